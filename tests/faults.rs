@@ -168,6 +168,11 @@ fn row_28_nodes_that_are_struck_in_the_middle_of_a_round() {
 }
 
 #[test]
+fn row_28_nodes_that_are_struck_between_two_steps_of_a_round() {
+    row("28, between", strikes::between_steps(&setup(1)));
+}
+
+#[test]
 fn row_30_additions_while_nodes_are_killed_and_stand_still() {
     row("30", counters::run(&setup(4)));
 }

@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one write may be refused before the whole counts as failed.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long what is there may have no answer: on a busy machine nodes miss their own deadlines.
+const READ_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Before what was refused is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -240,7 +243,7 @@ fn ranges_by(addresses: &[SocketAddr], ledger: &Ledger, votes: &str) -> Result<F
 
 /// What each node of a cluster says, all of which must hold the same, and what each holds itself:
 /// under every quorum one range over all keys, and about `some` keys by themselves. All of it has
-/// to be right, and there.
+/// to be right, and there; what has no answer is asked for again.
 pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64, Failure> {
     cluster.is_equal()?;
     let keys = ledger.keys();
@@ -260,11 +263,26 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
     for votes in QUORUMS {
         for (node, address) in cluster.addresses().iter().enumerate() {
             let asked = format!("node {}, asked with {votes}", node + 1);
-            judge(&format!("ranges of {asked}"), ranges_by(&[*address], ledger, votes)?)?;
-            judge(&format!("keys of {asked}"), read_by(&[*address], ledger, &keys, votes)?)?;
+            let found = until_answered(|| ranges_by(&[*address], ledger, votes))?;
+            judge(&format!("ranges of {asked}"), found)?;
+            let found = until_answered(|| read_by(&[*address], ledger, &keys, votes))?;
+            judge(&format!("keys of {asked}"), found)?;
         }
     }
     Ok(answers)
+}
+
+/// Asks until all of it has an answer, or one is wrong.
+fn until_answered(ask: impl Fn() -> Result<Found, Failure>) -> Result<Found, Failure> {
+    let begun = Instant::now();
+    loop {
+        let found = ask()?;
+        let is_over = begun.elapsed() > READ_PATIENCE;
+        if found.unavailable == 0 || found.wrong() > 0 || is_over {
+            return Ok(found);
+        }
+        thread::sleep(AGAIN);
+    }
 }
 
 /// What a node holds itself, judged key by key.

@@ -94,6 +94,8 @@ enum Row {
     /// Row 28: what befalls nodes while a round proves that deletes are everywhere (root for a full
     /// disk, libfaketime for a clock)
     Strikes,
+    /// Row 28: nodes that are struck between two steps of such a round (strace)
+    Between,
     /// Rows 15 to 18, 20, 22, 23 and 30: histories of keys with conditional writes (root,
     /// libfaketime for the clocks)
     Histories,
@@ -124,7 +126,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 40] = [
+    const EACH: [Self; 41] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -152,6 +154,7 @@ impl Row {
         Self::Repair,
         Self::Purge,
         Self::Strikes,
+        Self::Between,
         Self::Counters,
         Self::Histories,
         Self::Ttl,
@@ -179,6 +182,7 @@ impl Row {
             Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout | Self::Mixed => 10,
             Self::Histories | Self::Strikes => 40,
+            Self::Between => 30,
             Self::Ttl => 60,
             Self::Killed | Self::Counters | Self::Scans | Self::Clocks | Self::Crowd => 20,
             Self::Wrongclock | Self::Settings => 12,
@@ -227,6 +231,7 @@ impl Row {
             Self::Repair => repair::run(setup),
             Self::Purge => purge::run(setup),
             Self::Strikes => strikes::run(setup),
+            Self::Between => strikes::between_steps(setup),
             Self::Histories => histories::run(setup),
             Self::Counters => counters::run(setup),
             Self::Ttl => expiry::run(setup),

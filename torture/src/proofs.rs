@@ -160,6 +160,24 @@ pub(crate) enum Stage {
     Proven,
 }
 
+impl Stage {
+    fn of([seal, ready, proven]: [u64; 3]) -> Self {
+        if proven >= seal {
+            Self::Proven
+        } else if ready >= seal {
+            Self::Ready
+        } else {
+            Self::Sealed
+        }
+    }
+
+    /// As a node shows it that is asked for its rounds.
+    pub(crate) fn shown(repair: &Value) -> Self {
+        let times = ["sealed_ms", "ready_ms", "proven_ms"];
+        Self::of(times.map(|field| repair[field].as_u64().unwrap_or_default()))
+    }
+}
+
 /// How many nodes were met in each stage.
 #[derive(Debug, Default)]
 pub(crate) struct Stages([u32; 3]);
@@ -200,12 +218,10 @@ pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
         .filter_map(|round| Some(u64::from_le_bytes(*round.first_chunk()?)))
         .take(3)
         .collect();
-    match times[..] {
-        [seal, ready, _] if seal > ready => Ok(Stage::Sealed),
-        [_, ready, proven] if ready > proven => Ok(Stage::Ready),
-        [..] if times.len() == 3 => Ok(Stage::Proven),
-        _ => Err(Failure::Trouble(format!("{} bytes tell of no proof", bytes.len()))),
-    }
+    let times = <[u64; 3]>::try_from(times);
+    times
+        .map(Stage::of)
+        .map_err(|_| Failure::Trouble(format!("{} bytes tell of no proof", bytes.len())))
 }
 
 /// Removes all hints that a stopped node keeps for others, as if there had been no room for them;

@@ -3,6 +3,12 @@
 //! off, another node drives a round too. Keys are deleted all the while, half of that with one node
 //! away, and clients go on. Whatever became of that round, a later one proves, compactions purge,
 //! all hold the same, and nothing that was deleted is ever read.
+//!
+//! Some are struck at any time, others between two steps ([`between`]), with clocks as they are: a
+//! clock that can be set reads a file each time, strace stops a node at each of these system calls,
+//! and rounds go on without it.
+
+mod between;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -24,6 +30,7 @@ use crate::proofs::{ARGS, Stages, compact, forget_hints, parse, prove, round, st
 use crate::random::Random;
 use crate::rollback::{NODES, copy};
 use crate::strace::Strace;
+use crate::strikes::between::{MOMENTS, Moment};
 use crate::writers::{Work, Writers};
 use crate::{Failure, Setup, audit};
 
@@ -42,7 +49,14 @@ enum Strike {
     ClockOff,
 }
 
-/// One after the other; in a test those at the front.
+/// When it does.
+#[derive(Debug, Clone, Copy)]
+enum When {
+    Anywhere(Strike),
+    Between(Moment),
+}
+
+/// At any time of a round, one after the other; in a test those at the front.
 const EACH: [Strike; 10] = [
     Strike::DriverKilled,
     Strike::OldCopy,
@@ -94,7 +108,7 @@ struct Row<'a> {
     cluster: Cluster,
     ledger: Arc<Ledger>,
     random: Random,
-    /// Where nodes were killed.
+    /// Where nodes were killed, or stood still between two steps.
     stages: Stages,
     /// A node's directory as it was before the last proof.
     old: Option<(usize, PathBuf)>,
@@ -107,15 +121,28 @@ struct Row<'a> {
     answers: u64,
 }
 
-/// `rounds` strikes.
+/// `rounds` strikes at any time of a round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut row = Row::start(setup)?;
+    strikes(setup, true, |number| When::Anywhere(EACH[number % EACH.len()]))
+}
+
+/// `rounds` strikes between two steps of a round.
+pub fn between_steps(setup: &Setup) -> Result<String, Failure> {
+    strikes(setup, false, |number| When::Between(Moment::of(number % MOMENTS)))
+}
+
+fn strikes(
+    setup: &Setup,
+    sets_clocks: bool,
+    when_of: impl Fn(usize) -> When,
+) -> Result<String, Failure> {
+    let mut row = Row::start(setup, sets_clocks)?;
     let mut skipped = 0;
     for number in 0..setup.rounds as usize {
-        let strike = EACH[number % EACH.len()];
-        let done = row.step(strike, number).map_err(|failure| match failure {
+        let when = when_of(number);
+        let done = row.step(when, number).map_err(|failure| match failure {
             Failure::Broken(what) => {
-                Failure::Broken(format!("{what} ({strike:?}, seed {}, step {number})", setup.seed))
+                Failure::Broken(format!("{what} ({when:?}, seed {}, step {number})", setup.seed))
             }
             other => other,
         })?;
@@ -123,9 +150,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     let (acknowledged, _, unknown) = row.ledger.counts();
     Ok(format!(
-        "{} strikes in the middle of rounds ({skipped} not possible here), nodes killed: {}; the \
-         next round proves; {acknowledged} writes acknowledged, {unknown} unknown, 0 lost, **0 \
-         risen** in {} answers of every node under every quorum",
+        "{} strikes in the middle of rounds ({skipped} not possible here), nodes struck that were \
+         {}; the next round proves; {acknowledged} writes acknowledged, {unknown} unknown, 0 lost, \
+         **0 risen** in {} answers of every node under every quorum",
         setup.rounds, row.stages, row.answers
     ))
 }
@@ -139,9 +166,9 @@ fn if_any<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
 }
 
 impl<'a> Row<'a> {
-    fn start(setup: &'a Setup) -> Result<Self, Failure> {
+    fn start(setup: &'a Setup, sets_clocks: bool) -> Result<Self, Failure> {
         let mut cluster = Cluster::plan(setup, NODES, None, &ARGS)?;
-        let clocks = if_any(faked(&mut cluster))?;
+        let clocks = if sets_clocks { if_any(faked(&mut cluster))? } else { None };
         let disk = if_any(Mount::tmpfs(DISK_MIB))?;
         if let Some(disk) = &disk {
             cluster.launches[SMALL].data = disk.path().join("data");
@@ -178,7 +205,7 @@ impl<'a> Row<'a> {
     }
 
     /// Deletes with a node away, a round, and what befalls it; whether that is possible here.
-    fn step(&mut self, strike: Strike, number: usize) -> Result<bool, Failure> {
+    fn step(&mut self, when: When, number: usize) -> Result<bool, Failure> {
         let old = self.edit(number)?;
         let work = Work {
             clients: 6,
@@ -191,16 +218,11 @@ impl<'a> Row<'a> {
         };
         let seed = self.random.number();
         let writers = Writers::start_on(self.cluster.addresses(), &self.ledger, work, seed)?;
-        let (driver, slow) = (self.any(), self.any());
-        let log = self.cluster.dir().join("strace.log");
-        let delay = format!("delay_enter={}", SLOW_SYNC.as_micros());
-        let node = self.cluster.node(slow)?;
-        let slow = if_any(Strace::attach(node, "fdatasync", &delay, &log))?;
-        self.begin_round(driver)?;
-        let longest = self.takes + if slow.is_some() { SLOW_SYNC * 4 } else { Duration::ZERO };
-        thread::sleep(longest.mul_f64(self.random.below(1000) as f64 / 1000.0));
-        let done = self.strike(strike, driver)?;
-        drop(slow);
+        let driver = self.any();
+        let done = match when {
+            When::Anywhere(strike) => self.strike_anywhere(strike, driver)?,
+            When::Between(moment) => self.strike_in(moment, driver)?,
+        };
         thread::sleep(AFTERWARDS);
         writers.stop()?;
         self.cluster.until_ready()?;
@@ -211,19 +233,32 @@ impl<'a> Row<'a> {
         Ok(done)
     }
 
-    /// Asks a node for a round, and waits until that has begun.
-    fn begin_round(&mut self, driver: usize) -> Result<(), Failure> {
+    /// Begins a round, and strikes in the middle of it; whether that is possible here.
+    fn strike_anywhere(&mut self, strike: Strike, driver: usize) -> Result<bool, Failure> {
+        let slow = self.any();
+        let log = self.cluster.dir().join("strace.log");
+        let delay = format!("delay_enter={}", SLOW_SYNC.as_micros());
+        let node = self.cluster.node(slow)?;
+        let slow = if_any(Strace::attach(node, "fdatasync", &delay, &log))?;
+        self.begin_round(driver)?;
+        let longest = self.takes + if slow.is_some() { SLOW_SYNC * 4 } else { Duration::ZERO };
+        thread::sleep(longest.mul_f64(self.random.below(1000) as f64 / 1000.0));
+        self.strike(strike, driver)
+    }
+
+    /// Asks a node for a round, and waits until that has begun; its number.
+    fn begin_round(&mut self, driver: usize) -> Result<u64, Failure> {
         let full = self.random.percent(50);
         let mut client = self.cluster.node(driver)?.client()?;
         let asked = client.request("POST", &format!("/admin/repair?full={full}"), b"")?;
-        let number = parse(&asked.body)?["number"].as_u64();
+        let number = parse(&asked.body)?["number"].as_u64().unwrap_or_default();
         let begun = Instant::now();
         while begun.elapsed() < BEGINS {
             let told = parse(&client.request("GET", "/admin/repair", b"")?.body)?;
-            if told["current"]["number"].as_u64() >= number
-                || told["last"]["number"].as_u64() >= number
+            if told["current"]["number"].as_u64() >= Some(number)
+                || told["last"]["number"].as_u64() >= Some(number)
             {
-                return Ok(());
+                return Ok(number);
             }
             thread::sleep(AGAIN);
         }
