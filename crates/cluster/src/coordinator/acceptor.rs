@@ -396,8 +396,8 @@ impl Coordinator {
     }
 
     /// Another placement is in force. What waits to be stored by the one before is not: nobody
-    /// would count it, and by now others may have been promised what they were not then. What was handed
-    /// to the store is: until it is there nothing is promised.
+    /// would count it, and by now others may have been promised what they were not then. What was
+    /// handed to the store is: until it is there nothing is promised.
     pub(super) fn accepts_no_more_of_before(&mut self, out: &mut Vec<Effect>) {
         let waiting = std::mem::take(&mut self.acceptor.waiting);
         let waiting = waiting.into_values().flatten().map(|(op, _, _)| op);

@@ -387,9 +387,8 @@ impl Identity {
 
     /// Begins a life of the directory: to be called once, before any message to another node. A
     /// member whose directory is not the one that it was when the last life began is *verifying*
-    /// from here on, if there are others to ask; whoever it is, its votes are lost. The
-    /// life is numbered by the wall clock, for a copy's own clock may have begun ahead of it, at its
-    /// bound.
+    /// from here on, if there are others to ask; whoever it is, its votes are lost. The life is
+    /// numbered by the wall clock, for a copy's own clock may have begun ahead of it, at its bound.
     pub(crate) fn begin_life<S: Store, D: Directory>(
         &self,
         store: &S,

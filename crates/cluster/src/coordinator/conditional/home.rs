@@ -54,8 +54,8 @@ pub(in crate::coordinator) struct Queues {
 }
 
 impl Coordinator {
-    /// The first of the replicas in `self.replicas` that is up, of the set that is read. Of one that
-    /// no link was made to yet that is not known.
+    /// The first of the replicas in `self.replicas` that is up, of the set that is read. Of one
+    /// that no link was made to yet that is not known.
     fn home(&self) -> NodeId {
         let is_up = |node: &NodeId| self.is_up(*node);
         self.replicas.read.iter().copied().find(is_up).unwrap_or(self.shared.own)
