@@ -4,7 +4,7 @@
 //! away, and clients go on. Whatever became of that round, a later one proves, compactions purge,
 //! all hold the same, and nothing that was deleted is ever read.
 //!
-//! Some are struck at any time, others between two steps ([`between`]), with clocks as they are: a
+//! Some are struck at any time, others between two steps (`between.rs`), with clocks as they are: a
 //! clock that can be set reads a file each time, strace stops a node at each of these system calls,
 //! and rounds go on without it.
 

@@ -166,9 +166,9 @@ pub enum NodeEffect {
         /// The node.
         node: NodeId,
     },
-    /// Store durably what this node knows of layouts, and its vote ([`Layouts::encode`]
-    /// (crate::Layouts::encode)); then call [`Shared::enters`](crate::Shared::enters). Ends in
-    /// [`NodeEvent::LayoutsKept`].
+    /// Store durably what this node knows of layouts, and its vote; then call
+    /// [`Shared::enters`](crate::Shared::enters). Ends in [`NodeEvent::LayoutsKept`]. See
+    /// [`Layouts::encode`](crate::Layouts::encode).
     KeepLayouts,
     /// A round of repair that this node drove is over.
     RoundEnded(RoundReport),
