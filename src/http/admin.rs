@@ -30,7 +30,5 @@ pub(super) fn metrics(reports: &Reports) -> Answer {
 }
 
 pub(super) fn status(reports: &Reports) -> Answer {
-    let json = serde_json::to_vec(&reports.status());
-    let json = json.expect("strings and numbers always serialize");
-    Answer { content_type: Some("application/json"), ..Answer::text(StatusCode::OK, json) }
+    Answer::json(StatusCode::OK, &reports.status())
 }

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use cluster::NodeId;
 use hyper::StatusCode;
 use tokio::task::JoinSet;
@@ -19,7 +18,7 @@ use tokio::time::timeout;
 
 use super::others::{Page, Unread};
 use super::problem::Problem;
-use super::{Answer, Body, Service};
+use super::{Answer, Service};
 use crate::node::requests::Requests;
 use crate::operations::status::{Cluster, Peer, Row, Status};
 
@@ -64,12 +63,9 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
         rows.add(requests, other, answer);
     }
     let cluster = Cluster { asked: requests.name(own), nodes: rows.finish() };
-    let json = serde_json::to_vec(&cluster).expect("strings and numbers always serialize");
     Ok(Answer {
-        content_type: Some("application/json"),
         headers: &[("cache-control", "no-store"), ("x-content-type-options", "nosniff")],
-        body: Body::Whole(Bytes::from(json)),
-        ..Answer::empty(StatusCode::OK)
+        ..Answer::json(StatusCode::OK, &cluster)
     })
 }
 

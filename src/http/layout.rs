@@ -6,10 +6,8 @@
 //!   POST apply ─▶ the node task ─▶ the council        GET ─▶ what became of it
 //! ```
 
-use bytes::Bytes;
 use cluster::layout::{Layout, Stage};
 use hyper::{HeaderMap, StatusCode};
-use serde::Serialize;
 
 use super::problem::Problem;
 use super::{Answer, Service, access, params};
@@ -24,7 +22,7 @@ pub(super) fn get(
 ) -> Result<Answer, Problem> {
     access::admit(service.limits(), watch, headers)?;
     params::none(query)?;
-    Ok(json(StatusCode::OK, &service.reports.layout()))
+    Ok(Answer::json(StatusCode::OK, &service.reports.layout()))
 }
 
 pub(super) async fn plan(
@@ -36,7 +34,7 @@ pub(super) async fn plan(
     access::admit(service.limits(), watch, headers)?;
     let change = params::change(query)?;
     match service.reports.plan(change).await {
-        Some(Ok(told)) => Ok(json(StatusCode::OK, &told)),
+        Some(Ok(told)) => Ok(Answer::json(StatusCode::OK, &told)),
         Some(Err(error)) => Err(Problem::bad_request(error.to_string())),
         None => Err(Problem::overload("the node is about to stop")),
     }
@@ -72,7 +70,7 @@ pub(super) async fn apply(
     let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
     tracing::info!(who, epoch = plan.epoch, "change of the layout requested");
     service.reports.apply(plan).await;
-    Ok(json(StatusCode::ACCEPTED, &service.reports.layout()))
+    Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
 
 /// What can't be applied any more, or not yet.
@@ -91,9 +89,4 @@ fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
         ));
     }
     Ok(())
-}
-
-fn json(status: StatusCode, told: &impl Serialize) -> Answer {
-    let json = serde_json::to_vec(told).expect("strings and numbers always serialize");
-    Answer { content_type: Some("application/json"), ..Answer::text(status, Bytes::from(json)) }
 }

@@ -51,6 +51,7 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use node::link::PEER_PROTOCOL;
+use serde::Serialize;
 
 pub(crate) use body::Body;
 pub(crate) use cluster::MAX_LOOKS;
@@ -98,6 +99,11 @@ impl Answer {
         let content_type = Some("text/plain; charset=utf-8");
         let body = Body::Whole(text.into());
         Self { content_type, body, ..Self::empty(status) }
+    }
+
+    fn json(status: StatusCode, told: &impl Serialize) -> Self {
+        let json = serde_json::to_vec(told).expect("strings and numbers always serialize");
+        Self { content_type: Some("application/json"), ..Self::text(status, json) }
     }
 }
 

@@ -1,6 +1,5 @@
 //! `/admin/repair`: `POST` asks for a round of repair, `GET` tells how far rounds are.
 
-use bytes::Bytes;
 use hyper::{HeaderMap, Method, StatusCode};
 use serde_json::json;
 
@@ -16,7 +15,7 @@ pub(super) fn answer(
     query: &str,
 ) -> Result<Answer, Problem> {
     access::admit(service.limits(), watch, headers)?;
-    let (status, json) = if *method == Method::POST {
+    Ok(if *method == Method::POST {
         let full = params::repair(query)?;
         let number = service.reports.repair(full).ok_or_else(|| {
             let why = "this node is alone: there are no replicas to compare with";
@@ -24,10 +23,8 @@ pub(super) fn answer(
         })?;
         let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
         tracing::info!(who, number, full, "repair round requested");
-        (StatusCode::ACCEPTED, serde_json::to_vec(&json!({ "number": number })))
+        Answer::json(StatusCode::ACCEPTED, &json!({ "number": number }))
     } else {
-        (StatusCode::OK, serde_json::to_vec(&service.reports.repairs()))
-    };
-    let json = Bytes::from(json.expect("strings and numbers always serialize"));
-    Ok(Answer { content_type: Some("application/json"), ..Answer::text(status, json) })
+        Answer::json(StatusCode::OK, &service.reports.repairs())
+    })
 }
