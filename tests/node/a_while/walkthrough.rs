@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::dev::{Dev, pid_of};
+use crate::process::{kvorum, wait_until};
 
 /// How long a command may take, for `timeout`.
 const LIMIT: &str = "120s";
@@ -78,6 +79,10 @@ fn the_walk_through_works_as_the_manual_says() {
         assert_ne!(output.status.code(), Some(124), "{command}: not within {LIMIT}");
         String::from_utf8(output.stdout).unwrap()
     };
+    // A newcomer types no command before the nodes have found each other.
+    wait_until("a cluster", || {
+        kvorum().args(["status", "--url", &urls[0]]).output().unwrap().status.success()
+    });
     let mut sizes = Vec::new();
     for Step { command, printed } in steps() {
         let told = run(&command);
