@@ -28,7 +28,7 @@
 //! All of that ends with the process: a crash may lose whatever is not durable by then.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -38,11 +38,13 @@ use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
-use crate::layouts::{Layouts, LayoutsKept};
+use crate::layouts::{Lacks, Layouts, LayoutsKept};
+use crate::leftovers::Leftovers;
 use crate::logs::Logs;
 use crate::membership::Membership;
-use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
+use crate::message::{Class, Message, MovesState, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
+use crate::moves::Moves;
 use crate::promises::Promises;
 use crate::proof::{Proof, Proofs, RoundId};
 use crate::quorum::{AskedQuorum, Quorum};
@@ -75,6 +77,14 @@ pub struct Shared {
     pub missed: Missed,
     /// Which layout this node goes by, and its vote about the next one.
     pub layouts: Arc<Layouts>,
+    /// While partitions move: whether this node has not taken yet all that moves to it.
+    pub lacks: AtomicBool,
+    /// Whether it stores nothing of that yet, for it may hold something of another time.
+    pub(crate) empties: AtomicBool,
+    /// How far all nodes are in a transition.
+    pub moves: Moves,
+    /// Whether it is to drop what is placed elsewhere.
+    pub leftovers: Leftovers,
     /// Rounds of repair.
     pub rounds: Rounds,
     /// What is proven about all replicas.
@@ -118,6 +128,10 @@ impl Shared {
             hints,
             missed,
             layouts: Arc::new(layouts),
+            lacks: AtomicBool::new(false),
+            empties: AtomicBool::new(false),
+            moves: Moves::default(),
+            leftovers: Leftovers::default(),
             rounds: Rounds::default(),
             proofs: Arc::new(Proofs::new(Proof::default())),
             logs,
@@ -135,6 +149,35 @@ impl Shared {
     pub fn goes_by(&mut self, layouts: Layouts) {
         let view = layouts.view_after(&self.layouts.known(), &self.view());
         (self.views, self.layouts) = (Arc::new(Views::new(view)), Arc::new(layouts));
+        self.note_lacks(self.layouts.lacks(self.own));
+    }
+
+    /// Notes what this node lacks by a layout: before the first request under it is served.
+    fn note_lacks(&self, Lacks { is_to_be_emptied, is_to_take }: Lacks) {
+        self.empties.store(is_to_be_emptied, Ordering::SeqCst);
+        self.lacks.store(is_to_take, Ordering::SeqCst);
+        self.membership.knows_since(self.layouts.knows_since());
+    }
+
+    /// Whether it stores nothing of what moves to it at present.
+    pub(crate) fn is_to_be_emptied(&self) -> bool {
+        self.empties.load(Ordering::SeqCst)
+    }
+
+    /// Whether it stores nothing of a key at present: what it may hold of it is of another time.
+    pub fn is_to_be_emptied_of(&self, key: &[u8], copies: u8) -> bool {
+        self.is_to_be_emptied()
+            && self.views.with(|view| {
+                let is_held = view.topology.is_replica(key, copies, self.own);
+                !is_held && view.other.as_ref().is_some_and(|o| o.is_replica(key, copies, self.own))
+            })
+    }
+
+    /// How far this node is in a transition.
+    pub(crate) fn moves_state(&self) -> MovesState {
+        let has_all = !self.lacks.load(Ordering::SeqCst);
+        // After that: it is about this epoch, or an earlier one that was entered before.
+        self.moves.state(self.layouts.entered().epoch, has_all)
     }
 
     /// What is known of layouts is durable: a later one is in force from now on. Returns whether
@@ -145,10 +188,16 @@ impl Shared {
         if moves {
             self.proofs.forget_seal();
         }
+        let lacks = kept.lacks(self.own);
+        if lacks.is_to_take {
+            self.note_lacks(lacks);
+        }
         let is_later = self.layouts.kept(kept, &self.views);
         if moves {
             self.proofs.forget_seal();
         }
+        // By whatever is in force by now.
+        self.note_lacks(self.layouts.lacks(self.own));
         is_later
     }
 

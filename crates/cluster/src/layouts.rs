@@ -6,7 +6,10 @@
 //! ```
 //!
 //! The record on disk: form 1 │ first voter 1 │ voter 8 │ promise 8 │ accepted: ballot 8,
-//! layout │ known: layout, each layout as length 4 and bytes; length 0 = none.
+//! layout │ known: layout, each layout as length 4 and bytes; length 0 = none │ what was taken of
+//! partitions that move (`layouts/taking.rs`).
+
+mod taking;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +21,8 @@ use crate::layout::{
 use crate::node_id::NodeId;
 use crate::topology::Topology;
 use crate::view::{FIRST_EPOCH, View, Views};
+use taking::Taking;
+pub(crate) use taking::{Lacks, TakingStep};
 
 /// The form that is written; others are refused.
 const FORM: u8 = 1;
@@ -39,6 +44,9 @@ struct State {
     /// Whether another node knows something of this one's log that was not looked at yet.
     is_in_doubt: bool,
     change: Option<ChangeReport>,
+    /// What is taken of partitions that move, and what of that is durable.
+    taking: Taking,
+    taking_kept: Taking,
 }
 
 /// What became of the last change that this node proposed.
@@ -72,12 +80,20 @@ pub enum Progress {
 pub struct LayoutsKept {
     changes: u64,
     layout: Arc<Layout>,
+    taking: Taking,
+}
+
+impl LayoutsKept {
+    /// What the node lacks by the layout that is known, once that is in force.
+    pub(crate) fn lacks(&self, own: NodeId) -> Lacks {
+        self.taking.lacks_by(&self.layout, own)
+    }
 }
 
 impl Layouts {
     /// Of a node whose disk knows no layout: it goes by the one that its settings make.
     pub fn first(own: Voter, layout: Layout) -> Self {
-        Self::of(Council::new(own, Arc::new(layout), Vote::default()))
+        Self::of(Council::new(own, Arc::new(layout), Vote::default()), Taking::default())
     }
 
     /// Of a node of a list that never changed, and that lost no vote.
@@ -86,28 +102,38 @@ impl Layouts {
         Self::first(voter, Layout::first(topology, |_| String::new()))
     }
 
-    fn of(council: Council) -> Self {
+    fn of(council: Council, taking: Taking) -> Self {
         let entered = Arc::clone(council.known());
         let (changes, kept, heard, is_in_doubt, change) = (0, 0, None, false, None);
-        Self(Mutex::new(State { council, changes, kept, entered, heard, is_in_doubt, change }))
+        Self(Mutex::new(State {
+            council,
+            changes,
+            kept,
+            entered,
+            heard,
+            is_in_doubt,
+            change,
+            taking_kept: taking.clone(),
+            taking,
+        }))
     }
 
     /// As the node's disk has it; or what is wrong with that. As long as only the first layout is
     /// known, it is the one that the settings make: URLs may have changed, which is no difference
     /// to what was accepted.
     pub fn decode(mut bytes: &[u8], node: NodeId, first: Layout) -> Result<Self, &'static str> {
-        let (own, vote, known) = read(&mut bytes, node)?;
+        let (own, vote, known, taking) = read(&mut bytes, node)?;
         let follows = |(_, layout): &(Ballot, Arc<Layout>)| layout.base == first.id();
         let is_first = known.epoch == FIRST_EPOCH && vote.accepted.as_ref().is_none_or(follows);
         let known = Arc::new(if is_first { first } else { known });
-        Ok(Self::of(Council::new(own, known, vote)))
+        Ok(Self::of(Council::new(own, known, vote), taking))
     }
 
     /// Such a record of a node that may have lost votes: it is no voter until its life begins.
     pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
-        let (own, _, known) = read(&mut bytes, NodeId::default())?;
+        let (own, _, known, taking) = read(&mut bytes, NodeId::default())?;
         let nobody = Voter { id: 0, is_first: false, ..own };
-        let without = Self::of(Council::new(nobody, Arc::new(known), Vote::default()));
+        let without = Self::of(Council::new(nobody, Arc::new(known), Vote::default()), taking);
         Ok(without.encode().0)
     }
 
@@ -130,14 +156,18 @@ impl Layouts {
             out.extend((layout.len() as u32).to_le_bytes());
             out.extend(layout);
         }
-        (out, LayoutsKept { changes: state.changes, layout: Arc::clone(known) })
+        state.taking.put(&mut out);
+        let (changes, layout, taking) = (state.changes, Arc::clone(known), state.taking.clone());
+        (out, LayoutsKept { changes, layout, taking })
     }
 
     /// Such a record is durable: a later layout is in force from now on. Returns whether one is
     /// that was not before.
     pub(crate) fn kept(&self, kept: &LayoutsKept, views: &Views) -> bool {
         let mut state = self.state();
-        state.kept = state.kept.max(kept.changes);
+        if kept.changes >= state.kept {
+            (state.kept, state.taking_kept) = (kept.changes, kept.taking.clone());
+        }
         let is_later = kept.layout.epoch > state.entered.epoch;
         if is_later {
             let view = view_after(&kept.layout, &state.entered, &views.current());
@@ -189,9 +219,11 @@ impl Layouts {
     /// that is made from now on is durable, if that is said.
     pub fn asked(&self, request: &VoteRequest) -> (VoteReply, bool) {
         let mut state = self.state();
+        let before = Arc::clone(state.council.known());
         let (reply, keep) = state.council.asked(request);
         if keep.layout || keep.vote {
             state.changes += 1;
+            state.learned(&before);
         }
         // What another thread has changed just now may not be durable either.
         (reply, state.kept < state.changes)
@@ -200,8 +232,12 @@ impl Layouts {
     /// A layout is decided. Returns whether that is news.
     pub fn learn(&self, layout: &Arc<Layout>) -> bool {
         let mut state = self.state();
+        let before = Arc::clone(state.council.known());
         let is_news = state.council.learn(layout);
-        state.changes += u64::from(is_news);
+        if is_news {
+            state.changes += 1;
+            state.learned(&before);
+        }
         is_news
     }
 
@@ -290,7 +326,7 @@ impl Layouts {
     }
 }
 
-fn read(bytes: &mut &[u8], node: NodeId) -> Result<(Voter, Vote, Layout), &'static str> {
+fn read(bytes: &mut &[u8], node: NodeId) -> Result<(Voter, Vote, Layout, Taking), &'static str> {
     let short = |_| "it ends early: damaged";
     match bytes.try_get_u8().map_err(short)? {
         FORM => {}
@@ -301,10 +337,11 @@ fn read(bytes: &mut &[u8], node: NodeId) -> Result<(Voter, Vote, Layout), &'stat
     let (id, promise, ballot) = (number()?, number()?, number()?);
     let accepted = layout(bytes)?.map(|layout| (ballot, Arc::new(layout)));
     let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
+    let taking = Taking::read(bytes)?;
     if !bytes.is_empty() {
         return Err("it goes on behind its end: damaged");
     }
-    Ok((Voter { node, id, is_first }, Vote { promise, accepted }, known))
+    Ok((Voter { node, id, is_first }, Vote { promise, accepted }, known, taking))
 }
 
 fn layout(bytes: &mut &[u8]) -> Result<Option<Layout>, &'static str> {

@@ -9,15 +9,18 @@ mod compare;
 mod conditional;
 mod coordinator;
 mod event;
+mod filter;
 pub mod handshake;
 mod hints;
 mod kept;
 pub mod layout;
 mod layouts;
+mod leftovers;
 mod logs;
 mod membership;
 mod message;
 mod missed;
+mod moves;
 mod node;
 mod node_id;
 mod promises;
@@ -45,12 +48,17 @@ pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
     Now, OpId, Part, RequestFailed, Shared, SlotId, StoreError,
 };
+pub use filter::{MAX_KNOWN, PartitionFilter};
 pub use hints::{HintLedger, hint_bytes};
 pub use layouts::{ChangeReport, Layouts, LayoutsKept, Progress};
+pub use leftovers::Leftovers;
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
-pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
+pub use message::{
+    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
+};
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
+pub use moves::Moves;
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent, RoundConfig};
 pub use proof::{Passing, Proof, Proofs, RoundId, RoundState, RoundStep};
 pub use quorum::{AskedQuorum, Quorum, Refusal, quorum};
@@ -60,7 +68,7 @@ pub use record::{
     has_expired,
 };
 pub use rounds::{RoundReport, RoundStatus, Rounds, Unhealed};
-pub use scan::{PAGE_BYTES, PartitionFilter, Scan, Step};
+pub use scan::{PAGE_BYTES, Scan, Step};
 pub use sums::Sums;
 pub use topology::{
     Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,

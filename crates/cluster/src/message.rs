@@ -161,6 +161,8 @@ pub enum Request {
     },
     /// To vote about the next layout, or to say which one is decided. Is answered `Council`.
     Council(VoteRequest),
+    /// How far the node is in a transition. Is answered `Moves`.
+    Moves,
     /// Asks whether the node is alive.
     Ping,
 }
@@ -214,13 +216,25 @@ pub enum Filter {
         /// The partitions that are meant, at most [`MAX_LISTED`](crate::MAX_LISTED); none = all.
         partitions: Vec<u16>,
     },
+    /// Keys whose record moves to a node, or whose replicas become fewer, that one among them.
+    Moved {
+        /// The node.
+        node: NodeId,
+        /// Whether only those are meant that the answering node is the first replica of.
+        first: bool,
+        /// What the digests begin with.
+        seed: u64,
+        /// Digests of records that the node holds among these keys, at most
+        /// [`MAX_KNOWN`](crate::MAX_KNOWN): they are not meant.
+        known: Vec<u64>,
+    },
 }
 
 impl Filter {
     /// The least time of a version that is meant.
     pub fn since(&self) -> u64 {
         match self {
-            Self::Chosen { .. } => 0,
+            Self::Chosen { .. } | Self::Moved { .. } => 0,
             Self::HeldBy { since, .. } => *since,
         }
     }
@@ -290,8 +304,25 @@ pub enum Reply {
     Round(RoundState),
     /// To `Council`.
     Council(VoteReply),
+    /// To `Moves`.
+    Moves(MovesState),
     /// To a ping.
     Pong,
+}
+
+/// How far a node is in a transition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MovesState {
+    /// The epoch of the layout that it goes by; it says so once that is durable.
+    pub epoch: u64,
+    /// Whether it has taken all that moves to it.
+    pub has_all: bool,
+    /// Nodes from which it has taken all, of so many.
+    pub sources: (u16, u16),
+    /// Records that it has taken since its process began, and their bytes.
+    pub records: u64,
+    /// See there.
+    pub bytes: u64,
 }
 
 /// Part of a range.

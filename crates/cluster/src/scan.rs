@@ -19,12 +19,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::choice::{self, Chooser};
+use crate::choice;
 use crate::event::Shared;
 use crate::message::{Filter, NodeId, Page, PageRequest};
 use crate::quorum::{AskedQuorum, Quorum};
 use crate::record::{Kind, Record};
-use crate::topology::Topology;
 use crate::view::{View, Views};
 
 /// Bytes of one page.
@@ -291,76 +290,6 @@ impl Scan {
         }
         if let Some(source) = self.sources.iter_mut().find(|source| source.node == node) {
             source.asked = false;
-        }
-    }
-}
-
-/// Which of a node's keys belong onto another node.
-#[derive(Debug)]
-struct Held<'a> {
-    node: NodeId,
-    since: u64,
-    /// In their order; none = all.
-    partitions: &'a [u16],
-    replicas: Vec<NodeId>,
-}
-
-impl Held<'_> {
-    fn wants(&mut self, topology: &Topology, key: &[u8], copies: u8, time: u64) -> bool {
-        let partition = topology.partition_of(key);
-        let listed =
-            self.partitions.is_empty() || self.partitions.binary_search(&partition).is_ok();
-        if time < self.since || !listed {
-            return false;
-        }
-        let copies = if copies == 0 { topology.default_copies() } else { copies };
-        topology.replicas(partition, copies, &mut self.replicas);
-        self.replicas.contains(&self.node)
-    }
-}
-
-/// Says which of a node's keys a page is to have.
-#[derive(Debug)]
-pub struct PartitionFilter<'a> {
-    topology: &'a Topology,
-    own: NodeId,
-    kind: FilterKind<'a>,
-}
-
-#[derive(Debug)]
-enum FilterKind<'a> {
-    Chosen(Chooser<'a>),
-    HeldBy(Held<'a>),
-}
-
-impl<'a> PartitionFilter<'a> {
-    /// For pages of the node `own`.
-    pub fn new(topology: &'a Topology, own: NodeId, filter: &'a Filter) -> Self {
-        let kind = match filter {
-            Filter::Chosen { ack, from, preference } => {
-                let quorum = Quorum { ack: *ack, from: *from };
-                FilterKind::Chosen(Chooser::new(topology, quorum, preference))
-            }
-            Filter::HeldBy { node, since, promise: _, partitions } => {
-                let (node, since) = (*node, *since);
-                FilterKind::HeldBy(Held { node, since, partitions, replicas: Vec::new() })
-            }
-        };
-        Self { topology, own, kind }
-    }
-
-    /// Whether the page is to have this key; `copies`, the `time` of its version and whether it
-    /// `is_value` are what its record says. Where no other node is asked for the key, nothing but
-    /// values is sent: there is no older record that a tombstone would hide.
-    pub fn wants(&mut self, key: &[u8], copies: u8, time: u64, is_value: bool) -> bool {
-        match &mut self.kind {
-            FilterKind::Chosen(chooser) if chooser.is_alone() && !is_value => false,
-            FilterKind::Chosen(chooser) if chooser.is_everybody() => true,
-            FilterKind::Chosen(chooser) => {
-                let partition = self.topology.partition_of(key);
-                chooser.choose(partition).contains(&self.own)
-            }
-            FilterKind::HeldBy(held) => held.wants(self.topology, key, copies, time),
         }
     }
 }

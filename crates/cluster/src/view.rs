@@ -75,6 +75,13 @@ impl View {
         self.topology.contains(node) || self.other.as_ref().is_some_and(is_other)
     }
 
+    /// All that do: members first, then those that are about to come or to go.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        let is_new = |node: &NodeId| !self.topology.contains(*node);
+        let others = self.other.iter().flat_map(Topology::ids).filter(is_new);
+        self.topology.ids().chain(others).collect()
+    }
+
     /// What tells it from others.
     pub fn id(&self) -> ViewId {
         ViewId { epoch: self.epoch, placement: self.placement }

@@ -36,6 +36,9 @@ use crate::records;
 /// refused. Of those requests there may be some millions, with a lot of memory.
 const MAX_EVENTS: usize = 1 << 27;
 
+/// Why nothing is stored of keys that move here: see [`Shared::is_to_be_emptied_of`].
+const EMPTIES: &str = "the node drops what it held of these keys long ago";
+
 /// The disk has to be read before it is known.
 struct MustWait;
 
@@ -258,6 +261,9 @@ impl Loop {
 
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
         let Write { op, key, record, look, durable, .. } = write;
+        if self.shared.is_to_be_emptied_of(key, record.copies) {
+            return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
+        }
         let newer = match look {
             Look::No => None,
             Look::Done(newer) => *newer,
@@ -327,6 +333,12 @@ impl Loop {
         is_brought: bool,
     ) {
         let shared = &self.shared;
+        let is_to_be_emptied =
+            |(key, record): &(Bytes, Record)| shared.is_to_be_emptied_of(key, record.copies);
+        if items.iter().any(is_to_be_emptied) {
+            let result = Err(StoreError::Busy(EMPTIES));
+            return self.events.push_back(Event::Written { op, result });
+        }
         // Before it is looked what is sealed.
         let passing = shared.proofs.pass_any();
         let is_taken =

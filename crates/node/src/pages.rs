@@ -139,7 +139,7 @@ impl Pages {
             _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
         };
         let view = shared.view();
-        let mut filter = PartitionFilter::new(&view.topology, shared.own, &request.filter);
+        let mut filter = PartitionFilter::new(&view, shared.own, &request.filter);
         // What is absent is authoritative as of a moment before the scan begins.
         let authoritative = shared.membership.is_authoritative_for_all();
         let mut bytes = BytesMut::new();
@@ -155,9 +155,8 @@ impl Pages {
             let len = key.len() + record.raw().len();
             let PageWork { records: most, bytes: most_bytes } = self.work;
             let worked = seen == most || seen > 0 && looked_at + len > most_bytes;
-            let (copies, time) = (record.copies(), record.when());
-            let is_value = record.kind() == lsm::Kind::Value;
-            let wanted = !worked && filter.wants(key, copies, time, is_value);
+            let (rank, copies) = records::rank_of(&record);
+            let wanted = !worked && filter.wants(key, copies, rank);
             let item = if wanted { len } else { 0 };
             let over = bytes.len() + item > max_bytes;
             if worked || over && !lens.is_empty() {

@@ -12,13 +12,14 @@
 //! a register that plain writes overwrite without asking.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
 use super::Coordinator;
 use crate::clock::Clock;
 use crate::conditional::{REMEMBERED_MICROS, has_idempotency_key};
-use crate::event::{Demand, Effect, Now, OpId, StoreError};
+use crate::event::{Demand, Effect, Now, OpId, Shared, StoreError};
 use crate::message::{Class, Reply};
 use crate::promises::Held;
 use crate::recent::{Recalled, Via};
@@ -119,8 +120,7 @@ impl Coordinator {
         }
         // It may have promised more than it knows, or could not know it after a crash.
         let membership = &self.shared.membership;
-        let knows =
-            membership.is_whole(|| partition_of(&key)) && ballot > membership.promised_before();
+        let knows = self.is_whole(&key) && ballot > membership.promised_before();
         let promises = knows && self.admits(now, op, ballot);
         // While partitions move it may be about to hold this one. Then it tells all the same: who
         // is refused because of what only this node holds goes on from that.
@@ -196,8 +196,7 @@ impl Coordinator {
         }
         // As long as it does not know what it lost it may have promised more than it knows; and
         // without the plain writes that it lost it would let pass what goes on from before them.
-        let is_whole = || membership.is_whole(|| partition_of(&arrived.key));
-        if !membership.knows_what_it_lost() || arrived.goes_on && !is_whole() {
+        if !membership.knows_what_it_lost() || arrived.goes_on && !self.is_whole(&arrived.key) {
             return Some(Reply::Absent { authoritative: false });
         }
         // A faulty peer asks two things under one id.
@@ -417,6 +416,18 @@ impl Coordinator {
         if self.acceptor.waiting.contains_key(&partition) {
             self.acceptor.freed.push(partition);
         }
+    }
+
+    /// Whether this node holds all of a key that it is to know as one of its replicas by default:
+    /// it has lost nothing, nor is it still to take what moves to it.
+    fn is_whole(&self, key: &[u8]) -> bool {
+        let Shared { membership, lacks, own, .. } = &*self.shared;
+        let lacks = || {
+            lacks.load(Ordering::SeqCst)
+                && self.view.other.as_ref().is_some_and(|after| after.is_replica(key, 0, *own))
+                && !self.view.topology.is_replica(key, 0, *own)
+        };
+        membership.is_whole(|| partition_of(key)) && !lacks()
     }
 
     /// Whether a ballot may be promised: it is below the bound above which the next start begins.

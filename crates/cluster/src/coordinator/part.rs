@@ -51,6 +51,7 @@ impl ReplicaError {
             | Reply::Compared(_)
             | Reply::Round(_)
             | Reply::Council(_)
+            | Reply::Moves(_)
             | Reply::Pong => Self::Failed,
         }
     }

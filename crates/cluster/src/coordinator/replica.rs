@@ -115,7 +115,10 @@ impl Coordinator {
                     let membership = &self.shared.membership;
                     let is_member =
                         |(key, _): &(Bytes, Record)| membership.is_member(partition_of(key));
-                    let is_brought = demand.class == Class::Repair && !items.iter().all(is_member);
+                    // What this node takes or is streamed may be older than its seal.
+                    let lacks = self.shared.lacks.load(Ordering::SeqCst);
+                    let is_brought =
+                        demand.class == Class::Repair && (lacks || !items.iter().all(is_member));
                     out.push(Effect::WriteAll { op, items, is_brought, demand });
                 }
             }
@@ -164,6 +167,7 @@ impl Coordinator {
             }
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
             Request::Council(asked) => self.council_asked(op, &asked, out),
+            Request::Moves => self.done(op, Reply::Moves(self.shared.moves_state()), out),
             request => unreachable!("it is about a key: {request:?}"),
         }
     }

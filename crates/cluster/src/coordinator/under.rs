@@ -56,6 +56,7 @@ pub(super) fn is_of_any_view(request: &Request) -> bool {
     match request {
         Request::Ping
         | Request::Council(_)
+        | Request::Moves
         | Request::Round { .. }
         | Request::Compare(_)
         | Request::Discard(_)
@@ -70,7 +71,9 @@ pub(super) fn is_of_any_view(request: &Request) -> bool {
         | Request::AcceptNext { .. }
         | Request::Writes { .. }
         | Request::Bring { .. }
-        | Request::Page(PageRequest { filter: Filter::Chosen { .. }, .. }) => false,
+        | Request::Page(PageRequest {
+            filter: Filter::Chosen { .. } | Filter::Moved { .. }, ..
+        }) => false,
     }
 }
 

@@ -93,7 +93,13 @@ impl Node {
         self.ask_councillors(now, out);
     }
 
-    fn begin_change(&mut self, now: Now, proposal: Proposal, wanted: Arc<Layout>, is_own: bool) {
+    pub(super) fn begin_change(
+        &mut self,
+        now: Now,
+        proposal: Proposal,
+        wanted: Arc<Layout>,
+        is_own: bool,
+    ) {
         self.layouts.numbers += 1;
         self.layouts.change = Some(Change {
             number: self.layouts.numbers,
@@ -110,7 +116,7 @@ impl Node {
     }
 
     /// Asks all that have not done what the proposal's phase asks, and are not being asked.
-    fn ask_councillors(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+    pub(super) fn ask_councillors(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let Some(change) = &mut self.layouts.change else { return };
         if now.mono < change.not_before {
             return;
@@ -190,6 +196,11 @@ impl Node {
         change.outbid = (change.outbid + 1).min(OUTBID_DOUBLED);
     }
 
+    /// Whether a proposal is under way here.
+    pub(super) fn decides_already(&self) -> bool {
+        self.layouts.change.is_some()
+    }
+
     fn end_change(&mut self, progress: Progress) {
         self.report_change(progress);
         self.layouts.change = None;
@@ -218,7 +229,7 @@ impl Node {
         }
     }
 
-    fn keep_layouts(&mut self, out: &mut Vec<NodeEffect>) {
+    pub(super) fn keep_layouts(&mut self, out: &mut Vec<NodeEffect>) {
         if !std::mem::replace(&mut self.layouts.keeping, true) {
             out.push(NodeEffect::KeepLayouts);
         }

@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// The least time of the mark for all partitions, if there is one.
-    fn lacks_since(&self) -> Option<u64> {
+    pub(super) fn lacks_since(&self) -> Option<u64> {
         let marks = self.shared.missed.of(self.shared.own);
         let all = marks.iter().find(|marked| marked.mark.partition.is_none());
         all.map(|marked| marked.mark.since)

@@ -15,10 +15,14 @@ mod council;
 mod exchange;
 mod hand_over;
 mod identity;
+mod leftovers;
+mod moving;
 mod proving;
 mod repair;
 mod replay;
 mod round;
+mod settling;
+mod taking;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,10 +41,12 @@ use crate::view::View;
 use council::Layouts;
 use hand_over::{Deposit, HandOver};
 use identity::Check;
+use moving::Moving;
 use repair::Source;
 use replay::Replay;
 pub use round::RoundConfig;
 use round::{Equal, Round};
+use taking::Taking;
 
 /// How often [`NodeEvent::Tick`] is due, in microseconds. Hints go out at most this long after the
 /// retry that finds their node back.
@@ -207,6 +213,16 @@ enum Caller {
     Council(u64, NodeId),
     /// Which layout a node goes by.
     Pull(NodeId),
+    /// How far a node is in the transition of this epoch.
+    Moves(u64, NodeId),
+    /// This node seals itself up to this time, before it takes.
+    TakeSeal(u64),
+    /// What this node holds of a range, for the pass of this number …
+    TakeLook(u64),
+    /// … a source's page of it, which is stored here then …
+    Take(u64, NodeId),
+    /// … and what a majority holds of a key in it, by its place.
+    TakeSettle(u64, NodeId, usize),
 }
 
 /// A node's settings.
@@ -252,6 +268,8 @@ pub struct Node {
     /// Whether a proof that others told of is being taken over.
     takes_over: bool,
     layouts: Layouts,
+    moving: Moving,
+    taking: Taking,
     calls: Vec<(CallId, Caller)>,
     next_call: u64,
 }
@@ -275,6 +293,8 @@ impl Node {
             last_full: None,
             takes_over: false,
             layouts: Layouts::default(),
+            moving: Moving::default(),
+            taking: Taking::default(),
             calls: Vec::new(),
             next_call: 0,
             shared,
@@ -290,6 +310,7 @@ impl Node {
             let before = std::mem::replace(&mut self.view, self.shared.view());
             if !before.agrees_with(self.view.id()) {
                 self.placement_changes(now, out);
+                self.takes_anew(out);
             }
         }
         match event {
@@ -316,6 +337,13 @@ impl Node {
                     Caller::Proof(node) => self.told_proof(node, &result),
                     Caller::Council(number, node) => self.voted(now, (number, node), result, out),
                     Caller::Pull(node) => self.pulled(node, result, out),
+                    Caller::Moves(epoch, node) => self.told_moves((epoch, node), &result),
+                    Caller::TakeSeal(time) => self.sealed_to_take(now, time, &result, out),
+                    Caller::TakeLook(pass) => self.looked_at_range(now, pass, result, out),
+                    Caller::Take(pass, node) => self.took(now, (pass, node), result, out),
+                    Caller::TakeSettle(pass, node, at) => {
+                        self.settled_taken(now, (pass, node, at), result, out);
+                    }
                 }
             }
             NodeEvent::Fenced => self.fenced(now, out),
@@ -344,6 +372,9 @@ impl Node {
         self.proofs_due(out);
         self.round_due(now, out);
         self.layouts_due(now, out);
+        self.moves_due(now, out);
+        self.leftovers_due(now, out);
+        self.taking_due(now, out);
         self.ticks += 1;
         if self.ticks.is_multiple_of(REMEMBER_TICKS) {
             self.remember(out);
@@ -384,7 +415,7 @@ impl Node {
 
     fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
         let own = self.shared.own;
-        self.view.topology.ids().filter(move |node| *node != own)
+        self.view.nodes().into_iter().filter(move |node| *node != own)
     }
 }
 

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::settling::Settling;
 use super::{Caller, Node, NodeEffect};
 use crate::clock::Clock;
 use crate::event::{FailureKind, Now};
@@ -35,10 +36,6 @@ use crate::topology::partition_of;
 
 /// Bytes of one page; one is under way from each node.
 const PAGE_BYTES: u32 = 256 * 1024;
-
-/// Keys of a page that a node is asked about at once: so many reads it does at the same time for
-/// each node that it streams to.
-const SETTLING: usize = 16;
 
 /// How long after a failure a node is asked again, in microseconds.
 const RETRY_MICROS: u64 = 500_000;
@@ -56,22 +53,6 @@ enum State {
     Settling(Settling),
     /// A page is being written here; the next one begins there.
     Writing(Option<Bytes>),
-}
-
-/// A page with records that conditional writes made.
-#[derive(Debug)]
-struct Settling {
-    /// What is to be written.
-    items: Vec<(Bytes, Record)>,
-    /// Keys that are asked about, in their order.
-    keys: Vec<Bytes>,
-    /// How many of them were asked about so far, and how many replies are awaited.
-    asked: usize,
-    open: usize,
-    /// Whether there was no reply for one of them.
-    failed: bool,
-    /// Where the next page begins.
-    next: Option<Bytes>,
 }
 
 /// What one walk over a node's records is to bring.
@@ -194,7 +175,7 @@ impl Node {
                 };
                 let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(takes_all);
                 let keys = unsettled.into_iter().map(|(key, _)| key).collect();
-                let page = Settling { items, keys, asked: 0, open: 0, failed: false, next };
+                let page = Settling::new(items, keys, next);
                 self.settle_page(now, peer, page, out);
             }
             (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
@@ -220,15 +201,13 @@ impl Node {
         mut page: Settling,
         out: &mut Vec<NodeEffect>,
     ) {
-        while !page.failed && page.open < SETTLING && page.asked < page.keys.len() {
-            let request = Request::ReadQuorum { key: page.keys[page.asked].clone() };
-            self.call(Caller::Settle(peer, page.asked), peer, Class::Stream, request, out);
-            page.asked += 1;
-            page.open += 1;
+        while let Some((at, key)) = page.next_key() {
+            let request = Request::ReadQuorum { key };
+            self.call(Caller::Settle(peer, at), peer, Class::Stream, request, out);
         }
-        if page.open > 0 {
+        if page.is_open() {
             self.peers.of(peer).source.state = State::Settling(page);
-        } else if page.failed {
+        } else if page.has_failed() {
             self.peers.of(peer).source.not_before = now.mono + RETRY_MICROS;
         } else if page.items.is_empty() {
             self.go_on(peer, page.next, out);
@@ -252,21 +231,13 @@ impl Node {
         let State::Settling(mut page) = state else {
             unreachable!("{state:?} awaits no such reply");
         };
-        page.open -= 1;
-        match result {
-            Ok(Reply::Found { record, .. }) if record.rank.ballot > 0 => {
-                let mut item = vec![(page.keys[at].clone(), record)];
-                self.leave_what_is_ahead(now, &mut item);
-                page.items.append(&mut item);
-            }
-            // A plain write has come: it need not belong here, and some node streams it if it does.
-            Ok(Reply::Found { .. } | Reply::Absent { .. }) => {}
-            _ => page.failed = true,
-        }
+        let mut item: Vec<_> = page.settled(at, result).into_iter().collect();
+        self.leave_what_is_ahead(now, &mut item);
+        page.items.append(&mut item);
         self.settle_page(now, peer, page, out);
     }
 
-    fn leave_what_is_ahead(&mut self, now: Now, items: &mut Vec<(Bytes, Record)>) {
+    pub(super) fn leave_what_is_ahead(&mut self, now: Now, items: &mut Vec<(Bytes, Record)>) {
         let (shared, left) = (&self.shared, &mut self.left_ahead);
         items.retain(|(key, record)| {
             let since = record.rank.when();

@@ -230,6 +230,25 @@ impl Topology {
         }
     }
 
+    /// Whether a node is among the first `copies` replicas of a key; 0 = the default number.
+    pub fn is_replica(&self, key: &[u8], copies: u8, node: NodeId) -> bool {
+        let (partition, copies) = (
+            partition_of(key),
+            match copies {
+                0 => self.default_copies(),
+                copies => copies,
+            },
+        );
+        let count = usize::from(copies).min(self.members.len());
+        if count <= self.stride {
+            let first = usize::from(partition) * self.stride;
+            return self.stored[first..first + count].contains(&node.0);
+        }
+        let mut order = Vec::new();
+        self.placement.order(partition, count, &mut order);
+        order.contains(&node)
+    }
+
     /// The buckets by which replicas compare what they hold. The first call looks at all
     /// partitions: some milliseconds.
     pub fn buckets(&self) -> &Buckets {

@@ -233,7 +233,7 @@ impl Reader {
 
     fn request(&mut self, head: &Head, codec: &Codec) -> Result<Request, Malformed> {
         head.only(match head.kind {
-            kind::PAGE => flag::BOUNDED | flag::HELD_BY,
+            kind::PAGE => flag::BOUNDED | flag::HELD_BY | flag::MOVED,
             kind::COMPARE => flag::BOUNDED | flag::LISTED,
             _ => 0,
         })?;
@@ -274,6 +274,7 @@ impl Reader {
                 Request::Bring { round, key, record }
             }
             kind::COUNCIL => Request::Council(self.vote_request()?),
+            kind::MOVES => Request::Moves,
             kind::PING => Request::Ping,
             _ => return Err(Malformed("an unknown type")),
         })
@@ -312,6 +313,7 @@ impl Reader {
             kind::COMPARED => Reply::Compared(self.compared(head.flags)?),
             kind::ROUND_STATE => Reply::Round(self.state()?),
             kind::COUNCIL_REPLY => Reply::Council(self.vote_reply()?),
+            kind::MOVES_STATE => Reply::Moves(self.moves()?),
             kind::PONG => Reply::Pong,
             _ => return Err(Malformed("an unknown type")),
         })
@@ -321,8 +323,13 @@ impl Reader {
         let start = self.cursor()?;
         let end = if head.has(flag::BOUNDED) { Some(self.cursor()?) } else { None };
         let max_bytes = self.u32()?;
+        if head.has(flag::HELD_BY) && head.has(flag::MOVED) {
+            return Err(Malformed("two filters"));
+        }
         let filter = if head.has(flag::HELD_BY) {
             self.held_by()?
+        } else if head.has(flag::MOVED) {
+            self.moved()?
         } else {
             let (ack, from, count) = (self.u8()?, self.u8()?, usize::from(self.u16()?));
             if self.left() < 2 * count {

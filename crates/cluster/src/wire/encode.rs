@@ -10,6 +10,7 @@ use super::conditional::{
     conditional_len, done_len, put_conditional, put_done, put_recalled, recalled_len,
 };
 use super::council::{put_vote_reply, put_vote_request, vote_reply_len, vote_request_len};
+use super::moves::{MOVES_LEN, moved_len, put_moved, put_moves};
 use super::proof::{ROUND_LEN, STATE_LEN, STEP_LEN, put_round, put_state, put_step};
 use super::{
     ALL_PARTITIONS, ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, MARK_LEN, PIECE_MAX, Sender, flag,
@@ -201,7 +202,7 @@ pub fn message_len(message: &Message) -> usize {
             Request::Round { .. } => STEP_LEN,
             Request::Bring { key, record, .. } => ROUND_LEN + item_len(key, record),
             Request::Council(request) => vote_request_len(request),
-            Request::Ping => 0,
+            Request::Ping | Request::Moves => 0,
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
         Body::Reply(Reply::Long { .. }) => OUTLINE_LEN,
@@ -216,6 +217,7 @@ pub fn message_len(message: &Message) -> usize {
         Body::Reply(Reply::Compared(compared)) => compared_len(compared),
         Body::Reply(Reply::Round(_)) => STATE_LEN,
         Body::Reply(Reply::Council(reply)) => vote_reply_len(reply),
+        Body::Reply(Reply::Moves(_)) => MOVES_LEN,
         Body::Reply(_) => 0,
     };
     ITEM_HEAD + body
@@ -233,6 +235,7 @@ fn page_request_len(request: &PageRequest) -> usize {
     let filter = match &request.filter {
         Filter::Chosen { preference, .. } => 4 + 2 * preference.len(),
         Filter::HeldBy { partitions, .. } => 2 + 8 + 8 + 2 + 2 * partitions.len(),
+        Filter::Moved { known, .. } => moved_len(known),
     };
     let end = request.end.as_ref().map_or(0, |end| KEY_LEN + end.len());
     KEY_LEN + request.start.len() + end + 4 + filter
@@ -259,8 +262,12 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
         Request::Writes { .. } => (kind::WRITES, 0),
         Request::Page(page) => {
             let bounded = if page.end.is_some() { flag::BOUNDED } else { 0 };
-            let held = if matches!(page.filter, Filter::HeldBy { .. }) { flag::HELD_BY } else { 0 };
-            (kind::PAGE, bounded | held)
+            let filter = match page.filter {
+                Filter::Chosen { .. } => 0,
+                Filter::HeldBy { .. } => flag::HELD_BY,
+                Filter::Moved { .. } => flag::MOVED,
+            };
+            (kind::PAGE, bounded | filter)
         }
         Request::Missed { .. } => (kind::MISSED, 0),
         Request::Compare(request) => (kind::COMPARE, compare_flags(request)),
@@ -268,6 +275,7 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
         Request::Round { .. } => (kind::ROUND, 0),
         Request::Bring { .. } => (kind::BRING, 0),
         Request::Council(_) => (kind::COUNCIL, 0),
+        Request::Moves => (kind::MOVES, 0),
         Request::Ping => (kind::PING, 0),
     }
 }
@@ -298,6 +306,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         }
         Reply::Round(_) => (kind::ROUND_STATE, 0),
         Reply::Council(_) => (kind::COUNCIL_REPLY, 0),
+        Reply::Moves(_) => (kind::MOVES_STATE, 0),
         Reply::Pong => (kind::PONG, 0),
     }
 }
@@ -340,7 +349,7 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             put_round(out, *round);
             put_entry(out, key, record);
         }
-        Request::Ping => {}
+        Request::Ping | Request::Moves => {}
     }
 }
 
@@ -357,6 +366,7 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Compared(compared) => put_compared(out, compared),
         Reply::Round(state) => put_state(out, state),
         Reply::Council(reply) => put_vote_reply(out, reply),
+        Reply::Moves(state) => put_moves(out, state),
         Reply::Outbid { promise: number } | Reply::Superseded { epoch: number } => {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -442,6 +452,9 @@ fn put_page_request(out: &mut Vec<u8>, request: &PageRequest) {
             for partition in partitions {
                 out.extend_from_slice(&partition.to_le_bytes());
             }
+        }
+        Filter::Moved { node, first, seed, known } => {
+            put_moved(out, (*node, *first, *seed), known);
         }
     }
 }

@@ -16,6 +16,7 @@ mod conditional;
 mod council;
 mod decode;
 mod encode;
+mod moves;
 mod pieces;
 mod proof;
 
@@ -135,6 +136,7 @@ mod kind {
     pub(super) const ROUND: u8 = 0x0e;
     pub(super) const BRING: u8 = 0x0f;
     pub(super) const COUNCIL: u8 = 0x10;
+    pub(super) const MOVES: u8 = 0x11;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -161,6 +163,7 @@ mod kind {
     pub(super) const ROUND_STATE: u8 = 0x91;
     pub(super) const SUPERSEDED: u8 = 0x92;
     pub(super) const COUNCIL_REPLY: u8 = 0x93;
+    pub(super) const MOVES_STATE: u8 = 0x94;
 }
 
 /// Flags of items; each is allowed where it means something only.
@@ -171,6 +174,8 @@ mod flag {
     pub(super) const BOUNDED: u8 = 2;
     /// The filter is a node, not a preference.
     pub(super) const HELD_BY: u8 = 4;
+    /// The filter is what moves to a node.
+    pub(super) const MOVED: u8 = 8;
     /// Records are listed, not summed.
     pub(super) const LISTED: u8 = 4;
     /// The last piece.

@@ -69,7 +69,7 @@ impl Reader {
         Ok(RoundState { life, proof, promised, is_active })
     }
 
-    fn yes_or_no(&mut self) -> Result<bool, Malformed> {
+    pub(super) fn yes_or_no(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),

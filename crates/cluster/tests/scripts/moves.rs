@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cluster::{
     Answer, AskedQuorum, Body, Change, Class, ClientId, Clock, Condition, Conditional, Config,
     ConnectionId, Coordinator, Done, Effect, Event, Kind, Logs, Membership, MembershipState,
-    NodeId, Now, Record, Reply, Request, Shared, StoreError, Topology, View, ViewId, partition_of,
+    NodeId, Now, Record, Reply, Request, Shared, StoreError, Topology, View, ViewId,
 };
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
@@ -176,14 +177,14 @@ impl Moves {
         let clock = Arc::new(Clock::start(u32::from(node) + 7, BASE, 0));
         clock.persisted(u64::MAX, 0);
         let is_receiver = !self.old.contains(&node);
-        let state = if is_receiver { MembershipState::Rebuilding } else { MembershipState::Member };
-        let membership = Membership::new(state, 0, true);
+        let membership = Membership::new(MembershipState::Member, 0, true);
         let (all, own) = (without(NODES, 0, copies), NodeId(node));
         let logs = Arc::new(Logs::first(100 + u64::from(node)));
         let mut shared = Shared::new(all, own, clock, membership, 0, logs);
         let seal = if is_receiver { shared.clock.now(self.now().wall) } else { 0 };
         let views = self.views[view].clone();
         shared.views = Arc::new(cluster::Views::new(views));
+        shared.lacks.store(is_receiver, Ordering::SeqCst);
         let shared = Arc::new(shared);
         let config = Config {
             deadline_micros: DEADLINE,
@@ -409,7 +410,7 @@ impl Moves {
         let leavers = old.iter().filter(|node| !new.contains(node));
         if is_majority && leavers.into_iter().all(taken) {
             member.has_all = true;
-            member.shared.membership.set_of(partition_of(KEY), MembershipState::Member);
+            member.shared.lacks.store(false, Ordering::SeqCst);
         }
     }
 

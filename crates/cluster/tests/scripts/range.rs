@@ -1,7 +1,7 @@
 //! What a script says of a range over the cluster: pages that come, nodes that fail.
 
 use bytes::Bytes;
-use cluster::{Filter, PartitionFilter, Scan, Step};
+use cluster::{Filter, Kind, PartitionFilter, Rank, Scan, Step, Version};
 
 use crate::words::{self, next, node};
 use crate::world::{Split, World};
@@ -84,8 +84,11 @@ impl World {
                 let (name, copies) = name.split_once('*').unwrap_or((name, "0"));
                 let key = self.words.key(name)?;
                 let copies = copies.parse().map_err(|_| format!("{text:?} has no copies"))?;
-                let mut filter = PartitionFilter::new(&view.topology, own, &filter);
-                if filter.wants(&key, copies, 1, is_value) {
+                let mut filter = PartitionFilter::new(&view, own, &filter);
+                let kind = if is_value { Kind::Value } else { Kind::Tombstone };
+                let version = Version { time: 1, origin: 0 };
+                let rank = Rank { version, ballot: 0, kind, check: 0 };
+                if filter.wants(&key, copies, rank) {
                     line += &format!(" {text}");
                 }
             }

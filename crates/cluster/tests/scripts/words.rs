@@ -453,6 +453,7 @@ impl Words {
             Request::Discard(ranges) => format!("discard {ranges:?}"),
             Request::Council(request) => format!("council {request:?}"),
             Request::Ping => "ping".to_owned(),
+            Request::Moves => "moves".to_owned(),
         }
     }
 
@@ -472,6 +473,10 @@ impl Words {
                     let _ = write!(text, " p{partition}");
                 }
                 text
+            }
+            Filter::Moved { node, first, known, .. } => {
+                let first = if *first { " first" } else { "" };
+                format!("moved n{}{first} known {}", node.0, known.len())
             }
             Filter::Chosen { ack, from, preference } => {
                 let nodes: Vec<_> = preference.iter().map(|node| format!("n{}", node.0)).collect();

@@ -1,0 +1,195 @@
+//! What this node has taken of the partitions that move to it, as it and its disk know it.
+//!
+//! ```text
+//!  enters read old ─▶ empty ─▶ sealed ─▶ takes from each source ─▶ has all
+//!                       │         │                │                 │
+//!                       └─────────┴── kept on disk ┴── after data ───┘
+//! ```
+//!
+//! On disk, behind the vote: emptied as of 8 │ transition 8 │ step 1 │ since 8 │ sources: n 2, n ×
+//! id 2.
+
+use std::collections::BTreeSet;
+
+use bytes::Buf;
+
+use super::{Layouts, State};
+use crate::layout::{Layout, Stage};
+use crate::node_id::NodeId;
+use crate::view::FIRST_EPOCH;
+
+/// How far it is. A later step includes those before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TakingStep {
+    /// Nothing was done yet.
+    #[default]
+    Begins,
+    /// It takes: there was nothing left of another time, and it is sealed.
+    Takes,
+    /// It holds all that it is to hold.
+    HasAll,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Taking {
+    /// The beginning of the last placement after which this node dropped what is placed elsewhere.
+    /// As long as that is the one in force it holds nothing else.
+    pub(super) emptied: u64,
+    /// The first epoch of the transition that the rest is about; 0 = of none.
+    pub(super) transition: u64,
+    pub(super) step: TakingStep,
+    /// Of tries before this time of a version it does not know whether a source has stored them.
+    pub(super) since: u64,
+    /// Nodes from which it has taken all.
+    pub(super) sources: BTreeSet<NodeId>,
+}
+
+impl Default for Taking {
+    fn default() -> Self {
+        let (transition, step, since, sources) = (0, TakingStep::Begins, 0, BTreeSet::new());
+        Self { emptied: FIRST_EPOCH, transition, step, since, sources }
+    }
+}
+
+impl Taking {
+    /// What is known of this transition: of another one nothing counts.
+    pub(super) fn of(&mut self, transition: u64) -> &mut Self {
+        if self.transition != transition {
+            // What it does not know of tries stays so.
+            *self = Self { emptied: self.emptied, since: self.since, ..Self::default() };
+            self.transition = transition;
+        }
+        self
+    }
+
+    /// What a node lacks by a layout.
+    pub(super) fn lacks_by(&self, layout: &Layout, own: NodeId) -> Lacks {
+        let is_member = layout.nodes.iter().any(|node| node.id == own);
+        let is_of = self.transition == layout.began;
+        let step = if is_of { self.step } else { TakingStep::Begins };
+        // Once reads have switched, whoever lacks something has lost it, and is rebuilt.
+        if layout.stage != Stage::ReadOld || !is_member || step == TakingStep::HasAll {
+            return Lacks::default();
+        }
+        let is_to_be_emptied = step == TakingStep::Begins && self.emptied != layout.began;
+        Lacks { is_to_be_emptied, is_to_take: true }
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.emptied.to_le_bytes());
+        out.extend(self.transition.to_le_bytes());
+        out.push(match self.step {
+            TakingStep::Begins => 0,
+            TakingStep::Takes => 1,
+            TakingStep::HasAll => 2,
+        });
+        out.extend(self.since.to_le_bytes());
+        out.extend((self.sources.len() as u16).to_le_bytes());
+        self.sources.iter().for_each(|node| out.extend(node.0.to_le_bytes()));
+    }
+
+    pub(super) fn read(bytes: &mut &[u8]) -> Result<Self, &'static str> {
+        let short = |_| "it ends early: damaged";
+        let emptied = bytes.try_get_u64_le().map_err(short)?;
+        let transition = bytes.try_get_u64_le().map_err(short)?;
+        let step = match bytes.try_get_u8().map_err(short)? {
+            0 => TakingStep::Begins,
+            1 => TakingStep::Takes,
+            2 => TakingStep::HasAll,
+            _ => return Err("an unknown step of a transition: damaged"),
+        };
+        let since = bytes.try_get_u64_le().map_err(short)?;
+        let count = bytes.try_get_u16_le().map_err(short)?;
+        let mut sources = BTreeSet::new();
+        for _ in 0..count {
+            sources.insert(NodeId(bytes.try_get_u16_le().map_err(short)?));
+        }
+        Ok(Self { emptied, transition, step, since, sources })
+    }
+}
+
+impl State {
+    /// Another layout is known than the one before. Whoever held nothing but what belongs to it
+    /// then still does when partitions begin to move: noted with that layout, for it can't be found
+    /// out once there are records of after.
+    pub(super) fn learned(&mut self, before: &Layout) {
+        let known = self.council.known();
+        let is_next = known.stage == Stage::ReadOld && known.base == before.id();
+        if is_next && self.taking.emptied == before.began {
+            self.taking.emptied = known.began;
+        }
+    }
+
+    /// What is known of the transition of the view in force.
+    fn taking(&mut self) -> &mut Taking {
+        let began = self.entered.began;
+        self.taking.of(began)
+    }
+}
+
+/// What a node has to do, by a layout, before what it holds of partitions that move to it is whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lacks {
+    /// There may be something of another time.
+    pub(crate) is_to_be_emptied: bool,
+    /// It has not taken all.
+    pub(crate) is_to_take: bool,
+}
+
+impl Layouts {
+    /// What this node lacks by the layout of the view in force, as far as its disk knows.
+    pub(crate) fn lacks(&self, own: NodeId) -> Lacks {
+        let state = self.state();
+        state.taking_kept.lacks_by(&state.entered, own)
+    }
+
+    /// Whether this node may hold what is placed elsewhere.
+    pub(crate) fn has_leftovers(&self) -> bool {
+        let state = self.state();
+        state.taking.emptied != state.entered.began
+    }
+
+    /// It has dropped that, as of the placement that began then. Returns whether that is news.
+    pub(crate) fn emptied(&self, began: u64) {
+        let mut state = self.state();
+        if state.entered.began == began && state.taking.emptied != began {
+            state.taking.emptied = began;
+            state.changes += 1;
+        }
+    }
+
+    /// How far it is in the transition of the view in force, and from whom it has taken all.
+    pub(crate) fn taken(&self) -> (TakingStep, BTreeSet<NodeId>) {
+        let mut state = self.state();
+        let taking = state.taking();
+        (taking.step, taking.sources.clone())
+    }
+
+    /// Before this time of a version it does not know which tries were stored.
+    pub(crate) fn knows_since(&self) -> u64 {
+        self.state().taking.since
+    }
+
+    /// It is sealed up to that time, and begins to take.
+    pub(crate) fn begins_to_take(&self, since: u64) {
+        let mut state = self.state();
+        let taking = state.taking();
+        (taking.step, taking.since) = (TakingStep::Takes, since.max(taking.since));
+        state.changes += 1;
+    }
+
+    /// All that a node holds was taken, and is in the store.
+    pub(crate) fn has_taken(&self, source: NodeId) {
+        let mut state = self.state();
+        state.taking().sources.insert(source);
+        state.changes += 1;
+    }
+
+    /// There is nothing more to take.
+    pub(crate) fn has_taken_all(&self) {
+        let mut state = self.state();
+        state.taking().step = TakingStep::HasAll;
+        state.changes += 1;
+    }
+}

@@ -1,0 +1,50 @@
+//! How far nodes are in a transition, for all threads of a node.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::message::{MovesState, NodeId};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Moves {
+    /// Records that this node has taken, and their bytes.
+    records: AtomicU64,
+    bytes: AtomicU64,
+    /// Nodes from which it has taken all, and how many there are to take from.
+    sources: AtomicU64,
+    of_sources: AtomicU64,
+    /// What the nodes have told, if this one drives the transition.
+    told: Mutex<BTreeMap<NodeId, MovesState>>,
+}
+
+impl Moves {
+    /// What this node tells.
+    pub(crate) fn state(&self, epoch: u64, has_all: bool) -> MovesState {
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let sources = (of(&self.sources) as u16, of(&self.of_sources) as u16);
+        MovesState { epoch, has_all, sources, records: of(&self.records), bytes: of(&self.bytes) }
+    }
+
+    /// It has taken more.
+    pub(crate) fn took(&self, records: usize, bytes: usize) {
+        self.records.fetch_add(records as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// From so many nodes it has taken all, of so many.
+    pub(crate) fn has_taken_from(&self, done: usize, of: usize) {
+        self.sources.store(done as u64, Ordering::Relaxed);
+        self.of_sources.store(of as u64, Ordering::Relaxed);
+    }
+
+    /// What nodes have told, by their ids; empty = this one does not drive a transition.
+    pub fn told(&self) -> BTreeMap<NodeId, MovesState> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn tell(&self, told: BTreeMap<NodeId, MovesState>) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    }
+}

@@ -1,0 +1,400 @@
+//! This node takes the partitions that move to it, from each node that had them before.
+//!
+//! ```text
+//!  read old is in force ─▶ what is of another time is dropped ─▶ sealed
+//!     ─▶ first pass: each source's pages of what it is the first replica of ──────────▶ written
+//!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what these lack ─▶ written
+//!     ─▶ these sources are done: noted on disk ─▶ all are: nothing is lacking any more
+//! ```
+//!
+//! A page is read by its source under this node's view: so that has entered the transition, and all
+//! that it stored before is in the page. That alone makes it safe (docs/membership-model.md); the
+//! first pass only has each record sent once. A source that does not answer is left out of the pass,
+//! and takes part in a later one. Of a key whose record a conditional write made this node stores
+//! what a majority holds.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::settling::Settling;
+use super::{Caller, Node, NodeEffect};
+use crate::event::{FailureKind, Now};
+use crate::filter::{MAX_KNOWN, moved_digest};
+use crate::layout::{Layout, Stage};
+use crate::layouts::TakingStep;
+use crate::membership::MembershipState;
+use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
+use crate::missed::Mark;
+use crate::proof::{RoundId, RoundStep};
+use crate::record::Record;
+
+/// Bytes of one page; one is under way from each node.
+const PAGE_BYTES: u32 = 256 * 1024;
+
+/// How long after a failure a node is asked again, in microseconds.
+const RETRY_MICROS: u64 = 500_000;
+
+/// What this node has under way about that.
+#[derive(Debug, Default)]
+pub(super) struct Taking {
+    /// Whether it is being sealed, up to this time.
+    sealing: Option<u64>,
+    pass: Option<Pass>,
+    /// Whether all has been taken once from whoever is the first replica.
+    first_is_done: bool,
+    /// Until when a source that failed is left alone.
+    not_before: BTreeMap<NodeId, u64>,
+    /// Passes so far: replies to earlier ones are stale.
+    passes: u64,
+}
+
+/// All keys, once.
+#[derive(Debug)]
+struct Pass {
+    number: u64,
+    first: bool,
+    seed: u64,
+    /// The range of the second pass under way: where it ends, and what this node holds of it.
+    end: Option<Bytes>,
+    known: Vec<u64>,
+    /// Whether that is being found out, and when it is to be at the earliest.
+    looks: bool,
+    not_before: u64,
+    sources: BTreeMap<NodeId, Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    state: State,
+    /// Where its next page begins.
+    start: Bytes,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It is to be asked.
+    Due,
+    Asked,
+    /// It is found out what of its page a majority holds.
+    Settling(Settling),
+    /// Its page is being written here; the next one begins there.
+    Writing(Option<Bytes>),
+    /// It is at the range's end.
+    Ended,
+}
+
+impl Node {
+    /// Another placement is in force. What a node takes was written long ago: if it lost the end of
+    /// its log, or is a copy, that is not made good by what was written since.
+    pub(super) fn takes_anew(&mut self, out: &mut Vec<NodeEffect>) {
+        self.taking = Taking { passes: self.taking.passes, ..Taking::default() };
+        let state = self.shared.membership.state();
+        if state != MembershipState::Member && self.lacks_since() != Some(0) {
+            self.shared.missed.mark(self.shared.own, Mark { partition: None, since: 0 });
+            self.stand(MembershipState::Rebuilding, out);
+        }
+    }
+
+    pub(super) fn taking_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let lacks = self.shared.lacks.load(Ordering::SeqCst);
+        // What it has lost is streamed back first.
+        if !lacks || self.shared.membership.state() != MembershipState::Member {
+            return;
+        }
+        let layout = self.shared.layouts.entered();
+        let (step, done) = self.shared.layouts.taken();
+        match step {
+            TakingStep::Begins if !takes(&layout, self.shared.own) => {
+                self.shared.layouts.has_taken_all();
+                self.keep_layouts(out);
+            }
+            TakingStep::Begins => self.seal_to_take(now, out),
+            TakingStep::Takes => {
+                let sources = sources(&layout, self.shared.own);
+                let left = sources.iter().filter(|node| !done.contains(node)).copied();
+                let left: Vec<NodeId> = left.collect();
+                self.shared.moves.has_taken_from(sources.len() - left.len(), sources.len());
+                if left.is_empty() {
+                    self.shared.layouts.has_taken_all();
+                    self.keep_layouts(out);
+                } else {
+                    self.go_on_taking(now, &left, out);
+                }
+            }
+            TakingStep::HasAll => {}
+        }
+    }
+
+    /// Nothing that is older than now is taken from anybody but sources: it may have been deleted,
+    /// and the deletion purged.
+    fn seal_to_take(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        if self.shared.is_to_be_emptied() {
+            return self.shared.leftovers.want();
+        }
+        if self.taking.sealing.is_some() {
+            return;
+        }
+        let (own, time) = (self.shared.own, self.shared.clock.now(now.wall));
+        self.taking.sealing = Some(time);
+        let request = Request::Round { round: RoundId { time, node: own }, step: RoundStep::Seal };
+        self.call(Caller::TakeSeal(time), own, Class::Repair, request, out);
+    }
+
+    pub(super) fn sealed_to_take(
+        &mut self,
+        now: Now,
+        time: u64,
+        result: &Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        if self.taking.sealing != Some(time) {
+            return;
+        }
+        self.taking.sealing = None;
+        // Else a round is under way, or its clock is ahead: with the next tick.
+        if let Ok(Reply::Round(state)) = result
+            && state.proof.seal.time >= time
+        {
+            self.shared.layouts.begins_to_take(state.proof.seal.time);
+            self.keep_layouts(out);
+            self.taking_due(now, out);
+        }
+    }
+
+    fn go_on_taking(&mut self, now: Now, left: &[NodeId], out: &mut Vec<NodeEffect>) {
+        if self.taking.pass.is_none() {
+            let not_before = &self.taking.not_before;
+            let is_due = |node: &&NodeId| not_before.get(node).is_none_or(|due| *due <= now.mono);
+            let new = |node: &NodeId| (*node, Source { state: State::Due, start: Bytes::new() });
+            let sources: BTreeMap<_, _> = left.iter().filter(is_due).map(new).collect();
+            if sources.is_empty() {
+                return;
+            }
+            self.taking.passes += 1;
+            self.taking.pass = Some(Pass {
+                number: self.taking.passes,
+                first: !self.taking.first_is_done,
+                // Nobody else knows it before it is used.
+                seed: self.shared.clock.now(now.wall) ^ self.shared.logs.life().rotate_left(32),
+                end: None,
+                known: Vec::new(),
+                looks: !self.taking.first_is_done,
+                not_before: now.mono,
+                sources,
+            });
+            if self.taking.first_is_done {
+                return self.look_at_range(now, Bytes::new(), out);
+            }
+        }
+        self.go_on_pass(now, out);
+    }
+
+    /// What this node holds of the range that begins there is to be known.
+    fn look_at_range(&mut self, now: Now, start: Bytes, out: &mut Vec<NodeEffect>) {
+        let Some(pass) = &mut self.taking.pass else { return };
+        for source in pass.sources.values_mut() {
+            *source = Source { state: State::Due, start: start.clone() };
+        }
+        (pass.looks, pass.not_before) = (true, now.mono + RETRY_MICROS);
+        let (number, seed, own) = (pass.number, pass.seed, self.shared.own);
+        let filter = Filter::Moved { node: own, first: false, seed, known: Vec::new() };
+        let page = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
+        self.call(Caller::TakeLook(number), own, Class::Stream, Request::Page(page), out);
+    }
+
+    pub(super) fn looked_at_range(
+        &mut self,
+        now: Now,
+        number: u64,
+        result: Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let Some(pass) = self.taking.pass.as_mut().filter(|pass| pass.number == number) else {
+            return;
+        };
+        // Otherwise it is tried again a little later.
+        pass.looks = false;
+        if let Ok(Reply::Page(Page { items, next, .. })) = result {
+            let digest =
+                |(key, record): &(Bytes, Record)| moved_digest(pass.seed, key, record.rank);
+            pass.known = items.iter().map(digest).take(MAX_KNOWN).collect();
+            pass.end = next;
+            pass.not_before = 0;
+        }
+        self.go_on_pass(now, out);
+    }
+
+    /// Does what can be done now.
+    fn go_on_pass(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let Some(pass) = &mut self.taking.pass else { return };
+        if !pass.first && pass.not_before > 0 {
+            // What this node holds of the range is not known.
+            if !pass.looks && pass.not_before <= now.mono {
+                let start = pass.sources.values().next().map(|source| source.start.clone());
+                self.look_at_range(now, start.unwrap_or_default(), out);
+            }
+            return;
+        }
+        let due = pass.sources.iter().filter(|(_, source)| matches!(source.state, State::Due));
+        let due: Vec<NodeId> = due.map(|(node, _)| *node).collect();
+        due.into_iter().for_each(|node| self.ask_source(node, out));
+        let Some(pass) = &mut self.taking.pass else { return };
+        if pass.sources.values().any(|source| !matches!(source.state, State::Ended)) {
+            return;
+        }
+        match pass.end.take() {
+            Some(start) if !pass.sources.is_empty() => self.look_at_range(now, start, out),
+            _ => self.end_pass(now, out),
+        }
+    }
+
+    fn end_pass(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let Some(pass) = self.taking.pass.take() else { return };
+        if pass.first {
+            self.taking.first_is_done = true;
+        } else {
+            pass.sources.keys().for_each(|node| self.shared.layouts.has_taken(*node));
+            self.keep_layouts(out);
+        }
+        self.taking_due(now, out);
+    }
+
+    fn ask_source(&mut self, node: NodeId, out: &mut Vec<NodeEffect>) {
+        let own = self.shared.own;
+        let Some(pass) = &mut self.taking.pass else { return };
+        let (number, first, seed) = (pass.number, pass.first, pass.seed);
+        let source = pass.sources.get_mut(&node).expect("it takes part");
+        source.state = State::Asked;
+        let filter = Filter::Moved { node: own, first, seed, known: pass.known.clone() };
+        let (start, end) = (source.start.clone(), pass.end.clone());
+        let page = PageRequest { start, end, filter, max_bytes: PAGE_BYTES };
+        self.call(Caller::Take(number, node), node, Class::Stream, Request::Page(page), out);
+    }
+
+    /// The source of a pass, unless that is over, or goes on without it.
+    fn source_of(&mut self, number: u64, node: NodeId) -> Option<&mut Source> {
+        let pass = self.taking.pass.as_mut().filter(|pass| pass.number == number)?;
+        pass.sources.get_mut(&node)
+    }
+
+    /// A page came, or was written, or neither.
+    pub(super) fn took(
+        &mut self,
+        now: Now,
+        (number, node): (u64, NodeId),
+        result: Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let Some(source) = self.source_of(number, node) else { return };
+        match (std::mem::replace(&mut source.state, State::Asked), result) {
+            (State::Asked, Ok(Reply::Page(Page { mut items, next, .. }))) => {
+                self.leave_what_is_ahead(now, &mut items);
+                let is_plain = |(_, record): &(Bytes, Record)| record.rank.ballot == 0;
+                let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(is_plain);
+                let keys = unsettled.into_iter().map(|(key, _)| key).collect();
+                self.settle_taken(now, (number, node), Settling::new(items, keys, next), out);
+            }
+            (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
+                self.goes_on_from(now, (number, node), next, out);
+            }
+            _ => self.goes_on_without_source(now, node, out),
+        }
+    }
+
+    fn settle_taken(
+        &mut self,
+        now: Now,
+        (number, node): (u64, NodeId),
+        mut page: Settling,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        while let Some((at, key)) = page.next_key() {
+            let caller = Caller::TakeSettle(number, node, at);
+            self.call(caller, node, Class::Stream, Request::ReadQuorum { key }, out);
+        }
+        let Some(source) = self.source_of(number, node) else { return };
+        if page.is_open() {
+            source.state = State::Settling(page);
+        } else if page.has_failed() {
+            self.goes_on_without_source(now, node, out);
+        } else if page.items.is_empty() {
+            self.goes_on_from(now, (number, node), page.next, out);
+        } else {
+            source.state = State::Writing(page.next);
+            let bytes = |(key, record): &(Bytes, Record)| key.len() + record.bytes.len();
+            self.shared.moves.took(page.items.len(), page.items.iter().map(bytes).sum());
+            let (own, request) = (self.shared.own, Request::Writes { items: page.items });
+            self.call(Caller::Take(number, node), own, Class::Repair, request, out);
+        }
+    }
+
+    /// What a majority holds of a key is known, or not.
+    pub(super) fn settled_taken(
+        &mut self,
+        now: Now,
+        (number, node, at): (u64, NodeId, usize),
+        result: Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let Some(source) = self.source_of(number, node) else { return };
+        let State::Settling(mut page) = std::mem::replace(&mut source.state, State::Asked) else {
+            unreachable!("it awaits no such reply");
+        };
+        let mut item: Vec<_> = page.settled(at, result).into_iter().collect();
+        self.leave_what_is_ahead(now, &mut item);
+        page.items.append(&mut item);
+        self.settle_taken(now, (number, node), page, out);
+    }
+
+    fn goes_on_from(
+        &mut self,
+        now: Now,
+        (number, node): (u64, NodeId),
+        next: Option<Bytes>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let Some(source) = self.source_of(number, node) else { return };
+        source.state = match next {
+            Some(next) => {
+                source.start = next;
+                State::Due
+            }
+            None => State::Ended,
+        };
+        self.go_on_pass(now, out);
+    }
+
+    /// A source does not answer, or goes by another view: it takes part in a later pass.
+    fn goes_on_without_source(&mut self, now: Now, node: NodeId, out: &mut Vec<NodeEffect>) {
+        self.taking.not_before.insert(node, now.mono + RETRY_MICROS);
+        if let Some(pass) = &mut self.taking.pass {
+            pass.sources.remove(&node);
+        }
+        self.go_on_pass(now, out);
+    }
+}
+
+/// Who hands over what it holds: all nodes of before, but those that are declared lost.
+fn sources(layout: &Layout, own: NodeId) -> Vec<NodeId> {
+    let before = layout.before.iter().flat_map(|before| &before.nodes);
+    before.filter(|node| node.id != own && !node.is_lost).map(|node| node.id).collect()
+}
+
+/// Whether a node may get anything in a transition. Where nodes without zones are added, and
+/// nothing else changes, nobody who stays comes nearer to the front of a partition's replicas.
+fn takes(layout: &Layout, own: NodeId) -> bool {
+    let Some(before) = layout.before.as_ref().filter(|_| layout.stage == Stage::ReadOld) else {
+        return false;
+    };
+    let was = |id: NodeId| before.nodes.iter().find(|node| node.id == id);
+    let stays = before.nodes.iter().all(|node| {
+        layout.nodes.iter().any(|after| {
+            let is_same = after.member == node.member && after.hash_weight == node.hash_weight;
+            after.id == node.id && is_same
+        })
+    });
+    let in_zones = layout.nodes.iter().any(|node| !node.member.zone.is_empty());
+    was(own).is_none() || !stays || in_zones || layout.replicas > before.replicas
+}
