@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!   POST plan ─▶ computed, off the loop ─▶ kept, told
-//!   POST apply ─▶ the node task ─▶ the council        GET ─▶ what became of it
+//!   POST apply, abort ─▶ the node task ─▶ the council        GET ─▶ what became of it
 //! ```
+
+use std::sync::Arc;
 
 use cluster::layout::{Layout, Stage};
 use hyper::{HeaderMap, StatusCode};
@@ -73,7 +75,7 @@ pub(super) async fn apply(
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
 
-/// What can't be applied any more, or not yet.
+/// What can't be applied any more.
 fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     if plan.base != known.id() && plan.id() != known.id() {
         let (base, known) = (plan.epoch - 1, known.epoch);
@@ -81,12 +83,30 @@ fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
             "the plan was made in epoch {base}, and it is epoch {known} by now: plan again"
         )));
     }
-    if plan.stage != Stage::Settled {
-        return Err(Problem::no_plan(
-            "this plan moves keys between nodes, which this release does not do yet: it is to be \
-             looked at only. A plan that changes the council alone can be applied"
-                .to_owned(),
-        ));
-    }
     Ok(())
+}
+
+pub(super) async fn abort(
+    service: &Service,
+    watch: &Watch,
+    headers: &HeaderMap,
+    query: &str,
+) -> Result<Answer, Problem> {
+    access::admit(service.limits(), watch, headers)?;
+    params::none(query)?;
+    let known = service.reports.known_layout();
+    let Some(before) = known.aborted() else {
+        let why = match known.stage {
+            Stage::ReadNew => {
+                "reads go to the new replicas already: the change can only go forward, and does \
+                 once most nodes of before are up"
+            }
+            Stage::Settled | Stage::ReadOld => "no keys move: there is nothing to abort",
+        };
+        return Err(Problem::no_plan(why.to_owned()));
+    };
+    let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
+    tracing::info!(who, epoch = before.epoch, "abort of the change of the layout requested");
+    service.reports.apply(Arc::new(before)).await;
+    Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }

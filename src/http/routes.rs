@@ -65,7 +65,7 @@ const ASK: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 16] = [
+pub(super) const ROUTES: [Route; 17] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
@@ -111,6 +111,9 @@ pub(super) const ROUTES: [Route; 16] = [
     }),
     spare("/admin/layout/apply", ONLY_POST, |ask| {
         Box::pin(layout::apply(ask.service, ask.watch, &ask.head.headers, ask.query))
+    }),
+    spare("/admin/layout/abort", ONLY_POST, |ask| {
+        Box::pin(layout::abort(ask.service, ask.watch, &ask.head.headers, ask.query))
     }),
     spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.service, ask.query))),
     Route {

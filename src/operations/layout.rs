@@ -24,9 +24,31 @@ pub(crate) struct LayoutStatus {
     pub(crate) council: Vec<String>,
     /// Whether this node has a vote in that.
     pub(crate) has_vote: bool,
+    /// While partitions move: how far each node is. Councillors know it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) moves: Vec<MoveStatus>,
     /// The last change that was applied at this node since its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<ChangeStatus>,
+}
+
+/// How far a node is while partitions move.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct MoveStatus {
+    /// Its name.
+    pub(crate) node: String,
+    /// The epoch of the layout that it goes by.
+    pub(crate) epoch: u64,
+    /// Whether it has taken all that moves to it.
+    pub(crate) has_all: bool,
+    /// Nodes from which it has taken all …
+    pub(crate) sources: u16,
+    /// … of so many.
+    pub(crate) of_sources: u16,
+    /// Records that it has taken since it was started, and their bytes.
+    pub(crate) records: u64,
+    /// See there.
+    pub(crate) bytes: u64,
 }
 
 /// A member.
@@ -54,6 +76,8 @@ pub(crate) struct ChangeStatus {
     pub(crate) epoch: u64,
     /// How far it is.
     pub(crate) progress: ChangeProgress,
+    /// Whether keys move by it: then two more layouts follow, or one that goes back.
+    pub(crate) moves: bool,
     /// Councillors that said that they have no vote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_vote: Vec<String>,
@@ -151,7 +175,17 @@ impl LayoutStatus {
             plan: id_text(change.layout.id()),
             epoch: change.layout.epoch,
             progress: change.progress.into(),
+            moves: change.layout.stage == Stage::ReadOld,
             without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
+        });
+        let moves = shared.moves.told().into_iter().map(|(id, told)| MoveStatus {
+            node: shared.name_of(id),
+            epoch: told.epoch,
+            has_all: told.has_all,
+            sources: told.sources.0,
+            of_sources: told.sources.1,
+            records: told.records,
+            bytes: told.bytes,
         });
         let nodes = layout.nodes.iter().map(|member| MemberStatus {
             name: member.member.name.clone(),
@@ -168,6 +202,7 @@ impl LayoutStatus {
             nodes: nodes.collect(),
             council: names(&layout, &layout.council),
             has_vote: shared.layouts.has_seat(),
+            moves: moves.collect(),
             change,
         }
     }

@@ -4,19 +4,20 @@
 //!   status ─▶ GET /admin/layout, GET /v0/cluster ─▶ members, epoch by node, council
 //!   plan ─▶ POST /admin/layout/plan ─▶ what would move; an id
 //!   apply ID ─▶ POST /admin/layout/apply ─▶ decided by the council ─▶ done, or why not
+//!   abort ─▶ POST /admin/layout/abort ─▶ the same
 //! ```
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
 
 use super::admin::{Worker, show};
 use super::args::Admin;
 use super::bytes::percent;
 use super::{Unable, fail, print};
-use crate::operations::layout::{ChangeProgress, LayoutStatus, Plan, PlannedNode};
+use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus, Plan, PlannedNode};
 use crate::operations::status::Cluster;
 
 /// How long `apply --wait` waits for the council: as long as a node goes on asking it.
@@ -45,6 +46,8 @@ enum ClusterCommand {
     /// Refused if the members changed since the plan was made. Exit code 1 with --wait if another
     /// change was decided instead, or no majority of the council answered.
     Apply(ApplyArgs),
+    /// Go back to the members of before, as long as reads have not switched to the new ones
+    Abort(AbortArgs),
 }
 
 #[derive(Debug, Args)]
@@ -92,11 +95,22 @@ struct ApplyArgs {
     #[arg(value_name = "PLAN")]
     plan: String,
 
-    /// Wait until a majority of the council knows it
+    /// Wait until a majority of the council knows it and all keys have moved
     #[arg(long)]
     wait: bool,
 
     /// Where: the node that made the plan.
+    #[command(flatten)]
+    admin: Admin,
+}
+
+#[derive(Debug, Args)]
+struct AbortArgs {
+    /// Wait until it is decided
+    #[arg(long)]
+    wait: bool,
+
+    /// Where.
     #[command(flatten)]
     admin: Admin,
 }
@@ -107,6 +121,7 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
         ClusterCommand::Status(args) => status(args),
         ClusterCommand::Plan(args) => plan(args),
         ClusterCommand::Apply(args) => apply(args),
+        ClusterCommand::Abort(args) => abort(args),
     }
 }
 
@@ -231,23 +246,7 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
             args.plan
         ));
     }
-    let until = Instant::now() + PATIENCE;
-    let ended = worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
-        let change = layout.change.filter(|change| change.plan == args.plan);
-        let progress = change.as_ref().map(|change| (change.epoch, change.progress));
-        let without = change.map(|change| change.without_vote).unwrap_or_default();
-        show(bar, 0, None, "asking the council".to_owned());
-        match progress {
-            Some((epoch, ChangeProgress::Done)) if layout.epoch >= epoch => Some(Ok(epoch)),
-            Some((_, ChangeProgress::Overtaken)) => {
-                Some(Err("another change was decided before: plan again (kvorum cluster plan)"
-                    .to_owned()))
-            }
-            Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council, &without))),
-            _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &without))),
-            _ => None,
-        }
-    })?;
+    let ended = wait_for(&mut worker, &args.plan)?;
     match ended {
         Ok(epoch) if args.admin.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
         Ok(epoch) => print(&format!("done: epoch {epoch}\n")),
@@ -256,6 +255,88 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
             Err(Unable::No)
         }
     }
+}
+
+fn abort(args: &AbortArgs) -> Result<(), Unable> {
+    let url = &args.admin.ask.url;
+    let mut worker = Worker::new(&args.admin)?;
+    let asked: LayoutStatus = worker.exchange("POST", "/admin/layout/abort", 202)?;
+    if !args.wait {
+        return print(&format!(
+            "the council is asked to go back; kvorum cluster status --url {url} shows its end\n"
+        ));
+    }
+    let until = Instant::now() + PATIENCE;
+    let went_on = "reads had switched before: the change goes forward".to_owned();
+    let ended = worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
+        show(bar, 0, None, "asking the council".to_owned());
+        match layout.stage.as_str() {
+            "settled" if layout.epoch == asked.epoch + 1 => Some(Ok(layout.epoch)),
+            _ if layout.epoch > asked.epoch => Some(Err(went_on.clone())),
+            _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &[]))),
+            _ => None,
+        }
+    })?;
+    match ended {
+        Ok(epoch) if args.admin.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
+        Ok(epoch) => print(&format!("aborted: epoch {epoch}, with the members of before\n")),
+        Err(why) => {
+            fail(why);
+            Err(Unable::No)
+        }
+    }
+}
+
+/// Waits for the end of a plan: the epoch in which all is done, or why it is not.
+fn wait_for(worker: &mut Worker<'_>, plan: &str) -> Result<Result<u64, String>, Unable> {
+    let until = Instant::now() + PATIENCE;
+    worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
+        let change = layout.change.as_ref().filter(|change| change.plan == plan);
+        let progress = change.map(|change| (change.epoch, change.progress));
+        let without = change.map(|change| change.without_vote.clone()).unwrap_or_default();
+        let (epoch, is_settled) = (layout.epoch, layout.stage == "settled");
+        show_moves(bar, &layout);
+        match progress {
+            Some((_, ChangeProgress::Overtaken)) => {
+                Some(Err("another change was decided before: plan again (kvorum cluster plan)"
+                    .to_owned()))
+            }
+            Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council, &without))),
+            // Three layouts, of which the first is the plan's, if keys move.
+            Some((planned, _)) if epoch >= planned && !is_settled => None,
+            Some((planned, _))
+                if is_settled && change.is_some_and(|c| c.moves) && epoch > planned =>
+            {
+                let aborted = epoch == planned + 1;
+                let why = || "the change was aborted (kvorum cluster abort)".to_owned();
+                Some(if aborted { Err(why()) } else { Ok(epoch) })
+            }
+            Some((planned, ChangeProgress::Done)) if epoch >= planned => Some(Ok(epoch)),
+            _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &without))),
+            _ => None,
+        }
+    })
+}
+
+/// What of a change is under way.
+fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
+    let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
+    let message = match layout.stage.as_str() {
+        "settled" => "asking the council".to_owned(),
+        "read old" => {
+            let slow: Vec<&str> =
+                layout.moves.iter().filter(|m| !m.has_all).map(|m| &*m.node).collect();
+            format!(
+                "{} records taken, {}; not yet all: {}",
+                HumanCount(sum(|told| told.records)),
+                HumanBytes(sum(|told| told.bytes)),
+                if slow.is_empty() { "-".to_owned() } else { slow.join(", ") }
+            )
+        }
+        _ => "reads have switched; waiting for most nodes to go by it".to_owned(),
+    };
+    let (done, of) = (sum(|told| told.sources.into()), sum(|told| told.of_sources.into()));
+    show(bar, done, Some(of).filter(|of| *of > 0), message);
 }
 
 fn no_majority(council: &[String], without_vote: &[String]) -> String {

@@ -352,6 +352,10 @@ impl Coordinator {
             self.end_call(id, Ok(reply), out);
             return;
         }
+        // It was read to store what a conditional write made, which another view gave up since.
+        if matches!(slot.work, Work::Change(_)) {
+            return;
+        }
         match result {
             Ok(record) => {
                 let time = record.as_ref().map(|record| record.rank.when());
@@ -612,7 +616,7 @@ impl Coordinator {
         if let Work::Call(call) = &slot.work {
             let authoritative = self.is_authoritative(call.partition(), Some(outline.rank.when()));
             self.end_call(id, Ok(Reply::Long { outline, authoritative }), out);
-        } else {
+        } else if !matches!(slot.work, Work::Change(_)) {
             // A read's own vote takes a record of any length.
             self.fail(now, id, self.shared.own, ReplicaError::Failed, out);
         }

@@ -37,6 +37,9 @@ fn the_bytes_are_those_of_the_document() {
         expected.extend((bytes.len() as u32).to_le_bytes());
         expected.extend(bytes);
     }
+    // Nothing was taken yet.
+    expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([0; 10]);
     assert_eq!(record, expected);
     let again = Layouts::decode(&record, NodeId(0), first()).unwrap();
     assert_eq!((again.encode().0, again.voter()), (record, layouts.voter()));

@@ -599,6 +599,13 @@ proptest! {
     }
 }
 
+/// What this node was reading, to store a conditional write that was answered meanwhile, another view
+/// gave up: the store's reply to that is nobody's.
+#[test]
+fn a_reply_to_what_was_given_up_is_nobodys() {
+    assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());
+}
+
 /// The worlds are not so rough that nothing comes of anything: most moves end, and most clients are
 /// told something.
 #[test]
