@@ -300,7 +300,7 @@ pub(super) fn change(query: &str) -> Result<Change, Problem> {
     let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
     let joiner = |node: &str| {
         let (member, url) = parse_node(node).map_err(|error| bad(format!("add: {error}")))?;
-        Ok(Joiner { member, url })
+        Ok(Joiner { member, url, disk: 0 })
     };
     let weight_of = |text: &str| {
         let parsed = text

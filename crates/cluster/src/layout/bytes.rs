@@ -5,10 +5,11 @@
 //!   council: n 1, n × (id 2, voter 8)
 //!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
 //!
-//!   node = id 2 │ weight 2 │ hash weight 4 │ lost 1 │ name 1 + n │ zone 1 + n │ URL 1 + n
+//!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
+//!          name 1 + n │ zone 1 + n │ URL 1 + n
 //! ```
 //!
-//! All numbers are little-endian. About 60 bytes a node.
+//! All numbers are little-endian. About 70 bytes a node.
 
 use bytes::Buf;
 
@@ -104,10 +105,11 @@ impl Layout {
 fn put_nodes(out: &mut Vec<u8>, replicas: u8, nodes: &[Node]) {
     out.push(replicas);
     out.extend((nodes.len() as u16).to_le_bytes());
-    for Node { id, member, hash_weight, url, is_lost } in nodes {
+    for Node { id, member, hash_weight, url, first_disk, is_lost } in nodes {
         out.extend(id.0.to_le_bytes());
         out.extend((member.weight as u16).to_le_bytes());
         out.extend(hash_weight.get().to_le_bytes());
+        out.extend(first_disk.to_le_bytes());
         out.push(u8::from(*is_lost));
         for text in [&member.name, &member.zone, url] {
             out.push(u8::try_from(text.len()).expect("a plan refuses longer ones"));
@@ -153,13 +155,15 @@ fn read_nodes(bytes: &mut &[u8]) -> Option<(u8, Vec<Node>)> {
         let id = NodeId(bytes.try_get_u16_le().ok()?);
         let weight = u32::from(bytes.try_get_u16_le().ok()?);
         let hash_weight = HashWeight::new(bytes.try_get_u32_le().ok()?)?;
+        let first_disk = bytes.try_get_u64_le().ok()?;
         let is_lost = match bytes.try_get_u8().ok()? {
             0 => false,
             1 => true,
             _ => return None,
         };
         let [name, zone, url] = [text(bytes)?, text(bytes)?, text(bytes)?];
-        Some(Node { id, member: Member { name, zone, weight }, hash_weight, url, is_lost })
+        let member = Member { name, zone, weight };
+        Some(Node { id, member, hash_weight, url, first_disk, is_lost })
     };
     Some((replicas, (0..count).map(node).collect::<Option<_>>()?))
 }

@@ -53,6 +53,9 @@ pub struct Node {
     pub hash_weight: HashWeight,
     /// Where others reach it.
     pub url: String,
+    /// The incarnation of the directory that it joined with: no other one of its name was there
+    /// before. 0 = that is not known.
+    pub first_disk: u64,
     /// It was declared lost when it was removed: nothing waits for what it alone may hold.
     pub is_lost: bool,
 }
@@ -109,6 +112,7 @@ impl Layout {
             member: topology.member(id).clone(),
             hash_weight: topology.hash_weight(id),
             url: url_of(id),
+            first_disk: 0,
             is_lost: false,
         };
         let nodes: Vec<Node> = topology.ids().map(node).collect();

@@ -13,6 +13,8 @@ pub struct Joiner {
     pub member: Member,
     /// Where others reach it.
     pub url: String,
+    /// The incarnation of its directory; 0 = that is not known.
+    pub disk: u64,
 }
 
 /// What is to be different. Names that occur twice count once.
@@ -138,11 +140,12 @@ impl Layout {
     ) -> Result<Vec<Node>, TopologyError> {
         let was = self.nodes.iter().map(|node| (node.id, &node.member, node.hash_weight));
         let places = members.iter().map(|(id, joiner)| (*id, joiner.member.clone()));
-        let urls: HashMap<NodeId, &String> =
-            members.iter().map(|(id, joiner)| (*id, &joiner.url)).collect();
+        let joiners: HashMap<NodeId, &Joiner> =
+            members.iter().map(|(id, joiner)| (*id, joiner)).collect();
         let node = |(id, member, hash_weight)| {
-            let url = urls[&id].clone();
-            Node { id, member, hash_weight, url, is_lost: false }
+            let Joiner { url, disk, .. } = joiners[&id];
+            let (url, first_disk) = (url.clone(), *disk);
+            Node { id, member, hash_weight, url, first_disk, is_lost: false }
         };
         Ok(balanced(was, places.collect(), replicas)?.into_iter().map(node).collect())
     }
@@ -162,7 +165,7 @@ impl Layout {
             let mut member = node.member.clone();
             let other = change.weights.iter().rev().find(|(name, _)| *name == member.name);
             member.weight = other.map_or(member.weight, |(_, weight)| *weight);
-            (node.id, Joiner { member, url: node.url.clone() })
+            (node.id, Joiner { member, url: node.url.clone(), disk: node.first_disk })
         };
         let mut members: Vec<(NodeId, Joiner)> = stay.map(stays).collect();
         let mut next_id = self.next_id;

@@ -10,7 +10,7 @@ fn layouts() -> [Layout; 2] {
     let members = vec![member("a", "x"), member("b", ""), member("c", "z")];
     let topology = Topology::new(members, 2).unwrap();
     let first = Layout::first(&topology, |id| format!("http://{}", id.0));
-    let joiner = Joiner { member: member("d", "x"), url: "http://d".to_owned() };
+    let joiner = Joiner { member: member("d", "x"), url: "http://d".to_owned(), disk: 9 };
     let change = Change {
         add: vec![joiner],
         remove_lost: vec!["b".to_owned()],
@@ -40,11 +40,11 @@ fn a_layout_comes_back_as_it_was() {
 #[test]
 fn the_form_is_pinned() {
     let [first, moving] = layouts();
-    assert_eq!(first.to_bytes().len(), 137);
+    assert_eq!(first.to_bytes().len(), 161);
     let hash = |layout: &Layout| xxhash_rust::xxh3::xxh3_64(&layout.to_bytes());
     assert_eq!(
         (hash(&first), hash(&moving)),
-        (6_792_656_899_981_615_126, 14_616_658_321_678_144_833)
+        (18_151_140_898_779_260_804, 9_657_992_506_290_175_957)
     );
 }
 

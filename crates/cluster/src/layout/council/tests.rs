@@ -15,7 +15,7 @@ const NODES: u16 = 5;
 fn node(id: u16) -> Node {
     let member = Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
     let hash_weight = HashWeight::new(1 << 16).unwrap();
-    Node { id: NodeId(id), member, hash_weight, url: String::new(), is_lost: false }
+    Node { id: NodeId(id), member, hash_weight, url: String::new(), first_disk: 0, is_lost: false }
 }
 
 /// Without placing anything: only councils matter here.

@@ -3,7 +3,7 @@ use crate::topology::{Topology, partition_of};
 
 fn joiner(name: &str) -> Joiner {
     let member = Member { name: name.to_owned(), zone: String::new(), weight: 1 };
-    Joiner { member, url: format!("http://{name}:8080") }
+    Joiner { member, url: format!("http://{name}:8080"), disk: 7 }
 }
 
 fn first(names: &[&str], replicas: u8) -> Layout {
@@ -145,6 +145,7 @@ fn councillors_come_from_different_zones() {
         member: Member { name: format!("n{n}"), zone: zone.to_owned(), weight: 1 },
         hash_weight: crate::topology::HashWeight::new(1 << 16).unwrap(),
         url: String::new(),
+        first_disk: 7,
         is_lost: false,
     };
     let zones = ["x", "x", "x", "x", "y", "y", "z"];
