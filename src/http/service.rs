@@ -38,7 +38,7 @@ impl Service {
 
     /// The cluster as quorums see it.
     pub(super) fn replication(&self) -> Replication {
-        let nodes = self.requests.nodes() as u32;
-        Replication { nodes, replicas: u32::from(self.requests.replicas()) }
+        let (nodes, replicas) = self.requests.replication();
+        Replication { nodes: nodes as u32, replicas: u32::from(replicas) }
     }
 }

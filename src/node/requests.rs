@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{
     Acks, AskedQuorum, Class, Clock, NodeEvent, NodeId, PageRequest, Record, Request, Shared,
-    Version, View,
+    Topology, Version, View,
 };
 use lsm::{Fields, Kind, SyncMode};
 use node::{Asked, Loop, NoVersion, Purpose, Range, records};
@@ -286,14 +286,15 @@ impl Requests {
         self.node.shared.view()
     }
 
-    /// How many nodes the cluster has.
-    pub(crate) fn nodes(&self) -> usize {
-        self.node.shared.nodes()
-    }
-
-    /// Copies of a key unless a request says otherwise.
-    pub(crate) fn replicas(&self) -> u8 {
-        self.node.config.replicas
+    /// Nodes that may be asked to hold a key, and copies of one unless a request says otherwise;
+    /// while partitions move, the smaller numbers of before and after.
+    pub(crate) fn replication(&self) -> (usize, u8) {
+        self.node.shared.views.with(|view| {
+            let topologies = || [&view.topology].into_iter().chain(&view.other);
+            let nodes = topologies().map(Topology::nodes).min();
+            let copies = topologies().map(Topology::default_copies).min();
+            (nodes.expect("there is one"), copies.expect("there is one"))
+        })
     }
 
     /// Whether another process has taken this one's place: nothing is served any more.

@@ -27,8 +27,8 @@
 //!
 //! All of that ends with the process: a crash may lose whatever is not durable by then.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
@@ -81,6 +81,8 @@ pub struct Shared {
     pub lacks: AtomicBool,
     /// Whether it stores nothing of that yet, for it may hold something of another time.
     pub(crate) empties: AtomicBool,
+    /// Held while a layout comes into force: what it says must not mix with another's.
+    entering: Mutex<()>,
     /// How far all nodes are in a transition.
     pub moves: Moves,
     /// Whether it is to drop what is placed elsewhere.
@@ -130,6 +132,7 @@ impl Shared {
             layouts: Arc::new(layouts),
             lacks: AtomicBool::new(false),
             empties: AtomicBool::new(false),
+            entering: Mutex::new(()),
             moves: Moves::default(),
             leftovers: Leftovers::default(),
             rounds: Rounds::default(),
@@ -175,14 +178,15 @@ impl Shared {
 
     /// How far this node is in a transition.
     pub(crate) fn moves_state(&self) -> MovesState {
-        let has_all = !self.lacks.load(Ordering::SeqCst);
-        // After that: it is about this epoch, or an earlier one that was entered before.
-        self.moves.state(self.layouts.entered().epoch, has_all)
+        // What it lacks by a layout is noted before that is entered, so it is looked at afterwards.
+        let epoch = self.layouts.entered().epoch;
+        self.moves.state(epoch, !self.lacks.load(Ordering::SeqCst))
     }
 
     /// What is known of layouts is durable: a later one is in force from now on. Returns whether
     /// one is that was not before.
     pub fn enters(&self, kept: &LayoutsKept) -> bool {
+        let _alone = self.entering.lock().unwrap_or_else(PoisonError::into_inner);
         let moves = self.layouts.is_placed_otherwise(kept);
         // Before and after: nothing of a round that began before is to be counted.
         if moves {

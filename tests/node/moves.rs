@@ -1,0 +1,132 @@
+//! Partitions that move between real nodes while clients go on.
+
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, key};
+use crate::process::{run, wait_until};
+
+/// Keys that clients write and read, each its own.
+const KEYS: usize = 300;
+
+pub(crate) fn cluster_command(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
+    let url = format!("http://{}", cluster.address(node));
+    run(&[&["cluster"], args, &["--url", &url]].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Plans a change at a node; the plan.
+fn planned(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
+    let planned = cluster_command(cluster, node, &[&["plan", "--json"], change].concat());
+    assert!(planned.status.success(), "{}", text(&planned.stderr));
+    serde_json::from_slice(&planned.stdout).unwrap()
+}
+
+/// Has a change carried out to its end; the epoch.
+fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
+    let plan = planned(cluster, node, change);
+    let id = plan["plan"].as_str().unwrap();
+    let applied = cluster_command(cluster, node, &["apply", "--wait", "--json", id]);
+    assert!(applied.status.success(), "{change:?}: {}", text(&applied.stderr));
+    let told: Value = serde_json::from_slice(&applied.stdout).unwrap();
+    told["epoch"].as_u64().unwrap()
+}
+
+fn layout(cluster: &Cluster, node: usize) -> Value {
+    serde_json::from_slice(&cluster.client(node).get("/admin/layout").body()).unwrap()
+}
+
+/// Clients of each node that write values, read them and find what they wrote, until it is dropped.
+struct Clients {
+    stop: AtomicBool,
+    done: AtomicU64,
+}
+
+struct Stops<'a>(&'a Clients);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Clients {
+    /// Goes on with `what` while clients ask these nodes.
+    fn during(cluster: &Cluster, nodes: &[usize], what: impl FnOnce(&Self)) -> u64 {
+        let clients = Self { stop: AtomicBool::new(false), done: AtomicU64::new(0) };
+        thread::scope(|scope| {
+            let stops = Stops(&clients);
+            for (place, node) in nodes.iter().enumerate() {
+                let clients = &clients;
+                scope.spawn(move || clients.ask(cluster, *node, place * KEYS));
+            }
+            what(&clients);
+            drop(stops);
+        });
+        clients.done.load(Ordering::Relaxed)
+    }
+
+    fn ask(&self, cluster: &Cluster, node: usize, first: usize) {
+        let mut client = cluster.client(node);
+        let mut written = vec![None; KEYS];
+        for number in 0.. {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let at = number * 7 % KEYS;
+            let entity = key(first + at);
+            if number % 3 == 2 && written[at].is_some() {
+                let deleted = client.delete(&entity);
+                assert_eq!(deleted.status, 202, "{entity}: {}", text(&deleted.body()));
+                written[at] = None;
+            } else {
+                let value = format!("{number}");
+                let put = client.put(&entity, value.as_bytes());
+                assert_eq!(put.status, 201, "{entity}: {}", text(&put.body()));
+                written[at] = Some(value);
+            }
+            let other = (at + number) % KEYS;
+            let got = client.get(&key(first + other));
+            let expected = written[other].as_ref().map(|value| value.as_bytes().to_vec());
+            let found = (got.status == 200).then(|| got.body());
+            assert!(
+                got.status == 200 || got.status == 404,
+                "{}: {}",
+                got.status,
+                text(&got.body())
+            );
+            assert_eq!(found, expected, "{}", key(first + other));
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until they have been answered some more.
+    fn go_on(&self) {
+        let before = self.done.load(Ordering::Relaxed);
+        wait_until("clients go on", || self.done.load(Ordering::Relaxed) > before + 50);
+    }
+}
+
+#[test]
+fn weights_change_under_load_and_no_request_fails() {
+    let cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    Clients::during(&cluster, &[0, 1, 3], |clients| {
+        clients.go_on();
+        let began = Instant::now();
+        assert_eq!(moved(&cluster, 1, &["--weight", "n0=4"]), 4);
+        assert!(began.elapsed() < Duration::from_secs(60), "it is a few hundred keys");
+        clients.go_on();
+    });
+    (0..4).for_each(|node| {
+        wait_until("the node goes by it", || layout(&cluster, node)["epoch"] == 4);
+        assert_eq!(layout(&cluster, node)["stage"], "settled");
+    });
+}
