@@ -398,3 +398,6 @@ fn takes(layout: &Layout, own: NodeId) -> bool {
     let in_zones = layout.nodes.iter().any(|node| !node.member.zone.is_empty());
     was(own).is_none() || !stays || in_zones || layout.replicas > before.replicas
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! A node to which partitions move, with sources that a test plays: what it asks of whom in which
+//! order, and when it says that it holds all.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::clock::{Clock, Version};
+use crate::event::{CallId, Shared};
+use crate::layout::Change;
+use crate::logs::Logs;
+use crate::membership::Membership;
+use crate::message::MovesState;
+use crate::node::{NodeConfig, NodeEvent, RoundConfig};
+use crate::proof::{Proof, RoundState};
+use crate::record::{Kind, Rank};
+use crate::topology::{Member, Topology};
+
+/// What this node asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Asked {
+    Seal,
+    /// Of a source, or of itself to look what it holds: whether of the first pass, from where to
+    /// where, and how many records it holds.
+    Page {
+        of: u16,
+        first: bool,
+        start: String,
+        end: Option<String>,
+        known: usize,
+    },
+    /// Of a source: what a majority holds.
+    Settle(u16, String),
+    /// To be stored here.
+    Write(Vec<String>),
+    Other,
+}
+
+struct Own {
+    shared: Arc<Shared>,
+    node: Node,
+    mono: u64,
+    open: Vec<(CallId, Asked)>,
+    keeps: usize,
+}
+
+/// Node 0 of four, to which a part of what 1, 2 and 3 hold moves.
+impl Own {
+    fn new() -> Self {
+        let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
+        let topology = Topology::new((0..4).map(member).collect(), 3).unwrap();
+        let clock = Arc::new(Clock::start(7, 1_000_000, 0));
+        clock.persisted(u64::MAX, 0);
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        let logs = Arc::new(Logs::first(100));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
+        let config = NodeConfig {
+            deadline_micros: 0,
+            syncs_always: true,
+            max_skew_micros: 500_000,
+            rounds: RoundConfig::NONE,
+            tombstone: |_, _| unreachable!("nothing is deleted"),
+        };
+        let node = Node::new(Arc::clone(&shared), config);
+        let mut own = Self { shared, node, mono: 1, open: Vec::new(), keeps: 0 };
+        let weights = vec![("n0".to_owned(), 3)];
+        let change = Change { weights, ..Change::default() };
+        let layout = own.shared.layouts.known().planned(&change, |_| Some(5)).unwrap();
+        own.shared.layouts.learn(&Arc::new(layout));
+        own.kept();
+        own
+    }
+
+    fn handle(&mut self, event: NodeEvent) {
+        let now = Now { mono: self.mono, wall: 1_000_000 + self.mono };
+        let mut out = Vec::new();
+        self.node.handle(now, event, &mut out);
+        for effect in out {
+            match effect {
+                NodeEffect::Call { call, node, request, .. } => {
+                    self.open.push((call, asked(node, request)));
+                }
+                NodeEffect::KeepLayouts => self.keeps += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn after(&mut self, micros: u64) {
+        self.mono += micros;
+        self.handle(NodeEvent::Tick);
+    }
+
+    /// What it knows is durable.
+    fn kept(&mut self) {
+        let (_, kept) = self.shared.layouts.encode();
+        self.shared.enters(&kept);
+        self.handle(NodeEvent::LayoutsKept { kept: true });
+    }
+
+    /// What was asked since this was called last.
+    fn asked(&mut self) -> Vec<(CallId, Asked)> {
+        let open = std::mem::take(&mut self.open);
+        open.into_iter().filter(|(_, asked)| *asked != Asked::Other).collect()
+    }
+
+    /// The only one.
+    fn only(&mut self, expected: Asked) -> CallId {
+        let asked = self.asked();
+        assert_eq!(asked.iter().map(|(_, asked)| asked).collect::<Vec<_>>(), [&expected]);
+        asked[0].0
+    }
+
+    fn reply(&mut self, call: CallId, reply: Reply) {
+        self.handle(NodeEvent::Returned { call, result: Ok(reply) });
+    }
+
+    fn fails(&mut self, call: CallId) {
+        self.handle(NodeEvent::Returned { call, result: Err(FailureKind::Failed) });
+    }
+
+    fn state(&self) -> MovesState {
+        self.shared.moves_state()
+    }
+
+    /// It is sealed, and asks for the first pages.
+    fn sealed(&mut self) -> Vec<(CallId, Asked)> {
+        self.after(1);
+        let call = self.only(Asked::Seal);
+        let seal = RoundId { time: self.shared.clock.now(2_000_000), node: NodeId(0) };
+        let proof = Proof { seal, ..Proof::default() };
+        let round = RoundState { life: 1, proof, promised: 0, is_active: false };
+        self.reply(call, Reply::Round(round));
+        self.kept();
+        self.asked()
+    }
+}
+
+fn asked(node: NodeId, request: Request) -> Asked {
+    let text = |key: &Bytes| String::from_utf8(key.to_vec()).unwrap();
+    match request {
+        Request::Round { step: RoundStep::Seal, .. } => Asked::Seal,
+        Request::Page(PageRequest { start, end, filter, .. }) => {
+            let Filter::Moved { node: to, first, known, .. } = filter else {
+                return Asked::Other;
+            };
+            assert_eq!(to, NodeId(0));
+            let (start, end) = (text(&start), end.as_ref().map(text));
+            Asked::Page { of: node.0, first, start, end, known: known.len() }
+        }
+        Request::ReadQuorum { key } => Asked::Settle(node.0, text(&key)),
+        Request::Writes { items } => {
+            assert_eq!(node, NodeId(0), "it stores what it takes");
+            Asked::Write(items.iter().map(|(key, _)| text(key)).collect())
+        }
+        _ => Asked::Other,
+    }
+}
+
+fn page_of(of: u16, first: bool, start: &str) -> Asked {
+    Asked::Page { of, first, start: start.to_owned(), end: None, known: 0 }
+}
+
+fn record(key: &'static str, ballot: u64) -> (Bytes, Record) {
+    let version = Version { time: 5, origin: 1 };
+    let rank = Rank { version, ballot, kind: Kind::Value, check: 1 };
+    (Bytes::from(key), Record { rank, copies: 0, bytes: Bytes::from("record") })
+}
+
+fn page(items: Vec<(Bytes, Record)>, next: Option<&'static str>) -> Reply {
+    Reply::Page(Page { items, next: next.map(Bytes::from), authoritative: true })
+}
+
+/// Empty pages for all that is asked, until nothing is asked any more.
+fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
+    while !open.is_empty() {
+        for (call, asked) in open {
+            assert!(matches!(asked, Asked::Page { .. }), "{asked:?}");
+            own.reply(call, page(Vec::new(), None));
+        }
+        open = own.asked();
+    }
+}
+
+#[test]
+fn it_takes_from_all_and_says_so_once_that_is_durable() {
+    let mut own = Own::new();
+    assert!(!own.state().has_all);
+    let first = own.sealed();
+    let expected: Vec<Asked> = [1, 2, 3].map(|of| page_of(of, true, "")).into();
+    assert_eq!(first.iter().map(|(_, asked)| asked.clone()).collect::<Vec<_>>(), expected);
+
+    // Of a page with a record of a conditional write, a majority's is stored.
+    own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
+    let call = own.only(Asked::Settle(1, "b".to_owned()));
+    let found = record("b", 12).1;
+    own.reply(call, Reply::Found { record: found, authoritative: true });
+    let call = own.only(Asked::Write(vec!["a".to_owned(), "b".to_owned()]));
+    own.reply(call, Reply::Stored);
+    let call = own.only(page_of(1, true, "c"));
+    own.reply(call, page(Vec::new(), None));
+    own.reply(first[1].0, page(Vec::new(), None));
+    assert_eq!(own.asked(), [], "the pass goes on with the third");
+    own.reply(first[2].0, page(Vec::new(), None));
+
+    // Range by range it tells what it holds.
+    let call = own.only(page_of(0, false, ""));
+    own.reply(call, page(vec![record("a", 0), record("b", 12)], Some("m")));
+    let second = own.asked();
+    let page_with = |of| Asked::Page {
+        of,
+        first: false,
+        start: String::new(),
+        end: Some("m".to_owned()),
+        known: 2,
+    };
+    let expected: Vec<Asked> = [1, 2, 3].map(page_with).into();
+    assert_eq!(second.iter().map(|(_, asked)| asked.clone()).collect::<Vec<_>>(), expected);
+    for (call, _) in second {
+        own.reply(call, page(Vec::new(), None));
+    }
+    let call = own.only(page_of(0, false, "m"));
+    own.reply(call, page(Vec::new(), None));
+    let third = own.asked();
+    own.reply(third[0].0, page(vec![record("z", 0)], None));
+    own.reply(third[1].0, page(Vec::new(), None));
+    own.reply(third[2].0, page(Vec::new(), None));
+    let call = own.only(Asked::Write(vec!["z".to_owned()]));
+    assert_eq!(own.shared.layouts.taken().1.len(), 0, "what it has not stored it has not taken");
+    own.reply(call, Reply::Stored);
+    assert_eq!(own.shared.layouts.taken().1.len(), 3);
+    assert!(!own.state().has_all, "it is not durable yet");
+    own.kept();
+    own.after(1);
+    own.kept();
+    assert!(own.state().has_all);
+    assert_eq!(own.state().records, 3);
+}
+
+#[test]
+fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
+    let mut own = Own::new();
+    let first = own.sealed();
+    own.fails(first[2].0);
+    own.reply(first[0].0, page(Vec::new(), None));
+    own.reply(first[1].0, page(Vec::new(), None));
+    // The second pass of the others.
+    let open = own.asked();
+    rest_is_empty(&mut own, open);
+    let (step, done) = own.shared.layouts.taken();
+    assert_eq!(
+        (step, done.into_iter().collect::<Vec<_>>()),
+        (TakingStep::Takes, vec![NodeId(1), NodeId(2)])
+    );
+    own.kept();
+    own.after(RETRY_MICROS);
+    let call = own.only(page_of(0, false, ""));
+    own.reply(call, page(Vec::new(), None));
+    let call = own.only(page_of(3, false, ""));
+    own.reply(call, page(Vec::new(), None));
+    own.kept();
+    own.after(1);
+    own.kept();
+    assert!(own.state().has_all);
+}
+
+#[test]
+fn a_restart_goes_on_with_those_that_are_left() {
+    let mut own = Own::new();
+    let first = own.sealed();
+    own.fails(first[2].0);
+    own.reply(first[0].0, page(Vec::new(), None));
+    own.reply(first[1].0, page(Vec::new(), None));
+    let open = own.asked();
+    rest_is_empty(&mut own, open);
+    let (record, _) = own.shared.layouts.encode();
+    let first = Layout { ..own.shared.layouts.known().aborted().unwrap() };
+    let again = crate::layouts::Layouts::decode(&record, NodeId(0), first).unwrap();
+    assert_eq!(again.taken(), own.shared.layouts.taken());
+    assert!(again.lacks(NodeId(0)).is_to_take);
+    assert!(!again.lacks(NodeId(0)).is_to_be_emptied, "what came since stays");
+}
+
+#[test]
+fn another_placement_ends_what_is_under_way() {
+    let mut own = Own::new();
+    let first = own.sealed();
+    let back = own.shared.layouts.known().aborted().unwrap();
+    own.shared.layouts.learn(&Arc::new(back));
+    own.kept();
+    own.reply(first[0].0, page(vec![record("a", 0)], None));
+    own.after(1_000_000);
+    assert_eq!(own.asked(), [], "nothing of it is stored");
+    assert!(own.shared.layouts.has_leftovers(), "what it took is of no use here");
+}
