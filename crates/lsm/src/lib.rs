@@ -8,6 +8,7 @@ mod db;
 pub mod disk;
 mod engine;
 mod error;
+mod leftovers;
 mod manifest;
 mod memtable;
 mod merge;

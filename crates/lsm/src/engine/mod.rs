@@ -23,6 +23,7 @@
 
 mod background;
 mod discard;
+mod leftovers;
 mod open;
 mod read;
 mod remove;
