@@ -39,6 +39,7 @@ use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
 use crate::layouts::{Layouts, LayoutsKept};
+use crate::leftovers::Leftovers;
 use crate::logs::Logs;
 use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
@@ -73,6 +74,8 @@ pub struct Shared {
     pub hints: HintLedger,
     /// What nodes are known to lack.
     pub missed: Missed,
+    /// Whether records that are placed on other nodes by now are to go.
+    pub leftovers: Leftovers,
     /// Which layout this node goes by, and its vote about the next one.
     pub layouts: Arc<Layouts>,
     /// Rounds of repair.
@@ -117,6 +120,7 @@ impl Shared {
             newest,
             hints,
             missed,
+            leftovers: Leftovers::default(),
             layouts: Arc::new(layouts),
             rounds: Rounds::default(),
             proofs: Arc::new(Proofs::new(Proof::default())),
@@ -177,6 +181,12 @@ impl Shared {
     /// The name of a node that belongs to the cluster, or did: see [`Views::name_of`].
     pub fn name_of(&self, node: NodeId) -> String {
         self.views.name_of(node)
+    }
+
+    /// Whether this node is among the first `copies` replicas of a key, 0 being the default number;
+    /// while partitions move, among those that are read.
+    pub fn holds(&self, key: &[u8], copies: u8) -> bool {
+        self.views.with(|view| view.topology.holds(self.own, partition_of(key), copies))
     }
 
     /// How many nodes there are.

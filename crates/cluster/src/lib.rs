@@ -14,6 +14,7 @@ mod hints;
 mod kept;
 pub mod layout;
 mod layouts;
+mod leftovers;
 mod logs;
 mod membership;
 mod message;
@@ -47,6 +48,7 @@ pub use event::{
 };
 pub use hints::{HintLedger, hint_bytes};
 pub use layouts::{ChangeReport, Layouts, LayoutsKept, Progress};
+pub use leftovers::Leftovers;
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
 pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};

@@ -15,6 +15,7 @@ mod council;
 mod exchange;
 mod hand_over;
 mod identity;
+mod leftovers;
 mod proving;
 mod repair;
 mod replay;
@@ -37,6 +38,7 @@ use crate::view::View;
 use council::Layouts;
 use hand_over::{Deposit, HandOver};
 use identity::Check;
+use leftovers::Dropping;
 use repair::Source;
 use replay::Replay;
 pub use round::RoundConfig;
@@ -113,6 +115,11 @@ pub enum NodeEvent {
         /// Whether it was stored.
         kept: bool,
     },
+    /// What is placed on other nodes was dropped from the store, or some of it may be there still.
+    LeftoversDropped {
+        /// Whether nothing of it is left.
+        done: bool,
+    },
     /// Time has passed.
     Tick,
 }
@@ -170,6 +177,9 @@ pub enum NodeEffect {
     /// [`Shared::enters`](crate::Shared::enters). Ends in [`NodeEvent::LayoutsKept`]. See
     /// [`Layouts::encode`](crate::Layouts::encode).
     KeepLayouts,
+    /// Have the store drop every record that was in it by now and that this node does not hold
+    /// ([`Shared::holds`](crate::Shared::holds)). Ends in [`NodeEvent::LeftoversDropped`].
+    DropLeftovers,
     /// A round of repair that this node drove is over.
     RoundEnded(RoundReport),
     /// This node's directory is an older copy: others have proven something since that it took no
@@ -252,6 +262,7 @@ pub struct Node {
     /// Whether a proof that others told of is being taken over.
     takes_over: bool,
     layouts: Layouts,
+    dropping: Dropping,
     calls: Vec<(CallId, Caller)>,
     next_call: u64,
 }
@@ -275,6 +286,7 @@ impl Node {
             last_full: None,
             takes_over: false,
             layouts: Layouts::default(),
+            dropping: Dropping::default(),
             calls: Vec::new(),
             next_call: 0,
             shared,
@@ -329,6 +341,7 @@ impl Node {
             NodeEvent::Propose(layout) => self.propose(now, &layout, out),
             NodeEvent::Behind => self.pull_layout(out),
             NodeEvent::LayoutsKept { kept } => self.layouts_kept(kept, out),
+            NodeEvent::LeftoversDropped { done } => self.leftovers_dropped(now, done, out),
             NodeEvent::Tick => self.tick(now, out),
         }
         self.settle();
@@ -344,6 +357,7 @@ impl Node {
         self.proofs_due(out);
         self.round_due(now, out);
         self.layouts_due(now, out);
+        self.leftovers_due(now, out);
         self.ticks += 1;
         if self.ticks.is_multiple_of(REMEMBER_TICKS) {
             self.remember(out);

@@ -230,6 +230,22 @@ impl Topology {
         }
     }
 
+    /// Whether a node is among the first `from` replicas of a partition; 0 = the default number.
+    pub fn holds(&self, node: NodeId, partition: u16, from: u8) -> bool {
+        let from = if from == 0 { self.default_copies() } else { from };
+        let stored = usize::from(from).min(self.stride);
+        let first = usize::from(partition) * self.stride;
+        if self.stored[first..first + stored].contains(&node.0) {
+            return true;
+        }
+        if usize::from(from) <= stored || stored == self.nodes() {
+            return false;
+        }
+        let mut order = Vec::new();
+        self.placement.order(partition, usize::from(from).min(self.nodes()), &mut order);
+        order.contains(&node)
+    }
+
     /// The buckets by which replicas compare what they hold. The first call looks at all
     /// partitions: some milliseconds.
     pub fn buckets(&self) -> &Buckets {
