@@ -14,7 +14,7 @@ use cluster::{
     CallId, Class, Clock, FailureKind, NODE_TICK_MICROS, NodeConfig, NodeEvent, NodeId, Reply,
     Request,
 };
-use lsm::Batch;
+use lsm::{Batch, PurgeRule};
 use node::identity::Keeps;
 use node::{HintsWanted, Task, TaskDriver, TaskEvent, hints, records};
 use tokio::sync::mpsc;
@@ -80,6 +80,19 @@ impl TaskDriver for Process<'_> {
         let proven_ms = Clock::micros(proven) / 1000;
         tracing::error!(proven_ms, "this data directory is an older copy: the node stops");
         self.0.node.outdated.note();
+    }
+
+    fn purge_rule(&self) -> &PurgeRule {
+        self.0.node.db.engine().purge_rule()
+    }
+
+    fn compact(&mut self) -> u64 {
+        self.0.node.db.ask_to_compact_anew()
+    }
+
+    fn compacted(&self, number: u64) -> Option<bool> {
+        let (_, last) = self.0.node.db.compactions();
+        last.filter(|last| last.number >= number).map(|last| last.failed.is_none())
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {

@@ -75,6 +75,8 @@ pub struct Shared {
     pub hints: HintLedger,
     /// What nodes are known to lack.
     pub missed: Missed,
+    /// Whether records that are placed on other nodes by now are to go.
+    pub leftovers: Leftovers,
     /// Which layout this node goes by, and its vote about the next one.
     pub layouts: Arc<Layouts>,
     /// While partitions move: whether this node has not taken yet all that moves to it.
@@ -85,8 +87,6 @@ pub struct Shared {
     entering: Mutex<()>,
     /// How far all nodes are in a transition.
     pub moves: Moves,
-    /// Whether it is to drop what is placed elsewhere.
-    pub leftovers: Leftovers,
     /// Rounds of repair.
     pub rounds: Rounds,
     /// What is proven about all replicas.
@@ -129,12 +129,12 @@ impl Shared {
             newest,
             hints,
             missed,
+            leftovers: Leftovers::default(),
             layouts: Arc::new(layouts),
             lacks: AtomicBool::new(false),
             empties: AtomicBool::new(false),
             entering: Mutex::new(()),
             moves: Moves::default(),
-            leftovers: Leftovers::default(),
             rounds: Rounds::default(),
             proofs: Arc::new(Proofs::new(Proof::default())),
             logs,
@@ -169,10 +169,11 @@ impl Shared {
 
     /// Whether it stores nothing of a key at present: what it may hold of it is of another time.
     pub fn is_to_be_emptied_of(&self, key: &[u8], copies: u8) -> bool {
+        let partition = || partition_of(key);
         self.is_to_be_emptied()
             && self.views.with(|view| {
-                let is_held = view.topology.is_replica(key, copies, self.own);
-                !is_held && view.other.as_ref().is_some_and(|o| o.is_replica(key, copies, self.own))
+                let holds = |topology: &Topology| topology.holds(self.own, partition(), copies);
+                !holds(&view.topology) && view.other.as_ref().is_some_and(holds)
             })
     }
 
@@ -230,6 +231,12 @@ impl Shared {
     /// The name of a node that belongs to the cluster, or did: see [`Views::name_of`].
     pub fn name_of(&self, node: NodeId) -> String {
         self.views.name_of(node)
+    }
+
+    /// Whether this node is among the first `copies` replicas of a key, 0 being the default number;
+    /// while partitions move, among those that are read.
+    pub fn holds(&self, key: &[u8], copies: u8) -> bool {
+        self.views.with(|view| view.topology.holds(self.own, partition_of(key), copies))
     }
 
     /// How many nodes there are.

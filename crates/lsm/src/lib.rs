@@ -8,6 +8,7 @@ mod db;
 pub mod disk;
 mod engine;
 mod error;
+mod leftovers;
 mod manifest;
 mod memtable;
 mod merge;
@@ -25,7 +26,7 @@ pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use engine::Engine as Core;
 pub use engine::{
     Above, Backlog, Committed, Damaged, Discarded, Engine, KeyRange, Lookup, MAX_IMMUTABLES, Newer,
-    Progress, Scan, Snapshot, Verified, VerifiedScan, Work,
+    Progress, Scan, Snapshot, Verified, VerifiedScan, Whole, Work,
 };
 pub use error::{Error, IoOp};
 pub use options::{Options, SyncMode};

@@ -1,5 +1,6 @@
 //! Which records a compaction may drop for good, once nothing of their keys lies elsewhere: a rule
-//! that the store's owner makes and goes on changing while the engine runs.
+//! that the store's owner makes and goes on changing while the engine runs. Besides, what is placed
+//! on other nodes by now: [`crate::leftovers`].
 //!
 //! | | of users' tombstones and values that expire |
 //! |---|---|
@@ -12,6 +13,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::batch::Space;
+use crate::leftovers::Leftovers;
 use crate::record::{COUNTER_BITS, Kind, RecordRef};
 
 /// See the module.
@@ -20,6 +22,7 @@ pub struct PurgeRule {
     /// Age in microseconds at which a record of [`Space::Idempotency`] goes.
     remembered_micros: u64,
     wall_micros: Box<dyn Fn() -> u64 + Send + Sync>,
+    leftovers: Leftovers,
 }
 
 /// What holds for users' records.
@@ -35,7 +38,7 @@ enum OfData {
 impl PurgeRule {
     /// Nothing ever goes.
     pub fn never() -> Self {
-        Self { of_data: OfData::Never, remembered_micros: 0, wall_micros: Box::new(|| 0) }
+        Self::of(OfData::Never, 0, || 0)
     }
 
     /// For a node that holds the only replica: what is older than `after_micros` goes.
@@ -44,8 +47,7 @@ impl PurgeRule {
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        let of_data = OfData::Alone(after_micros);
-        Self { of_data, remembered_micros, wall_micros: Box::new(wall_micros) }
+        Self::of(OfData::Alone(after_micros), remembered_micros, wall_micros)
     }
 
     /// For a node among others: what was written up to the watermark goes. That is 0 at first, and
@@ -54,8 +56,16 @@ impl PurgeRule {
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        let of_data = OfData::Proven(AtomicU64::new(0));
-        Self { of_data, remembered_micros, wall_micros: Box::new(wall_micros) }
+        Self::of(OfData::Proven(AtomicU64::new(0)), remembered_micros, wall_micros)
+    }
+
+    fn of(
+        of_data: OfData,
+        remembered_micros: u64,
+        wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        let (wall_micros, leftovers) = (Box::new(wall_micros), Leftovers::default());
+        Self { of_data, remembered_micros, wall_micros, leftovers }
     }
 
     /// Raises the watermark, a time of a version; a lower one changes nothing. Compactions go by it
@@ -109,6 +119,35 @@ impl PurgeRule {
                 Kind::Tombstone | Kind::Superseded => true,
                 Kind::Value => record.expiry_ms() != 0 && record.expiry_time() < watermark,
             }
+    }
+
+    /// From now on compactions drop users' records that are not placed here, by what is asked of
+    /// a key and of how many copies its record is to have. One of the whole store that begins after
+    /// this ([`Db::ask_to_compact_anew`](crate::Db::ask_to_compact_anew)) leaves none of those that
+    /// were there when it began.
+    ///
+    /// Until [`PurgeRule::is_dropping`] says no, the owner stores nothing of a key that is not
+    /// placed here by the same rule, and no such key becomes placed here: a step that looked before
+    /// would drop it, though somebody relied on it since. What is stored all the same may stay.
+    ///
+    /// May be called again while it is so: what the rule says now is what a compaction of the whole
+    /// store goes by that begins after that.
+    pub fn drop_leftovers(&self, is_placed: impl Fn(&[u8], u8) -> bool + Send + Sync + 'static) {
+        self.leftovers.begin(Box::new(is_placed));
+    }
+
+    /// No further step of a compaction drops leftovers. One that is under way may.
+    pub fn stop_dropping(&self) {
+        self.leftovers.end();
+    }
+
+    /// Whether leftovers are dropped still, be it by the last step.
+    pub fn is_dropping(&self) -> bool {
+        self.leftovers.is_dropping()
+    }
+
+    pub(crate) fn leftovers(&self) -> &Leftovers {
+        &self.leftovers
     }
 
     /// Up to which time users' records may go now; `None` = none of them.

@@ -5,7 +5,7 @@ use cluster::{
     Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
     FailureKind, Message, NodeId, Now, OpId, PageRequest, Passing, Reply, Request,
 };
-use lsm::{Batch, Engine, Lookup, Space};
+use lsm::{Batch, Engine, Lookup, PurgeRule, Space};
 
 use crate::backlog::Write;
 use crate::hints::Hint;
@@ -171,6 +171,16 @@ pub trait TaskDriver: Turn {
     /// The node's directory is an older copy, and must not be used any more: see
     /// [`NodeEffect::Outdated`](cluster::NodeEffect::Outdated). It comes again until the node ends.
     fn outdated(&mut self, proven: u64);
+
+    /// The store's rule of what compactions may drop.
+    fn purge_rule(&self) -> &PurgeRule;
+
+    /// Has the whole store compacted, beginning after this; returns the number of that compaction,
+    /// which is greater than those before. It takes its turns beside all else.
+    fn compact(&mut self) -> u64;
+
+    /// Whether that compaction, or one after it, has come to its end; `None` = neither has ended.
+    fn compacted(&self, number: u64) -> Option<bool>;
 
     /// Hands the task an event after so many microseconds.
     fn after(&mut self, micros: u64, event: TaskEvent);

@@ -7,7 +7,7 @@ use cluster::{
     FailureKind, Logs, Member, Membership, MembershipState, Message, NodeId, Now, OpId,
     PageRequest, Reply, Request, Shared, Topology, View, ViewId,
 };
-use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
+use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, PurgeRule, Space, Version, Wait};
 
 use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError};
 use crate::identity::{Identity, Keeps, Named, NewIdentity};
@@ -54,6 +54,8 @@ pub(crate) struct Stage {
     /// Whether every read fails.
     pub(crate) unreadable: bool,
     pub(crate) done: Vec<Done>,
+    /// The number of the last compaction that was asked for, and what became of it.
+    pub(crate) compaction: (u64, Option<bool>),
     batch: Batch,
     purposes: Vec<Purpose>,
 }
@@ -101,6 +103,7 @@ impl Stage {
             cold: false,
             unreadable: false,
             done: Vec::new(),
+            compaction: (0, None),
             batch: Batch::new(),
             purposes: Vec::new(),
         }
@@ -252,6 +255,20 @@ impl TaskDriver for Stage {
 
     fn outdated(&mut self, _proven: u64) {
         unreachable!("no other node proves anything");
+    }
+
+    fn purge_rule(&self) -> &PurgeRule {
+        self.engine.purge_rule()
+    }
+
+    fn compact(&mut self) -> u64 {
+        self.compaction = (self.compaction.0 + 1, None);
+        self.compaction.0
+    }
+
+    fn compacted(&self, number: u64) -> Option<bool> {
+        assert_eq!(number, self.compaction.0);
+        self.compaction.1
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {

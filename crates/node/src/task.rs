@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Claim, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Record, RoundReport,
-    Shared, hint_bytes,
+    Claim, MembershipState, NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent, NodeId,
+    Record, RoundReport, Shared, hint_bytes,
 };
 
 use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
@@ -34,6 +34,8 @@ pub enum TaskEvent {
     ReadHints(HintsWanted),
     /// Hints were read, or could not be.
     HintsRead(HintsWanted, Result<Vec<(Bytes, Record)>, lsm::Error>),
+    /// A compaction of the whole store, which drops leftovers, may have ended.
+    Compacted(u64),
     /// Something of the node's own was stored, or could not be.
     Kept(Keeps, Result<(), lsm::Error>),
 }
@@ -78,6 +80,7 @@ impl Task {
                 // An empty answer would mean that there are none, and they would be forgotten.
                 driver.after(AGAIN_MICROS, TaskEvent::ReadHints(wanted));
             }
+            TaskEvent::Compacted(number) => self.look_at_leftovers(driver, number),
             TaskEvent::Kept(keeps, result) => self.kept(driver, &keeps, result),
         }
     }
@@ -105,6 +108,10 @@ impl Task {
                 driver.call(call, node, class, request);
                 return None;
             }
+            NodeEffect::DropLeftovers => {
+                self.drop_leftovers(driver);
+                return None;
+            }
             NodeEffect::Outdated { proven } => {
                 driver.outdated(proven);
                 return None;
@@ -125,6 +132,35 @@ impl Task {
         };
         driver.keep(batch, keeps);
         None
+    }
+
+    /// What is placed on other nodes goes, by the view in force as each record is looked at.
+    fn drop_leftovers<D: TaskDriver>(&self, driver: &mut D) {
+        tracing::info!("dropping what is placed on other nodes now: the store is compacted");
+        let shared = Arc::clone(&self.shared);
+        driver.purge_rule().drop_leftovers(move |key, copies| shared.holds(key, copies));
+        let number = driver.compact();
+        driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
+    }
+
+    /// Compactions go on dropping until one of the whole store was done, and no longer.
+    fn look_at_leftovers<D: TaskDriver>(&mut self, driver: &mut D, number: u64) {
+        let ended = driver.compacted(number);
+        if ended == Some(false) {
+            tracing::warn!(
+                "what is placed on other nodes could not be dropped yet, will retry: the \
+                 compaction failed; kvorum compact --wait says why"
+            );
+            return self.dispatch(driver, NodeEvent::LeftoversDropped { done: false });
+        }
+        if ended == Some(true) {
+            driver.purge_rule().stop_dropping();
+            if !driver.purge_rule().is_dropping() {
+                tracing::info!("dropped what is placed on other nodes now");
+                return self.dispatch(driver, NodeEvent::LeftoversDropped { done: true });
+            }
+        }
+        driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
     }
 
     fn is_known(&self, peer: NodeId, claim: &Claim) -> bool {

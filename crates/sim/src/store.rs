@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::Arc;
 
 use cluster::OpId;
-use lsm::{Backlog, Batch, Engine, Error, MemDisk, Options, Work};
+use lsm::{Backlog, Batch, Engine, Error, MemDisk, Options, Whole, Work};
 use node::Purpose;
 use node::identity::Keeps;
 
@@ -37,13 +37,27 @@ pub(crate) struct Store {
     starved: bool,
     waiting: Vec<(Asker, Batch)>,
     committing: Vec<(Asker, Batch)>,
+    compactions: Compactions,
+}
+
+/// Compactions of the whole store.
+#[derive(Default)]
+struct Compactions {
+    /// The greatest number that was asked for.
+    asked: u64,
+    /// The last that ended, and whether it came to its end.
+    ended: (u64, bool),
+    /// The one under way, which is the next one.
+    under_way: Option<Whole>,
 }
 
 impl Store {
     /// Opens or recovers what is on the disk.
     pub(crate) fn open(disk: &MemDisk, store_id: u64, plan: &Plan) -> Result<Self, Error> {
         let engine = Engine::open(Arc::new(disk.clone()), options(store_id, plan))?;
-        Ok(Self { engine, starved: false, waiting: Vec::new(), committing: Vec::new() })
+        let (waiting, committing) = (Vec::new(), Vec::new());
+        let compactions = Compactions::default();
+        Ok(Self { engine, starved: false, waiting, committing, compactions })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -90,7 +104,43 @@ impl Store {
         let steps = [self.engine.flush_one(), self.engine.compact_one()];
         self.engine.delete_obsolete_tables();
         self.starved = steps.iter().any(|step| step.as_ref().is_err_and(Error::is_no_space));
-        steps.iter().any(|step| matches!(step, Ok(Work::Done)))
+        let compacts = self.compact_next();
+        compacts || steps.iter().any(|step| matches!(step, Ok(Work::Done)))
+    }
+
+    /// Asks for a compaction of the whole store that begins after this; its number.
+    pub(crate) fn compact(&mut self) -> u64 {
+        let Compactions { asked, ended, under_way } = &mut self.compactions;
+        *asked = ended.0 + 1 + u64::from(under_way.is_some());
+        *asked
+    }
+
+    /// Whether it, or one after it, came to its end; `None` = neither has ended.
+    pub(crate) fn compacted(&self, number: u64) -> Option<bool> {
+        let (ended, done) = self.compactions.ended;
+        Some(done).filter(|_| ended >= number)
+    }
+
+    /// A step of the one that is asked for; whether there is any.
+    fn compact_next(&mut self) -> bool {
+        let Compactions { asked, ended, under_way } = &mut self.compactions;
+        if under_way.is_none() && ended.0 >= *asked {
+            return false;
+        }
+        let engine = &self.engine;
+        let mut step = || -> Result<Work, Error> {
+            if under_way.is_none() {
+                engine.rotate_all();
+                while engine.flush_one()? == Work::Done {}
+            }
+            engine.compact_next(under_way.get_or_insert_default())
+        };
+        let outcome = step();
+        if !matches!(outcome, Ok(Work::Done)) {
+            *ended = (ended.0 + 1, outcome.is_ok());
+            *under_way = None;
+        }
+        true
     }
 
     /// What `interval` leaves unsynced becomes durable.

@@ -424,8 +424,8 @@ impl Coordinator {
         let Shared { membership, lacks, own, .. } = &*self.shared;
         let lacks = || {
             lacks.load(Ordering::SeqCst)
-                && self.view.other.as_ref().is_some_and(|after| after.is_replica(key, 0, *own))
-                && !self.view.topology.is_replica(key, 0, *own)
+                && self.view.other.as_ref().is_some_and(|o| o.holds(*own, partition_of(key), 0))
+                && !self.view.topology.holds(*own, partition_of(key), 0)
         };
         membership.is_whole(|| partition_of(key)) && !lacks()
     }

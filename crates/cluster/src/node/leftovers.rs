@@ -1,15 +1,140 @@
-//! This node drops what is placed elsewhere.
+//! Dropping what is placed on other nodes by now, once at a time, and again if it failed or if more
+//! was wanted to go meanwhile: see [`Leftovers`](crate::Leftovers).
 
 use super::{Node, NodeEffect};
 use crate::event::Now;
 use crate::layout::Stage;
 
+/// How long after a failure it is tried again, in microseconds: a full disk is given some time.
+const AGAIN: u64 = 5_000_000;
+
+/// What is under way of it.
+#[derive(Debug, Default)]
+pub(super) struct Dropping {
+    /// How often it was wanted when this began, and since which epoch keys were placed as they were.
+    begun: Option<(u64, u64)>,
+    not_before: u64,
+}
+
 impl Node {
-    pub(super) fn leftovers_due(&mut self, _now: Now, _out: &mut Vec<NodeEffect>) {
-        let layouts = &self.shared.layouts;
-        // By the end of a transition partitions have left this node, or were about to come to it.
-        if layouts.entered().stage == Stage::Settled && layouts.has_leftovers() {
+    pub(super) fn leftovers_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let layout = self.shared.layouts.entered();
+        // At the end of a transition partitions have left this node, or were about to come to it.
+        let has_leftovers = layout.stage == Stage::Settled && self.shared.layouts.has_leftovers();
+        if has_leftovers {
+            self.want_no_leftovers();
+        }
+        let dropping = &mut self.dropping;
+        let is_idle = dropping.begun.is_none() && dropping.not_before <= now.mono;
+        if is_idle && self.shared.leftovers.wanted() {
+            dropping.begun = Some((self.shared.leftovers.times(), layout.began));
+            out.push(NodeEffect::DropLeftovers);
+        }
+    }
+
+    /// They are to go, by the placement that is in force: what is under way may have begun by
+    /// another one.
+    pub(super) fn want_no_leftovers(&self) {
+        let began = self.shared.layouts.entered().began;
+        let is_of_another = self.dropping.begun.is_some_and(|(_, of)| of != began);
+        let wanted = self.shared.leftovers.times();
+        let is_last = self.dropping.begun.is_none_or(|(times, _)| times == wanted);
+        if !self.shared.leftovers.wanted() || is_of_another && is_last {
             self.shared.leftovers.want();
         }
+    }
+
+    pub(super) fn leftovers_dropped(&mut self, now: Now, done: bool, out: &mut Vec<NodeEffect>) {
+        let Some((times, began)) = self.dropping.begun.take() else { return };
+        if done {
+            self.shared.leftovers.dropped(times);
+            self.shared.layouts.emptied(began);
+            if self.shared.layouts.is_unkept() {
+                self.keep_layouts(out);
+            }
+            self.leftovers_due(now, out);
+        } else {
+            self.dropping.not_before = now.mono + AGAIN;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::event::Shared;
+    use crate::logs::Logs;
+    use crate::membership::{Membership, MembershipState};
+    use crate::message::NodeId;
+    use crate::node::{NodeConfig, NodeEvent, RoundConfig};
+    use crate::topology::{Member, Topology};
+
+    /// A node alone, so that it has nothing else to do.
+    fn node() -> (Arc<Shared>, Node) {
+        let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
+        let topology = Topology::new(vec![member], 1).unwrap();
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1)));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
+        let config = NodeConfig {
+            deadline_micros: 0,
+            syncs_always: true,
+            max_skew_micros: 0,
+            rounds: RoundConfig::NONE,
+            tombstone: |_, _| unreachable!("nothing is deleted"),
+        };
+        (Arc::clone(&shared), Node::new(shared, config))
+    }
+
+    /// How often leftovers are to be dropped because of an event.
+    fn drops(node: &mut Node, mono: u64, event: NodeEvent) -> usize {
+        let mut out = Vec::new();
+        node.handle(Now { mono, wall: mono }, event, &mut out);
+        out.iter().filter(|effect| matches!(effect, NodeEffect::DropLeftovers)).count()
+    }
+
+    const DONE: NodeEvent = NodeEvent::LeftoversDropped { done: true };
+    const FAILED: NodeEvent = NodeEvent::LeftoversDropped { done: false };
+
+    #[test]
+    fn they_are_dropped_once_for_all_that_wanted_it_before() {
+        let (shared, mut node) = node();
+        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 0);
+        shared.leftovers.want();
+        shared.leftovers.want();
+        assert_eq!(drops(&mut node, 2, NodeEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 3, NodeEvent::Tick), 0, "it is under way");
+        assert!(shared.leftovers.wanted());
+        assert_eq!(drops(&mut node, 4, DONE), 0);
+        assert!(!shared.leftovers.wanted());
+        assert_eq!(drops(&mut node, 5, NodeEvent::Tick), 0);
+    }
+
+    #[test]
+    fn what_was_wanted_meanwhile_begins_after_it() {
+        let (shared, mut node) = node();
+        shared.leftovers.want();
+        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 1);
+        shared.leftovers.want();
+        assert_eq!(drops(&mut node, 2, DONE), 1);
+        assert!(shared.leftovers.wanted());
+        assert_eq!(drops(&mut node, 3, DONE), 0);
+        assert!(!shared.leftovers.wanted());
+    }
+
+    #[test]
+    fn a_failure_is_tried_again_later() {
+        let (shared, mut node) = node();
+        shared.leftovers.want();
+        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 2, FAILED), 0);
+        assert!(shared.leftovers.wanted());
+        assert_eq!(drops(&mut node, 1 + AGAIN, NodeEvent::Tick), 0);
+        assert_eq!(drops(&mut node, 2 + AGAIN, NodeEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 3 + AGAIN, DONE), 0);
+        assert!(!shared.leftovers.wanted());
     }
 }

@@ -41,6 +41,7 @@ use crate::view::View;
 use council::Layouts;
 use hand_over::{Deposit, HandOver};
 use identity::Check;
+use leftovers::Dropping;
 use moving::Moving;
 use repair::Source;
 use replay::Replay;
@@ -119,6 +120,11 @@ pub enum NodeEvent {
         /// Whether it was stored.
         kept: bool,
     },
+    /// What is placed on other nodes was dropped from the store, or some of it may be there still.
+    LeftoversDropped {
+        /// Whether nothing of it is left.
+        done: bool,
+    },
     /// Time has passed.
     Tick,
 }
@@ -176,6 +182,9 @@ pub enum NodeEffect {
     /// [`Shared::enters`](crate::Shared::enters). Ends in [`NodeEvent::LayoutsKept`]. See
     /// [`Layouts::encode`](crate::Layouts::encode).
     KeepLayouts,
+    /// Have the store drop every record that was in it by now and that this node does not hold
+    /// ([`Shared::holds`](crate::Shared::holds)). Ends in [`NodeEvent::LeftoversDropped`].
+    DropLeftovers,
     /// A round of repair that this node drove is over.
     RoundEnded(RoundReport),
     /// This node's directory is an older copy: others have proven something since that it took no
@@ -270,6 +279,7 @@ pub struct Node {
     layouts: Layouts,
     moving: Moving,
     taking: Taking,
+    dropping: Dropping,
     calls: Vec<(CallId, Caller)>,
     next_call: u64,
 }
@@ -295,6 +305,7 @@ impl Node {
             layouts: Layouts::default(),
             moving: Moving::default(),
             taking: Taking::default(),
+            dropping: Dropping::default(),
             calls: Vec::new(),
             next_call: 0,
             shared,
@@ -357,6 +368,7 @@ impl Node {
             NodeEvent::Propose(layout) => self.propose(now, &layout, out),
             NodeEvent::Behind => self.pull_layout(out),
             NodeEvent::LayoutsKept { kept } => self.layouts_kept(kept, out),
+            NodeEvent::LeftoversDropped { done } => self.leftovers_dropped(now, done, out),
             NodeEvent::Tick => self.tick(now, out),
         }
         self.settle();

@@ -131,7 +131,11 @@ impl Node {
     /// and the deletion purged.
     fn seal_to_take(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         if self.shared.is_to_be_emptied() {
-            return self.shared.leftovers.want();
+            // Once they are gone that is to be durable before anything is stored here.
+            if self.shared.layouts.has_leftovers() {
+                self.want_no_leftovers();
+            }
+            return;
         }
         if self.taking.sealing.is_some() {
             return;

@@ -230,22 +230,19 @@ impl Topology {
         }
     }
 
-    /// Whether a node is among the first `copies` replicas of a key; 0 = the default number.
-    pub fn is_replica(&self, key: &[u8], copies: u8, node: NodeId) -> bool {
-        let (partition, copies) = (
-            partition_of(key),
-            match copies {
-                0 => self.default_copies(),
-                copies => copies,
-            },
-        );
-        let count = usize::from(copies).min(self.members.len());
-        if count <= self.stride {
-            let first = usize::from(partition) * self.stride;
-            return self.stored[first..first + count].contains(&node.0);
+    /// Whether a node is among the first `from` replicas of a partition; 0 = the default number.
+    pub fn holds(&self, node: NodeId, partition: u16, from: u8) -> bool {
+        let from = if from == 0 { self.default_copies() } else { from };
+        let stored = usize::from(from).min(self.stride);
+        let first = usize::from(partition) * self.stride;
+        if self.stored[first..first + stored].contains(&node.0) {
+            return true;
+        }
+        if usize::from(from) <= stored || stored == self.nodes() {
+            return false;
         }
         let mut order = Vec::new();
-        self.placement.order(partition, count, &mut order);
+        self.placement.order(partition, usize::from(from).min(self.nodes()), &mut order);
         order.contains(&node)
     }
 

@@ -247,6 +247,18 @@ proptest! {
     }
 
     #[test]
+    fn who_holds_is_who_is_among_the_replicas(
+        members in arbitrary_members(20), partition: u16, from in 0u8..30, node in 0u16..22,
+    ) {
+        let topology = topology(members);
+        let wanted = if from == 0 { topology.default_copies() } else { from };
+        let mut replicas = Vec::new();
+        topology.replicas(partition, wanted, &mut replicas);
+        let holds = topology.holds(NodeId(node), partition, from);
+        prop_assert_eq!(holds, replicas.contains(&NodeId(node)));
+    }
+
+    #[test]
     fn the_order_of_the_list_does_not_matter(members in arbitrary_members(12), partition: u16) {
         let reversed = members.iter().rev().cloned().collect();
         let (one, other) = (topology(members), topology(reversed));

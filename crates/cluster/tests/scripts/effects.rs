@@ -63,6 +63,7 @@ impl Words {
     pub(crate) fn node_effect(&self, effect: &NodeEffect) -> String {
         match effect {
             NodeEffect::Outdated { proven } => format!("outdated by {proven}"),
+            NodeEffect::DropLeftovers => "store: drop leftovers".to_owned(),
             NodeEffect::RoundEnded(report) => format!("round ended: {report:?}"),
             NodeEffect::ReadHints { peer, after, max_bytes } => {
                 let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));

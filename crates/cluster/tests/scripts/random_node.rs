@@ -163,8 +163,8 @@ impl RandomNode {
                 self.named(peer);
                 return;
             }
-            NodeEffect::RoundEnded(_) | NodeEffect::Outdated { .. } => {
-                unreachable!("none is driven")
+            NodeEffect::RoundEnded(_) | NodeEffect::Outdated { .. } | NodeEffect::DropLeftovers => {
+                unreachable!("none is driven, nor wanted")
             }
         });
     }

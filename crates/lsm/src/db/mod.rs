@@ -197,6 +197,14 @@ impl Db {
         number
     }
 
+    /// The same, but never one that is under way by now: it may have passed what this is asked for.
+    /// If one is, this is the number of the one after it.
+    pub fn ask_to_compact_anew(&self) -> u64 {
+        let number = self.shared.compactions.ask_anew(self.shared.engine.table_bytes());
+        self.shared.signals.compaction.notify();
+        number
+    }
+
     /// The compaction under way that was asked for, and the last one that ended.
     pub fn compactions(&self) -> (Option<Compaction>, Option<Compaction>) {
         self.shared.compactions.told()

@@ -7,6 +7,7 @@ use std::thread;
 use super::*;
 use crate::disk::MemDisk;
 use crate::engine::Lookup;
+use crate::purge::PurgeRule;
 use crate::table::Wait;
 
 fn options() -> Options {
@@ -193,6 +194,31 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
     for at in 0..2000 {
         assert!(db.get(Space::Data, &key(0, at)).unwrap().is_some());
     }
+}
+
+/// Whatever the one under way has passed by the time that leftovers are to go.
+#[test]
+fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_leftovers() {
+    let (disk, purge) = (MemDisk::new(), Arc::new(PurgeRule::never()));
+    let wanted = Options { sync: SyncMode::Never, purge: Arc::clone(&purge), ..options() };
+    let db = Db::open(Arc::new(disk), wanted).unwrap();
+    for i in 0..4000 {
+        let version = Version { time: i + 1, origin: 1 };
+        db.put(Space::Data, &key(i % 2, i), version, &[1; 200]).unwrap();
+    }
+    let first = db.ask_to_compact();
+    db.put(Space::Data, &key(1, 9999), Version { time: 9999, origin: 1 }, b"in memory").unwrap();
+    purge.drop_leftovers(|key, _| key.starts_with(b"key-0"));
+    let anew = db.ask_to_compact_anew();
+    assert_eq!(anew, first + 1);
+    assert_eq!(compacted(&db, first).failed, None);
+    assert_eq!(compacted(&db, anew).failed, None);
+    let (mut scan, mut left) = (db.scan(Space::Data, b"", None), 0);
+    while let Some((key, _)) = scan.next().unwrap() {
+        assert!(key.starts_with(b"key-0"));
+        left += 1;
+    }
+    assert_eq!(left, 2000);
 }
 
 #[test]

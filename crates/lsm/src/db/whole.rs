@@ -36,23 +36,16 @@ pub(super) struct Compactions(Mutex<State>);
 #[derive(Default)]
 struct State {
     current: Option<(Compaction, Instant)>,
+    /// Whether another one follows it.
+    again: bool,
     last: Option<Compaction>,
 }
 
-/// What the compaction thread knows of the one under way.
-#[derive(Default)]
-pub(super) struct Run(Option<Whole>);
-
-impl Compactions {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks for one; its number is that of the one under way, if there is one.
-    pub(super) fn ask(&self, bytes: u64) -> u64 {
-        let mut state = self.state();
-        let number = state.last.as_ref().map_or(1, |last| last.number + 1);
-        let (current, _) = state.current.get_or_insert_with(|| {
+impl State {
+    /// The number of the one under way; if there is none, one is begun.
+    fn begin(&mut self, bytes: u64) -> u64 {
+        let number = self.last.as_ref().map_or(1, |last| last.number + 1);
+        let (current, _) = self.current.get_or_insert_with(|| {
             let began = SystemTime::now();
             let (took, failed) = (None, None);
             let (records, of_records, bytes_before) = (0, 0, bytes);
@@ -69,6 +62,36 @@ impl Compactions {
             (asked, Instant::now())
         });
         current.number
+    }
+
+    /// The one under way has ended.
+    fn end(&mut self, bytes: u64) {
+        self.last = self.current.take().map(|(ended, _)| ended);
+        if std::mem::take(&mut self.again) {
+            self.begin(bytes);
+        }
+    }
+}
+
+/// What the compaction thread knows of the one under way.
+#[derive(Default)]
+pub(super) struct Run(Option<Whole>);
+
+impl Compactions {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for one; its number is that of the one under way, if there is one.
+    pub(super) fn ask(&self, bytes: u64) -> u64 {
+        self.state().begin(bytes)
+    }
+
+    /// Asks for one that begins after this: if one is under way, for the one after it.
+    pub(super) fn ask_anew(&self, bytes: u64) -> u64 {
+        let mut state = self.state();
+        state.again = state.current.is_some();
+        state.begin(bytes) + u64::from(state.again)
     }
 
     /// The one under way, and the last one that ended.
@@ -90,12 +113,13 @@ impl Shared {
         let (current, asked) = state.current.as_mut().expect("it ends here only");
         current.records = whole.done;
         current.of_records = whole.of;
-        current.bytes = self.engine.table_bytes();
+        let bytes = self.engine.table_bytes();
+        current.bytes = bytes;
         if !matches!(step, Ok(Work::Done)) {
             current.took = Some(asked.elapsed());
             current.of_records = whole.done;
             current.failed = step.err().map(|error| error.to_string());
-            state.last = state.current.take().map(|(ended, _)| ended);
+            state.end(bytes);
             *run = Run::default();
         }
         true

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::leftovers::StepLeftovers;
 use super::open::STORE;
 use super::tree::{Levels, TreeState, lock, shapes, tables_over};
 use super::{Backlog, Engine, add};
@@ -279,12 +280,14 @@ impl Engine {
         let read: u64 = inputs.iter().map(|table| table.meta().bytes).sum();
         // Before any record is asked for: what rises meanwhile may have come too late for some.
         let reached = self.options.purge.reached();
-        let outputs = self.merge_tables(tree, &inputs)?;
+        let mut leftovers = StepLeftovers::begin(self);
+        let outputs = self.merge_tables(tree, &inputs, &mut leftovers)?;
         for table in &outputs {
             if is_above_nothing(&state.levels, to, table.meta()) {
                 table.was_asked(reached);
             }
         }
+        leftovers.check(&outputs);
         let written: u64 = outputs.iter().map(|table| table.meta().bytes).sum();
         let place = |table: &Arc<Table>| {
             Edit::Add(Placed { tree: tree as u8, level: to as u8, meta: table.meta().clone() })
@@ -302,7 +305,12 @@ impl Engine {
     }
 
     /// Writes the merged tables; their names and contents are durable afterwards.
-    fn merge_tables(&self, tree: usize, inputs: &[Arc<Table>]) -> Result<Vec<Arc<Table>>, Error> {
+    fn merge_tables(
+        &self,
+        tree: usize,
+        inputs: &[Arc<Table>],
+        leftovers: &mut StepLeftovers<'_>,
+    ) -> Result<Vec<Arc<Table>>, Error> {
         let sources = inputs
             .iter()
             .map(|table| Source::Table(TableIter::new(Arc::clone(table), Access::Sequential)));
@@ -314,7 +322,9 @@ impl Engine {
         merge.seek(&[]).map_err(|error| self.unread(error))?;
         while merge.valid() {
             let (key, record) = (merge.key(), merge.record());
-            if !self.may_purge(tree, &input_ids, key, record) {
+            let goes = leftovers.goes(self, (tree, &input_ids), key, record)?
+                || self.may_purge(tree, &input_ids, key, record);
+            if !goes {
                 let out = match &mut writer {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
@@ -334,7 +344,7 @@ impl Engine {
 
     /// A compaction met what it can't read. Damage ends it and nothing else: the node must go on,
     /// to be given what it has lost. A read that fails says that the disk is not what it was.
-    fn unread(&self, error: Error) -> Error {
+    pub(super) fn unread(&self, error: Error) -> Error {
         let Error::Corrupt { file, .. } = &error else { return self.classify(error) };
         if lock(&self.background.damaged).insert(file.clone(), error.clone()).is_none() {
             tracing::error!(

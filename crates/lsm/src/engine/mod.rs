@@ -23,6 +23,7 @@
 
 mod background;
 mod discard;
+mod leftovers;
 mod open;
 mod read;
 mod remove;
@@ -45,7 +46,7 @@ pub use read::{Lookup, Newer, Scan, Snapshot};
 pub use remove::Above;
 use tree::Tree;
 pub use verified::{Damaged, Progress, Verified, VerifiedScan};
-pub(crate) use whole::Whole;
+pub use whole::Whole;
 pub use write::Committed;
 use write::Writer;
 

@@ -14,6 +14,7 @@ use crate::table::Wait;
 mod ballots;
 mod discard;
 mod expiry;
+mod leftovers;
 mod purge;
 mod verified;
 

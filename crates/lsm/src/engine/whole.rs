@@ -9,9 +9,10 @@ use crate::compaction::{Choice, Descent};
 use crate::error::Error;
 use crate::table::Table;
 
-/// How far it is.
+/// How far it is. The default has not begun: what is to be compacted with the rest was flushed
+/// before.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Whole {
+pub struct Whole {
     tree: usize,
     descent: Descent,
     /// Records that the steps so far have passed …
@@ -22,9 +23,11 @@ pub(crate) struct Whole {
 
 impl Engine {
     /// The next step; [`Work::Nothing`] = it is done.
-    pub(crate) fn compact_next(&self, whole: &mut Whole) -> Result<Work, Error> {
+    pub fn compact_next(&self, whole: &mut Whole) -> Result<Work, Error> {
         let reached = self.options.purge.reached();
-        let purgeable = |table: &Table| table.purgeable_at_most(reached);
+        let dropping = self.options.purge.leftovers().number();
+        let purgeable =
+            |table: &Table| table.purgeable_at_most(reached).max(table.leftovers_at_most(dropping));
         while whole.tree < self.trees.len() {
             self.may_go_on()?;
             // A step that fails is not done.

@@ -133,4 +133,19 @@ impl Table {
         let is_reached = reached.is_some_and(|reached| meta.min_when <= reached);
         if is_reached { meta.deleted.records + meta.expiring.records } else { 0 }
     }
+
+    /// Notes that a compaction asked of each of its records whether it is a leftover, the time of
+    /// this number that they are dropped.
+    pub(crate) fn was_asked_for_leftovers(&self, number: u64) {
+        // It is asked once: as it is written.
+        let _ = self.asked_for_leftovers.set(number);
+    }
+
+    /// How many leftovers it may hold of which it was not asked, the time of this number that they
+    /// are dropped: all that it has, unless it holds nothing of users.
+    pub(crate) fn leftovers_at_most(&self, number: Option<u64>) -> u64 {
+        let is_asked = number.is_none() || self.asked_for_leftovers.get().copied() == number;
+        let has_data = self.meta.smallest.first() == Some(&(Space::Data as u8));
+        if is_asked || !has_data { 0 } else { self.meta.entries }
+    }
 }

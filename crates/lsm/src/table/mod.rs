@@ -95,6 +95,9 @@ pub(crate) struct Table {
     /// Up to which time purgeable records ([`Purgeable`]) might go when it was written, if it was
     /// asked for each then: these are not in it.
     asked: OnceLock<Option<u64>>,
+    /// Which time it was that leftovers were dropped ([`crate::leftovers`]) when it was written, if
+    /// it was asked for them then.
+    asked_for_leftovers: OnceLock<u64>,
     /// Where to report that no one reads the table any more, once it has been replaced.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,
 }
@@ -201,8 +204,19 @@ impl Table {
         let top = Top::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
         let (meta, version) = (meta.clone(), tail.version);
-        let (asked, obsolete) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { file, name, meta, seed, version, top, cache, asked, obsolete })
+        let (asked, asked_for_leftovers) = (OnceLock::new(), OnceLock::new());
+        Ok(Self {
+            file,
+            name,
+            meta,
+            seed,
+            version,
+            top,
+            cache,
+            asked,
+            asked_for_leftovers,
+            obsolete: OnceLock::new(),
+        })
     }
 
     /// Marks a table that was replaced: when its last reader lets go, its id goes to `obsolete`.

@@ -195,3 +195,71 @@ fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_go
         assert_eq!(stage.shared.hints.waiting(B), waiting);
     }
 }
+
+/// Keys of which every replica but the own node's may lie here too, as after a change of the nodes.
+fn leftovers_stage() -> (Stage, Vec<[u8; 2]>) {
+    let mut stage = Stage::of(&["a", "b", "c", "d", "e", "f"]);
+    let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_be_bytes).collect();
+    for (n, key) in keys.iter().enumerate() {
+        let kind = if n % 3 == 0 { lsm::Kind::Tombstone } else { lsm::Kind::Value };
+        let version = lsm::Version { time: 5 << 12, origin: 1 };
+        let fields = lsm::Fields { copies: (n % 5) as u8, ..lsm::Fields::new(kind, version) };
+        let record = lsm::Record::new(key, &fields, b"");
+        let put = |batch: &mut lsm::Batch| batch.record(lsm::Space::Data, key, &record);
+        let delivered = Purpose::Delivered(Delivered { peer: B, hints: 0, bytes: 0 });
+        crate::Turn::write(&mut stage, 0, delivered, put).unwrap();
+    }
+    stage.commit();
+    (stage, keys)
+}
+
+#[test]
+fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
+    let (mut stage, keys) = leftovers_stage();
+    let mut task = task(&stage);
+    let shared = Arc::clone(&stage.shared);
+    let compaction = |stage: &mut Stage| {
+        let found = stage.take().into_iter().find_map(|done| match done {
+            Done::After(NODE_TICK_MICROS, TaskEvent::Compacted(number)) => Some(number),
+            _ => None,
+        });
+        found.map(TaskEvent::Compacted)
+    };
+    task.handle(&mut stage, NodeEvent::Tick.into());
+    assert!(compaction(&mut stage).is_none() && !stage.engine.purge_rule().is_dropping());
+    shared.leftovers.want();
+    task.handle(&mut stage, NodeEvent::Tick.into());
+    let first = compaction(&mut stage).unwrap();
+    assert!(stage.engine.purge_rule().is_dropping());
+    task.handle(&mut stage, first);
+    let looks_again = compaction(&mut stage).expect("it has not ended");
+
+    stage.compaction.1 = Some(false);
+    task.handle(&mut stage, looks_again);
+    assert!(compaction(&mut stage).is_none());
+    assert!(shared.leftovers.wanted() && stage.engine.purge_rule().is_dropping());
+    task.handle(&mut stage, NodeEvent::Tick.into());
+    assert!(compaction(&mut stage).is_none(), "a full disk is given some time");
+    stage.mono += 5_000_000;
+    task.handle(&mut stage, NodeEvent::Tick.into());
+    let second = compaction(&mut stage).unwrap();
+
+    stage.engine.rotate_all();
+    while stage.engine.flush_one().unwrap() == lsm::Work::Done {}
+    stage.engine.compact_all().unwrap();
+    stage.compaction.1 = Some(true);
+    task.handle(&mut stage, second);
+    assert!(compaction(&mut stage).is_none());
+    assert!(!shared.leftovers.wanted() && !stage.engine.purge_rule().is_dropping());
+
+    let topology = shared.view().topology.clone();
+    let (mut replicas, mut gone) = (Vec::new(), 0);
+    for (n, key) in keys.iter().enumerate() {
+        let copies = if n % 5 == 0 { 3 } else { (n % 5) as u8 };
+        topology.replicas(cluster::partition_of(key), copies, &mut replicas);
+        let held = stage.engine.read(lsm::Space::Data, key).unwrap();
+        assert_eq!(held.is_some(), replicas.contains(&shared.own), "{n}");
+        gone += u32::from(held.is_none());
+    }
+    assert!((20..180).contains(&gone), "{gone} of 200");
+}

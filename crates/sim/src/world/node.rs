@@ -6,7 +6,7 @@ use cluster::{
     CallId, Class, Event, FailureKind, MembershipState, NODE_TICK_MICROS, NodeEvent, NodeId, Now,
     Reply, Request,
 };
-use lsm::{Batch, Space};
+use lsm::{Batch, PurgeRule, Space};
 use node::hints::{self, Hint};
 use node::identity::Keeps;
 use node::{HintsWanted, Outcome, Purpose, TaskDriver, TaskEvent, Turn, records};
@@ -15,7 +15,7 @@ use super::machine::Input;
 use super::{Due, Place, World};
 use crate::histories::is_contended;
 use crate::ledger::show;
-use crate::store::Asker;
+use crate::store::{Asker, Store};
 
 /// What a simulated machine does for a node's task.
 struct InTask<'a> {
@@ -27,6 +27,11 @@ struct InTask<'a> {
 impl InTask<'_> {
     fn place(&self, index: usize) -> Place {
         Place { node: self.node, life: self.life, index }
+    }
+
+    fn store(&self) -> &Store {
+        let process = self.world.machines[self.node].process.as_ref();
+        &process.expect("its task is at something").store
     }
 }
 
@@ -74,6 +79,19 @@ impl TaskDriver for InTask<'_> {
     fn outdated(&mut self, _proven: u64) {
         let (node, life) = (self.node, self.life);
         self.world.agenda.put(self.world.now, Due::Outdated { node, life });
+    }
+
+    fn purge_rule(&self) -> &PurgeRule {
+        self.store().engine().purge_rule()
+    }
+
+    fn compact(&mut self) -> u64 {
+        let process = self.world.machines[self.node].process.as_mut();
+        process.expect("its task is at something").store.compact()
+    }
+
+    fn compacted(&self, number: u64) -> Option<bool> {
+        self.store().compacted(number)
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {
@@ -191,6 +209,7 @@ fn node_line(event: &TaskEvent) -> String {
             let hints = read.as_ref().map(Vec::len);
             return format!("has {hints:?} hints for n{}", wanted.peer.0);
         }
+        TaskEvent::Compacted(number) => return format!("looks at compaction {number}"),
         TaskEvent::Kept(keeps, result) => return format!("keeps {keeps:x?}: {result:?}"),
     };
     match event {

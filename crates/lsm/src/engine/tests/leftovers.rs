@@ -1,0 +1,429 @@
+//! What is placed elsewhere goes while it is to, and nothing else; and never does something older
+//! of a key come to light on the way.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::ballots::{deep, note, rank, store};
+use super::*;
+use crate::table::{Access, TableIter};
+
+/// Copies with which a record is placed here whatever its key.
+const EVERYWHERE: u8 = 9;
+
+/// The even keys are placed here.
+fn is_placed(key: &[u8], copies: u8) -> bool {
+    copies == EVERYWHERE || key[0].is_multiple_of(2)
+}
+
+fn rule() -> Arc<PurgeRule> {
+    Arc::new(PurgeRule::proven(0, || 0))
+}
+
+fn with(rule: &Arc<PurgeRule>, options: Options) -> Options {
+    Options { purge: Arc::clone(rule), block_bytes: 128, table_bytes: 1024, ..options }
+}
+
+fn record(key: u8, kind: Kind, time: u64, ballot: u64, copies: u8) -> Record {
+    let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
+    let fields = Fields { steps, copies, ..Fields::new(kind, version(time)) };
+    Record::new(&[key], &fields, if kind == Kind::Value { &[7; 40] } else { &[] })
+}
+
+/// Writes all keys up to 60 and moves them a level deeper than what was written before.
+fn layer(engine: &Engine, kind: Kind, time: u64, ballot: u64) {
+    for key in 0..60 {
+        store(engine, &[key], &record(key, kind, time, ballot, 0));
+    }
+    flush_all(engine);
+}
+
+/// The keys of all records that tables hold, hidden ones too.
+fn keys_in_tables(engine: &Engine) -> Vec<u8> {
+    let state = engine.trees[0].load_full();
+    let mut keys = Vec::new();
+    for table in state.levels.iter().flatten() {
+        let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
+        iter.seek(&[]).unwrap();
+        while iter.valid() {
+            if iter.key()[0] == Space::Data as u8 {
+                keys.push(iter.key()[1]);
+            }
+            iter.next().unwrap();
+        }
+    }
+    keys
+}
+
+fn leftovers_in(engine: &Engine) -> usize {
+    keys_in_tables(engine).iter().filter(|key| !is_placed(&[**key], 0)).count()
+}
+
+/// Flushes and compacts the whole store, as somebody who asks for it has it done.
+fn compact_whole(engine: &Engine) {
+    flush_all(engine);
+    engine.compact_all().unwrap();
+}
+
+/// A level below another, each with all keys; the upper ones hide the lower ones.
+fn three_levels(engine: &Engine) {
+    for (time, kind, ballot) in [
+        (1, Kind::Value, 0),
+        (2, Kind::Tombstone, 0),
+        (3, Kind::Value, 9),
+        (4, Kind::Superseded, 9),
+    ] {
+        layer(engine, kind, time, ballot);
+        if time < 3 {
+            engine.compact_one().unwrap();
+        }
+    }
+    let state = engine.trees[0].load_full();
+    assert!(state.levels.iter().filter(|level| !level.is_empty()).count() >= 2, "levels");
+}
+
+#[test]
+fn nothing_goes_unless_it_is_wanted() {
+    let rule = rule();
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&disk, &options);
+    three_levels(&engine);
+    compact_whole(&engine);
+    assert_eq!(keys_in_tables(&engine).len(), 60);
+    assert!(!rule.is_dropping());
+    rule.drop_leftovers(is_placed);
+    rule.stop_dropping();
+    compact_whole(&engine);
+    assert_eq!((keys_in_tables(&engine).len(), rule.is_dropping()), (60, false));
+}
+
+#[test]
+fn a_whole_compaction_leaves_none_of_any_kind_and_level() {
+    let rule = rule();
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&disk, &options);
+    three_levels(&engine);
+    // The last word about some is in memory.
+    for key in 0..20 {
+        store(&engine, &[key], &record(key, Kind::Value, 7, 0, 0));
+    }
+    for key in [41, 43] {
+        store(&engine, &[key], &record(key, Kind::Value, 7, 0, EVERYWHERE));
+    }
+    let mut other = Batch::new();
+    other.put(Space::Node, &[1], version(1), b"its own").unwrap();
+    other.put(Space::Hints, &[1], version(1), b"for another").unwrap();
+    engine.commit(std::iter::once(&other)).unwrap();
+    rule.drop_leftovers(is_placed);
+    compact_whole(&engine);
+    rule.stop_dropping();
+    assert!(!rule.is_dropping());
+    let expected: Vec<u8> = (0..60).filter(|key| key % 2 == 0 || [41, 43].contains(key)).collect();
+    let held = |engine: &Engine| {
+        let mut keys = keys_in_tables(engine);
+        keys.sort_unstable();
+        keys
+    };
+    assert_eq!(held(&engine), expected);
+    for space in [Space::Node, Space::Hints] {
+        assert!(engine.read(space, &[1]).unwrap().is_some());
+    }
+    drop(engine);
+    let engine = open(&disk, &options);
+    flush_all(&engine);
+    assert_eq!(held(&engine), expected, "the log brings nothing back");
+}
+
+/// Each table of the deepest level is written anew once, those that were written without are not.
+#[test]
+fn tables_that_were_moved_or_lie_deepest_are_written_anew_once() {
+    let rule = rule();
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&disk, &options);
+    layer(&engine, Kind::Value, 1, 0);
+    compact_whole(&engine);
+    rule.drop_leftovers(is_placed);
+    let compactions = || engine.stats().compactions;
+    let before = compactions();
+    engine.compact_all().unwrap();
+    assert_eq!(leftovers_in(&engine), 0);
+    let (steps, state) = (compactions() - before, engine.trees[0].load_full());
+    assert!(steps > 0 && state.levels.iter().flatten().count() > 1);
+    engine.compact_all().unwrap();
+    assert_eq!(compactions(), before + steps, "nothing is left to be asked");
+    // The rule may be another one now.
+    rule.drop_leftovers(|key, _| key[0].is_multiple_of(4));
+    engine.compact_all().unwrap();
+    assert_eq!(keys_in_tables(&engine).len(), 15);
+}
+
+/// What is written during the compaction lies above all that it has still to reach.
+#[test]
+fn writes_meanwhile_keep_nothing() {
+    let rule = rule();
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    for writes_every in 1..4 {
+        let engine = open(&disk, &options);
+        three_levels(&engine);
+        rule.drop_leftovers(is_placed);
+        flush_all(&engine);
+        let (mut whole, mut steps) = (Whole::default(), 0);
+        while engine.compact_next(&mut whole).unwrap() == Work::Done {
+            steps += 1;
+            if steps % writes_every == 0 {
+                for key in [0, 30, 58] {
+                    store(&engine, &[key], &record(key, Kind::Value, 10 + steps, 0, 0));
+                }
+                flush_all(&engine);
+                engine.compact_one().unwrap();
+            }
+        }
+        assert_eq!(leftovers_in(&engine), 0, "a write every {writes_every} steps of {steps}");
+        rule.stop_dropping();
+    }
+}
+
+#[test]
+fn a_snapshot_holds_what_goes_after_it() {
+    let rule = rule();
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&disk, &options);
+    three_levels(&engine);
+    let snapshot = engine.snapshot();
+    let mut begun = snapshot.scan(Space::Data, b"", None);
+    assert!(begun.next().unwrap().is_some());
+    rule.drop_leftovers(is_placed);
+    compact_whole(&engine);
+    engine.delete_obsolete_tables();
+    let left = |mut scan: Scan| {
+        let mut seen = 0;
+        while let Some((_, record)) = scan.next().unwrap() {
+            assert_eq!(record.kind(), Kind::Superseded);
+            seen += 1;
+        }
+        seen
+    };
+    assert_eq!((left(begun), left(snapshot.scan(Space::Data, b"", None))), (59, 60));
+    assert_eq!(left(engine.snapshot().scan(Space::Data, b"", None)), 30);
+}
+
+/// Whatever happens, a leftover that is found is the newest of its key, and all else is there.
+fn check_left(engine: &Engine, model: &Model) {
+    for (key, expected) in model {
+        let copies = expected.view().copies();
+        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+            Lookup::Found(found) => assert_eq!(rank(&found), rank(expected), "{key:?}"),
+            Lookup::Absent => assert!(!is_placed(key, copies), "{key:?} is gone: {expected:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_moment_leaves_the_newest_or_nothing() {
+    let rule = rule();
+    let (whole, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&whole, &options);
+    three_levels(&engine);
+    drop(engine);
+    let model: Model =
+        (0..60).map(|key| (vec![key], record(key, Kind::Superseded, 4, 9, 0))).collect();
+    let (mut calls, mut crashes) = (0, 0);
+    loop {
+        let disk = whole.deep_clone();
+        let engine = open(&disk, &options);
+        rule.drop_leftovers(is_placed);
+        disk.crash_after(calls);
+        let ended = engine.compact_all().is_ok();
+        rule.stop_dropping();
+        drop(engine);
+        if ended {
+            break;
+        }
+        crashes += 1;
+        let disk = disk.crash(calls);
+        let engine = open(&disk, &options);
+        check_left(&engine, &model);
+        rule.drop_leftovers(is_placed);
+        compact_whole(&engine);
+        assert_eq!(leftovers_in(&engine), 0);
+        check_left(&engine, &model);
+        rule.stop_dropping();
+        calls += 1;
+    }
+    assert!(crashes > 10, "{crashes}");
+}
+
+#[test]
+fn it_ends_when_the_step_under_way_does() {
+    let (rule, asked) = (rule(), Arc::new(AtomicU64::new(0)));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&disk, &options);
+    three_levels(&engine);
+    let (own, count) = (Arc::downgrade(&rule), Arc::clone(&asked));
+    rule.drop_leftovers(move |key, copies| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let rule = own.upgrade().unwrap();
+        rule.stop_dropping();
+        assert!(rule.is_dropping(), "this step does");
+        is_placed(key, copies)
+    });
+    engine.compact_all().unwrap();
+    assert!(!rule.is_dropping());
+    assert!(asked.load(Ordering::Relaxed) > 60, "the first step went on");
+}
+
+#[test]
+#[should_panic(expected = "was placed here while what was left of it went")]
+fn a_key_that_becomes_placed_here_meanwhile_ends_it() {
+    let rule = rule();
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&disk, &options);
+    three_levels(&engine);
+    let late = AtomicBool::new(false);
+    rule.drop_leftovers(move |key, _| late.fetch_or(key[0] == 59, Ordering::Relaxed));
+    let _ = engine.compact_all();
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write {
+        key: u8,
+        time: u64,
+        ballot: u64,
+        kind: u8,
+    },
+    Flush,
+    Compact,
+    Raise,
+    /// Leftovers are dropped from here on …
+    Drop,
+    /// … and a compaction of the whole store begins, or goes on.
+    Next,
+    Crash(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let write = (0u8..40, 1u64..60, 0u64..60, 0u8..4);
+    prop_oneof![
+        40 => write.prop_map(|(key, time, ballot, kind)| Step::Write { key, time, ballot, kind }),
+        4 => Just(Step::Flush),
+        3 => Just(Step::Compact),
+        1 => Just(Step::Raise),
+        1 => Just(Step::Drop),
+        4 => Just(Step::Next),
+        1 => any::<u64>().prop_map(Step::Crash),
+    ]
+}
+
+/// A store in which leftovers are dropped now and then.
+struct World {
+    disk: MemDisk,
+    options: Options,
+    rule: Arc<PurgeRule>,
+    engine: Engine,
+    model: Model,
+    /// The compaction of the whole store, once it has begun, of those that are dropped.
+    dropping: Option<Option<Whole>>,
+    watermark: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let (rule, disk) = (rule(), MemDisk::new());
+        let options = with(&rule, deep());
+        let (engine, model) = (open(&disk, &options), Model::new());
+        Self { disk, options, rule, engine, model, dropping: None, watermark: 0 }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Write { key, time, ballot, kind } => {
+                let kind = match kind {
+                    0 => Kind::Tombstone,
+                    1 => Kind::Superseded,
+                    _ => Kind::Value,
+                };
+                // Nothing comes up to the watermark, nor meanwhile of what is placed elsewhere.
+                let record = record(key, kind, self.watermark + time, ballot, 0);
+                if self.dropping.is_none() || is_placed(&[key], 0) {
+                    self.forget_what_went(key);
+                    store(&self.engine, &[key], &record);
+                    note(&mut self.model, &[key], record);
+                }
+            }
+            Step::Flush => flush_all(&self.engine),
+            Step::Compact => drop(self.engine.compact_one().unwrap()),
+            Step::Raise => {
+                self.watermark += 5;
+                self.rule.raise(self.watermark);
+            }
+            Step::Drop if self.dropping.is_none() => {
+                self.rule.drop_leftovers(is_placed);
+                self.dropping = Some(None);
+            }
+            Step::Drop => {}
+            Step::Next => self.next(),
+            Step::Crash(seed) => {
+                // Without a sync nothing that was acknowledged is lost.
+                let disk = self.disk.crash(seed);
+                self.rule.stop_dropping();
+                self.dropping = None;
+                self.engine = open(&disk, &self.options);
+                self.disk = disk;
+            }
+        }
+    }
+
+    /// What is older than a leftover that has gone is news.
+    fn forget_what_went(&mut self, key: u8) {
+        if !is_placed(&[key], 0) && self.engine.read(Space::Data, &[key]).unwrap().is_none() {
+            self.model.remove(&[key][..]);
+        }
+    }
+
+    fn next(&mut self) {
+        let Some(dropping) = &mut self.dropping else { return };
+        let whole = dropping.get_or_insert_with(|| {
+            flush_all(&self.engine);
+            Whole::default()
+        });
+        if self.engine.compact_next(whole).unwrap() == Work::Nothing {
+            assert_eq!(leftovers_in(&self.engine), 0);
+            self.rule.stop_dropping();
+            self.dropping = None;
+            self.model.retain(|key, _| is_placed(key, 0));
+        }
+    }
+
+    fn check(&self) {
+        for (key, expected) in &self.model {
+            let may_go = !is_placed(key, 0) || PurgeRule::goes_by(expected.view(), self.watermark);
+            match self.engine.get(Space::Data, key, Wait::Yes).unwrap() {
+                Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
+                Lookup::Absent => assert!(may_go, "{key:?} is gone: {expected:?}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn in_any_order_of_events_none_is_left_and_nothing_comes_back(steps in vec(step(), 1..250)) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step);
+            world.check();
+        }
+        world.take(Step::Drop);
+        while world.dropping.is_some() {
+            world.take(Step::Next);
+        }
+        world.check();
+    }
+}
