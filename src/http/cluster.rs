@@ -48,7 +48,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
     let mut rows = Rows::default();
     let own = requests.own();
     rows.add(requests, own, Ok(service.reports.status()));
-    let mut others = requests.view().topology.ids().filter(|id| *id != own);
+    let mut others = requests.others().into_iter();
     let mut asked = JoinSet::new();
     loop {
         while asked.len() < ASKED_AT_ONCE
@@ -71,7 +71,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
 
 /// What another node says of itself.
 async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
-    let authority = requests.authority(node);
+    let authority = &requests.authority(node);
     let asked = async {
         let stream = requests.reach(node).await?;
         let page = Page::get(stream, authority, TARGET, PATIENCE).await?;
@@ -100,7 +100,7 @@ struct Seen {
 impl Rows {
     fn add(&mut self, requests: &Requests, node: NodeId, answer: Result<Status, Unread>) {
         let name = requests.name(node);
-        let url = requests.url(node).to_owned();
+        let url = requests.url(node);
         let mut row = Row { name, url, ..Row::default() };
         match answer {
             Ok(mut status) if status.name == row.name => {

@@ -41,8 +41,8 @@ pub(crate) struct Node {
     pub(crate) db: Arc<lsm::Db>,
     /// What the protocol's machines of all loops share.
     pub(crate) shared: Arc<cluster::Shared>,
-    /// Where each node is, by its id: `http://HOST:PORT`.
-    pub(crate) urls: Vec<String>,
+    /// Where clients and other nodes reach it: `http://HOST:PORT`.
+    pub(crate) own_url: String,
     /// Who this node is, and which peers it has seen.
     pub(crate) identity: Arc<Identity>,
     /// What all loops know of the other nodes.
@@ -112,17 +112,17 @@ impl Node {
 
     /// Where clients and other nodes reach it.
     pub(crate) fn url(&self) -> &str {
-        &self.urls[usize::from(self.shared.own.0)]
+        &self.own_url
     }
 
-    /// Where a node is, as this one's settings say; empty = they don't.
+    /// Where a node is: see [`Facts::url`].
     pub(crate) fn url_of(&self, node: NodeId) -> String {
-        self.urls.get(usize::from(node.0)).cloned().unwrap_or_default()
+        if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }
     }
 
     /// Which voter a node is, if it was seen.
     pub(crate) fn voter_of(&self, name: &str) -> Option<u64> {
-        let node = self.shared.view().topology.own(name)?;
+        let node = self.shared.view().named(name)?;
         if node == self.shared.own {
             return Some(self.shared.layouts.voter().id);
         }

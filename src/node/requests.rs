@@ -123,12 +123,12 @@ impl Requests {
         self.peers.keep_all();
         let this = Rc::clone(self);
         spawn_local(async move {
-            let others = this.view().topology.ids();
+            let others = this.others();
             let ask = |peer| {
                 let this = Rc::clone(&this);
                 spawn_local(async move { this.call(peer, Class::Client, Request::Ping).await })
             };
-            let asked: Vec<_> = others.filter(|peer| *peer != this.own()).map(ask).collect();
+            let asked: Vec<_> = others.into_iter().map(ask).collect();
             let all = async {
                 for answer in asked {
                     // Whatever it is, it is compared with, or it can't be.
@@ -243,13 +243,13 @@ impl Requests {
     }
 
     /// Where a node is, as `HOST:PORT`.
-    pub(crate) fn authority(&self, node: NodeId) -> &str {
+    pub(crate) fn authority(&self, node: NodeId) -> String {
         self.node.facts.authority(node)
     }
 
     /// Where a node is, as `http://HOST:PORT`.
-    pub(crate) fn url(&self, node: NodeId) -> &str {
-        &self.node.urls[usize::from(node.0)]
+    pub(crate) fn url(&self, node: NodeId) -> String {
+        self.node.url_of(node)
     }
 
     /// A node's name.
@@ -284,6 +284,12 @@ impl Requests {
     /// The cluster's nodes, and who holds what, as of now.
     pub(crate) fn view(&self) -> Arc<View> {
         self.node.shared.view()
+    }
+
+    /// All other nodes of the cluster: those that are about to come or to go too.
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        let own = self.own();
+        self.node.shared.views.with(|view| view.ids().filter(|node| *node != own).collect())
     }
 
     /// Nodes that may be asked to hold a key, and copies of one unless a request says otherwise;

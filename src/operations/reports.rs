@@ -66,7 +66,7 @@ impl Reports {
         // What is on other nodes only may be as young as can be.
         let newest = if holds_all { db.engine().greatest_time() } else { u64::MAX };
         let up_to = newest.min(Clock::limit(wall_micros(), 0));
-        (shared.nodes() > 1).then(|| shared.rounds.ask(full, up_to))
+        (!shared.is_alone()).then(|| shared.rounds.ask(full, up_to))
     }
 
     /// For `/admin/repair`.
@@ -163,7 +163,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         partitions_to_repair: node.shared.missed.partitions(node.shared.own),
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
-        repair: (node.shared.nodes() > 1).then(|| Repair::of(node)),
+        repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
         failed: stats.failed,
         peers: Some(peers(node)),
     }
@@ -207,15 +207,16 @@ fn membership(node: &Node) -> &'static str {
 
 fn peers(node: &Node) -> Vec<Peer> {
     let shared = &node.shared;
-    let all = node.urls.iter().enumerate().map(|(place, url)| (NodeId(place as u16), url));
-    let others = all.filter(|(id, _)| *id != shared.own);
+    let mut others: Vec<NodeId> = shared.view().ids().filter(|id| *id != shared.own).collect();
+    others.sort_by_cached_key(|id| shared.name_of(*id));
     others
-        .map(|(id, url)| {
+        .into_iter()
+        .map(|id| {
             let (hints, hint_bytes) = shared.hints.waiting(id);
             let seen = node.facts.seen(id);
             Peer {
                 name: shared.name_of(id),
-                url: url.clone(),
+                url: node.url_of(id),
                 incarnation: seen.incarnation().map_or(String::new(), |i| format!("{i:016x}")),
                 up: seen.links() > 0,
                 rtt_us: seen.rtt_micros(),

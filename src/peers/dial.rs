@@ -117,7 +117,7 @@ pub(super) async fn dial(
     kind: ConnectionKind,
     lookup: &RefCell<Option<Lookup>>,
 ) -> Result<Connected, DialError> {
-    let authority = facts.authority(peer);
+    let authority = &facts.authority(peer);
     let mut stream = connect(authority, lookup).await?;
     stream.set_nodelay(true)?;
     let shaking = async {

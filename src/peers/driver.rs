@@ -178,7 +178,9 @@ impl Driver {
                 Some(Came::Event(event)) => peers.dispatch(FromPeers::Event(event)),
                 Some(Came::Later) => peers.dispatch(FromPeers::Later),
                 Some(Came::Goodbye) if self.connection.way == Way::Dialed => {
-                    peers.link(self.connection.peer).borrow_mut().leave();
+                    if let Some(place) = peers.place(self.connection.peer) {
+                        place.link.borrow_mut().leave();
+                    }
                 }
                 Some(Came::Goodbye) => {}
             }

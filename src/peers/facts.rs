@@ -1,5 +1,6 @@
 //! What all loops of a node know about the others, and have seen of them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,21 +18,19 @@ pub(crate) struct Facts {
     /// Memory for long requests of other nodes: see [`memory`](crate::settings::memory).
     pub(super) received: Arc<Budget>,
     pub(super) complaints: Complaints,
-    /// `HOST:PORT`, by node.
-    authorities: Vec<String>,
+    /// Where nodes are as the settings list them, by name: an address may change.
+    listed: HashMap<String, String>,
     began: Instant,
 }
 
 impl Facts {
-    /// `urls` are the nodes' addresses, by node; long requests of theirs go into `received`.
-    pub(crate) fn new(table: PeerTable, received: Budget, urls: &[String]) -> Self {
-        assert_eq!(urls.len(), table.nodes(), "each node has an address");
-        let authority = |url: &String| url.strip_prefix("http://").unwrap_or(url).to_owned();
+    /// `listed` are URLs by the nodes' names; long requests of theirs go into `received`.
+    pub(crate) fn new(table: PeerTable, received: Budget, listed: HashMap<String, String>) -> Self {
         Self {
             table: Arc::new(table),
             received: Arc::new(received),
             complaints: Complaints::default(),
-            authorities: urls.iter().map(authority).collect(),
+            listed,
             began: Instant::now(),
         }
     }
@@ -52,7 +51,7 @@ impl Facts {
     }
 
     /// What was seen of a node.
-    pub(crate) fn seen(&self, node: NodeId) -> &Seen {
+    pub(crate) fn seen(&self, node: NodeId) -> Arc<Seen> {
         self.table.seen(node)
     }
 
@@ -70,13 +69,24 @@ impl Facts {
         self.table.own()
     }
 
-    pub(super) fn name(&self, node: NodeId) -> &str {
+    pub(super) fn name(&self, node: NodeId) -> String {
         self.table.name(node)
     }
 
+    /// Where it is, `http://HOST:PORT`, as the settings list it, or else the layout does; empty =
+    /// neither does, for it has left.
+    pub(crate) fn url(&self, node: NodeId) -> String {
+        if let Some(listed) = self.listed.get(&self.name(node)) {
+            return listed.clone();
+        }
+        let layout = self.table.shared.layouts.entered();
+        layout.node(node).map_or(String::new(), |node| node.url.clone())
+    }
+
     /// Where it is, as `HOST:PORT`.
-    pub(crate) fn authority(&self, node: NodeId) -> &str {
-        &self.authorities[usize::from(node.0)]
+    pub(crate) fn authority(&self, node: NodeId) -> String {
+        let url = self.url(node);
+        url.strip_prefix("http://").map(str::to_owned).unwrap_or(url)
     }
 
     /// A handshake was refused; whether because this node has no place any more, and that is new.

@@ -12,13 +12,18 @@ use super::dial::{self, Connected, DialError};
 use super::driver::Driver;
 use super::{FromPeers, Peers};
 
+/// Why connections with a node that has left are closed.
+const LEFT: &str = "it is no member of the cluster any more";
+
 /// The link to one peer.
 pub(super) type Link = node::link::Link<AbortHandle, Rc<PeerConnection>>;
 
-/// Sends, or keeps until there is a connection; `false` if too much waits, or the peer is leaving.
+/// Sends, or keeps until there is a connection; `false` if too much waits, or the peer is leaving,
+/// or has left the cluster.
 pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
     let facts = &peers.inner.facts;
-    peers.link(peer).borrow_mut().send(
+    let Some(place) = peers.place(peer) else { return false };
+    place.link.borrow_mut().send(
         message,
         facts.table.bounds.queue_bytes,
         || facts.mono(),
@@ -30,7 +35,26 @@ pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
 /// Makes a connection if there is none, with nothing to send.
 pub(super) fn raise(peers: &Peers, peer: NodeId) {
     let dial = |attempt| begin(peers, peer, attempt);
-    peers.link(peer).borrow_mut().dial(ConnectionKind::Small, dial);
+    if let Some(place) = peers.place(peer) {
+        place.link.borrow_mut().dial(ConnectionKind::Small, dial);
+    }
+}
+
+/// Ends the links to nodes that have left the cluster: nothing is sent to them any more.
+pub(super) fn end_those_of_leavers(peers: &Peers) {
+    let facts = &peers.inner.facts;
+    let is_left = |peer: &&NodeId| !facts.table.has(**peer);
+    let left: Vec<NodeId> = peers.inner.places.borrow().keys().filter(is_left).copied().collect();
+    for peer in left {
+        let life = peers.place(peer).map_or(0, |place| place.link.borrow().life());
+        fall(peers, peer, life, false, LEFT);
+        peers.inner.places.borrow_mut().remove(&peer);
+    }
+    for connection in peers.inner.accepted.borrow().values() {
+        if !facts.table.has(connection.peer) {
+            connection.close(LEFT);
+        }
+    }
 }
 
 fn begin(peers: &Peers, peer: NodeId, attempt: Attempt) -> AbortHandle {
@@ -44,8 +68,8 @@ async fn serve(peers: Peers, peer: NodeId, attempt: Attempt) {
     if let Some(not_before) = not_before {
         tokio::time::sleep_until(facts.instant(not_before).into()).await;
     }
-    let lookup = &peers.inner.lookups[usize::from(peer.0)];
-    let connected = match dial::dial(facts, peer, kind, lookup).await {
+    let Some(place) = peers.place(peer) else { return };
+    let connected = match dial::dial(facts, peer, kind, &place.lookup).await {
         Ok(connected) => connected,
         Err(error) => {
             error.complain(facts, &peers.inner.counters, peer);
@@ -69,7 +93,8 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
     let Connected { stream, met, rest } = connected;
     let connection = PeerConnection::new(facts, counters, &met, Way::Dialed);
     let own = Rc::clone(&connection);
-    let waited = peers.link(peer).borrow_mut().up(met.connection, life, own, facts.mono())?;
+    let place = peers.place(peer)?;
+    let waited = place.link.borrow_mut().up(met.connection, life, own, facts.mono())?;
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
@@ -91,7 +116,8 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
 /// The link, or an attempt to make it, is at its end: for all of it, and once.
 fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
-    let fallen = peers.link(peer).borrow_mut().fall(peer, life, refused, facts.mono());
+    let Some(place) = peers.place(peer) else { return };
+    let fallen = place.link.borrow_mut().fall(peer, life, refused, facts.mono());
     let Some(fallen) = fallen else { return };
     let was_up = fallen.was_up();
     let Fallen { stages, left, event } = fallen;

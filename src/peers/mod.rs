@@ -27,8 +27,9 @@ mod links;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -90,9 +91,8 @@ struct Inner {
     counters: Arc<Counters>,
     /// Taken away at the end, for it holds whoever holds this.
     sink: RefCell<Option<Sink>>,
-    links: Vec<RefCell<Link>>,
-    /// Names of peers being looked up, by node.
-    lookups: Vec<RefCell<Option<Lookup>>>,
+    /// What there is for each peer, made when it is first needed, until it leaves the cluster.
+    places: RefCell<BTreeMap<NodeId, Rc<PeerPlace>>>,
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
     /// Room for long records that were asked for, by node and request.
     fetching: RefCell<HashMap<(NodeId, u64), Held>>,
@@ -110,19 +110,23 @@ struct Inner {
     scratch: RefCell<Vec<u8>>,
 }
 
+/// What a loop has for one peer.
+#[derive(Default)]
+struct PeerPlace {
+    link: RefCell<Link>,
+    /// Its name being looked up.
+    lookup: RefCell<Option<Lookup>>,
+}
+
 impl Peers {
     /// No connections yet. `sink` is called with nothing borrowed, and may send and respond.
     pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: Sink) -> Self {
-        let nodes = facts.table.nodes();
-        let links = (0..nodes).map(|_| RefCell::default()).collect();
-        let lookups = (0..nodes).map(|_| RefCell::default()).collect();
         Self {
             inner: Rc::new(Inner {
                 facts,
                 counters,
                 sink: RefCell::new(Some(sink)),
-                links,
-                lookups,
+                places: RefCell::default(),
                 accepted: RefCell::default(),
                 fetching: RefCell::default(),
                 next_connection: Cell::new(0),
@@ -153,7 +157,7 @@ impl Peers {
 
     /// From now on, keeps a connection to each peer. For one loop of the process.
     pub(crate) fn keep_all(&self) {
-        self.inner.keeper.borrow_mut().begin(self.inner.facts.table.nodes());
+        self.inner.keeper.borrow_mut().begin();
     }
 
     /// Sends a request, over a connection that is made if there is none. What becomes of it comes
@@ -191,8 +195,9 @@ impl Peers {
 
     /// Connects to a node for something other than messages. The other end proves nothing.
     pub(crate) async fn reach(&self, peer: NodeId) -> Result<TcpStream, DialError> {
-        let lookup = &self.inner.lookups[usize::from(peer.0)];
-        connect(self.inner.facts.authority(peer), lookup).await
+        let left = || io::Error::other("it has left the cluster");
+        let place = self.place(peer).ok_or_else(left)?;
+        connect(&self.inner.facts.authority(peer), &place.lookup).await
     }
 
     /// Takes over a connection on which somebody asked to speak as a peer and was told 101.
@@ -229,22 +234,29 @@ impl Peers {
         }
     }
 
-    fn link(&self, peer: NodeId) -> &RefCell<Link> {
-        &self.inner.links[usize::from(peer.0)]
+    /// What there is for a peer; `None` = it has left the cluster.
+    fn place(&self, peer: NodeId) -> Option<Rc<PeerPlace>> {
+        if let Some(place) = self.inner.places.borrow().get(&peer) {
+            return Some(Rc::clone(place));
+        }
+        let is_known = self.inner.facts.table.has(peer);
+        is_known.then(|| Rc::clone(self.inner.places.borrow_mut().entry(peer).or_default()))
     }
 
     /// All open connections, whoever made them.
     fn connections(&self) -> Vec<Rc<PeerConnection>> {
         let accepted = self.inner.accepted.borrow();
         let mut connections: Vec<_> = accepted.values().cloned().collect();
-        for link in &self.inner.links {
-            connections.extend(link.borrow().connections().cloned());
+        for place in self.inner.places.borrow().values() {
+            connections.extend(place.link.borrow().connections().cloned());
         }
         connections
     }
 
     fn ping(&self) {
         let facts = &self.inner.facts;
+        facts.table.share_bytes();
+        links::end_those_of_leavers(self);
         let round = self.inner.pings.borrow_mut().next_round(facts.table.nodes());
         for connection in self.connections() {
             connection.ping(round);

@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cluster::layout::Layout;
 use cluster::{MembershipState, Shared, handshake};
 use node::identity::{self, Identity, Named};
 use node::link::{Bounds, PeerTable};
-use node::{BoundedClock, PageWork, Pages, StartError, Started, Starting, records};
+use node::{PageWork, Pages, StartError, Started, Starting, records};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -44,7 +45,7 @@ use crate::runtime::damaged::Unusable;
 use crate::runtime::event_loop::{self, Command, Handle};
 use crate::runtime::set_aside;
 use crate::settings::config::{Config, Logging};
-use crate::settings::members::Membership;
+use crate::settings::members::{self, Membership};
 use crate::settings::memory::GUESTS;
 
 /// Serves until told to stop. An error is one line.
@@ -154,10 +155,15 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let failed = |error: StartError| said(error.into());
     let db = Arc::new(store::open(&config).map_err(|error| said(error.into()))?);
     let name = identity::kept_name(db.engine()).map_err(failed)?;
-    let members = config.members.settle(address, name, config.replicas)?;
+    let layout = identity::kept_layout(db.engine()).map_err(failed)?;
+    if let Some(layout) = &layout {
+        protected(&config, layout)?;
+    }
+    let members = config.members.settle(address, name, config.replicas, layout.is_some())?;
     let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
     let clock = NodeClock::start(&db, clock).map_err(failed)?;
-    let facts = facts(&shared, &identity, &members.urls, &config);
+    let facts = facts(&shared, &identity, &config);
+    let own_url = own_url(&config, address, &identity);
     let (task, events) = mpsc::channel(task::EVENTS);
     let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
@@ -175,7 +181,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         started,
         db,
         shared,
-        urls: members.urls,
+        own_url,
         facts,
         identity,
         task,
@@ -197,12 +203,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
 }
 
 /// What all loops know of the other nodes.
-fn facts(
-    shared: &Arc<Shared>,
-    identity: &Identity,
-    urls: &[String],
-    config: &Config,
-) -> Arc<Facts> {
+fn facts(shared: &Arc<Shared>, identity: &Identity, config: &Config) -> Arc<Facts> {
     let secret = config.secret.as_ref().map_or(Vec::new(), |secret| secret.bytes().to_vec());
     let known = handshake::Identity::new(
         Arc::clone(&shared.views),
@@ -211,18 +212,16 @@ fn facts(
         handshake::Secret::new(secret),
         (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), Arc::clone(&shared.layouts)),
     );
-    let others = shared.nodes() as u64 - 1;
-    // A small and a bulk one of each loop to each peer, and as many that come from there.
-    let connections = (4 * others * config.loops as u64).max(1);
     let bounds = Bounds {
-        encoded_bytes: (config.memory.peer_bytes / connections) as usize,
+        encoded_bytes: config.memory.peer_bytes as usize,
+        loops: config.loops,
         queue_bytes: config.memory.queue_bytes() as usize,
     };
     let received = Budget::new(config.memory.received_bytes as usize);
     let max_skew = config.max_clock_skew.as_micros() as u64;
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
     let table = PeerTable::new(shared, known, records::CODEC, max_skew, bounds);
-    Arc::new(Facts::new(table, received, urls))
+    Arc::new(Facts::new(table, received, config.members.listed()))
 }
 
 /// Takes up the node of the data directory.
@@ -234,13 +233,13 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     let starting =
         Starting::open(db, named, incarnation, MembershipState::Joining, wall_micros(), skew)?;
     tracing::info!(
-        name = members.name(),
-        nodes = topology.nodes(),
+        name = starting.identity().name(),
+        nodes = starting.nodes(),
         state = starting.identity().state().label(),
         incarnation = format_args!("{:016x}", starting.identity().incarnation()),
         "this node"
     );
-    wait_for_wall(starting.clock(), topology.nodes(), skew);
+    wait_for_wall(&starting);
     let directory = DataDirectory(&config.data);
     let started = starting.begin(db, &directory, named, wall_micros(), random("life"))?;
     if started.identity.state() == MembershipState::Verifying {
@@ -253,9 +252,54 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     Ok(started)
 }
 
+/// A node of a cluster that others can reach needs a secret: who it was alone at its first start
+/// needed none.
+fn protected(config: &Config, layout: &Layout) -> Result<(), String> {
+    let beyond = layout.all().find(|node| !members::is_loopback(&node.url));
+    match beyond.filter(|_| config.secret.is_none() && !layout.is_alone()) {
+        None => Ok(()),
+        Some(node) => Err(format!(
+            "node {} of this cluster is at {}, which other machines can reach, and this node was \
+             given no cluster secret: pass the one that all nodes share as --cluster-secret-file",
+            node.member.name, node.url
+        )),
+    }
+}
+
+/// Where this node is. The others go by what the layout says of that.
+fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String {
+    let listens = format!("http://{address}");
+    let layout = identity.rules();
+    let known = layout.and_then(|layout| layout.named(identity.name())).map(|node| &node.url);
+    match (config.members.own_url(), known) {
+        (Some(said), Some(known)) if said != known => {
+            tracing::warn!(
+                said,
+                known,
+                "the other nodes look for this one at another URL than it is said to have: list it \
+                 in their --cluster"
+            );
+            said.to_owned()
+        }
+        (Some(said), _) => said.to_owned(),
+        (None, Some(known)) => {
+            if *known != listens && !address.ip().is_unspecified() {
+                tracing::warn!(
+                    %address,
+                    known,
+                    "this node listens elsewhere than the other nodes look for it: set --listen to \
+                     that, or --advertise"
+                );
+            }
+            known.clone()
+        }
+        (None, None) => listens,
+    }
+}
+
 /// Waits until the clock is not further ahead of the wall clock than the others take it.
-fn wait_for_wall(clock: &BoundedClock, nodes: usize, max_skew: u64) {
-    let wait = clock.wait_for_wall(nodes, wall_micros(), max_skew);
+fn wait_for_wall(starting: &Starting) {
+    let wait = starting.wait_for_wall(wall_micros());
     if wait > 0 {
         let wait = Duration::from_micros(wait);
         tracing::info!(?wait, "clock is ahead of wall time; waiting");

@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(config.listen, listen());
         assert_eq!(config.sync, lsm::SyncMode::Always);
         assert_eq!((config.replicas, config.max_value), (3, 1 << 20));
-        assert!(matches!(config.members, Members::Alone));
+        assert!(matches!(config.members, Members::Unlisted(_)));
         assert_eq!(config.max_clock_skew, Duration::from_millis(500));
         assert!(config.secret.is_none() && config.warnings.is_empty());
         assert_eq!(logging.filter, log_filter("info").unwrap());

@@ -6,6 +6,7 @@
 //!            └ name: the identity, kept on disk
 //! ```
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use cluster::layout::MAX_URL;
@@ -14,11 +15,17 @@ use cluster::{Member, NodeId, Topology, TopologyError};
 /// The members, as far as the settings tell them.
 #[derive(Debug, Clone)]
 pub(crate) enum Members {
-    /// This node alone. Its name is the one in its data directory, or else its URL: known once the
-    /// port is.
-    Alone,
+    /// They list none: it is this node alone, or whoever the layout in its data directory says.
+    Unlisted(Unlisted),
     /// As listed.
     Listed(Membership),
+}
+
+/// What the settings say of this node if they list none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Unlisted {
+    /// Where it is; `None` = where it listens.
+    pub(crate) url: Option<String>,
 }
 
 /// Who is in the cluster, which of them this node is, and where they are.
@@ -46,8 +53,7 @@ impl Members {
         let advertise = advertise.map_err(|error| format!("--advertise: {error}"))?;
         let own = advertise.map_or_else(|| format!("http://{listen}"), str::to_owned);
         let list = match (cluster, advertise) {
-            (None, None) => return Ok(Self::Alone),
-            (None, Some(url)) => vec![(member(url), url.to_owned())],
+            (None, url) => return Ok(Self::Unlisted(Unlisted { url: url.map(str::to_owned) })),
             (Some(list), _) => parse_list(list).map_err(|error| format!("--cluster: {error}"))?,
         };
         let at = |own: &str| list.iter().position(|(_, url)| url == own);
@@ -66,39 +72,59 @@ impl Members {
             .map_err(|error| format!("--cluster: {error}"))
     }
 
-    /// The same for a node that serves at `address` and whose data directory names it `kept`.
+    /// The same for a node that serves at `address` and whose data directory names it `kept`. If
+    /// its layout rules, what is listed only says where nodes are.
     pub(crate) fn settle(
         &self,
         address: SocketAddr,
         kept: Option<String>,
         replicas: u8,
+        layout_rules: bool,
     ) -> Result<Membership, String> {
-        match self {
-            Self::Listed(membership) => Ok(membership.clone()),
-            Self::Alone => {
-                let url = format!("http://{address}");
-                let name = kept.unwrap_or_else(|| url.clone());
-                Membership::of(vec![(member(&name), url)], 0, replicas, false)
-                    .map_err(|error| error.to_string())
-            }
-        }
+        let unlisted = match self {
+            Self::Listed(membership) => return Ok(membership.clone()),
+            Self::Unlisted(unlisted) => unlisted,
+        };
+        let url = unlisted.url.clone().unwrap_or_else(|| format!("http://{address}"));
+        // A node that was alone from the start is called by the URL that it is given.
+        let named = unlisted.url.is_some() && !layout_rules;
+        let name = kept.filter(|_| !named).unwrap_or_else(|| url.clone());
+        Membership::of(vec![(member(&name), url)], 0, replicas, named)
+            .map_err(|error| error.to_string())
     }
 
     /// The nodes that are not on this machine's loopback.
     pub(crate) fn beyond_loopback(&self) -> Option<&str> {
         match self {
-            Self::Alone => None,
+            Self::Unlisted(_) => None,
             Self::Listed(membership) => {
                 membership.urls.iter().find(|url| !is_loopback(url)).map(String::as_str)
             }
         }
     }
 
-    /// Number of nodes.
+    /// Number of nodes, as far as is listed.
     pub(crate) fn nodes(&self) -> usize {
         match self {
-            Self::Alone => 1,
+            Self::Unlisted(_) => 1,
             Self::Listed(membership) => membership.topology.nodes(),
+        }
+    }
+
+    /// Where nodes are, by their names, as the settings list them.
+    pub(crate) fn listed(&self) -> HashMap<String, String> {
+        let Self::Listed(Membership { topology, urls, .. }) = self else { return HashMap::new() };
+        let names = topology.ids().map(|id| topology.member(id).name.clone());
+        names.zip(urls.iter().cloned()).collect()
+    }
+
+    /// Where this node is, if the settings say it.
+    pub(crate) fn own_url(&self) -> Option<&str> {
+        match self {
+            Self::Unlisted(unlisted) => unlisted.url.as_deref(),
+            Self::Listed(membership) => {
+                Some(membership.urls[usize::from(membership.own.0)].as_str())
+            }
         }
     }
 }
@@ -117,6 +143,7 @@ impl Membership {
     }
 
     /// This node's name.
+    #[cfg(test)]
     pub(crate) fn name(&self) -> &str {
         &self.topology.member(self.own).name
     }
@@ -188,7 +215,7 @@ pub(crate) fn node_url(text: &str) -> Result<&str, String> {
     if good { Ok(url) } else { Err(format!("{text:?} is not a node URL: write http://HOST:PORT")) }
 }
 
-fn is_loopback(url: &str) -> bool {
+pub(crate) fn is_loopback(url: &str) -> bool {
     let parsed: Option<hyper::Uri> = url.parse().ok();
     let host = parsed.as_ref().and_then(hyper::Uri::host).unwrap_or_default();
     let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
@@ -206,7 +233,7 @@ mod tests {
     fn listed(cluster: &str, advertise: Option<&str>) -> Membership {
         match Members::parse(Some(cluster), advertise, listen(), 3).unwrap() {
             Members::Listed(membership) => membership,
-            Members::Alone => panic!("{cluster:?} is a list"),
+            Members::Unlisted(_) => panic!("{cluster:?} is a list"),
         }
     }
 
@@ -282,14 +309,17 @@ mod tests {
     #[test]
     fn a_node_alone_keeps_the_name_that_its_directory_has() {
         let alone = Members::parse(None, None, listen(), 3).unwrap();
-        let first = alone.settle("127.0.0.1:4711".parse().unwrap(), None, 3).unwrap();
+        let first = alone.settle("127.0.0.1:4711".parse().unwrap(), None, 3, false).unwrap();
         assert_eq!((first.name(), first.named), ("http://127.0.0.1:4711", false));
         let kept = Some(first.name().to_owned());
-        let again = alone.settle("127.0.0.1:4712".parse().unwrap(), kept, 3).unwrap();
+        let again = alone.settle("127.0.0.1:4712".parse().unwrap(), kept, 3, false).unwrap();
         assert_eq!(again.name(), "http://127.0.0.1:4711");
         assert_eq!(again.urls, ["http://127.0.0.1:4712"]);
         let advertised = Members::parse(None, Some("http://h:1"), listen(), 3).unwrap();
-        assert_eq!(advertised.settle(listen(), None, 3).unwrap().name(), "http://h:1");
+        let named = advertised.settle(listen(), None, 3, false).unwrap();
+        assert_eq!((named.name(), named.named), ("http://h:1", true));
+        let joined = advertised.settle(listen(), Some("n4".to_owned()), 3, true).unwrap();
+        assert_eq!((joined.name(), joined.named), ("n4", false), "its layout says who it is");
         assert_eq!((alone.nodes(), advertised.nodes()), (1, 1));
     }
 

@@ -114,8 +114,13 @@ impl Clients {
     }
 }
 
+fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
+    wait_until("the node goes by it", || layout(cluster, node)["epoch"] == epoch);
+    assert_eq!(layout(cluster, node)["stage"], "settled");
+}
+
 #[test]
-fn weights_change_under_load_and_no_request_fails() {
+fn keys_move_there_and_back_under_load_and_no_request_fails() {
     let cluster = Cluster::start(4, &[]);
     cluster.settled();
     Clients::during(&cluster, &[0, 1, 3], |clients| {
@@ -124,9 +129,12 @@ fn weights_change_under_load_and_no_request_fails() {
         assert_eq!(moved(&cluster, 1, &["--weight", "n0=4"]), 4);
         assert!(began.elapsed() < Duration::from_secs(60), "it is a few hundred keys");
         clients.go_on();
+        assert_eq!(moved(&cluster, 2, &["--weight", "n0=1"]), 7);
+        clients.go_on();
+        assert_eq!(moved(&cluster, 0, &["--replicas", "2"]), 10);
+        clients.go_on();
+        assert_eq!(moved(&cluster, 3, &["--replicas", "3", "--weight", "n1=2"]), 13);
+        clients.go_on();
     });
-    (0..4).for_each(|node| {
-        wait_until("the node goes by it", || layout(&cluster, node)["epoch"] == 4);
-        assert_eq!(layout(&cluster, node)["stage"], "settled");
-    });
+    (0..4).for_each(|node| goes_by(&cluster, node, 13));
 }

@@ -9,7 +9,7 @@ use crate::message::NodeId;
 
 /// One `T` for each node. Reading takes no lock; the first use of a node's value copies the list.
 #[derive(Debug)]
-pub(crate) struct ByNode<T>(ArcSwap<Vec<Option<Arc<T>>>>);
+pub struct ByNode<T>(ArcSwap<Vec<Option<Arc<T>>>>);
 
 impl<T> Default for ByNode<T> {
     fn default() -> Self {
@@ -19,7 +19,16 @@ impl<T> Default for ByNode<T> {
 
 impl<T: Default> ByNode<T> {
     /// Calls `what` with a node's value.
-    pub(crate) fn with<R>(&self, node: NodeId, what: impl FnOnce(&T) -> R) -> R {
+    pub fn with<R>(&self, node: NodeId, what: impl FnOnce(&T) -> R) -> R {
+        self.with_shared(node, |value| what(value))
+    }
+
+    /// A node's value, to be held for longer.
+    pub fn get(&self, node: NodeId) -> Arc<T> {
+        self.with_shared(node, Arc::clone)
+    }
+
+    fn with_shared<R>(&self, node: NodeId, what: impl FnOnce(&Arc<T>) -> R) -> R {
         let place = usize::from(node.0);
         if let Some(Some(known)) = self.0.load().get(place) {
             return what(known);

@@ -104,7 +104,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// `newest` is the greatest time of a version that the store may hold.
+    /// Of a node of a list that never changed. `newest` is the greatest time of a version that the
+    /// store may hold.
     pub fn new(
         topology: Topology,
         own: NodeId,
@@ -113,14 +114,27 @@ impl Shared {
         newest: u64,
         logs: Arc<Logs>,
     ) -> Self {
-        let (hints, missed) = (HintLedger::default(), Missed::default());
-        let own_name = topology.member(own).name.clone();
-
+        let named = (own, topology.member(own).name.clone());
         let layouts = Layouts::fixed(&topology, own);
-        let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
+        Self::of(named, (View::first(topology), layouts), clock, membership, newest, logs)
+    }
+
+    /// Of a node with that id and name, which goes by the layout that its disk knows, and by the
+    /// view of that. It may be in neither.
+    pub fn of(
+        (own, own_name): (NodeId, String),
+        (view, layouts): (View, Layouts),
+        clock: Arc<Clock>,
+        membership: Membership,
+        newest: u64,
+        logs: Arc<Logs>,
+    ) -> Self {
+        let (hints, missed) = (HintLedger::default(), Missed::default());
+        let (views, newest) = (Arc::new(Views::new(view)), AtomicU64::new(newest));
+        views.note(own, &own_name);
         let (floor, turns, keeper) = (clock.now(0), Turns::default(), Keeper::default());
         let (promises, recent) = (Promises::new(floor), Recent::new(floor));
-        Self {
+        let this = Self {
             views,
             own,
             own_name,
@@ -142,19 +156,13 @@ impl Shared {
             recent,
             turns,
             keeper,
-        }
+        };
+        this.note_lacks(this.layouts.lacks(own));
+        this
     }
 }
 
 impl Shared {
-    /// The node goes by the layout that its disk knows. To be called before anybody asks for the
-    /// view.
-    pub fn goes_by(&mut self, layouts: Layouts) {
-        let view = layouts.view_after(&self.layouts.known(), &self.view());
-        (self.views, self.layouts) = (Arc::new(Views::new(view)), Arc::new(layouts));
-        self.note_lacks(self.layouts.lacks(self.own));
-    }
-
     /// Notes what this node lacks by a layout: before the first request under it is served.
     fn note_lacks(&self, Lacks { is_to_be_emptied, is_to_take }: Lacks) {
         self.empties.store(is_to_be_emptied, Ordering::SeqCst);
@@ -239,9 +247,19 @@ impl Shared {
         self.views.with(|view| view.topology.holds(self.own, partition_of(key), copies))
     }
 
-    /// How many nodes there are.
+    /// How many nodes there are, those included that are about to come or to go.
     pub fn nodes(&self) -> usize {
-        self.views.with(|view| view.topology.nodes())
+        self.views.with(View::nodes)
+    }
+
+    /// Whether this node is the only one.
+    pub fn is_alone(&self) -> bool {
+        self.views.with(View::is_alone)
+    }
+
+    /// Whether this node belongs to the cluster no more: nothing that it holds counts.
+    pub fn is_removed(&self) -> bool {
+        self.views.with(|view| !view.has(self.own))
     }
 
     /// The greatest time of a version of this key that this node may have acknowledged and lost, if
@@ -266,7 +284,7 @@ impl Shared {
     /// Marks that a node missed a write that no hint will bring it. A node alone is not marked:
     /// nobody else could stream the write to it.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
-        if !self.views.with(View::is_alone) {
+        if !self.is_alone() {
             self.missed.mark(node, self.mark_of(key, record));
         }
     }

@@ -5,7 +5,7 @@
 //!                                                             later layout is in force
 //! ```
 //!
-//! The record on disk: form 1 │ first voter 1 │ voter 8 │ promise 8 │ accepted: ballot 8,
+//! The record on disk: form 1 │ first voter 1 │ node 2 │ voter 8 │ promise 8 │ accepted: ballot 8,
 //! layout │ known: layout, each layout as length 4 and bytes; length 0 = none │ what was taken of
 //! partitions that move (`layouts/taking.rs`).
 
@@ -24,8 +24,11 @@ use crate::view::{FIRST_EPOCH, View, Views};
 use taking::Taking;
 pub(crate) use taking::{Lacks, TakingStep};
 
-/// The form that is written; others are refused.
-const FORM: u8 = 1;
+/// The form that is written.
+const FORM: u8 = 2;
+
+/// That of a directory whose node is known by its name in the first layout.
+const FORM_WITHOUT_NODE: u8 = 1;
 
 /// See the module.
 #[derive(Debug)]
@@ -88,6 +91,11 @@ impl LayoutsKept {
     pub(crate) fn lacks(&self, own: NodeId) -> Lacks {
         self.taking.lacks_by(&self.layout, own)
     }
+
+    /// Whether there are others by it, or soon will be, or were until now.
+    pub fn has_others(&self) -> bool {
+        !self.layout.is_alone()
+    }
 }
 
 impl Layouts {
@@ -121,6 +129,7 @@ impl Layouts {
     /// As the node's disk has it; or what is wrong with that. As long as only the first layout is
     /// known, it is the one that the settings make: URLs may have changed, which is no difference
     /// to what was accepted.
+    /// `node` is this one by the settings, if the record does not say it.
     pub fn decode(mut bytes: &[u8], node: NodeId, first: Layout) -> Result<Self, &'static str> {
         let (own, vote, known, taking) = read(&mut bytes, node)?;
         let follows = |(_, layout): &(Ballot, Arc<Layout>)| layout.base == first.id();
@@ -129,9 +138,16 @@ impl Layouts {
         Ok(Self::of(Council::new(own, known, vote), taking))
     }
 
+    /// Which node's record it is, and the layout that it knows, if that is later than the first one:
+    /// then it rules, whatever the settings say.
+    pub fn rules(mut bytes: &[u8], node: NodeId) -> Result<Option<(NodeId, Layout)>, &'static str> {
+        let (own, _, known, _) = read(&mut bytes, node)?;
+        Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
+    }
+
     /// Such a record of a node that may have lost votes: it is no voter until its life begins.
-    pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
-        let (own, _, known, taking) = read(&mut bytes, NodeId::default())?;
+    pub fn without_votes(mut bytes: &[u8], node: NodeId) -> Result<Vec<u8>, &'static str> {
+        let (own, _, known, taking) = read(&mut bytes, node)?;
         let nobody = Voter { id: 0, is_first: false, ..own };
         let without = Self::of(Council::new(nobody, Arc::new(known), Vote::default()), taking);
         Ok(without.encode().0)
@@ -147,6 +163,7 @@ impl Layouts {
         let state = self.state();
         let (own, vote, known) = (state.council.own(), state.council.vote(), state.council.known());
         let mut out = vec![FORM, u8::from(own.is_first)];
+        out.extend(own.node.0.to_le_bytes());
         let (ballot, accepted) = match &vote.accepted {
             Some((ballot, layout)) => (*ballot, layout.to_bytes()),
             None => (0, Vec::new()),
@@ -185,7 +202,7 @@ impl Layouts {
     }
 
     /// The view of the layout that it goes by, as it follows on one that is placed already.
-    pub(crate) fn view_after(&self, placed: &Layout, view: &View) -> View {
+    pub fn view_after(&self, placed: &Layout, view: &View) -> View {
         view_after(&self.state().entered, placed, view)
     }
 
@@ -328,16 +345,18 @@ impl Layouts {
 
 fn read(bytes: &mut &[u8], node: NodeId) -> Result<(Voter, Vote, Layout, Taking), &'static str> {
     let short = |_| "it ends early: damaged";
-    match bytes.try_get_u8().map_err(short)? {
-        FORM => {}
-        _ => return Err("it is of a later release: upgrade"),
-    }
+    let form = bytes.try_get_u8().map_err(short)?;
     let is_first = bytes.try_get_u8().map_err(short)? == 1;
+    let node = match form {
+        FORM => NodeId(bytes.try_get_u16_le().map_err(short)?),
+        FORM_WITHOUT_NODE => node,
+        _ => return Err("it is of a later release: upgrade"),
+    };
     let mut number = || bytes.try_get_u64_le().map_err(short);
     let (id, promise, ballot) = (number()?, number()?, number()?);
     let accepted = layout(bytes)?.map(|layout| (ballot, Arc::new(layout)));
     let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
-    let taking = Taking::read(bytes)?;
+    let taking = if form == FORM { Taking::read(bytes)? } else { Taking::default() };
     if !bytes.is_empty() {
         return Err("it goes on behind its end: damaged");
     }

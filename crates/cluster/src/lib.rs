@@ -37,6 +37,7 @@ mod view;
 pub mod wire;
 
 pub use acks::{Acks, ReplicaSet};
+pub use by_node::ByNode;
 pub use clock::{BoundReached, Clock, Version, origin_of};
 pub use compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use conditional::{

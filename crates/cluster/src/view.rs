@@ -66,20 +66,43 @@ impl View {
 
     /// Whether it has one node, and none is about to come or to go.
     pub fn is_alone(&self) -> bool {
-        self.topology.nodes() == 1 && self.other.as_ref().is_none_or(|other| other.nodes() == 1)
+        self.topology.nodes() == 1 && self.nodes() == 1
     }
 
-    /// Whether a node is a member, or is about to be, or was until now.
-    pub fn contains(&self, node: NodeId) -> bool {
-        let is_other = |other: &Topology| other.contains(node);
-        self.topology.contains(node) || self.other.as_ref().is_some_and(is_other)
+    /// How many nodes belong to it.
+    pub fn nodes(&self) -> usize {
+        self.topology.nodes() + self.only_other().count()
     }
 
-    /// All that do: members first, then those that are about to come or to go.
-    pub fn nodes(&self) -> Vec<NodeId> {
-        let is_new = |node: &NodeId| !self.topology.contains(*node);
-        let others = self.other.iter().flat_map(Topology::ids).filter(is_new);
-        self.topology.ids().chain(others).collect()
+    /// The nodes that belong to it, now or while partitions move: those that are read, then the
+    /// rest, each in the order of their names.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.topology.ids().chain(self.only_other())
+    }
+
+    /// Those of the other set that are not in the one that is read.
+    fn only_other(&self) -> impl Iterator<Item = NodeId> {
+        let ids = self.other.iter().flat_map(Topology::ids);
+        ids.filter(|node| !self.topology.contains(*node))
+    }
+
+    /// Whether a node belongs to it now, and is to stay: while partitions move, it is in both sets.
+    pub fn keeps(&self, node: NodeId) -> bool {
+        self.sets().all(|topology| topology.contains(node))
+    }
+
+    /// The node of this name.
+    pub fn named(&self, name: &str) -> Option<NodeId> {
+        self.sets().find_map(|topology| topology.own(name))
+    }
+
+    /// Whether a node belongs to it and has this name.
+    pub fn has_named(&self, node: NodeId, name: &str) -> bool {
+        self.sets().any(|topology| topology.contains(node) && topology.member(node).name == name)
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &Topology> {
+        [&self.topology].into_iter().chain(&self.other)
     }
 
     /// What tells it from others.
@@ -89,7 +112,7 @@ impl View {
 
     /// Whether a node belongs to it, now or while partitions move.
     pub fn has(&self, node: NodeId) -> bool {
-        [&self.topology].into_iter().chain(&self.other).any(|topology| topology.contains(node))
+        self.sets().any(|topology| topology.contains(node))
     }
 
     /// Whether a node that goes by that view writes and reads every key as this view does.
@@ -149,6 +172,11 @@ impl Views {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// A node that may belong to no view any more: this one, which was removed.
+    pub fn note(&self, node: NodeId, name: &str) {
+        note_name(&self.names, node, name);
+    }
+
     /// The name of a node that is a member of the view in force, or was one of an earlier one.
     pub fn name_of(&self, node: NodeId) -> String {
         let name = self.names.with(node, |name| name.get().cloned());
@@ -167,11 +195,15 @@ impl Views {
 
 /// An id is never given to another node, so a name that is noted stays right.
 fn note_names(names: &ByNode<OnceLock<String>>, view: &View) {
-    for topology in [&view.topology].into_iter().chain(&view.other) {
+    for topology in view.sets() {
         for node in topology.ids() {
-            names.with(node, |name| {
-                name.get_or_init(|| topology.member(node).name.clone());
-            });
+            note_name(names, node, &topology.member(node).name);
         }
     }
+}
+
+fn note_name(names: &ByNode<OnceLock<String>>, node: NodeId, name: &str) {
+    names.with(node, |known| {
+        known.get_or_init(|| name.to_owned());
+    });
 }

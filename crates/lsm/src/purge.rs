@@ -7,10 +7,14 @@
 //! | alone | what is so old that no write can be on its way that it would have to hide |
 //! | in a cluster | what all replicas held the same: up to the *watermark* |
 //!
+//! A rule begins as in a cluster, and goes by age from when its owner knows that it is alone until
+//! others join.
+//!
 //! Hints are nobody else's: their tombstones may go at once. What is kept by idempotency keys goes
 //! by age, whoever else there is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::Space;
 use crate::leftovers::Leftovers;
@@ -25,14 +29,19 @@ pub struct PurgeRule {
     leftovers: Leftovers,
 }
 
+impl fmt::Debug for PurgeRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PurgeRule")
+    }
+}
+
 /// What holds for users' records.
 enum OfData {
     /// Nothing goes, of whatever space.
     Never,
-    /// What is older than so many microseconds.
-    Alone(u64),
-    /// What was written up to this time of a version; 0 = nothing.
-    Proven(AtomicU64),
+    /// What was written up to this time of a version, 0 = nothing; or as long as that is said, what
+    /// is older than so many microseconds.
+    Proven { watermark: AtomicU64, after_micros: u64, is_alone: AtomicBool },
 }
 
 impl PurgeRule {
@@ -41,22 +50,17 @@ impl PurgeRule {
         Self::of(OfData::Never, 0, || 0)
     }
 
-    /// For a node that holds the only replica: what is older than `after_micros` goes.
-    pub fn alone(
+    /// For a node among others: what was written up to the watermark goes. That is 0 at first, and
+    /// nothing goes. Once it is said that the node holds the only replica, what is older than
+    /// `after_micros` goes: see [`PurgeRule::holds_only_replica`].
+    pub fn proven(
         after_micros: u64,
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self::of(OfData::Alone(after_micros), remembered_micros, wall_micros)
-    }
-
-    /// For a node among others: what was written up to the watermark goes. That is 0 at first, and
-    /// nothing goes.
-    pub fn proven(
-        remembered_micros: u64,
-        wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
-    ) -> Self {
-        Self::of(OfData::Proven(AtomicU64::new(0)), remembered_micros, wall_micros)
+        let (watermark, is_alone) = (AtomicU64::new(0), AtomicBool::new(false));
+        let of_data = OfData::Proven { watermark, after_micros, is_alone };
+        Self::of(of_data, remembered_micros, wall_micros)
     }
 
     fn of(
@@ -68,19 +72,49 @@ impl PurgeRule {
         Self { of_data, remembered_micros, wall_micros, leftovers }
     }
 
+    /// The same, of a node that holds the only replica.
+    pub fn alone(
+        after_micros: u64,
+        remembered_micros: u64,
+        wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        let rule = Self::proven(after_micros, remembered_micros, wall_micros);
+        rule.holds_only_replica(true);
+        rule
+    }
+
+    /// Whether this node holds the only replica. That it does must be durable when it is said, and
+    /// that there are others must be said before one of them is written to: a compaction that looks
+    /// from then on drops nothing by its age.
+    pub fn holds_only_replica(&self, only: bool) {
+        if let OfData::Proven { is_alone, .. } = &self.of_data {
+            is_alone.store(only, Ordering::Release);
+        }
+    }
+
     /// Raises the watermark, a time of a version; a lower one changes nothing. Compactions go by it
     /// at once, so it must be durable elsewhere before. Without effect where nothing goes by one.
     pub fn raise(&self, time: u64) {
-        if let OfData::Proven(watermark) = &self.of_data {
+        if let OfData::Proven { watermark, .. } = &self.of_data {
             watermark.fetch_max(time, Ordering::Relaxed);
+        }
+    }
+
+    /// Age in microseconds from which users' records go, if they go by that.
+    fn by_age(&self) -> Option<u64> {
+        match &self.of_data {
+            OfData::Proven { after_micros, is_alone, .. } if is_alone.load(Ordering::Acquire) => {
+                Some(*after_micros)
+            }
+            _ => None,
         }
     }
 
     /// The watermark; 0 = nothing goes by one.
     pub fn watermark(&self) -> u64 {
         match &self.of_data {
-            OfData::Proven(watermark) => watermark.load(Ordering::Relaxed),
-            OfData::Never | OfData::Alone(_) => 0,
+            OfData::Proven { watermark, .. } => watermark.load(Ordering::Relaxed),
+            OfData::Never => 0,
         }
     }
 
@@ -98,13 +132,15 @@ impl PurgeRule {
             let latest = record.latest().max(record.expiry_time()) >> COUNTER_BITS;
             latest.saturating_add(micros) < (self.wall_micros)()
         };
-        match (&self.of_data, space) {
-            (OfData::Never, _) => false,
-            (_, Space::Hints) => true,
-            (_, Space::Idempotency) => is_older(self.remembered_micros),
-            (OfData::Alone(after), _) => is_older(*after),
-            (OfData::Proven(_), Space::Data) => Self::goes_by(record, self.watermark()),
-            (OfData::Proven(_), Space::Node | Space::Conditions) => false,
+        if matches!(self.of_data, OfData::Never) {
+            return false;
+        }
+        match (space, self.by_age()) {
+            (Space::Hints, _) => true,
+            (Space::Idempotency, _) => is_older(self.remembered_micros),
+            (_, Some(after)) => is_older(after),
+            (Space::Data, None) => Self::goes_by(record, self.watermark()),
+            (Space::Node | Space::Conditions, None) => false,
         }
     }
 
@@ -152,15 +188,12 @@ impl PurgeRule {
 
     /// Up to which time users' records may go now; `None` = none of them.
     pub(crate) fn reached(&self) -> Option<u64> {
-        match &self.of_data {
-            OfData::Never => None,
-            OfData::Alone(after) => {
-                let micros = (self.wall_micros)().saturating_sub(*after);
-                let time = micros.min(u64::MAX >> COUNTER_BITS) << COUNTER_BITS;
-                time.checked_sub(1)
-            }
-            OfData::Proven(_) => Some(self.watermark()).filter(|time| *time > 0),
-        }
+        let Some(after) = self.by_age() else {
+            return Some(self.watermark()).filter(|time| *time > 0);
+        };
+        let micros = (self.wall_micros)().saturating_sub(after);
+        let time = micros.min(u64::MAX >> COUNTER_BITS) << COUNTER_BITS;
+        time.checked_sub(1)
     }
 }
 
@@ -216,7 +249,7 @@ mod tests {
 
     #[test]
     fn among_others_the_watermark_decides() {
-        let rule = PurgeRule::proven(70, || 80);
+        let rule = PurgeRule::proven(50, 70, || 80);
         let may = |record: &Record| rule.may_purge(Space::Data, record.view());
         let tombstone = record(Kind::Tombstone, MILLI, 0, 0);
         assert!(!may(&tombstone), "nothing is proven");
@@ -237,12 +270,27 @@ mod tests {
     }
 
     #[test]
+    fn from_when_others_join_nothing_goes_by_age() {
+        let rule = PurgeRule::proven(50, 70, || 80);
+        let tombstone = record(Kind::Tombstone, 3 << COUNTER_BITS, 0, 0);
+        let may = || {
+            [Space::Data, Space::Conditions].map(|space| rule.may_purge(space, tombstone.view()))
+        };
+        assert_eq!(may(), [false; 2], "nobody said that it is alone");
+        rule.holds_only_replica(true);
+        assert_eq!((may(), rule.reached()), ([true; 2], Some((30 << COUNTER_BITS) - 1)));
+        rule.raise(2 << COUNTER_BITS);
+        rule.holds_only_replica(false);
+        assert_eq!((may(), rule.reached()), ([false; 2], Some(2 << COUNTER_BITS)));
+    }
+
+    #[test]
     fn other_spaces_have_rules_of_their_own() {
         let value = record(Kind::Value, 0, 0, 1);
         let tombstone = record(Kind::Tombstone, 9 << COUNTER_BITS, 0, 0);
         for (rule, now) in [
             (PurgeRule::alone(50, 70, || 80), "alone"),
-            (PurgeRule::proven(70, || 80), "among others"),
+            (PurgeRule::proven(50, 70, || 80), "among others"),
         ] {
             rule.raise(u64::MAX);
             let may = |space, record: &Record| rule.may_purge(space, record.view());

@@ -108,7 +108,7 @@ pub fn read(
 
 /// Counts the hints that an earlier life left.
 pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> {
-    for peer in shared.view().topology.ids().filter(|peer| *peer != shared.own) {
+    for peer in shared.view().ids().filter(|peer| *peer != shared.own) {
         let prefix = prefix(shared, peer);
         let (mut hints, mut bytes) = (0, 0);
         walk(engine, &prefix, &prefix, |key, record| {
@@ -159,7 +159,7 @@ pub(crate) fn adopt_marks<S: Store>(
     shared: &Shared,
 ) -> Result<(), StartError> {
     let failed = |source| StartError::Store { what: "marks", source };
-    for peer in shared.view().topology.ids().filter(|peer| *peer != shared.own) {
+    for peer in shared.view().ids().filter(|peer| *peer != shared.own) {
         let prefix = [EARLIER, &prefix(shared, peer)].concat();
         let mut earlier = Batch::new();
         let mut scan = store.engine().snapshot().scan(Space::Node, &prefix, None);

@@ -169,7 +169,7 @@ impl Range {
 
     /// Whether this node is alone and its store has failed.
     pub fn is_stores_fault(&self) -> bool {
-        self.shared.nodes() == 1 && self.store_failed
+        self.shared.is_alone() && self.store_failed
     }
 }
 

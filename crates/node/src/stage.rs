@@ -82,7 +82,7 @@ impl Stage {
         let topology = topology(names);
         let own = NodeId(0);
         let disk = Arc::new(MemDisk::new());
-        let purge = Arc::new(purge_rule(false, || WALL));
+        let purge = Arc::new(purge_rule(|| WALL));
         let engine = Engine::open(disk.clone(), Options { purge, ..Options::default() }).unwrap();
         let named = Named { topology: &topology, own, named: true, urls: &[] };
         let new = NewIdentity { incarnation: 9, state: MembershipState::Member, lost_before: 0 };

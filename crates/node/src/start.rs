@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use cluster::{Clock, Logs, Membership, MembershipState, Proofs, Shared};
+use cluster::{Clock, Logs, Membership, MembershipState, NodeId, Proofs, Shared, View};
 
 use crate::clock::BoundedClock;
 use crate::hints;
@@ -22,6 +22,7 @@ pub struct Starting {
     clock: BoundedClock,
     recovered: Recovered,
     max_skew: u64,
+    nodes: usize,
 }
 
 /// A node that has begun a life.
@@ -51,19 +52,24 @@ impl Starting {
         // A former life of this node may have acknowledged what was as far ahead of its clock.
         let new = NewIdentity { incarnation, state, lost_before: Clock::limit(wall, max_skew) };
         let identity = Identity::open(store, named, new)?;
-        let (name, nodes) = (named.name(), named.topology.nodes());
-        let clock = BoundedClock::open(store, name, nodes, wall, max_skew)?;
-        Ok(Self { identity, clock, recovered, max_skew })
+        let nodes = identity.rules().map_or(named.topology.nodes(), |layout| layout.all().count());
+        let clock = BoundedClock::open(store, identity.name(), nodes, wall, max_skew)?;
+        Ok(Self { identity, clock, recovered, max_skew, nodes })
+    }
+
+    /// How many nodes the cluster has.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// How long it is to wait before it begins: see [`BoundedClock::wait_for_wall`].
+    pub fn wait_for_wall(&self, wall: u64) -> u64 {
+        self.clock.wait_for_wall(self.nodes, wall, self.max_skew)
     }
 
     /// Who it is.
     pub fn identity(&self) -> &Identity {
         &self.identity
-    }
-
-    /// Its clock.
-    pub fn clock(&self) -> &BoundedClock {
-        &self.clock
     }
 
     /// Begins a life of the directory, and takes in what earlier ones left. `number` is random.
@@ -75,13 +81,17 @@ impl Starting {
         wall: u64,
         number: u64,
     ) -> Result<Started, StartError> {
-        let Self { identity, clock, recovered, max_skew } = self;
-        let (topology, own) = (named.topology.clone(), named.own);
+        let Self { identity, clock, recovered, max_skew, .. } = self;
         let lineage = identity.begin_life(store, directory, recovered, wall, number)?;
-        let claim = |node| Some((node, identity.known(&topology.member(node).name)?));
-        let claims: Vec<_> = topology.ids().filter_map(claim).collect();
+        let members = match identity.rules() {
+            Some(layout) => layout.all().map(|node| (node.id, node.member.name.clone())).collect(),
+            None => named.members(),
+        };
+        let claim = |(node, name): &(NodeId, String)| Some((*node, identity.known(name)?));
+        let claims: Vec<_> = members.iter().filter_map(claim).collect();
         let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
-        let alone = topology.nodes() == 1;
+        let own = (identity.own(), identity.name().to_owned());
+        let alone = matches!(&members[..], [(node, _)] if *node == own.0);
         // A node that is alone has no others that could know a former life.
         let state = if alone { MembershipState::Member } else { identity.state() };
         // Until the others were asked, a record that is older than this start may hide a newer one.
@@ -94,14 +104,19 @@ impl Starting {
         };
         let newest = store.engine().greatest_time();
         let layouts = identity.open_layouts(store, named, &logs, state)?;
-        let mut shared =
-            Shared::new(topology, own, Arc::clone(clock.clock()), membership, newest, logs);
-        shared.goes_by(layouts);
+        let first = View::first(named.topology.clone());
+        let view = layouts.view_after(&named.first_layout(), &first);
+        let clock_of = Arc::clone(clock.clock());
+        let mut shared = Shared::of(own, (view, layouts), clock_of, membership, newest, logs);
         shared.proofs = Arc::new(Proofs::new(identity.proof()));
         store.engine().purge_rule().raise(identity.proof().proven.time);
+        identity.purges_by_age(alone);
         identity.load_missed(store.engine(), &shared)?;
         hints::adopt_marks(store, &identity, &shared)?;
         hints::count(store.engine(), &shared)?;
         Ok(Started { shared: Arc::new(shared), identity: Arc::new(identity), clock })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,15 +39,13 @@ impl Store for Engine {
 /// its way into the log for as long as a request may take; this is far beyond that.
 const PURGE_AFTER: u64 = 600_000_000;
 
-/// Which tombstones and expired values the engine may drop. When this node is `alone`, it decides
-/// by their age. With others they stay until repair rounds have proven that all replicas hold them
-/// ([`PurgeRule::raise`]): one that missed them would bring back what they hide.
-pub fn purge_rule(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
-    if alone {
-        PurgeRule::alone(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
-    } else {
-        PurgeRule::proven(REMEMBERED_MICROS, wall_micros)
-    }
+/// Which tombstones and expired values the engine may drop. They stay until repair rounds have
+/// proven that all replicas hold them ([`PurgeRule::raise`]): one that missed them would bring back
+/// what they hide. As long as the node knows that it is alone, it decides by their age: from its
+/// start ([`crate::Starting::begin`]), for only the layout on its disk says whether it is, until it
+/// enters one that has others.
+pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
+    PurgeRule::proven(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
 }
 
 #[cfg(test)]
@@ -65,7 +63,9 @@ mod tests {
         let may = |alone, space, age: u64| {
             let version = Version { time: (now - age) << 12, origin: 1 };
             let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
-            purge_rule(alone, move || now).may_purge(space, record.view())
+            let rule = purge_rule(move || now);
+            rule.holds_only_replica(alone);
+            rule.may_purge(space, record.view())
         };
         assert!(may(true, Space::Data, PURGE_AFTER + 1));
         assert!(!may(true, Space::Data, PURGE_AFTER), "one that is older may be on its way");
@@ -79,7 +79,8 @@ mod tests {
     /// to expire, and one never does; and which of them a compaction leaves.
     fn left(alone: bool) -> Vec<&'static str> {
         let now = 1_700_000_000_000_000;
-        let purge = Arc::new(purge_rule(alone, move || now));
+        let purge = Arc::new(purge_rule(move || now));
+        purge.holds_only_replica(alone);
         let options = Options { purge, level0_tables: 2, ..Options::default() };
         let engine = Engine::open(Arc::new(MemDisk::new()), options).unwrap();
         let second = 1_000_000;

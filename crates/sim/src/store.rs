@@ -181,7 +181,7 @@ fn options(store_id: u64, plan: &Plan) -> Options {
         level1_bytes: 256 << 10,
         level_ratio: 4,
         // Runs are shorter than the age at which a lone node's tombstones go.
-        purge: Arc::new(node::purge_rule(plan.nodes == 1, || 0)),
+        purge: Arc::new(node::purge_rule(|| 0)),
         ..Options::default()
     }
 }

@@ -4,6 +4,7 @@
 //!  event: own ¶ data: {"node":NAME}                         who answers, once
 //!  data: {"node":NAME,"snapshot":{…}}                        once a second from each node
 //!  event: lost ¶ data: {"node":NAME,"why":…,"since_ms":…}   while one can't be reached
+//!  event: left ¶ data: {"node":NAME}                        one is no member any more
 //! ```
 //!
 //! With `local=true` it is this node's snapshots alone, as `data: {…}`: what [`super::relay`]
@@ -81,16 +82,12 @@ pub(in crate::http) fn get(
     let held = service.limits().streams.take(1).ok_or_else(|| {
         Problem::overload(&format!("all {MAX_STREAMS} dashboard streams of this node are in use"))
     })?;
-    let view = requests.view();
-    let nodes = view.topology.nodes();
+    let nodes = requests.others().len() + 1;
     let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });
     if local {
         spawn_local(tell(Rc::clone(service), send, None));
     } else {
-        let others = view.topology.ids().filter(|id| *id != requests.own());
-        for other in others {
-            spawn_local(relay::follow(Rc::clone(requests), other, send.clone()));
-        }
+        spawn_local(relay::follow_all(Rc::clone(requests), send.clone()));
         spawn_local(tell(Rc::clone(service), send, Some(json(service.reports.name()))));
     }
     let service = Rc::clone(service);

@@ -21,12 +21,12 @@ use crate::settings::memory::LONG_RECORD;
 
 /// Where a key lies.
 #[derive(Debug, Serialize)]
-struct Placement<'a> {
+struct Placement {
     /// The key, as far as it is text.
     key: String,
     partition: u16,
     /// The first nodes of its order of preference.
-    replicas: Vec<Replica<'a>>,
+    replicas: Vec<Replica>,
 }
 
 /// Bytes of a record besides its value, as this version writes them.
@@ -34,9 +34,9 @@ const RECORD_BYTES: usize = 24;
 
 /// One replica, and what it answered.
 #[derive(Debug, Serialize)]
-struct Replica<'a> {
+struct Replica {
     node: String,
-    url: &'a str,
+    url: String,
     /// `value`, `tombstone`, `absent`, or why it did not tell: `unreachable`, `busy`, `failed`.
     holds: &'static str,
     /// Whether it is authoritative: what it does not hold was never acknowledged by it.
@@ -104,13 +104,13 @@ pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<A
     Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
 
-fn reported<'a>(
-    requests: &'a Requests,
+fn reported(
+    requests: &Requests,
     topology: &Topology,
     replica: NodeId,
     key: &[u8],
     answer: Result<Reply, FailureKind>,
-) -> Replica<'a> {
+) -> Replica {
     let (holds, authoritative, record) = match answer {
         Ok(Reply::Found { record, authoritative }) if Requests::is_whole(key, &record) => {
             let value_bytes = Requests::value_bytes(&record);

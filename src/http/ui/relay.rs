@@ -1,6 +1,7 @@
 //! Another node's own stream, passed on to a browser that looks at this one.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use cluster::NodeId;
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
 use super::events::{json, of_node};
@@ -30,14 +32,45 @@ struct Notice<'a> {
     since_ms: u64,
 }
 
+/// What the browser is told of one that has left the cluster.
+#[derive(Debug, Serialize)]
+struct Left<'a> {
+    node: &'a str,
+}
+
+/// Passes on the snapshots of all other nodes, whoever comes and goes, until nobody listens.
+pub(super) async fn follow_all(requests: Rc<Requests>, to: mpsc::Sender<Bytes>) {
+    let mut followed: BTreeMap<NodeId, JoinHandle<()>> = BTreeMap::new();
+    loop {
+        let others = requests.others();
+        for peer in &others {
+            let follow = || spawn_local(follow(Rc::clone(&requests), *peer, to.clone()));
+            followed.entry(*peer).or_insert_with(follow);
+        }
+        followed.retain(|peer, task| {
+            let stays = others.contains(peer);
+            if !stays {
+                task.abort();
+                let notice = json(&Left { node: &requests.name(*peer) });
+                let _ = to.try_send(Bytes::from(format!("event: left\ndata: {notice}\n\n")));
+            }
+            stays
+        });
+        tokio::select! {
+            () = to.closed() => return,
+            () = sleep(RETRY) => {}
+        }
+    }
+}
+
 /// Passes a node's snapshots on until nobody listens.
-pub(super) async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
+async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     let name = &requests.name(peer);
     let lookup = RefCell::default();
     let mut since = None;
     loop {
         let attended = async {
-            let mut page = open(requests.authority(peer), &lookup).await?;
+            let mut page = open(&requests.authority(peer), &lookup).await?;
             attend(&mut page, name, &to, &mut since).await
         };
         let lost = tokio::select! {

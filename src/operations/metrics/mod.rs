@@ -183,16 +183,15 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 
 fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let (view, ledger) = (node.shared.view(), &node.shared.hints);
-    let topology = &view.topology;
-    let others = || topology.ids().filter(|id| *id != node.shared.own);
+    let others = || view.ids().filter(|id| *id != node.shared.own);
     let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
-        others().map(move |id| (topology.member(id).name.clone(), of(ledger, id)))
+        others().map(move |id| (node.shared.name_of(id), of(ledger, id)))
     };
     out.gauges(&list::HINTS, by_peer(|ledger, id| ledger.waiting(id).0))?;
     out.gauges(&list::HINT_BYTES, by_peer(|ledger, id| ledger.waiting(id).1))?;
     out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::of_the_future))?;
-    let missed = topology.ids().map(|id| {
-        let name = topology.member(id).name.clone();
+    let missed = view.ids().map(|id| {
+        let name = node.shared.name_of(id);
         (name, u64::from(node.shared.missed.partitions(id)))
     });
     out.gauges(&list::PARTITIONS_TO_REPAIR, missed)?;
@@ -230,10 +229,8 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         out.counter(metric, sum(node, |counters| of(&counters.peers)))?;
     }
     let view = node.shared.view();
-    let topology = &view.topology;
-    let others = topology.ids().filter(|id| *id != node.shared.own);
-    let loops =
-        others.map(|id| (topology.member(id).name.clone(), u64::from(node.facts.seen(id).links())));
+    let others = view.ids().filter(|id| *id != node.shared.own);
+    let loops = others.map(|id| (node.shared.name_of(id), u64::from(node.facts.seen(id).links())));
     out.gauges(&list::PEER_CONNECTED_LOOPS, loops)
 }
 

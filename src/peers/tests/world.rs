@@ -51,12 +51,15 @@ pub(super) fn run(test: impl Future<Output = ()>) {
     runtime.block_on(async { timeout(PATIENCE, test).await.expect("the test hangs") });
 }
 
+/// The nodes' names, in the order of their ids.
+const NAMES: [&str; 2] = ["a", "b"];
+
 pub(super) fn topology(replicas: u8) -> Topology {
     /// Placing all keys takes milliseconds.
     static USUAL: LazyLock<Topology> = LazyLock::new(|| make(3));
     fn make(replicas: u8) -> Topology {
         let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
-        Topology::new(["a", "b"].map(member).into(), replicas).unwrap()
+        Topology::new(NAMES.map(member).into(), replicas).unwrap()
     }
     if replicas == 3 { USUAL.clone() } else { make(replicas) }
 }
@@ -118,9 +121,12 @@ impl Node {
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let identity = Identity::new(Arc::clone(&shared.views), own, CLUSTER, secret, known);
         let codec = CODEC;
-        let bounds = Bounds { encoded_bytes: CONNECTION_BYTES, queue_bytes: QUEUE_BYTES };
+        let bounds =
+            Bounds { encoded_bytes: 4 * CONNECTION_BYTES, loops: 1, queue_bytes: QUEUE_BYTES };
         let table = PeerTable::new(shared, Arc::new(identity), codec, 500_000, bounds);
-        let facts = Arc::new(Facts::new(table, Budget::new(ROOM_BYTES), urls));
+        let names = NAMES.iter().map(|name| (*name).to_owned());
+        let listed = names.zip(urls.iter().cloned()).collect();
+        let facts = Arc::new(Facts::new(table, Budget::new(ROOM_BYTES), listed));
         let (inbox, served) = (Rc::new(Inbox::default()), Rc::new(Cell::new(0)));
         let counters = Arc::<Counters>::default();
         let late = Rc::new(RefCell::new(None::<Peers>));

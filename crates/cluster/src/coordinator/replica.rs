@@ -161,7 +161,7 @@ impl Coordinator {
             Request::Bring { round, key, record } => {
                 self.bring(now, op, (round, key, record), demand, out);
             }
-            Request::Missed { node, marks } if self.view.contains(node) => {
+            Request::Missed { node, marks } if self.view.has(node) => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
                 out.push(Effect::KeepMissed { op, node });
             }

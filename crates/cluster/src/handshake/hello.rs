@@ -5,7 +5,7 @@
 //!  incarnation 8 │ knows you as 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
 //!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8
 //!  from version 3 on: epoch 8 │ from version 8 on: proven 8 + 2
-//!  from version 9 on: voter 8 │ later versions' …
+//!  from version 9 on: voter 8 │ node 2, if it says that │ later versions' …
 //! ```
 
 use super::{NAME_MAX, Nonce};
@@ -69,6 +69,8 @@ pub struct Hello {
     pub view: ViewId,
     /// Which voter it is ([`Voter`](crate::layout::Voter)); 0 = it does not say.
     pub voter: u64,
+    /// Its id, which tells it from one that had its name before; `None` = it does not say.
+    pub node: Option<NodeId>,
     /// Fresh random bytes.
     pub nonce: Nonce,
     /// Its name.
@@ -104,6 +106,7 @@ impl Hello {
         out.extend_from_slice(&self.proven.time.to_le_bytes());
         out.extend_from_slice(&self.proven.node.0.to_le_bytes());
         out.extend_from_slice(&self.voter.to_le_bytes());
+        out.extend(self.node.iter().flat_map(|node| node.0.to_le_bytes()));
         out
     }
 
@@ -148,6 +151,8 @@ impl Hello {
             RoundId { time: input.u64()?, node: NodeId(input.u16()?) }
         };
         let voter = if versions.1 < 9 { 0 } else { input.u64()? };
+        let says_node = versions.1 >= 9 && !input.0.is_empty();
+        let node = says_node.then(|| input.u16()).transpose()?.map(NodeId);
         let knows_you = (known != 0).then_some(Claim { incarnation: known, reported });
         Ok(Self {
             versions,
@@ -161,6 +166,7 @@ impl Hello {
             proven,
             view: ViewId { epoch, placement },
             voter,
+            node,
             nonce,
             name,
             to,

@@ -68,7 +68,7 @@ impl Identity {
         secret: Secret,
         (logs, proofs, layouts): (Arc<Logs>, Arc<Proofs>, Arc<Layouts>),
     ) -> Self {
-        let own_name = views.current().topology.member(own).name.clone();
+        let own_name = views.name_of(own);
         Self { views, own, own_name, cluster, secret, logs, proofs, layouts }
     }
 

@@ -13,7 +13,8 @@
 //! The secret never crosses the wire. A proof covers the other side's nonce, so that no proof is
 //! good twice, and the role, so that none can be sent back to the node that made it. The acceptor
 //! proves nothing to a stranger. Topologies are described after both proofs only, and only if they
-//! differ, so that both sides can log what differs.
+//! differ, so that both sides can log what differs. Whoever goes by a later layout than the other
+//! side tells it with its verdict, whatever that is.
 //!
 //! This guards against strangers, not against somebody who can change packets on their way.
 
@@ -29,6 +30,7 @@ pub use hello::{ConnectionKind, Hello, Role};
 pub use identity::{Identity, Secret};
 pub use words::{Reason, Refused};
 
+use crate::layout::Layout;
 use crate::logs::Claim;
 use crate::message::NodeId;
 use crate::proof::RoundId;
@@ -104,6 +106,8 @@ pub struct Handshake {
     stage: Stage,
     nonce: Nonce,
     connection: ConnectionKind,
+    /// Whom this side wanted to reach, if it made the connection.
+    to: Option<NodeId>,
     /// Both HELLOs as they were sent: the dialer's, then the acceptor's.
     hellos: [Vec<u8>; 2],
     theirs: Option<Hello>,
@@ -123,6 +127,7 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Self {
         let mut this = Self::new(identity, Role::Dialer, connection, nonce);
+        this.to = Some(to);
         let known = this.identity.logs.claim(to);
         let name = this.identity.views.name_of(to);
         let hello = this.hello(name, known);
@@ -145,6 +150,7 @@ impl Handshake {
             stage: Stage::Hello,
             nonce,
             connection,
+            to: None,
             hellos: [Vec::new(), Vec::new()],
             theirs: None,
             against: None,
@@ -222,7 +228,7 @@ impl Handshake {
     fn hear(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
         let hello = Hello::decode(body).map_err(|what| self.refuse(Reason::Malformed(what)))?;
         let (role, versions, connection) = (hello.role, hello.versions, hello.connection);
-        let (name, node) = (hello.name.clone(), self.view.topology.own(&hello.name));
+        let (name, node) = (hello.name.clone(), self.node_of(&hello));
         self.theirs = Some(hello);
         if role == self.role {
             return Err(self.refuse(Reason::Malformed("both sides have one role")));
@@ -282,8 +288,11 @@ impl Handshake {
             0 => None,
             code => Some(Reason::of_code(*code).unwrap_or(Reason::Malformed("it refuses"))),
         };
+        if code != &Reason::Topology.code() {
+            self.learn(description);
+        }
         let hello = self.theirs.as_ref();
-        let node = hello.and_then(|hello| self.view.topology.own(&hello.name));
+        let node = hello.and_then(|hello| self.node_of(hello));
         match (self.against.or(theirs), hello, node) {
             (None, Some(hello), Some(node)) => Ok(Some(PeerSeen {
                 node,
@@ -321,11 +330,38 @@ impl Handshake {
             Role::Dialer => (self.asked_for(), theirs.name.as_str()),
             Role::Acceptor => (theirs.to.clone(), ours.own_name()),
         };
-        let Some(node) = self.view.topology.own(&theirs.name).filter(|_| asked == reached) else {
+        let is_reached = |node: &NodeId| asked == reached && self.to.is_none_or(|to| to == *node);
+        let Some(node) = self.node_of(theirs).filter(is_reached) else {
             return Some(Reason::Name);
         };
         let outlived = ours.logs.is_outlived(node, theirs.incarnation, theirs.life);
         outlived.then_some(Reason::Outlived)
+    }
+
+    /// Which node of the view the other side is: that of the id that it says, if its name is that
+    /// one's.
+    fn node_of(&self, hello: &Hello) -> Option<NodeId> {
+        match hello.node {
+            None => self.view.named(&hello.name),
+            Some(node) => self.view.has_named(node, &hello.name).then_some(node),
+        }
+    }
+
+    /// What the other side knows to be the cluster's layout, as it said with its verdict: who can't
+    /// be met for it was removed, or for others came while it was away, has no other way to hear of
+    /// that.
+    fn learn(&self, layout: &[u8]) {
+        if !self.is_of_one_cluster() {
+            return;
+        }
+        if let Ok(layout) = Layout::from_bytes(layout) {
+            self.identity.layouts.learn(&Arc::new(layout));
+        }
+    }
+
+    fn is_of_one_cluster(&self) -> bool {
+        let (ours, theirs) = (self.identity.cluster, self.theirs.as_ref());
+        ours != 0 && theirs.is_some_and(|theirs| theirs.cluster == ours)
     }
 
     /// Whom this side, the dialer, wanted to reach.
@@ -346,6 +382,7 @@ impl Handshake {
             proven: self.identity.proofs.known().proven,
             view: self.view.id(),
             voter: self.identity.layouts.voter().id,
+            node: Some(self.identity.own()),
             nonce: self.nonce,
             name: self.identity.own_name().to_owned(),
             to,
@@ -363,6 +400,13 @@ impl Handshake {
             let description = self.view.topology.describe();
             let most = VERDICT_MAX - body.len();
             body.extend_from_slice(&description.as_bytes()[..description.len().min(most)]);
+        } else if self.is_of_one_cluster() {
+            let layout = self.identity.layouts.entered();
+            let is_later = self.theirs.as_ref().is_some_and(|them| them.view.epoch < layout.epoch);
+            if is_later {
+                let layout = layout.to_bytes();
+                body.extend_from_slice(if layout.len() < VERDICT_MAX { &layout } else { &[] });
+            }
         }
         put_frame(out, frame::VERDICT, &body);
     }

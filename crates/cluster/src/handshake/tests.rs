@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::layout::{Change, Joiner, Voter};
 use crate::logs::{Life, Lineage, Logs, Reported};
 use crate::proof::{Proof, Proofs};
 use crate::topology::{Member, Topology};
@@ -297,6 +298,76 @@ fn a_node_of_the_version_before_is_told_in_words() {
     assert_eq!(out[FRAME_HEAD + length + 4], frame::VERDICT);
 }
 
+/// Node `name` of a cluster that has become another one, by a change of its first members.
+fn changed(name: &str, change: &Change) -> Arc<Identity> {
+    let first = Layout::first(&topology(["a", "b", "c"], 3), |_| String::new());
+    let mut layout = first.planned(change, |_| Some(1)).unwrap();
+    while let Some(next) = layout.next_stage() {
+        layout = next;
+    }
+    let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
+    let own = settled.own(name).unwrap();
+    let view = View::settled(epoch, layout.began, settled);
+    let voter = Voter { node: own, id: 1, is_first: true };
+    let layouts = Arc::new(crate::layouts::Layouts::first(voter, layout));
+    let logs = Arc::new(Logs::first(100 + u64::from(own.0)));
+    let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
+    let secret = Secret::new("open sesame".into());
+    Arc::new(Identity::new(Arc::new(Views::new(view)), own, 5, secret, known))
+}
+
+fn d_joins() -> Change {
+    let member = Member { name: "d".to_owned(), zone: String::new(), weight: 1 };
+    let joiner = Joiner { member, url: "http://d".to_owned(), disk: 7 };
+    Change { add: vec![joiner], ..Change::default() }
+}
+
+#[test]
+fn who_was_away_hears_of_a_joiner_from_it() {
+    for d_dials in [true, false] {
+        let (b, d) = (named("b").identity(), changed("d", &d_joins()));
+        // By what B knows there is no D: it dials others only, and A is at D's address.
+        let (dialer, acceptor, to) = if d_dials { (&d, &b, TO_B) } else { (&b, &d, NodeId(0)) };
+        let (dialed, accepted) = shake_in_steps(dialer.clone(), acceptor.clone(), to, 7);
+        let refused = if d_dials { accepted } else { dialed };
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.reason, Reason::Name);
+        assert!(refused.text.contains("d is no member of the cluster"), "{refused}");
+        assert_eq!(b.layouts.known().id(), d.layouts.known().id(), "{d_dials}");
+    }
+}
+
+#[test]
+fn who_was_removed_is_told_so() {
+    let change = Change { remove: vec!["a".into()], replicas: Some(2), ..Change::default() };
+    let (a, b) = (named("a").identity(), changed("b", &change));
+    let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
+    assert_eq!(dialed.unwrap_err().reason, Reason::Name);
+    let refused = accepted.unwrap_err();
+    assert!(refused.text.contains("if it was removed, start it with an empty"), "{refused}");
+    assert_eq!(a.layouts.known().id(), b.layouts.known().id());
+    assert!(a.layouts.known().is_gone(NodeId(0)));
+}
+
+/// It has the name of one that was removed, but not its id.
+#[test]
+fn an_earlier_node_of_a_name_is_not_taken_for_the_later_one() {
+    let hello = |node| Hello { node, ..sample("c") };
+    let b = named("b").identity();
+    let accepting = Handshake::accept(b, [2; 32]);
+    assert_eq!(accepting.node_of(&hello(None)), Some(NodeId(2)));
+    assert_eq!(accepting.node_of(&hello(Some(NodeId(2)))), Some(NodeId(2)));
+    assert_eq!(accepting.node_of(&hello(Some(NodeId(0)))), None, "that is A's");
+    assert_eq!(accepting.node_of(&hello(Some(NodeId(9)))), None);
+}
+
+/// What a node of that name says.
+fn sample(name: &'static str) -> Hello {
+    let mut sent = Vec::new();
+    Handshake::dial(named(name).identity(), TO_B, ConnectionKind::Small, [9; 32], &mut sent);
+    Hello::decode(&sent[FRAME_HEAD..]).unwrap()
+}
+
 #[test]
 fn a_stranger_learns_no_topology_and_gets_no_proof() {
     let (dialer, _) = recorded([1, 2]);
@@ -332,28 +403,28 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "94000000 01 6b766f72756d0001 0900 0900 0000000000000000 00 00",
+        "96000000 01 6b766f72756d0001 0900 0900 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
         "00000000000000000000",
-        "0100000000000000",
-        "20000000 02 dc7456caada8ddb0bfd43c15941bb4f3ed7c2542f1c8332c0f3d7beefd7eb8f0",
+        "0100000000000000 0000",
+        "20000000 02 9668489aa45e19a21c8df9988608a456e9cb4c71446114855bf147b0c66205c3",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "94000000 01 6b766f72756d0001 0900 0900 0000000000000000 01 00",
+        "96000000 01 6b766f72756d0001 0900 0900 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
         "00000000000000000000",
-        "0100000000000000",
-        "20000000 02 fcd94525eec273774b4f8c5d64938669b2f57c749bf3c6426f8bd79cba709ed4",
+        "0100000000000000 0100",
+        "20000000 02 5993308f0f68dc72642c0f4eef77eae26447316fe94018eafe0ce3d4ee1ba486",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

@@ -85,6 +85,15 @@ pub struct Refused {
     pub text: String,
 }
 
+/// Whether the other side is none of the nodes that this one knows.
+fn is_unknown(ours: &Identity, theirs: Option<&Hello>) -> bool {
+    let is_known = |theirs: &Hello| match theirs.node {
+        Some(node) => ours.views.current().has_named(node, &theirs.name),
+        None => ours.views.current().named(&theirs.name).is_some(),
+    };
+    theirs.is_some_and(|theirs| !is_known(theirs))
+}
+
 /// `dialed` is whom this side wanted to reach, if it made the connection; `description` is the
 /// other side's topology, if it said it.
 pub(super) fn refused(
@@ -133,6 +142,11 @@ pub(super) fn refused(
                 what.unwrap_or_default()
             )
         }
+        Reason::Name if is_unknown(ours, theirs) => format!(
+            "{name} is no member of the cluster that this node, {own}, knows: if it was removed, \
+             start it with an empty directory and --join to add it again; if this node knows less, \
+             it learns the rest from the other nodes"
+        ),
         Reason::Name => format!(
             "{name} or this node, {own}, is not the node expected at its URL: check which URL \
              belongs to which name in --cluster"

@@ -143,10 +143,21 @@ impl Layout {
         hash(&first)
     }
 
+    /// Its nodes, and those of before that are not among them.
+    pub fn all(&self) -> impl Iterator<Item = &Node> {
+        let before = self.before.iter().flat_map(|before| &before.nodes);
+        let leaves = |node: &&Node| self.nodes.iter().all(|other| other.id != node.id);
+        self.nodes.iter().chain(before.filter(leaves))
+    }
+
+    /// Whether there is one node, and none is about to come or to go.
+    pub fn is_alone(&self) -> bool {
+        self.all().count() == 1
+    }
+
     /// The node of this id, in the layout or in what it grows out of.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
-        let before = self.before.iter().flat_map(|before| &before.nodes);
-        self.nodes.iter().chain(before).find(|node| node.id == id)
+        self.all().find(|node| node.id == id)
     }
 
     /// The node of this name, in the layout.

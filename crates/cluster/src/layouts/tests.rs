@@ -30,7 +30,7 @@ fn accepted() -> (Layouts, Vec<u8>) {
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let (layouts, record) = accepted();
-    let mut expected = vec![1, 1, 8, 7, 6, 5, 4, 3, 2, 1];
+    let mut expected = vec![2, 1, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
     expected.extend([0x12, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0]);
     for layout in [&*next(&first()), &*layouts.known()] {
         let bytes = layout.to_bytes();
@@ -54,13 +54,33 @@ fn what_is_no_record_is_told_from_a_newer_one() {
         assert!(why.contains("damaged") || why.contains("ends early"), "cut at {cut}: {why}");
     }
     assert!(why(&[&record[..], &[0]].concat()).contains("damaged"));
-    assert!(why(&[&[2], &record[1..]].concat()).contains("upgrade"));
+    assert!(why(&[&[3], &record[1..]].concat()).contains("upgrade"));
+}
+
+/// It says nothing of the node: that is known by its name in the first layout.
+#[test]
+fn a_record_of_the_form_before_is_read() {
+    let (layouts, record) = accepted();
+    let before = [&[1], &record[1..2], &record[4..]].concat();
+    let again = Layouts::decode(&before, NodeId(0), first()).unwrap();
+    assert_eq!((again.encode().0, again.voter()), (record, layouts.voter()));
+    assert_eq!(Layouts::decode(&before, NodeId(1), first()).unwrap().voter().node, NodeId(1));
+}
+
+#[test]
+fn a_layout_rules_once_it_is_not_the_first() {
+    let (layouts, record) = accepted();
+    assert_eq!(Layouts::rules(&record, NodeId(7)), Ok(None), "it is accepted only");
+    layouts.learn(&next(&first()));
+    let (record, _) = layouts.encode();
+    let (node, layout) = Layouts::rules(&record, NodeId(7)).unwrap().unwrap();
+    assert_eq!((node, layout.id()), (NodeId(0), next(&first()).id()));
 }
 
 #[test]
 fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
     let (_, record) = accepted();
-    let record = Layouts::without_votes(&record).unwrap();
+    let record = Layouts::without_votes(&record, NodeId(7)).unwrap();
     let copy = Layouts::decode(&record, NodeId(0), first()).unwrap();
     assert!(!copy.has_votes() && !copy.has_seat() && copy.completed().is_none());
     assert_eq!(copy.known().id(), first().id());

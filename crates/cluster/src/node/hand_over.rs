@@ -98,7 +98,9 @@ impl Node {
             return;
         }
         let turn = deposit.turn;
-        let others: Vec<NodeId> = self.others().collect();
+        // Who leaves would take them along, and who joins may be sent away again.
+        let stays = |node: &NodeId| self.view.keeps(*node);
+        let others: Vec<NodeId> = self.others().filter(stays).collect();
         let Some(peer) = others.get(turn % others.len().max(1)).copied() else { return };
         self.deposit.sent = Some((peer, greatest));
         self.deposit.turn = turn + 1;

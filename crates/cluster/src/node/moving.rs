@@ -56,7 +56,8 @@ impl Node {
             return;
         }
         self.moving.not_before = now.mono + ASK_MICROS;
-        for node in self.view.nodes() {
+        let view = Arc::clone(&self.view);
+        for node in view.ids() {
             if self.moving.asked.insert(node) {
                 let caller = Caller::Moves(layout.epoch, node);
                 self.call(caller, node, Class::Client, Request::Moves, out);

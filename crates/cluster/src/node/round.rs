@@ -163,7 +163,8 @@ impl Node {
         let is_whole = self.shared.membership.is_authoritative_for_all();
         // While partitions move nothing is proven: a receiver may lack what all others hold.
         let moves = self.view.other.is_some();
-        if !is_whole || moves || self.shared.membership.is_fenced() || self.shared.nodes() == 1 {
+        let is_out = self.shared.membership.is_fenced() || self.shared.is_removed();
+        if !is_whole || moves || is_out || self.shared.is_alone() {
             return false;
         }
         let RoundConfig { interval_micros, full_interval_micros, settled_micros, .. } =

@@ -1,8 +1,8 @@
 //! Which layout the node goes by, and its vote about the next one, as its directory has them.
 
 use cluster::layout::{Layout, Voter};
-use cluster::{Layouts, LayoutsKept, Logs, MembershipState, Shared};
-use lsm::{Batch, Engine, Space};
+use cluster::{Layouts, LayoutsKept, Logs, MembershipState, NodeId, Shared};
+use lsm::{Batch, Engine, PurgeRule, Space};
 
 use super::{Identity, Keeps, Named, damaged, in_store};
 use crate::start_error::StartError;
@@ -24,12 +24,12 @@ impl Identity {
         let first = named.first_layout();
         let stored = store.engine().read(Space::Node, KEY).map_err(in_store)?;
         let layouts = match &stored {
-            Some(record) => Layouts::decode(&record.value(), named.own, first)
+            Some(record) => Layouts::decode(&record.value(), self.own, first)
                 .map_err(|why| damaged("the cluster's layout", why.to_owned()))?,
             None => {
                 // Whoever is new may have had a former life that voted, until others deny that.
                 let is_first = state == MembershipState::Member;
-                Layouts::first(Voter { node: named.own, id: logs.voter(), is_first }, first)
+                Layouts::first(Voter { node: self.own, id: logs.voter(), is_first }, first)
             }
         };
         if state == MembershipState::Verifying || !layouts.has_votes() {
@@ -56,14 +56,27 @@ impl Identity {
 }
 
 /// The record of a directory that is a copy: what it voted after it was made is not in it.
-pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartError> {
+pub(super) fn without_votes(engine: &Engine, own: NodeId) -> Result<Option<Vec<u8>>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
-    let without = stored.map(|record| Layouts::without_votes(&record.value())).transpose();
+    let without = stored.map(|record| Layouts::without_votes(&record.value(), own)).transpose();
     without.map_err(|why| damaged("the cluster's layout", why.to_owned()))
 }
 
+/// Which node a directory's layout says that it is, and that layout, if it rules. `node` is it by
+/// the settings.
+pub(super) fn rules(engine: &Engine, node: NodeId) -> Result<Option<(NodeId, Layout)>, StartError> {
+    let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let Some(record) = stored else { return Ok(None) };
+    let rules = Layouts::rules(&record.value(), node);
+    rules.map_err(|why| damaged("the cluster's layout", why.to_owned()))
+}
+
 /// What is known of layouts is durable: a later one is in force.
-pub(super) fn enter(shared: &Shared, kept: &LayoutsKept) {
+pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
+    // Before anybody can write to them. A node that is alone again goes by age from its next start.
+    if kept.has_others() {
+        purge.holds_only_replica(false);
+    }
     if shared.enters(kept) {
         let layout = shared.layouts.entered();
         tracing::info!(
@@ -76,8 +89,8 @@ pub(super) fn enter(shared: &Shared, kept: &LayoutsKept) {
 
 impl Named<'_> {
     /// The layout of a list of nodes that never changed.
-    fn first_layout(&self) -> Layout {
-        let url = |id: cluster::NodeId| self.urls.get(usize::from(id.0)).cloned();
+    pub(crate) fn first_layout(&self) -> Layout {
+        let url = |id: NodeId| self.urls.get(usize::from(id.0)).cloned();
         Layout::first(self.topology, |id| url(id).unwrap_or_default())
     }
 }

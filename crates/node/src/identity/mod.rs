@@ -13,6 +13,9 @@
 //!
 //! The incarnation tells a node from one of the same name whose disk was wiped.
 //!
+//! **The layout on its disk rules** once it is later than the first one: the node is who it was by
+//! that, whatever the settings list. The settings' list is where a first start begins from.
+//!
 //! **A node alone** has nobody to agree with. If the settings do not name it, its name is where it
 //! listened when the directory was made, which no later start is held to.
 //!
@@ -26,13 +29,14 @@ mod marker;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cluster::layout::Layout;
 use cluster::{
     Claim, Clock, LayoutsKept, Life, Lineage, MembershipState, NodeId, Proof, Shared, Topology,
     difference,
 };
-use lsm::{Batch, Engine, Space, Version};
+use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::BOUND_KEY;
@@ -73,6 +77,12 @@ pub struct Named<'a> {
 }
 
 impl Named<'_> {
+    /// Ids and names of all nodes.
+    pub(crate) fn members(&self) -> Vec<(NodeId, String)> {
+        let member = |id| (id, self.topology.member(id).name.clone());
+        self.topology.ids().map(member).collect()
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.topology.member(self.own).name
     }
@@ -94,6 +104,12 @@ pub(crate) struct NewIdentity {
 pub struct Identity {
     incarnation: u64,
     cluster: u64,
+    own: NodeId,
+    name: String,
+    /// The layout that ruled at the start, if that was not the first one.
+    rules: Option<Layout>,
+    /// By what the store drops tombstones: not by age any more once there are others.
+    purge: Arc<PurgeRule>,
     state: Mutex<State>,
 }
 
@@ -176,9 +192,16 @@ pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
     Ok(read(engine)?.map(|(kept, _)| kept.name))
 }
 
+/// The layout that the data directory has, if it rules: see [`Identity::rules`].
+pub fn kept_layout(engine: &Engine) -> Result<Option<Layout>, StartError> {
+    Ok(layouts::rules(engine, NodeId::default())?.map(|(_, layout)| layout))
+}
+
 /// Whether a directory is that of a node alone, or of none.
 pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
-    Ok(read(engine)?.is_none_or(|(kept, _)| kept.is_alone()))
+    let rules = layouts::rules(engine, NodeId::default())?;
+    let kept = read(engine)?.map(|(kept, _)| kept);
+    Ok(kept.is_none_or(|kept| is_alone_by(&kept, rules.as_ref().map(|(_, layout)| layout))))
 }
 
 /// A stopped node's directory has lost some of what the node ever held, with timestamps up to
@@ -212,17 +235,28 @@ impl Identity {
             Some((kept, version)) => (Some(kept), version),
             None => (None, Version { time: 0, origin }),
         };
-        let differs = match &stored {
-            Some(kept) => differs(kept, named),
-            None => earlier(engine, named)?,
+        let rules = match &stored {
+            Some(_) => layouts::rules(engine, named.own)?,
+            None => None,
+        };
+        let differs = match (&stored, &rules) {
+            (Some(kept), Some(_)) => is_another(kept, named),
+            (Some(kept), None) => differs(kept, named),
+            (None, _) => earlier(engine, named)?,
         };
         if let Some(differs) = differs {
             return Err(StartError::Another(differs));
         }
         let peers = peers(engine)?;
         version.time = version.time.max(newest(engine)?);
-        let kept = agreed(stored.as_ref(), named, new);
-        let (incarnation, cluster) = (kept.incarnation, kept.cluster);
+        let kept = match (&stored, &rules) {
+            (Some(kept), Some((_, layout))) => {
+                note_difference(named, layout);
+                kept.clone()
+            }
+            _ => agreed(stored.as_ref(), named, new),
+        };
+        let (incarnation, cluster, name) = (kept.incarnation, kept.cluster, kept.name.clone());
         let is_new = stored.is_none() && !kept.is_alone();
         let proof = match proof(engine)? {
             Some(proof) => proof,
@@ -236,7 +270,30 @@ impl Identity {
             let written = store.commit(state.batch(&[(KEY, &encoded), (PROOF, &proof)]));
             written.map_err(in_store)?;
         }
-        Ok(Self { incarnation, cluster, state: Mutex::new(state) })
+        let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
+        let purge = Arc::clone(engine.purge_rule());
+        let state = Mutex::new(state);
+        Ok(Self { incarnation, cluster, own, name, rules, purge, state })
+    }
+
+    /// The node's id.
+    pub(crate) fn own(&self) -> NodeId {
+        self.own
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The layout that ruled at the start; `None` = the settings' list did.
+    pub fn rules(&self) -> Option<&Layout> {
+        self.rules.as_ref()
+    }
+
+    /// The store's owner says of what it drops: whether the node is alone, now that it knows.
+    pub(crate) fn purges_by_age(&self, is_alone: bool) {
+        self.purge.holds_only_replica(is_alone);
     }
 
     /// Random, never 0: made once for the directory.
@@ -355,7 +412,7 @@ impl Identity {
                 shared.logs.kept(*peer, claim);
             }
             Keeps::MembershipState { state, lost_before, changes, layouts } => {
-                enter(shared, layouts);
+                enter(shared, layouts, &self.purge);
                 shared.missed.kept(shared.own, *changes);
                 let mut held = self.lock();
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
@@ -366,15 +423,15 @@ impl Identity {
             }
             Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
             Keeps::Proof(proof) => shared.proofs.kept(*proof),
-            Keeps::Layouts(kept) => enter(shared, kept),
+            Keeps::Layouts(kept) => enter(shared, kept, &self.purge),
         }
     }
 
     /// Takes in what nodes were marked to lack.
     pub(crate) fn load_missed(&self, engine: &Engine, shared: &Shared) -> Result<(), StartError> {
         let view = shared.view();
-        for node in view.topology.ids() {
-            let name = &view.topology.member(node).name;
+        for node in view.ids() {
+            let name = shared.name_of(node);
             let key = [LACKS, name.as_bytes()].concat();
             let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
@@ -405,11 +462,11 @@ impl Identity {
         let mut state = self.lock();
         if let Some((marker, _)) = &stored
             && !directory.holds(marker)
-            && !state.kept.is_alone()
+            && !is_alone_by(&state.kept, self.rules.as_ref())
         {
             let kept = copied(&state.kept);
             let identity = kept.encode();
-            let layouts = layouts::without_votes(store.engine())?;
+            let layouts = layouts::without_votes(store.engine(), self.own)?;
             let layouts = layouts.iter().map(|record| (layouts::KEY, &record[..]));
             let items: Vec<(&[u8], &[u8])> =
                 std::iter::once((KEY, &identity[..])).chain(layouts).collect();
@@ -431,6 +488,11 @@ impl Identity {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a directory is that of a node alone.
+fn is_alone_by(kept: &Kept, rules: Option<&Layout>) -> bool {
+    rules.map_or_else(|| kept.is_alone(), Layout::is_alone)
 }
 
 /// The identity to store: that of the directory, with what the settings of a node alone say now.
@@ -493,6 +555,47 @@ fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
         let other = own != theirs;
         other.then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
     })
+}
+
+/// Why the node can't use a directory whose layout rules, if it can't: the settings name another
+/// node.
+fn is_another(kept: &Kept, named: Named<'_>) -> Option<String> {
+    let (own, theirs) = (named.name(), &kept.name);
+    (named.named && own != theirs)
+        .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
+}
+
+/// Says what the settings list otherwise than the layout that rules.
+fn note_difference(named: Named<'_>, layout: &Layout) {
+    if !named.named {
+        return;
+    }
+    let listed: Vec<_> = named.topology.ids().map(|id| named.topology.member(id)).collect();
+    let is_listed = |name: &str| listed.iter().any(|member| member.name == name);
+    let mut differs: Vec<String> = Vec::new();
+    for member in &listed {
+        match layout.named(&member.name) {
+            None => differs.push(format!("node {} is no member", member.name)),
+            Some(node) if node.member != **member => {
+                differs.push(format!("node {} has another zone or weight", member.name));
+            }
+            Some(_) => {}
+        }
+    }
+    let names = layout.nodes.iter().map(|node| &node.member.name);
+    differs.extend(
+        names.filter(|name| !is_listed(name)).map(|name| format!("node {name} is missing")),
+    );
+    if let Some(first) = differs.first() {
+        let epoch = layout.epoch;
+        tracing::warn!(
+            epoch,
+            differences = differs.len(),
+            "--cluster is not what the cluster has become, which the data directory knows: {first}. \
+             The node goes by the latter; remove --cluster, or list the members of `kvorum cluster \
+             status`"
+        );
+    }
 }
 
 fn in_store(source: lsm::Error) -> StartError {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::layout::{VoteReply, VoteRequest};
-use cluster::{Logs, Mark, Member, Membership, Reported, RoundId};
+use cluster::{Logs, Mark, Member, Membership, Reported, RoundId, View};
 use lsm::{MemDisk, Options, SyncMode};
 
 use super::*;
@@ -340,12 +340,19 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let (base, ballot) = (was.known(), 3);
     let change = cluster::layout::Change { council: Some(vec!["a".into()]), ..Default::default() };
     let next = Arc::new(base.planned(&change, |_| Some(7)).unwrap());
-    let mut shared = shared(&list);
     let prepare = VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let accept = VoteRequest::Accept { ballot, layout: Arc::clone(&next) };
     assert_eq!(was.asked(&prepare), (VoteReply::Promise(None), true));
     assert_eq!(was.asked(&accept), (VoteReply::Accepted, true));
-    shared.goes_by(was);
+    let view = was.view_after(&base, &View::first(list.topology.clone()));
+    let shared = Shared::of(
+        (list.own, "a".to_owned()),
+        (view, was),
+        Arc::new(Clock::start(1, 0, 0)),
+        Membership::new(MembershipState::Joining, 0, false),
+        0,
+        Arc::new(Logs::first(1)),
+    );
     keep(&engine, &identity, &shared, identity.keep_layouts(&shared));
 
     let is = open(&after);

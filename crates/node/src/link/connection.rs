@@ -122,7 +122,7 @@ impl<R: Room> Connection<R> {
 
     /// Whether requests must wait because the replies do: nothing is to be read meanwhile.
     pub fn is_paused(&self) -> bool {
-        let most = self.table.bounds.encoded_bytes / PAUSE_SHARE;
+        let most = self.table.encoded_bytes() / PAUSE_SHARE;
         self.way != Way::Dialed && self.outgoing.writer.len() > most
     }
 
@@ -141,7 +141,9 @@ impl<R: Room> Connection<R> {
             let mono = now().mono;
             out.long.forget_late(mono);
             out.long.push(message, mono);
-        } else if encoded > 0 && encoded + length > bounds.encoded_bytes || !out.short.is_empty() {
+        } else if encoded > 0 && encoded + length > self.table.encoded_bytes()
+            || !out.short.is_empty()
+        {
             let mono = now().mono;
             out.short.forget_late(mono);
             out.short.push(message, mono);
@@ -174,7 +176,7 @@ impl<R: Room> Connection<R> {
     /// What is to be written next: whole envelopes, and what is left of one.
     pub fn to_send(&mut self, now: impl Fn() -> Now) -> &[u8] {
         if self.outgoing.writer.sealed().is_empty() {
-            self.outgoing.add_short(self.table.bounds.encoded_bytes, &now);
+            self.outgoing.add_short(self.table.encoded_bytes(), &now);
             self.outgoing.add_pieces(&now);
             self.seal(&now);
         }

@@ -9,6 +9,8 @@
 //!
 //! One loop does so for its process. Requests do not wait for it: they dial by themselves, at once.
 
+use std::collections::BTreeMap;
+
 use cluster::NodeId;
 
 use super::{PING_MICROS, PeerTable};
@@ -36,23 +38,31 @@ struct Attempts {
     next: Option<u64>,
 }
 
-/// Keeps the connections of a process. Empty for the loops that do not.
+/// Keeps the connections of a process; or not, in the loops that don't.
 #[derive(Debug, Default)]
-pub struct Keeper(Vec<Attempts>);
+pub struct Keeper {
+    keeps: bool,
+    attempts: BTreeMap<NodeId, Attempts>,
+}
 
 impl Keeper {
     /// This loop is the one that does it.
-    pub fn begin(&mut self, nodes: usize) {
-        self.0.resize_with(nodes, Attempts::default);
+    pub fn begin(&mut self) {
+        self.keeps = true;
     }
 
     /// Who is to be dialed: those that no loop is connected to, if it is time to.
     pub fn due(&mut self, table: &PeerTable, mono: u64) -> Vec<NodeId> {
         let mut due = Vec::new();
-        for (place, attempts) in self.0.iter_mut().enumerate() {
-            let peer = NodeId(place as u16);
+        if !self.keeps {
+            return due;
+        }
+        let others = table.others();
+        self.attempts.retain(|node, _| table.has(*node));
+        for peer in others {
+            let attempts = self.attempts.entry(peer).or_default();
             let seen = table.seen(peer);
-            if peer == table.own() || seen.links() > 0 {
+            if seen.links() > 0 {
                 *attempts = Attempts::default();
                 continue;
             }

@@ -1,20 +1,27 @@
 //! What all links of a node know of the other nodes, and have seen of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::wire::Sender;
-use cluster::{Clock, Codec, NodeId, Now, Shared, View, ViewId};
+use cluster::{ByNode, Clock, Codec, NodeId, Now, Shared, View, ViewId};
 
 /// Memory for messages that wait on a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Bytes of encoded messages that wait on a connection before others wait as they are.
+    /// Bytes of encoded messages that wait on all connections before others wait as they are: each
+    /// connection has its share.
     pub encoded_bytes: usize,
+    /// Event loops of this node: each has [`CONNECTIONS`] with each other node.
+    pub loops: usize,
     /// Bytes of all messages that may wait on a connection. One is always taken when none waits.
     pub queue_bytes: usize,
 }
+
+/// Connections of a loop with a peer: a small and a bulk one that it dials, and as many that come
+/// from there.
+const CONNECTIONS: usize = 4;
 
 /// What a node's links need to know: one for all loops.
 pub struct PeerTable {
@@ -28,10 +35,10 @@ pub struct PeerTable {
     pub max_skew_micros: u64,
     /// What may wait.
     pub bounds: Bounds,
-    /// Each node's name, by its id.
-    names: Vec<String>,
-    /// What was seen of each node, by its id.
-    seen: Vec<Seen>,
+    /// What of [`Bounds::encoded_bytes`] is a connection's.
+    encoded_bytes: AtomicUsize,
+    /// What was seen of each node.
+    seen: ByNode<Seen>,
 }
 
 impl PeerTable {
@@ -43,20 +50,48 @@ impl PeerTable {
         max_skew_micros: u64,
         bounds: Bounds,
     ) -> Self {
-        let view = shared.view();
-        let names: Vec<_> = view.topology.ids().map(|node| shared.name_of(node)).collect();
-        let seen = names.iter().map(|_| Seen::default()).collect();
-        Self { shared, identity, codec, max_skew_micros, bounds, names, seen }
+        let (encoded_bytes, seen) = (AtomicUsize::new(0), ByNode::default());
+        let new = Self { shared, identity, codec, max_skew_micros, bounds, encoded_bytes, seen };
+        new.share_bytes();
+        new
+    }
+
+    /// Shares the memory among as many connections as there may be by now. Called now and then.
+    pub fn share_bytes(&self) {
+        let others = (self.nodes() - 1).max(1);
+        let connections = CONNECTIONS * others * self.bounds.loops;
+        self.encoded_bytes.store(self.bounds.encoded_bytes / connections, Ordering::Relaxed);
+    }
+
+    /// Bytes of encoded messages that may wait on a connection.
+    pub(super) fn encoded_bytes(&self) -> usize {
+        self.encoded_bytes.load(Ordering::Relaxed)
     }
 
     /// What was seen of a node.
-    pub fn seen(&self, node: NodeId) -> &Seen {
-        &self.seen[usize::from(node.0)]
+    pub fn seen(&self, node: NodeId) -> Arc<Seen> {
+        self.seen.get(node)
     }
 
     /// How many nodes there are, this one included.
     pub fn nodes(&self) -> usize {
-        self.seen.len()
+        self.shared.nodes()
+    }
+
+    /// The nodes that this one speaks with: all others of the cluster, as long as it belongs to that
+    /// itself.
+    pub fn others(&self) -> Vec<NodeId> {
+        let own = self.own();
+        self.shared.views.with(|view| {
+            let others = view.ids().filter(|node| *node != own && view.has(own));
+            others.collect()
+        })
+    }
+
+    /// Whether a node is one of those.
+    pub fn has(&self, node: NodeId) -> bool {
+        let own = self.own();
+        self.shared.views.with(|view| node != own && view.has(node) && view.has(own))
     }
 
     /// This node.
@@ -65,8 +100,8 @@ impl PeerTable {
     }
 
     /// A node's name.
-    pub fn name(&self, node: NodeId) -> &str {
-        &self.names[usize::from(node.0)]
+    pub fn name(&self, node: NodeId) -> String {
+        self.shared.name_of(node)
     }
 
     /// What an envelope that is sealed now for a peer says about this node.
@@ -100,8 +135,10 @@ impl PeerTable {
     /// this node only believes to hold.
     pub fn met(&self, met: &PeerSeen) {
         let PeerSeen { node, incarnation, life, knows_us, proven, voter, .. } = met;
-        self.seen(*node).voter.store(*voter, Ordering::Relaxed);
-        self.seen(*node).incarnation.store(*incarnation, Ordering::Relaxed);
+        self.seen.with(*node, |seen| {
+            seen.voter.store(*voter, Ordering::Relaxed);
+            seen.incarnation.store(*incarnation, Ordering::Relaxed);
+        });
         self.shared.logs.met(*node, *incarnation, *life);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.doubt();
@@ -120,10 +157,15 @@ impl PeerTable {
     /// later until its time comes.
     pub fn is_ahead_of_most(&self, time: u64, mono: u64) -> bool {
         let (mut compared, mut ahead) = (0, 0);
-        for theirs in self.seen.iter().filter_map(|seen| seen.latest_wall(mono)) {
-            compared += 1;
-            ahead += usize::from(Clock::is_ahead(time, theirs, self.max_skew_micros));
-        }
+        let own = self.own();
+        self.shared.views.with(|view| {
+            for node in view.ids().filter(|node| *node != own) {
+                let theirs = self.seen.with(node, |seen| seen.latest_wall(mono));
+                compared += usize::from(theirs.is_some());
+                let is_ahead = |theirs| Clock::is_ahead(time, theirs, self.max_skew_micros);
+                ahead += usize::from(theirs.is_some_and(is_ahead));
+            }
+        });
         ahead * 2 > compared
     }
 

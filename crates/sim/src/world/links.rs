@@ -3,7 +3,7 @@
 
 use cluster::handshake::ConnectionKind;
 use cluster::{Message, NodeId, Reply};
-use node::link::{Attempt, HANDSHAKE_MICROS, PING_MICROS};
+use node::link::{Attempt, HANDSHAKE_MICROS, PING_MICROS, PeerTable};
 
 use super::machine::{Input, Loop, Outbox};
 use super::{Due, Place, World};
@@ -18,6 +18,11 @@ impl World {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return };
         let queue_bytes = process.table.bounds.queue_bytes;
+        if !process.table.has(NodeId(peer as u16)) {
+            // It has left the cluster.
+            let (peer, id) = (NodeId(peer as u16), message.id);
+            return self.input(place, Input::Event(cluster::Event::Overflow { peer, id }));
+        }
         let Loop { links, endpoints, dirty, .. } = &mut process.loops[place.index];
         let (id, mut attempts) = (message.id, Vec::new());
         let push = |connection: &u64, message| {
@@ -26,7 +31,8 @@ impl World {
             open.is_some_and(|connection| connection.push(message, || now))
         };
         let dial = |attempt| attempts.push(attempt);
-        let sent = links[peer].send(message, queue_bytes, || now.mono, push, dial);
+        let sent =
+            links.entry(peer).or_default().send(message, queue_bytes, || now.mono, push, dial);
         for attempt in attempts {
             self.dial(place, peer, attempt);
         }
@@ -82,7 +88,8 @@ impl World {
         let answers = self.machines[peer].process.as_ref().filter(|_| still && reachable);
         let answerer = answers.map(|process| (process.life, process.loops.len()));
         let Some(process) = self.process(place) else { return };
-        if process.loops[place.index].links[peer].life() != attempt.life {
+        let link = process.loops[place.index].links.get(&peer);
+        if link.is_none_or(|link| link.life() != attempt.life) {
             return;
         }
         let Some((life, loops)) = answerer else {
@@ -108,7 +115,8 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let table = std::sync::Arc::clone(&process.table);
         let Loop { links, endpoints, dirty, pings, keeper, .. } = &mut process.loops[place.index];
-        let round = pings.next_round(links.len());
+        table.share_bytes();
+        let round = pings.next_round(table.nodes());
         let mut silent = Vec::new();
         for (id, endpoint) in endpoints {
             let late = now.mono > endpoint.since + HANDSHAKE_MICROS;
@@ -116,7 +124,7 @@ impl World {
                 Some(connection) => {
                     let turn = round.is_turn_of(connection.peer());
                     connection.ping(now, turn, round.skips);
-                    connection.closed().is_some()
+                    connection.closed().is_some() || !table.has(connection.peer())
                 }
                 None => late,
             };
@@ -129,7 +137,10 @@ impl World {
         if keeps {
             for peer in keeper.due(&table, now.mono) {
                 let peer = usize::from(peer.0);
-                links[peer].dial(ConnectionKind::Small, |attempt| attempts.push((peer, attempt)));
+                links
+                    .entry(peer)
+                    .or_default()
+                    .dial(ConnectionKind::Small, |attempt| attempts.push((peer, attempt)));
             }
         }
         for (peer, attempt) in attempts {
@@ -137,6 +148,21 @@ impl World {
         }
         for id in silent {
             self.lose(place, id, false, out);
+        }
+        self.end_links_to_leavers(place, &table, out);
+    }
+
+    /// Nothing is sent to nodes that have left the cluster.
+    fn end_links_to_leavers(&mut self, place: Place, table: &PeerTable, out: &mut Outbox) {
+        let Some(process) = self.process(place) else { return };
+        let links = process.loops[place.index].links.iter();
+        let left = links.filter(|(peer, _)| !table.has(NodeId(**peer as u16)));
+        let left: Vec<(usize, u64)> = left.map(|(peer, link)| (*peer, link.life())).collect();
+        for (peer, life) in left {
+            self.fall(place, peer, life, false, out);
+            if let Some(process) = self.process(place) {
+                process.loops[place.index].links.remove(&peer);
+            }
         }
     }
 
@@ -161,7 +187,9 @@ impl World {
         let (now, node) = (self.times(place.node), NodeId(peer as u16));
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
-        let Some(fallen) = own.links[peer].fall(node, life, refused, now.mono) else { return };
+        let link = own.links.get_mut(&peer);
+        let fallen = link.and_then(|link| link.fall(node, life, refused, now.mono));
+        let Some(fallen) = fallen else { return };
         if fallen.was_up() {
             process.table.seen(node).link_down();
         }

@@ -55,8 +55,8 @@ pub(crate) struct Loop {
     pub(crate) turn_is_due: bool,
     /// True time of the next wake-up.
     pub(crate) wake_at: Option<u64>,
-    /// By node.
-    pub(crate) links: Vec<Link<(), u64>>,
+    /// By node, each from when it is first used.
+    pub(crate) links: BTreeMap<usize, Link<(), u64>>,
     /// Its ends of connections.
     pub(crate) endpoints: BTreeMap<u64, Endpoint>,
     /// Those that may have something to send.

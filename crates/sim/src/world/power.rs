@@ -7,7 +7,7 @@ use cluster::handshake::Secret;
 use cluster::{Config, MembershipState, NodeConfig, NodeId, Shared, handshake, origin_of};
 use lsm::{Error, MemDisk, SyncMode};
 use node::identity::Named;
-use node::link::{Bounds, Keeper, Link, PING_MICROS, PeerTable, Pings};
+use node::link::{Bounds, Keeper, PING_MICROS, PeerTable, Pings};
 use node::records::{CODEC, STEPS};
 use node::{PageWork, Pages, StartError, Started, Starting, Task};
 
@@ -66,9 +66,7 @@ impl World {
                 let line = format_args!("n{node} starts life {life}: {:?}", starting.identity());
                 self.journal.line(self.now, line);
                 // Its clock begins at its bound: others would refuse its versions until then.
-                let (nodes, wall) = (self.plan.nodes, machine.wall.wall(self.now));
-                let skew = self.plan.max_skew_micros;
-                let wait = starting.clock().wait_for_wall(nodes, wall, skew);
+                let wait = starting.wait_for_wall(machine.wall.wall(self.now));
                 machine.opened = Some(Box::new((store, starting)));
                 self.agenda.put(self.now + wait, Due::Serve { node, life });
             }
@@ -136,9 +134,8 @@ impl World {
             rounds: self.plan.rounds,
             tombstone: node::records::tombstone,
         };
-        let nodes = self.plan.nodes;
         let mut keeper = Keeper::default();
-        keeper.begin(nodes);
+        keeper.begin();
         let own = || {
             let (shared, identity) = (Arc::clone(&shared), Arc::clone(&identity));
             node::Loop::new(shared, identity, config, WAITING_BYTES)
@@ -148,7 +145,7 @@ impl World {
             inbox: VecDeque::new(),
             turn_is_due: false,
             wake_at: None,
-            links: (0..nodes).map(|_| Link::default()).collect(),
+            links: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             dirty: BTreeSet::new(),
             pings: Pings::default(),
@@ -192,7 +189,9 @@ impl World {
         let identity =
             handshake::Identity::new(views, shared.own, CLUSTER, Secret::default(), known);
         let queue_bytes = self.plan.speed.buffer;
-        let bounds = Bounds { encoded_bytes: queue_bytes / 4, queue_bytes };
+        // A quarter of a buffer for each connection of the plan.
+        let (loops, others) = (self.plan.loops, (self.plan.nodes - 1).max(1));
+        let bounds = Bounds { encoded_bytes: queue_bytes * loops * others, loops, queue_bytes };
         let skew = self.plan.max_skew_micros;
         PeerTable::new(Arc::clone(shared), Arc::new(identity), CODEC, skew, bounds)
     }

@@ -119,7 +119,7 @@ impl World {
         let mut connection = Connection::new(&table, met, way, now);
         let mut overflown = Vec::new();
         if let Some((peer, attempt)) = dialed {
-            let link = &mut own.links[peer];
+            let link = own.links.entry(peer).or_default();
             let Some(waited) = link.up(met.connection, attempt.life, id, now.mono) else {
                 self.lose(place, id, false, out);
                 return false;
@@ -183,7 +183,7 @@ impl World {
                 }
                 Ok(Some(Came::Goodbye)) => {
                     if let Some((peer, _)) = dialed {
-                        own.links[peer].leave();
+                        own.links.entry(peer).or_default().leave();
                     }
                 }
                 Ok(None) => {

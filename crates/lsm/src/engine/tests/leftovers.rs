@@ -19,7 +19,7 @@ fn is_placed(key: &[u8], copies: u8) -> bool {
 }
 
 fn rule() -> Arc<PurgeRule> {
-    Arc::new(PurgeRule::proven(0, || 0))
+    Arc::new(PurgeRule::proven(0, 0, || 0))
 }
 
 fn with(rule: &Arc<PurgeRule>, options: Options) -> Options {

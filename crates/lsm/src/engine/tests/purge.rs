@@ -8,7 +8,7 @@ use super::ballots::{deep, note, rank, store};
 use super::*;
 
 fn proven() -> Arc<PurgeRule> {
-    Arc::new(PurgeRule::proven(0, || 0))
+    Arc::new(PurgeRule::proven(0, 0, || 0))
 }
 
 /// Level 0 and 1 take more than these tests write, so that nothing is compacted but to purge.

@@ -64,7 +64,7 @@ impl Setup {
         let secret = Secret::new(self.secret.into());
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let identity = Identity::new(Arc::clone(&shared.views), own, self.cluster, secret, known);
-        let bounds = Bounds { encoded_bytes: 100_000, queue_bytes: 2 << 20 };
+        let bounds = Bounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };
         Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), CODEC, 500_000, bounds))
     }
 }
