@@ -24,11 +24,8 @@ use crate::view::{FIRST_EPOCH, View, Views};
 use taking::Taking;
 pub(crate) use taking::{Lacks, TakingStep};
 
-/// The form that is written.
-const FORM: u8 = 2;
-
-/// That of a directory whose node is known by its name in the first layout.
-const FORM_WITHOUT_NODE: u8 = 1;
+/// The form that is written; others are refused.
+const FORM: u8 = 1;
 
 /// See the module.
 #[derive(Debug)]
@@ -129,9 +126,8 @@ impl Layouts {
     /// As the node's disk has it; or what is wrong with that. As long as only the first layout is
     /// known, it is the one that the settings make: URLs may have changed, which is no difference
     /// to what was accepted.
-    /// `node` is this one by the settings, if the record does not say it.
-    pub fn decode(mut bytes: &[u8], node: NodeId, first: Layout) -> Result<Self, &'static str> {
-        let (own, vote, known, taking) = read(&mut bytes, node)?;
+    pub fn decode(mut bytes: &[u8], first: Layout) -> Result<Self, &'static str> {
+        let (own, vote, known, taking) = read(&mut bytes)?;
         let follows = |(_, layout): &(Ballot, Arc<Layout>)| layout.base == first.id();
         let is_first = known.epoch == FIRST_EPOCH && vote.accepted.as_ref().is_none_or(follows);
         let known = Arc::new(if is_first { first } else { known });
@@ -140,14 +136,14 @@ impl Layouts {
 
     /// Which node's record it is, and the layout that it knows, if that is later than the first one:
     /// then it rules, whatever the settings say.
-    pub fn rules(mut bytes: &[u8], node: NodeId) -> Result<Option<(NodeId, Layout)>, &'static str> {
-        let (own, _, known, _) = read(&mut bytes, node)?;
+    pub fn rules(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, &'static str> {
+        let (own, _, known, _) = read(&mut bytes)?;
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
     }
 
     /// Such a record of a node that may have lost votes: it is no voter until its life begins.
-    pub fn without_votes(mut bytes: &[u8], node: NodeId) -> Result<Vec<u8>, &'static str> {
-        let (own, _, known, taking) = read(&mut bytes, node)?;
+    pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let (own, _, known, taking) = read(&mut bytes)?;
         let nobody = Voter { id: 0, is_first: false, ..own };
         let without = Self::of(Council::new(nobody, Arc::new(known), Vote::default()), taking);
         Ok(without.encode().0)
@@ -343,20 +339,19 @@ impl Layouts {
     }
 }
 
-fn read(bytes: &mut &[u8], node: NodeId) -> Result<(Voter, Vote, Layout, Taking), &'static str> {
+fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), &'static str> {
     let short = |_| "it ends early: damaged";
-    let form = bytes.try_get_u8().map_err(short)?;
-    let is_first = bytes.try_get_u8().map_err(short)? == 1;
-    let node = match form {
-        FORM => NodeId(bytes.try_get_u16_le().map_err(short)?),
-        FORM_WITHOUT_NODE => node,
+    match bytes.try_get_u8().map_err(short)? {
+        FORM => {}
         _ => return Err("it is of a later release: upgrade"),
-    };
+    }
+    let is_first = bytes.try_get_u8().map_err(short)? == 1;
+    let node = NodeId(bytes.try_get_u16_le().map_err(short)?);
     let mut number = || bytes.try_get_u64_le().map_err(short);
     let (id, promise, ballot) = (number()?, number()?, number()?);
     let accepted = layout(bytes)?.map(|layout| (ballot, Arc::new(layout)));
     let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
-    let taking = if form == FORM { Taking::read(bytes)? } else { Taking::default() };
+    let taking = Taking::read(bytes)?;
     if !bytes.is_empty() {
         return Err("it goes on behind its end: damaged");
     }

@@ -30,7 +30,7 @@ fn accepted() -> (Layouts, Vec<u8>) {
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let (layouts, record) = accepted();
-    let mut expected = vec![2, 1, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+    let mut expected = vec![1, 1, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
     expected.extend([0x12, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0]);
     for layout in [&*next(&first()), &*layouts.known()] {
         let bytes = layout.to_bytes();
@@ -41,14 +41,14 @@ fn the_bytes_are_those_of_the_document() {
     expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     expected.extend([0; 10]);
     assert_eq!(record, expected);
-    let again = Layouts::decode(&record, NodeId(0), first()).unwrap();
+    let again = Layouts::decode(&record, first()).unwrap();
     assert_eq!((again.encode().0, again.voter()), (record, layouts.voter()));
 }
 
 #[test]
 fn what_is_no_record_is_told_from_a_newer_one() {
     let (_, record) = accepted();
-    let why = |bytes: &[u8]| Layouts::decode(bytes, NodeId(0), first()).unwrap_err();
+    let why = |bytes: &[u8]| Layouts::decode(bytes, first()).unwrap_err();
     for cut in 0..record.len() {
         let why = why(&record[..cut]);
         assert!(why.contains("damaged") || why.contains("ends early"), "cut at {cut}: {why}");
@@ -57,31 +57,21 @@ fn what_is_no_record_is_told_from_a_newer_one() {
     assert!(why(&[&[3], &record[1..]].concat()).contains("upgrade"));
 }
 
-/// It says nothing of the node: that is known by its name in the first layout.
-#[test]
-fn a_record_of_the_form_before_is_read() {
-    let (layouts, record) = accepted();
-    let before = [&[1], &record[1..2], &record[4..]].concat();
-    let again = Layouts::decode(&before, NodeId(0), first()).unwrap();
-    assert_eq!((again.encode().0, again.voter()), (record, layouts.voter()));
-    assert_eq!(Layouts::decode(&before, NodeId(1), first()).unwrap().voter().node, NodeId(1));
-}
-
 #[test]
 fn a_layout_rules_once_it_is_not_the_first() {
     let (layouts, record) = accepted();
-    assert_eq!(Layouts::rules(&record, NodeId(7)), Ok(None), "it is accepted only");
+    assert_eq!(Layouts::rules(&record), Ok(None), "it is accepted only");
     layouts.learn(&next(&first()));
     let (record, _) = layouts.encode();
-    let (node, layout) = Layouts::rules(&record, NodeId(7)).unwrap().unwrap();
+    let (node, layout) = Layouts::rules(&record).unwrap().unwrap();
     assert_eq!((node, layout.id()), (NodeId(0), next(&first()).id()));
 }
 
 #[test]
 fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
     let (_, record) = accepted();
-    let record = Layouts::without_votes(&record, NodeId(7)).unwrap();
-    let copy = Layouts::decode(&record, NodeId(0), first()).unwrap();
+    let record = Layouts::without_votes(&record).unwrap();
+    let copy = Layouts::decode(&record, first()).unwrap();
     assert!(!copy.has_votes() && !copy.has_seat() && copy.completed().is_none());
     assert_eq!(copy.known().id(), first().id());
     assert!(copy.loses_votes(3) && !copy.loses_votes(3), "it is news once");

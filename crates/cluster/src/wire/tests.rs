@@ -8,7 +8,9 @@ use crate::clock::Version;
 use crate::compare::{CompareRequest, Compared, Damage, Detail, Sum};
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::layout::{Layout, VoteReply, VoteRequest};
-use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
+use crate::message::{
+    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
+};
 use crate::missed::Mark;
 use crate::proof::{Proof, RoundId, RoundState, RoundStep};
 use crate::recent::Recalled;
@@ -60,6 +62,9 @@ fn filter() -> impl Strategy<Value = Filter> {
         (any::<u8>(), any::<u8>(), vec(any::<u16>(), 0..9)).prop_map(|(ack, from, nodes)| {
             Filter::Chosen { ack, from, preference: nodes.into_iter().map(NodeId).collect() }
         }),
+        (any::<u16>(), any::<bool>(), any::<u64>(), vec(any::<u64>(), 0..9)).prop_map(
+            |(node, first, seed, known)| Filter::Moved { node: NodeId(node), first, seed, known }
+        ),
     ]
 }
 
@@ -97,6 +102,7 @@ fn request() -> impl Strategy<Value = Request> {
         compare_request().prop_map(Request::Compare),
         vec(damage(), 0..5).prop_map(Request::Discard),
         vote_request().prop_map(Request::Council),
+        Just(Request::Moves),
         Just(Request::Ping),
     ]
 }
@@ -196,9 +202,22 @@ fn reply() -> impl Strategy<Value = Reply> {
         ),
         compared().prop_map(Reply::Compared),
         vote_reply().prop_map(Reply::Council),
+        moves_state().prop_map(Reply::Moves),
         round_state().prop_map(Reply::Round),
         Just(Reply::Pong),
     ]
+}
+
+fn moves_state() -> impl Strategy<Value = MovesState> {
+    (any::<u64>(), any::<bool>(), any::<(u16, u16)>(), any::<u64>(), any::<u64>()).prop_map(
+        |(epoch, has_all, sources, records, bytes)| MovesState {
+            epoch,
+            has_all,
+            sources,
+            records,
+            bytes,
+        },
+    )
 }
 
 fn layout(epoch: u64) -> Arc<Layout> {
@@ -557,6 +576,10 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         promise: 0x0a0b,
         partitions: vec![1, 0x0102],
     };
+    let moved =
+        Filter::Moved { node: NodeId(7), first: true, seed: 0x0908, known: vec![1, 0x0a0b] };
+    let moves =
+        MovesState { epoch: 3, has_all: true, sources: (2, 4), records: 0x0506, bytes: 0x0708 };
     let marks = vec![
         Mark { partition: None, since: 0x0908 },
         Mark { partition: Some(0x0102), since: 0x0a0b },
@@ -574,6 +597,9 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
         ("writes", ask(Class::Hint, Request::Writes { items: vec![(key(), short())] })),
         ("page chosen", ask(Class::Stream, page(chosen, None))),
+        ("page moved", ask(Class::Stream, page(moved, Some(key())))),
+        ("moves", ask(Class::Client, Request::Moves)),
+        ("moves state", reply(Reply::Moves(moves))),
         ("page held by", ask(Class::Stream, page(held_by, Some(key())))),
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),

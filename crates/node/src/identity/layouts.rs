@@ -24,7 +24,7 @@ impl Identity {
         let first = named.first_layout();
         let stored = store.engine().read(Space::Node, KEY).map_err(in_store)?;
         let layouts = match &stored {
-            Some(record) => Layouts::decode(&record.value(), self.own, first)
+            Some(record) => Layouts::decode(&record.value(), first)
                 .map_err(|why| damaged("the cluster's layout", why.to_owned()))?,
             None => {
                 // Whoever is new may have had a former life that voted, until others deny that.
@@ -56,18 +56,17 @@ impl Identity {
 }
 
 /// The record of a directory that is a copy: what it voted after it was made is not in it.
-pub(super) fn without_votes(engine: &Engine, own: NodeId) -> Result<Option<Vec<u8>>, StartError> {
+pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
-    let without = stored.map(|record| Layouts::without_votes(&record.value(), own)).transpose();
+    let without = stored.map(|record| Layouts::without_votes(&record.value())).transpose();
     without.map_err(|why| damaged("the cluster's layout", why.to_owned()))
 }
 
-/// Which node a directory's layout says that it is, and that layout, if it rules. `node` is it by
-/// the settings.
-pub(super) fn rules(engine: &Engine, node: NodeId) -> Result<Option<(NodeId, Layout)>, StartError> {
+/// Which node a directory's layout says that it is, and that layout, if it rules.
+pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
-    let rules = Layouts::rules(&record.value(), node);
+    let rules = Layouts::rules(&record.value());
     rules.map_err(|why| damaged("the cluster's layout", why.to_owned()))
 }
 

@@ -194,12 +194,12 @@ pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
 
 /// The layout that the data directory has, if it rules: see [`Identity::rules`].
 pub fn kept_layout(engine: &Engine) -> Result<Option<Layout>, StartError> {
-    Ok(layouts::rules(engine, NodeId::default())?.map(|(_, layout)| layout))
+    Ok(layouts::rules(engine)?.map(|(_, layout)| layout))
 }
 
 /// Whether a directory is that of a node alone, or of none.
 pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
-    let rules = layouts::rules(engine, NodeId::default())?;
+    let rules = layouts::rules(engine)?;
     let kept = read(engine)?.map(|(kept, _)| kept);
     Ok(kept.is_none_or(|kept| is_alone_by(&kept, rules.as_ref().map(|(_, layout)| layout))))
 }
@@ -236,7 +236,7 @@ impl Identity {
             None => (None, Version { time: 0, origin }),
         };
         let rules = match &stored {
-            Some(_) => layouts::rules(engine, named.own)?,
+            Some(_) => layouts::rules(engine)?,
             None => None,
         };
         let differs = match (&stored, &rules) {
@@ -466,7 +466,7 @@ impl Identity {
         {
             let kept = copied(&state.kept);
             let identity = kept.encode();
-            let layouts = layouts::without_votes(store.engine(), self.own)?;
+            let layouts = layouts::without_votes(store.engine())?;
             let layouts = layouts.iter().map(|record| (layouts::KEY, &record[..]));
             let items: Vec<(&[u8], &[u8])> =
                 std::iter::once((KEY, &identity[..])).chain(layouts).collect();

@@ -274,7 +274,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
     rest_is_empty(&mut own, open);
     let (record, _) = own.shared.layouts.encode();
     let first = Layout { ..own.shared.layouts.known().aborted().unwrap() };
-    let again = crate::layouts::Layouts::decode(&record, NodeId(0), first).unwrap();
+    let again = crate::layouts::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.taken(), own.shared.layouts.taken());
     assert!(again.lacks(NodeId(0)).is_to_take);
     assert!(!again.lacks(NodeId(0)).is_to_be_emptied, "what came since stays");
