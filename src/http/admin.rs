@@ -11,6 +11,8 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 const FENCED: &str =
     "fenced: another process with a copy of this node's data directory serves in its place\n";
 
+const REMOVED: &str = "removed: this node is no member of the cluster any more\n";
+
 pub(super) fn health() -> Answer {
     Answer::text(StatusCode::OK, "ok\n")
 }
@@ -21,6 +23,7 @@ pub(super) fn ready(reports: &Reports) -> Answer {
         Readiness::Ready => Answer::text(StatusCode::OK, "ready\n"),
         Readiness::Stopping => unavailable("stopping\n".into()),
         Readiness::Fenced => unavailable(FENCED.into()),
+        Readiness::Removed => unavailable(REMOVED.into()),
         Readiness::Failed(cause) => unavailable(format!("{cause}\n").into()),
     }
 }

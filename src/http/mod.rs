@@ -135,11 +135,9 @@ pub(crate) async fn answer(
         Ok(stays) => (admitted, stays),
         Err(problem) => (Err(problem), false),
     };
-    let fenced = service.requests.is_fenced();
+    let admitted = admitted.and_then(|stays| serves(&service, kind).map(|()| stays));
     let result = match (admitted, route, kind) {
         (Err(problem), ..) => Err(problem),
-        (_, _, Kind::Get | Kind::Range) if fenced => Err(Problem::fenced()),
-        (_, _, Kind::Put | Kind::Delete | Kind::Add) if fenced => Err(Problem::fenced().undone()),
         (Ok(conditional), Some(_), Kind::Get) => {
             entity::get(&service, query, conditional.then_some(&head.headers)).await
         }
@@ -181,6 +179,23 @@ pub(crate) async fn answer(
     service.counters.answered(kind, response.status(), begun.elapsed());
     watch.request_ends(clean);
     Ok(response)
+}
+
+/// Refuses requests for data if this node has no part in the cluster any more.
+fn serves(service: &Service, kind: Kind) -> Result<(), Problem> {
+    let is_write = match kind {
+        Kind::Get | Kind::Range => false,
+        Kind::Put | Kind::Delete | Kind::Add => true,
+        Kind::Admin | Kind::Other => return Ok(()),
+    };
+    let problem = if service.requests.is_fenced() {
+        Problem::fenced()
+    } else if service.requests.is_removed() {
+        Problem::removed(service.requests.epoch())
+    } else {
+        return Ok(());
+    };
+    Err(if is_write { problem.undone() } else { problem })
 }
 
 fn respond(

@@ -98,6 +98,7 @@ types! {
     TransferCoding: NOT_IMPLEMENTED "transfer-coding" "Transfer-Encoding not supported";
     Overload: SERVICE_UNAVAILABLE "overload" "Overloaded";
     Fenced: SERVICE_UNAVAILABLE "fenced" "This node is fenced";
+    Removed: SERVICE_UNAVAILABLE "removed" "This node was removed";
     TooFewReplicas: GATEWAY_TIMEOUT "too-few-replicas" "Not enough replicas answered";
     NoSpace: INSUFFICIENT_STORAGE "no-space" "Disk full";
 }
@@ -313,6 +314,17 @@ impl Problem {
         let detail = "another process with a copy of this node's data directory was started later \
             and serves in its place; stop one of them, then restart the other";
         Self::new(Type::Fenced, detail.to_owned())
+    }
+
+    /// A node that is no member of the cluster any more.
+    pub(super) fn removed(epoch: u64) -> Self {
+        Self::new(
+            Type::Removed,
+            format!(
+                "this node was removed from the cluster: it is no member in epoch {epoch}. Ask \
+                 another node; to add this one again, start it with an empty directory and --join"
+            ),
+        )
     }
 
     /// A write that got no version.

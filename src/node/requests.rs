@@ -308,6 +308,16 @@ impl Requests {
         self.node.shared.membership.is_fenced()
     }
 
+    /// Whether this node is no member of the cluster any more: nothing is served either.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.node.shared.is_removed()
+    }
+
+    /// Which change of the members it goes by.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.node.shared.views.epoch()
+    }
+
     /// What there may be at once.
     pub(crate) fn limits(&self) -> &Limits {
         &self.node.limits

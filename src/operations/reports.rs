@@ -28,6 +28,8 @@ pub(crate) enum Readiness {
     Stopping,
     /// Another process has taken its place.
     Fenced,
+    /// It is no member of the cluster any more.
+    Removed,
     /// It accepts no writes, for that.
     Failed(String),
 }
@@ -46,6 +48,9 @@ impl Reports {
         }
         if node.shared.membership.is_fenced() {
             return Readiness::Fenced;
+        }
+        if node.shared.is_removed() {
+            return Readiness::Removed;
         }
         match node.db.health() {
             Err(failed) => Readiness::Failed(failed.to_string()),
@@ -197,6 +202,7 @@ fn membership(node: &Node) -> &'static str {
     let membership = &node.shared.membership;
     match membership.state() {
         _ if membership.is_fenced() => "fenced",
+        _ if node.shared.is_removed() => "removed",
         MembershipState::Member if !membership.is_authoritative_for_all() => "starting",
         MembershipState::Member => "member",
         MembershipState::Joining => "joining",

@@ -23,6 +23,7 @@ mod large;
 mod layouts;
 mod lifecycle;
 mod malformed;
+mod members;
 mod moves;
 mod origin;
 mod peers;

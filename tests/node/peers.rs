@@ -16,10 +16,10 @@ use cluster::{
 use crate::client::Client;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
-const SECRET: &str = "sixteen bytes and more";
+pub(crate) const SECRET: &str = "sixteen bytes and more";
 
 /// Where the nodes are said to be: nobody listens there, and the test comes by itself.
-const CLUSTER: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
+pub(crate) const CLUSTER: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
 
 const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
      Upgrade: kvorum-peer/1\r\n\r\n";
@@ -32,7 +32,7 @@ fn node() -> Node {
     Node::start_with(command, tempfile::tempdir().unwrap(), &args)
 }
 
-fn topology(names: &[&str]) -> Topology {
+pub(crate) fn topology(names: &[&str]) -> Topology {
     let member = |name: &&str| Member { name: (*name).to_owned(), zone: String::new(), weight: 1 };
     Topology::new(names.iter().map(member).collect(), 3).unwrap()
 }
@@ -46,14 +46,14 @@ fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     Arc::new(Identity::new(Views::fixed(topology), own, 0, Secret::new(secret.into()), known))
 }
 
-static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
+pub(crate) static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
 
-fn good_b() -> Arc<Identity> {
+pub(crate) fn good_b() -> Arc<Identity> {
     b(USUAL.clone(), SECRET)
 }
 
 /// A connection that was granted the upgrade.
-fn upgraded(node: &Node) -> TcpStream {
+pub(crate) fn upgraded(node: &Node) -> TcpStream {
     let mut client = node.client();
     client.send(UPGRADE);
     let head = client.read_head().unwrap();
@@ -62,7 +62,10 @@ fn upgraded(node: &Node) -> TcpStream {
 }
 
 /// A handshake as the dialer; what was sent of it, too.
-fn shake(stream: &mut TcpStream, own: Arc<Identity>) -> (Result<PeerSeen, Refused>, Vec<u8>) {
+pub(crate) fn shake(
+    stream: &mut TcpStream,
+    own: Arc<Identity>,
+) -> (Result<PeerSeen, Refused>, Vec<u8>) {
     let (mut sent, mut told) = (0, Vec::new());
     let mut dialing = Handshake::dial(own, NodeId(0), ConnectionKind::Small, [9; 32], &mut told);
     let mut heard = [0; 4096];

@@ -51,7 +51,7 @@ pub enum PlanError {
     Unknown(String),
     /// A name that is taken.
     #[error(
-        "node {0:?} is a member already: remove it in the same plan if a new machine takes its name"
+        "node {0:?} is a member already: give the new node another name, or remove the other first"
     )]
     IsMember(String),
     /// A URL that does not fit.
@@ -171,7 +171,9 @@ impl Layout {
         let mut next_id = self.next_id;
         for joiner in &change.add {
             let name = &joiner.member.name;
-            if members.iter().any(|(_, member)| member.member.name == *name) {
+            // Two nodes of one name would issue versions of one origin.
+            let joins_twice = members.iter().any(|(_, member)| member.member.name == *name);
+            if joins_twice || self.named(name).is_some() {
                 return Err(PlanError::IsMember(name.clone()));
             }
             if joiner.url.len() > MAX_URL {

@@ -176,18 +176,3 @@ fn a_node_that_was_removed_starts_as_one_that_was() {
     learn(&engine, &started, again);
     assert!(start(&engine, &files, named(&two, "a"), 3).shared.is_removed());
 }
-
-/// As a release has stored it that knew no ids: by its name.
-#[test]
-fn a_directory_without_its_id_goes_on_by_the_first_list() {
-    let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "b"]));
-    let started = start(&engine, &files, named(&two, "b"), 1);
-    let (record, _) = started.shared.layouts.encode();
-    let before = [&[1], &record[1..2], &record[4..]].concat();
-    let mut batch = Batch::new();
-    let version = Version { time: u64::MAX >> 1, origin: 1 };
-    batch.put(Space::Node, b"layouts", version, &before).unwrap();
-    Store::commit(&engine, batch).unwrap();
-    let started = start(&engine, &files, named(&two, "b"), 2);
-    assert_eq!(started.shared.layouts.voter().node, NodeId(1));
-}

@@ -196,6 +196,10 @@ follow({
     history.lost(node, why, since);
     showSoon();
   },
+  left(node) {
+    history.left(node);
+    showSoon();
+  },
   broken(why, since) {
     broken = { why, since: broken?.since ?? since };
     history.broken(own, why, broken.since);

@@ -53,6 +53,7 @@ function judge(node) {
   if (failed) return ["accepts no writes", "bad", failed];
   if (membership === "rebuilding") return ["rebuilding", "warn", "data streams back from other nodes"];
   if (membership === "fenced") return ["fenced", "bad", "a copy of it was started later"];
+  if (membership === "removed") return ["removed", "bad", "it is no member of the cluster any more"];
   if (membership === "verifying") return ["verifying", "warn", "not confirmed by all other nodes yet"];
   if (membership === "starting") return ["starting", "warn", "waiting for the other nodes"];
   if (membership === "joining") return ["joining", "warn", "not connected to all other nodes yet"];
@@ -80,7 +81,9 @@ export class ClusterPanel {
       this.fill(this.rows.get(node.name), node, history, nodes, own);
     }
     const order = nodes.map((node) => this.rows.get(node.name).tr);
-    if (order.some((tr, place) => this.body.children[place] !== tr)) {
+    for (const name of this.rows.keys()) if (!history.nodes.has(name)) this.rows.delete(name);
+    const isShown = order.every((tr, place) => this.body.children[place] === tr);
+    if (!isShown || order.length !== this.body.children.length) {
       this.body.replaceChildren(...order);
     }
   }

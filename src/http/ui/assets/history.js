@@ -121,6 +121,10 @@ export class History {
     this.begin ??= this.end;
   }
 
+  left(name) {
+    this.nodes.delete(name);
+  }
+
   lost(name, why, since) {
     this.node(name).lost = { why, since };
   }

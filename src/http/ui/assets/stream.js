@@ -33,7 +33,7 @@ async function reason() {
 
 /**
  * Calls `told.own(node)` with who answers, `told.snapshot(node, snapshot)`, `told.lost(node, why,
- * sinceMs)`, and `told.broken(why, sinceMs)` when the node that serves this page is gone itself.
+ * sinceMs)`, `told.left(node)` when one is no member any more, and `told.broken(why, sinceMs)` when the node that serves this page is gone itself.
  */
 export function follow(told) {
   let source = null;
@@ -57,6 +57,7 @@ export function follow(told) {
     source.onmessage = hear((data) => told.snapshot(data.node, data.snapshot));
     source.addEventListener("own", hear((data) => told.own(data.node)));
     source.addEventListener("lost", hear((data) => told.lost(data.node, data.why, data.since_ms)));
+    source.addEventListener("left", hear((data) => told.left(data.node)));
     source.onerror = async () => {
       silent = 0;
       // A stream that broke is tried again by the browser; one that was refused is not.

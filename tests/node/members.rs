@@ -1,0 +1,163 @@
+//! Who belongs to the cluster, as a node on its own hears of it: by the layout that another node
+//! tells it, and by the one on its disk after that. The test is everybody else.
+
+use std::sync::Arc;
+
+use cluster::handshake::{Identity, Secret};
+use cluster::layout::{Change, Joiner, Layout, Voter};
+use cluster::{Layouts, Logs, Member, NodeId, Proof, Proofs, View, Views};
+use serde_json::Value;
+
+use crate::peers::{CLUSTER, SECRET, USUAL, good_b, shake, upgraded};
+use crate::process::{Node, kvorum, wait_until};
+
+fn first() -> Layout {
+    Layout::first(&USUAL, |id| format!("http://127.0.0.1:{}", id.0 + 1))
+}
+
+/// The layout that such a change ends in.
+fn changed(base: &Layout, change: &Change) -> Layout {
+    let mut layout = base.planned(change, |_| Some(1)).unwrap();
+    while let Some(next) = layout.next_stage() {
+        layout = next;
+    }
+    layout
+}
+
+fn c_joins() -> Layout {
+    let member = Member { name: "c".to_owned(), zone: "z".to_owned(), weight: 1 };
+    let add = vec![Joiner { member, url: "http://127.0.0.1:3".to_owned(), disk: 7 }];
+    changed(&first(), &Change { add, ..Change::default() })
+}
+
+fn a_leaves() -> Layout {
+    let remove = vec!["a".to_owned()];
+    changed(&first(), &Change { remove, replicas: Some(1), ..Change::default() })
+}
+
+/// Node b, which goes by a later layout, comes to node a.
+fn tells(node: &Node, layout: &Layout) {
+    let met = shake(&mut upgraded(node), good_b()).0.unwrap();
+    let topology = layout.topology().unwrap();
+    let own = topology.own("b").unwrap();
+    let view = View::settled(layout.epoch, layout.began, topology);
+    let voter = Voter { node: own, id: 1, is_first: true };
+    let layouts = Arc::new(Layouts::first(voter, layout.clone()));
+    let known = (Arc::new(Logs::first(7)), Arc::new(Proofs::new(Proof::default())), layouts);
+    let (views, secret) = (Arc::new(Views::new(view)), Secret::new(SECRET.into()));
+    views.note(NodeId(0), "a");
+    let later = Identity::new(views, own, met.cluster, secret, known);
+    let _ = shake(&mut upgraded(node), Arc::new(later));
+}
+
+fn start(data: tempfile::TempDir, args: &[&str]) -> Node {
+    let mut command = kvorum();
+    command.env("KVORUM_CLUSTER_SECRET", SECRET);
+    Node::start_with(command, data, args)
+}
+
+/// Node a, of two.
+fn node() -> Node {
+    let args = ["--advertise", "http://127.0.0.1:1", "--cluster", CLUSTER];
+    start(tempfile::tempdir().unwrap(), &args)
+}
+
+fn json(node: &Node, target: &str) -> Value {
+    serde_json::from_slice(&node.client().get(target).body()).unwrap()
+}
+
+fn goes_by(node: &Node, layout: &Layout) {
+    wait_until("it goes by the layout", || json(node, "/v0/status")["epoch"] == layout.epoch);
+}
+
+/// Names and URLs of the other nodes, as a node's status has them.
+fn peers(node: &Node) -> Vec<(String, String)> {
+    let status = json(node, "/v0/status");
+    let text = |peer: &Value, field: &str| peer[field].as_str().unwrap().to_owned();
+    let peers = status["peers"].as_array().unwrap().iter();
+    peers.map(|peer| (text(peer, "name"), text(peer, "url"))).collect()
+}
+
+#[test]
+fn who_joins_is_a_peer_and_a_start_needs_no_list() {
+    let node = node();
+    let pair = |name: &str, url: &str| (name.to_owned(), url.to_owned());
+    assert_eq!(peers(&node), [pair("b", "http://127.0.0.1:2")]);
+    let layout = c_joins();
+    tells(&node, &layout);
+    goes_by(&node, &layout);
+    let both = [pair("b", "http://127.0.0.1:2"), pair("c", "http://127.0.0.1:3")];
+    assert_eq!(peers(&node), both);
+    let metrics = String::from_utf8(node.client().get("/metrics").body()).unwrap();
+    assert!(metrics.contains("kvorum_peer_connected_loops{peer=\"c\"} 0"), "{metrics}");
+    let cluster = json(&node, "/v0/cluster");
+    assert_eq!(cluster["nodes"].as_array().unwrap().len(), 3, "{cluster}");
+    wait_until("it looks for the new node", || {
+        cluster_error(&node, "c").is_some_and(|error| !error.is_empty())
+    });
+
+    // Without a list, with the first one, and with another address for a node.
+    let data = node.stop();
+    let node = start(data, &[]);
+    assert_eq!((peers(&node), &json(&node, "/v0/status")["name"]), (both.to_vec(), &"a".into()));
+    assert_eq!(json(&node, "/v0/status")["url"], "http://127.0.0.1:1");
+    let moved = CLUSTER.replace("127.0.0.1:2", "127.0.0.1:9");
+    let node = start(node.stop(), &["--advertise", "http://127.0.0.1:1", "--cluster", &moved]);
+    let both = [pair("b", "http://127.0.0.1:9"), pair("c", "http://127.0.0.1:3")];
+    assert_eq!(peers(&node), both, "the list wins for whom it names");
+    let (_, log) = {
+        node.signal(rustix::process::Signal::TERM);
+        node.wait()
+    };
+    let warned = log.lines().filter(|line| line.contains("--cluster is not what")).count();
+    assert_eq!(warned, 1, "{log}");
+    assert!(log.contains("node c is missing"), "{log}");
+}
+
+/// What this node hears of another one when it asks for its status.
+fn cluster_error(node: &Node, name: &str) -> Option<String> {
+    let cluster = json(node, "/v0/cluster");
+    let row = cluster["nodes"].as_array().unwrap().iter().find(|row| row["name"] == name)?;
+    row["error"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn a_removed_node_serves_nothing_and_says_why() {
+    let node = node();
+    let layout = a_leaves();
+    tells(&node, &layout);
+    goes_by(&node, &layout);
+    let is_removed = |node: &Node| {
+        for (method, target) in [
+            ("GET", "/v0/entity?id=k"),
+            ("PUT", "/v0/entity?id=k"),
+            ("DELETE", "/v0/entity?id=k"),
+            ("GET", "/v0/entities?start=a"),
+        ] {
+            let answer = node.client().request(method, target, b"");
+            assert_eq!(answer.status, 503, "{method} {target}");
+            let problem: Value = serde_json::from_slice(&answer.body()).unwrap();
+            assert_eq!(problem["type"], "removed", "{problem}");
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains(&format!("epoch {}", layout.epoch)), "{detail}");
+            assert!(detail.contains("with an empty directory and --join"), "{detail}");
+            assert_eq!(
+                problem["outcome"],
+                if method == "GET" { Value::Null } else { "none".into() }
+            );
+        }
+        let ready = node.client().get("/readyz");
+        assert_eq!(ready.status, 503);
+        assert!(ready.body().starts_with(b"removed: "));
+        assert_eq!(json(node, "/v0/status")["membership"], "removed");
+        for target in ["/v0/cluster", "/metrics", "/admin/layout", "/admin/repair", "/healthz"] {
+            assert_eq!(node.client().get(target).status, 200, "{target}");
+        }
+    };
+    is_removed(&node);
+    let node = start(node.stop(), &[]);
+    is_removed(&node);
+    let node = start(node.stop(), &["--advertise", "http://127.0.0.1:1", "--cluster", CLUSTER]);
+    is_removed(&node);
+    node.stop();
+}
