@@ -6,7 +6,7 @@ use std::io;
 
 use cluster::layout::{Change, Joiner, Layout};
 use cluster::{Member, Topology};
-use lsm::{Batch, Engine, Fields, Kind, MemDisk, Options, Record, Space, Version};
+use lsm::{Engine, Fields, Kind, MemDisk, Options, Record, Space, Version};
 
 use super::*;
 use crate::identity::Marker;
