@@ -6,6 +6,7 @@ use cluster::{NodeId, Progress, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
+use crate::peers::join::Asker;
 
 /// The layout that a node goes by.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub(crate) struct LayoutStatus {
     pub(crate) council: Vec<String>,
     /// Whether this node has a vote in that.
     pub(crate) has_vote: bool,
+    /// Nodes that ask this one for a place in the cluster, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) joining: Vec<JoinerStatus>,
     /// The last change that was applied at this node since its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<ChangeStatus>,
@@ -43,6 +47,20 @@ pub(crate) struct MemberStatus {
     pub(crate) weight: u32,
     /// The number that it was given, and nobody else is.
     pub(crate) id: u16,
+}
+
+/// A node that belongs to no cluster and asks for a place in this one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JoinerStatus {
+    /// What it is to be called.
+    pub(crate) name: String,
+    /// Where it is.
+    pub(crate) url: String,
+    /// Its zone, if it has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) zone: String,
+    /// Its weight.
+    pub(crate) weight: u32,
 }
 
 /// What became of a change.
@@ -142,6 +160,13 @@ pub(crate) fn id_text(id: u128) -> String {
     format!("{id:032x}")
 }
 
+impl From<Asker> for JoinerStatus {
+    fn from(asker: Asker) -> Self {
+        let Asker { name, url, zone, weight, .. } = asker;
+        Self { name, url, zone, weight }
+    }
+}
+
 impl LayoutStatus {
     /// As it is now.
     pub(crate) fn of(node: &Node) -> Self {
@@ -168,6 +193,7 @@ impl LayoutStatus {
             nodes: nodes.collect(),
             council: names(&layout, &layout.council),
             has_vote: shared.layouts.has_seat(),
+            joining: node.joiners.all().into_iter().map(JoinerStatus::from).collect(),
             change,
         }
     }
