@@ -398,8 +398,9 @@ fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();
     node.clock.stop();
-    // Whoever still held the store has just been joined.
-    close(Arc::into_inner(node).ok_or("the node is still in use")?.db)
+    // Whoever still held the store has just been joined, or is dropped with the rest of the node.
+    let db = Arc::into_inner(node).map(|node| node.db);
+    close(db.ok_or("the store is still in use")?)
 }
 
 fn close(db: Arc<lsm::Db>) -> Result<(), String> {
