@@ -59,6 +59,7 @@ pub(super) async fn get(
         receipt: None,
         expiry_ms,
         content_type: Some("application/octet-stream"),
+        proof: None,
         headers: NOSNIFF,
         body,
     })

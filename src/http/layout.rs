@@ -34,7 +34,7 @@ pub(super) async fn plan(
     query: &str,
 ) -> Result<Answer, Problem> {
     access::admit(service.limits(), watch, headers)?;
-    let change = params::change(query)?;
+    let change = params::change(query, |name| service.reports.joiner(name))?;
     match service.reports.plan(change).await {
         Some(Ok(told)) => Ok(Answer::json(StatusCode::OK, &told)),
         Some(Err(error)) => Err(Problem::bad_request(error.to_string())),

@@ -21,6 +21,7 @@ mod entity;
 pub(crate) mod etags;
 pub(crate) mod expires;
 mod guest;
+mod join;
 mod layout;
 #[cfg(test)]
 mod openapi;
@@ -46,8 +47,8 @@ use ::cluster::Tag;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
-    ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderValue, RETRY_AFTER,
-    UPGRADE,
+    ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderName, HeaderValue,
+    RETRY_AFTER, UPGRADE,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use node::link::PEER_PROTOCOL;
@@ -83,6 +84,8 @@ struct Answer {
     /// When the value expires, in milliseconds since 1970; 0 = never, or there is none.
     expiry_ms: u64,
     content_type: Option<&'static str>,
+    /// That this node knows the cluster's secret.
+    proof: Option<Box<HeaderValue>>,
     /// More headers.
     headers: &'static [(&'static str, &'static str)],
     body: Body,
@@ -90,9 +93,9 @@ struct Answer {
 
 impl Answer {
     fn empty(status: StatusCode) -> Self {
-        let (tag, receipt, content_type) = (None, None, None);
-        let headers = &[];
-        Self { status, tag, receipt, expiry_ms: 0, content_type, headers, body: Body::Empty }
+        let (tag, receipt, content_type, proof) = (None, None, None, None);
+        let (expiry_ms, headers, body) = (0, &[], Body::Empty);
+        Self { status, tag, receipt, expiry_ms, content_type, proof, headers, body }
     }
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
@@ -109,6 +112,9 @@ impl Answer {
 
 /// What a value holds is for its owner to say: a browser is not to guess, and run it as a script.
 const NOSNIFF: &[(&str, &str)] = &[("x-content-type-options", "nosniff")];
+
+/// Where an answer to a node that joins shows that it is one of the cluster's.
+const PROOF: HeaderName = HeaderName::from_static(crate::peers::join::HEADER);
 
 /// Answers one request.
 pub(crate) async fn answer(
@@ -151,6 +157,9 @@ pub(crate) async fn answer(
         (_, Some(_), Kind::Put) => entity::put(&service, query, &mut upload).await,
         (_, Some(_), Kind::Delete) => entity::delete(&service, query).await,
         (_, Some(_), Kind::Range) => entities::get(&service, &watch, query).await,
+        (_, Some(Route { handler: Handler::Join, .. }), Kind::Admin) => {
+            join::post(&service, &watch, &head.headers, query, &mut upload).await
+        }
         (_, Some(Route { handler: Handler::Asset(asset), .. }), Kind::Admin) => Ok(asset.answer()),
         (_, Some(Route { handler: Handler::Other(handler), .. }), Kind::Admin) => {
             let (service, watch) = (&service, &watch);
@@ -227,6 +236,9 @@ fn respond(
     }
     if answer.expiry_ms != 0 {
         headers.insert(EXPIRES, expires::of(answer.expiry_ms));
+    }
+    if let Some(proof) = answer.proof {
+        headers.insert(PROOF, *proof);
     }
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -291,14 +291,21 @@ pub(super) fn apply(query: &str) -> Result<u128, Problem> {
     })
 }
 
-/// What a plan is to change. Several nodes of one parameter have commas between them.
-pub(super) fn change(query: &str) -> Result<Change, Problem> {
+/// What a plan is to change. Several nodes of one parameter have commas between them. Who is
+/// added asks to join, and is known to `asking` by name, or is described.
+pub(super) fn change(
+    query: &str,
+    asking: impl Fn(&str) -> Result<Joiner, String>,
+) -> Result<Change, Problem> {
     let query = percent_decode(query.as_bytes())
         .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
         .ok_or_else(|| bad(format!("query {query:?} is not percent-encoded UTF-8")))?;
     let [add, remove, remove_dead, weight, replicas, council] = fill(&query, PLAN)?;
     let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
     let joiner = |node: &str| {
+        if !node.contains("://") {
+            return asking(node).map_err(|error| bad(format!("add: {error}")));
+        }
         let (member, url) = parse_node(node).map_err(|error| bad(format!("add: {error}")))?;
         Ok(Joiner { member, url, disk: 0 })
     };

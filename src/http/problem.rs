@@ -87,6 +87,7 @@ types! {
     RecordingInProgress: CONFLICT "recording-in-progress" "A recording is already running";
     NotANumber: CONFLICT "not-a-number" "Not a number";
     Overflow: CONFLICT "overflow" "Sum out of range";
+    JoinRefused: CONFLICT "join-refused" "The node can't join";
     PlanRefused: CONFLICT "plan-refused" "The plan can't be applied";
     IdempotencyKeyUsed: CONFLICT "idempotency-key-used" "Idempotency key used";
     PreconditionFailed: PRECONDITION_FAILED "precondition-failed" "Precondition failed";
@@ -204,6 +205,11 @@ impl Problem {
     /// A plan of the cluster's layout that can't be applied.
     pub(super) fn no_plan(detail: String) -> Self {
         Self::new(Type::PlanRefused, detail)
+    }
+
+    /// A node that asks for a place and can't have one.
+    pub(super) fn no_place(detail: String) -> Self {
+        Self::new(Type::JoinRefused, detail)
     }
 
     /// A recording that came to nothing.
@@ -379,6 +385,7 @@ impl Problem {
             receipt: None,
             expiry_ms: 0,
             content_type: Some(CONTENT_TYPE),
+            proof: None,
             headers: &[],
             body: Body::Whole(Bytes::from(body)),
         }
@@ -454,6 +461,7 @@ pub(super) fn not_found() -> Answer {
         receipt: None,
         expiry_ms: 0,
         content_type: Some(CONTENT_TYPE),
+        proof: None,
         headers: &[],
         body: Body::Whole(Bytes::from_static(NOT_FOUND)),
     }

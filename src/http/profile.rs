@@ -58,6 +58,7 @@ pub(super) async fn get(
         receipt: None,
         expiry_ms: 0,
         content_type: Some(format.content_type()),
+        proof: None,
         headers: &[],
         body: Body::Whole(Bytes::from(written)),
     })

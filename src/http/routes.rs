@@ -44,6 +44,8 @@ pub(super) enum Handler {
     Entities,
     /// A file of the dashboard.
     Asset(&'static Asset),
+    /// A node that asks for a place in the cluster.
+    Join,
     /// Anything else.
     Other(for<'a> fn(Ask<'a>) -> Answering<'a>),
 }
@@ -65,7 +67,7 @@ const ASK: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 17] = [
+pub(super) const ROUTES: [Route; 18] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
@@ -115,6 +117,7 @@ pub(super) const ROUTES: [Route; 17] = [
     spare("/admin/layout/abort", ONLY_POST, |ask| {
         Box::pin(layout::abort(ask.service, ask.watch, &ask.head.headers, ask.query))
     }),
+    Route { path: "/admin/join", allowed: ONLY_POST, place: Place::Spare, handler: Handler::Join },
     spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.service, ask.query))),
     Route {
         place: Place::Lasting,

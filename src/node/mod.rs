@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod comparison;
 pub(crate) mod coordinate;
 pub(crate) mod gate;
+pub(crate) mod joiners;
 pub(crate) mod life_file;
 pub(crate) mod limits;
 pub(crate) mod places;
@@ -27,6 +28,7 @@ use crate::counters::budget::Budget;
 use crate::counters::{Accepting, Counters};
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
+use crate::node::joiners::Joiners;
 use crate::node::limits::Limits;
 use crate::node::plans::Plans;
 use crate::node::reads::ReadPool;
@@ -77,6 +79,10 @@ pub(crate) struct Node {
     pub(crate) outdated: Outdated,
     /// Plans of the cluster's layout.
     pub(crate) plans: Plans,
+    /// Who asks for a place in the cluster.
+    pub(crate) joiners: Joiners,
+    /// What its nodes know each other by, if anything.
+    pub(crate) secret: Option<cluster::handshake::Secret>,
 }
 
 /// Whether the directory is an older copy, which the node finds out while it runs.
@@ -120,9 +126,11 @@ impl Node {
         if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }
     }
 
-    /// Which voter a node is, if it was seen.
+    /// Which voter a node is, if it was seen; also one that asks to join.
     pub(crate) fn voter_of(&self, name: &str) -> Option<u64> {
-        let node = self.shared.view().named(name)?;
+        let Some(node) = self.shared.view().named(name) else {
+            return self.joiners.voter_of(name);
+        };
         if node == self.shared.own {
             return Some(self.shared.layouts.voter().id);
         }

@@ -6,6 +6,7 @@ use cluster::{NodeId, Progress, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
+use crate::peers::join::Asker;
 
 /// The layout that a node goes by.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -27,6 +28,9 @@ pub(crate) struct LayoutStatus {
     /// While partitions move: how far each node is. Councillors know it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) moves: Vec<MoveStatus>,
+    /// Nodes that ask this one for a place in the cluster, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) joining: Vec<JoinerStatus>,
     /// The last change that was applied at this node since its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<ChangeStatus>,
@@ -65,6 +69,20 @@ pub(crate) struct MemberStatus {
     pub(crate) weight: u32,
     /// The number that it was given, and nobody else is.
     pub(crate) id: u16,
+}
+
+/// A node that belongs to no cluster and asks for a place in this one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JoinerStatus {
+    /// What it is to be called.
+    pub(crate) name: String,
+    /// Where it is.
+    pub(crate) url: String,
+    /// Its zone, if it has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) zone: String,
+    /// Its weight.
+    pub(crate) weight: u32,
 }
 
 /// What became of a change.
@@ -166,6 +184,13 @@ pub(crate) fn id_text(id: u128) -> String {
     format!("{id:032x}")
 }
 
+impl From<Asker> for JoinerStatus {
+    fn from(asker: Asker) -> Self {
+        let Asker { name, url, zone, weight, .. } = asker;
+        Self { name, url, zone, weight }
+    }
+}
+
 impl LayoutStatus {
     /// As it is now.
     pub(crate) fn of(node: &Node) -> Self {
@@ -203,6 +228,7 @@ impl LayoutStatus {
             council: names(&layout, &layout.council),
             has_vote: shared.layouts.has_seat(),
             moves: moves.collect(),
+            joining: node.joiners.all().into_iter().map(JoinerStatus::from).collect(),
             change,
         }
     }

@@ -1,6 +1,7 @@
 //! What whoever runs a node sees of it: metrics, status, the log.
 
 pub(crate) mod compact;
+pub(crate) mod joining;
 pub(crate) mod layout;
 #[cfg(test)]
 pub(crate) mod manual;

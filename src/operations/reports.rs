@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::layout::{Change, Layout, PlanError};
+use cluster::handshake::Secret;
+use cluster::layout::{Change, Joiner, Layout, PlanError};
 use cluster::{Clock, MembershipState, NodeEvent, NodeId};
 use serde_json::Value;
 
 use crate::counters::wall::wall_micros;
 use crate::node::{Node, task};
 use crate::operations::compact::Compactions;
+use crate::operations::joining::{self, JoinError};
 use crate::operations::layout::{LayoutStatus, Plan};
 use crate::operations::repair::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Peer, Status};
 use crate::operations::{metrics, usage};
+use crate::peers::join::{Asker, Told};
 use crate::settings::config::Config;
 
 /// See the module.
@@ -77,6 +80,30 @@ impl Reports {
     /// For `/admin/repair`.
     pub(crate) fn repairs(&self) -> Repair {
         Repair::of(&self.0)
+    }
+
+    /// What the nodes of the cluster know each other by, if anything.
+    pub(crate) fn secret(&self) -> Option<&Secret> {
+        self.0.secret.as_ref()
+    }
+
+    /// A node that belongs to no cluster asks for a place in this one. An error says why it can't
+    /// have one.
+    pub(crate) fn asks_to_join(&self, asker: Asker) -> Result<Told, JoinError> {
+        joining::asks(&self.0, asker)
+    }
+
+    /// Who asks for a place under this name; or who does, if nobody of that name.
+    pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, String> {
+        let joiners = &self.0.joiners;
+        joiners.find(name).ok_or_else(|| {
+            let all: Vec<String> = joiners.all().into_iter().map(|asker| asker.name).collect();
+            let asking = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+            format!(
+                "node {name:?} does not ask this node to join (those that do: {asking}): start it \
+                 with kvorum serve --join and this node's URL"
+            )
+        })
     }
 
     /// For `/admin/layout`.

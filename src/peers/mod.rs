@@ -22,6 +22,7 @@ mod dial;
 mod driver;
 mod facts;
 mod greet;
+pub(crate) mod join;
 mod links;
 #[cfg(test)]
 mod tests;

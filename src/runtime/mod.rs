@@ -4,5 +4,6 @@ pub(crate) mod accept;
 pub(crate) mod allocator;
 mod damaged;
 pub(crate) mod event_loop;
+mod join;
 pub(crate) mod serve;
 mod set_aside;

@@ -30,6 +30,7 @@ use crate::counters::wall::wall_micros;
 use crate::http::{self, Names};
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
+use crate::node::joiners::Joiners;
 use crate::node::life_file::DataDirectory;
 use crate::node::limits::Limits;
 use crate::node::places::Places;
@@ -43,6 +44,7 @@ use crate::peers::Facts;
 use crate::runtime::accept;
 use crate::runtime::damaged::Unusable;
 use crate::runtime::event_loop::{self, Command, Handle};
+use crate::runtime::join;
 use crate::runtime::set_aside;
 use crate::settings::config::{Config, Logging};
 use crate::settings::members::{self, Membership};
@@ -59,7 +61,10 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     let bind_error = |error: io::Error| format!("cannot listen on {listen}: {error}");
     let socket = accept::bind(listen).map_err(bind_error)?;
     let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
-    let node = start_node(config, address)?;
+    let Some(node) = start_node(config, address)? else {
+        tracing::info!("stopped");
+        return Ok(());
+    };
     let names = Names::of(address, node.url(), &node.config.allow_host).map(Arc::new);
     let loops = start_loops(&node, names.as_ref())?;
     // Before anybody can know that the node runs and tell it to stop.
@@ -147,13 +152,18 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
     }
 }
 
-fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
+/// Takes up the node; `None` = it was told to stop before it had a place in the cluster.
+fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, String> {
     let started = Instant::now();
     end_setting_aside(&config.data)?;
     let nodes = config.members.nodes();
     let said = |unusable: Unusable| unusable.said(&config.data, nodes);
     let failed = |error: StartError| said(error.into());
     let db = Arc::new(store::open(&config).map_err(|error| said(error.into()))?);
+    if join::place(&config, &db, address)? == join::Ended::Stopped {
+        close(db)?;
+        return Ok(None);
+    }
     let name = identity::kept_name(db.engine()).map_err(failed)?;
     let layout = identity::kept_layout(db.engine()).map_err(failed)?;
     if let Some(layout) = &layout {
@@ -177,7 +187,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         deadline: config.deadline,
         admin_token: config.admin_token.clone(),
     };
-    Ok(Arc::new(Node {
+    Ok(Some(Arc::new(Node {
         started,
         db,
         shared,
@@ -198,18 +208,19 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         stopping: AtomicBool::new(false),
         outdated: Outdated::default(),
         plans: Plans::default(),
+        joiners: Joiners::default(),
+        secret: secret(&config),
         config,
-    }))
+    })))
 }
 
 /// What all loops know of the other nodes.
 fn facts(shared: &Arc<Shared>, identity: &Identity, config: &Config) -> Arc<Facts> {
-    let secret = config.secret.as_ref().map_or(Vec::new(), |secret| secret.bytes().to_vec());
     let known = handshake::Identity::new(
         Arc::clone(&shared.views),
         shared.own,
         identity.cluster(),
-        handshake::Secret::new(secret),
+        secret(config).unwrap_or_default(),
         (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), Arc::clone(&shared.layouts)),
     );
     let bounds = Bounds {
@@ -222,6 +233,11 @@ fn facts(shared: &Arc<Shared>, identity: &Identity, config: &Config) -> Arc<Fact
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
     let table = PeerTable::new(shared, known, records::CODEC, max_skew, bounds);
     Arc::new(Facts::new(table, received, config.members.listed()))
+}
+
+/// What the nodes of the cluster know each other by.
+pub(super) fn secret(config: &Config) -> Option<handshake::Secret> {
+    config.secret.as_ref().map(|secret| handshake::Secret::new(secret.bytes().to_vec()))
 }
 
 /// Takes up the node of the data directory.
@@ -308,7 +324,7 @@ fn wait_for_wall(starting: &Starting) {
 }
 
 /// A number that nobody can predict, a different one for each word.
-fn random(word: &str) -> u64 {
+pub(super) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
 
@@ -328,7 +344,12 @@ fn greet(address: SocketAddr, data: &str) {
          \n  curl -i '{url}/v0/entities?start=a'\n",
         env!("KVORUM_VERSION"),
     );
-    // If nobody reads it, the node serves nevertheless; nor does it wait for a full pipe.
+    say(text);
+}
+
+/// Writes to stdout. If nobody reads it, the node serves nevertheless; nor does it wait for a full
+/// pipe.
+pub(super) fn say(text: String) {
     let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
         let _ = io::stdout().write_all(text.as_bytes());
     });
@@ -377,8 +398,12 @@ fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();
     node.clock.stop();
+    // Whoever still held the store has just been joined, or is dropped with the rest of the node.
     let db = Arc::into_inner(node).map(|node| node.db);
-    // Whoever still held the store has just been joined.
-    let db = db.and_then(Arc::into_inner).ok_or("the store is still in use")?;
+    close(db.ok_or("the store is still in use")?)
+}
+
+fn close(db: Arc<lsm::Db>) -> Result<(), String> {
+    let db = Arc::into_inner(db).ok_or("the store is still in use")?;
     db.close().map_err(|error| format!("the store was not closed cleanly: {error}"))
 }

@@ -11,7 +11,7 @@ use cluster::RoundConfig;
 use tracing_subscriber::filter::Targets;
 
 use crate::settings::list::{ServeArgs, Settings};
-use crate::settings::members::Members;
+use crate::settings::members::{Lone, Members};
 use crate::settings::memory::{GUESTS, MemoryPlan};
 use crate::settings::secret::{self, Kind, Secret};
 use crate::settings::units::{Every, Size, Ttl};
@@ -106,7 +106,13 @@ fn complete(
     let settings = settings.chosen();
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
-    let members = Members::parse(cluster, advertise, listen, replicas)?;
+    let lone = Lone {
+        join: settings.join.as_deref(),
+        name: settings.name.as_deref(),
+        zone: settings.zone.as_deref(),
+        weight: settings.weight.0,
+    };
+    let members = Members::parse(cluster, advertise, lone, listen, replicas)?;
     let (secret, warning) =
         secret::CLUSTER.load(settings.cluster_secret_file.as_deref(), secret_variable)?;
     let (admin_token, token_warning) =
@@ -206,7 +212,7 @@ fn without_secret(
     listen: SocketAddr,
     secret: Option<&Secret>,
 ) -> Result<Option<String>, String> {
-    if members.nodes() == 1 || secret.is_some() {
+    if members.nodes() == 1 && members.joins().is_empty() || secret.is_some() {
         return Ok(None);
     }
     let beyond = members.beyond_loopback().map(str::to_owned);

@@ -38,7 +38,21 @@ settings! {
          default 1) to set the node's share of the keys";
 
     advertise: String, "KVORUM_ADVERTISE", "URL", computed "http://LISTEN",
-        "URL at which the other nodes reach this one; must be in --cluster";
+        "URL at which the other nodes reach this one; must be in --cluster if that is set";
+
+    join: String, "KVORUM_JOIN", "URL,...", computed "none",
+        "URLs of nodes of a cluster that this node asks for a place in, with an empty data \
+         directory: it serves nothing until `kvorum cluster plan --add NAME` was applied. Without \
+         effect once it has its place";
+
+    name: String, "KVORUM_NAME", "NAME", computed "its URL",
+        "Name of a node that joins, or begins alone: 1 to 255 bytes without white space";
+
+    zone: String, "KVORUM_ZONE", "ZONE", computed "none",
+        "Zone of a node that joins, or begins alone";
+
+    weight: UpTo<1000>, "KVORUM_WEIGHT", "W", fixed "1",
+        "Weight of a node that joins, or begins alone, 1..1000: its share of the keys";
 
     cluster_secret_file: PathBuf, "KVORUM_CLUSTER_SECRET_FILE", "FILE", computed "none",
         "File with the secret that all nodes of the cluster share, 16 to 4096 bytes; \

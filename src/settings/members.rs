@@ -22,10 +22,64 @@ pub(crate) enum Members {
 }
 
 /// What the settings say of this node if they list none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unlisted {
     /// Where it is; `None` = where it listens.
     pub(crate) url: Option<String>,
+    /// Nodes of the cluster that it asks for a place; empty = it begins alone.
+    pub(crate) join: Vec<String>,
+    /// Its name, if it is given one, its zone and its weight.
+    name: Option<String>,
+    zone: String,
+    weight: u32,
+}
+
+/// The same, as the settings have it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lone<'a> {
+    /// See [`Unlisted::join`]; URLs with commas between them.
+    pub(crate) join: Option<&'a str>,
+    /// Its name …
+    pub(crate) name: Option<&'a str>,
+    /// … its zone …
+    pub(crate) zone: Option<&'a str>,
+    /// … and its weight.
+    pub(crate) weight: u32,
+}
+
+impl Lone<'_> {
+    /// Nothing is said.
+    #[cfg(test)]
+    pub(crate) const NOTHING: Self = Self { join: None, name: None, zone: None, weight: 1 };
+
+    fn unlisted(self, url: Option<&str>) -> Result<Unlisted, String> {
+        let urls = self.join.into_iter().flat_map(|urls| urls.split(','));
+        let join = urls.map(|url| node_url(url).map(str::to_owned)).collect::<Result<_, _>>();
+        let join = join.map_err(|error| format!("--join: {error}"))?;
+        let (name, zone) = (self.name.map(str::to_owned), self.zone.unwrap_or("").to_owned());
+        let new = Unlisted { url: url.map(str::to_owned), join, name, zone, weight: self.weight };
+        new.member("n").check().map_err(|error| format!("--name, --zone: {error}"))?;
+        Ok(new)
+    }
+
+    /// The flag that makes no sense for a node that is listed, if one is given.
+    fn beside_a_list(self) -> Option<&'static str> {
+        let given = [
+            ("--join", self.join.is_some()),
+            ("--name", self.name.is_some()),
+            ("--zone", self.zone.is_some()),
+            ("--weight", self.weight != 1),
+        ];
+        given.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag)
+    }
+}
+
+impl Unlisted {
+    /// The node, with that name if it is given none.
+    pub(crate) fn member(&self, name: &str) -> Member {
+        let name = self.name.as_deref().unwrap_or(name).to_owned();
+        Member { name, zone: self.zone.clone(), weight: self.weight }
+    }
 }
 
 /// Who is in the cluster, which of them this node is, and where they are.
@@ -46,6 +100,7 @@ impl Members {
     pub(crate) fn parse(
         cluster: Option<&str>,
         advertise: Option<&str>,
+        lone: Lone<'_>,
         listen: SocketAddr,
         replicas: u8,
     ) -> Result<Self, String> {
@@ -53,7 +108,14 @@ impl Members {
         let advertise = advertise.map_err(|error| format!("--advertise: {error}"))?;
         let own = advertise.map_or_else(|| format!("http://{listen}"), str::to_owned);
         let list = match (cluster, advertise) {
-            (None, url) => return Ok(Self::Unlisted(Unlisted { url: url.map(str::to_owned) })),
+            (None, url) => return lone.unlisted(url).map(Self::Unlisted),
+            (Some(_), _) if lone.beside_a_list().is_some() => {
+                let flag = lone.beside_a_list().unwrap_or_default();
+                return Err(format!(
+                    "{flag} is for a node that joins a cluster, or begins alone: --cluster says it \
+                     of those that it lists"
+                ));
+            }
             (Some(list), _) => parse_list(list).map_err(|error| format!("--cluster: {error}"))?,
         };
         let at = |own: &str| list.iter().position(|(_, url)| url == own);
@@ -86,17 +148,32 @@ impl Members {
             Self::Unlisted(unlisted) => unlisted,
         };
         let url = unlisted.url.clone().unwrap_or_else(|| format!("http://{address}"));
-        // A node that was alone from the start is called by the URL that it is given.
-        let named = unlisted.url.is_some() && !layout_rules;
-        let name = kept.filter(|_| !named).unwrap_or_else(|| url.clone());
-        Membership::of(vec![(member(&name), url)], 0, replicas, named)
-            .map_err(|error| error.to_string())
+        // A node that was alone from the start is called by the URL that it is given, if by nothing
+        // else. One that has joined goes on as who it is: what it asked for was for its first start.
+        let asks = !unlisted.join.is_empty();
+        let named = (unlisted.url.is_some() && !layout_rules || unlisted.name.is_some()) && !asks;
+        let member = match kept.filter(|_| !named) {
+            Some(kept) => Member { name: kept, ..unlisted.member(&url) },
+            None => unlisted.member(&url),
+        };
+        Membership::of(vec![(member, url)], 0, replicas, named).map_err(|error| error.to_string())
+    }
+
+    /// Nodes of the cluster that this one asks for a place.
+    pub(crate) fn joins(&self) -> &[String] {
+        match self {
+            Self::Unlisted(unlisted) => &unlisted.join,
+            Self::Listed(_) => &[],
+        }
     }
 
     /// The nodes that are not on this machine's loopback.
     pub(crate) fn beyond_loopback(&self) -> Option<&str> {
         match self {
-            Self::Unlisted(_) => None,
+            Self::Unlisted(unlisted) => {
+                let own = unlisted.url.iter().filter(|_| !unlisted.join.is_empty());
+                own.chain(&unlisted.join).find(|url| !is_loopback(url)).map(String::as_str)
+            }
             Self::Listed(membership) => {
                 membership.urls.iter().find(|url| !is_loopback(url)).map(String::as_str)
             }
@@ -231,7 +308,7 @@ mod tests {
     }
 
     fn listed(cluster: &str, advertise: Option<&str>) -> Membership {
-        match Members::parse(Some(cluster), advertise, listen(), 3).unwrap() {
+        match Members::parse(Some(cluster), advertise, Lone::NOTHING, listen(), 3).unwrap() {
             Members::Listed(membership) => membership,
             Members::Unlisted(_) => panic!("{cluster:?} is a list"),
         }
@@ -300,7 +377,8 @@ mod tests {
             ("a=http://127.0.0.1:8080;zone=", None, "neither zone=ZONE nor weight"),
             ("a=http://127.0.0.1:8080;color=red", None, "\"color=red\" of node a"),
         ] {
-            let error = Members::parse(Some(cluster), advertise, listen(), 3).unwrap_err();
+            let error =
+                Members::parse(Some(cluster), advertise, Lone::NOTHING, listen(), 3).unwrap_err();
             assert!(error.contains(said), "{cluster}: {error}");
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
         }
@@ -308,19 +386,52 @@ mod tests {
 
     #[test]
     fn a_node_alone_keeps_the_name_that_its_directory_has() {
-        let alone = Members::parse(None, None, listen(), 3).unwrap();
+        let alone = Members::parse(None, None, Lone::NOTHING, listen(), 3).unwrap();
         let first = alone.settle("127.0.0.1:4711".parse().unwrap(), None, 3, false).unwrap();
         assert_eq!((first.name(), first.named), ("http://127.0.0.1:4711", false));
         let kept = Some(first.name().to_owned());
         let again = alone.settle("127.0.0.1:4712".parse().unwrap(), kept, 3, false).unwrap();
         assert_eq!(again.name(), "http://127.0.0.1:4711");
         assert_eq!(again.urls, ["http://127.0.0.1:4712"]);
-        let advertised = Members::parse(None, Some("http://h:1"), listen(), 3).unwrap();
+        let advertised =
+            Members::parse(None, Some("http://h:1"), Lone::NOTHING, listen(), 3).unwrap();
         let named = advertised.settle(listen(), None, 3, false).unwrap();
         assert_eq!((named.name(), named.named), ("http://h:1", true));
         let joined = advertised.settle(listen(), Some("n4".to_owned()), 3, true).unwrap();
         assert_eq!((joined.name(), joined.named), ("n4", false), "its layout says who it is");
         assert_eq!((alone.nodes(), advertised.nodes()), (1, 1));
+    }
+
+    #[test]
+    fn a_node_that_lists_none_may_say_its_name_zone_and_weight() {
+        let said = Lone { name: Some("n4"), zone: Some("z"), weight: 3, ..Lone::NOTHING };
+        let parse = |cluster, lone| Members::parse(cluster, None, lone, listen(), 3);
+        let alone = parse(None, said).unwrap().settle(listen(), None, 3, false).unwrap();
+        let member = alone.topology.member(alone.own);
+        assert_eq!((member.name.as_str(), member.zone.as_str(), member.weight), ("n4", "z", 3));
+        assert!(alone.named);
+        let joins = Lone { join: Some("http://h:1,http://h:2/"), ..said };
+        let asks = parse(None, joins).unwrap();
+        assert_eq!(asks.joins(), ["http://h:1", "http://h:2"]);
+        assert_eq!(asks.beyond_loopback(), Some("http://h:1"));
+        let placed = asks.settle(listen(), Some("n7".to_owned()), 3, true).unwrap();
+        assert_eq!((placed.name(), placed.named), ("n7", false), "what it asked for before");
+
+        let own = Some("http://127.0.0.1:8080");
+        for (cluster, lone, says) in [
+            (own, joins, "--join is for a node that joins"),
+            (own, said, "--name is for a node that joins"),
+            (own, Lone { weight: 2, ..Lone::NOTHING }, "--weight is for a node that joins"),
+            (None, Lone { join: Some("h:1"), ..said }, "--join: \"h:1\" is not a node URL"),
+            (
+                None,
+                Lone { name: Some("a b"), ..said },
+                "--name, --zone: \"a b\" is not a valid name",
+            ),
+        ] {
+            let error = parse(cluster, lone).unwrap_err();
+            assert!(error.starts_with(says) && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]
@@ -334,7 +445,7 @@ mod tests {
         }
         let own = Some("http://127.0.0.1:1");
         let cluster = Some("http://127.0.0.1:1,http://10.0.0.1:1");
-        let mixed = Members::parse(cluster, own, listen(), 3).unwrap();
+        let mixed = Members::parse(cluster, own, Lone::NOTHING, listen(), 3).unwrap();
         assert_eq!(mixed.beyond_loopback(), Some("http://10.0.0.1:1"));
     }
 }

@@ -19,6 +19,7 @@ mod dev;
 mod directory;
 mod future;
 mod identity;
+mod join;
 mod large;
 mod layouts;
 mod lifecycle;

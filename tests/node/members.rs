@@ -24,7 +24,7 @@ fn changed(base: &Layout, change: &Change) -> Layout {
     layout
 }
 
-fn c_joins() -> Layout {
+pub(crate) fn c_joins() -> Layout {
     let member = Member { name: "c".to_owned(), zone: "z".to_owned(), weight: 1 };
     let add = vec![Joiner { member, url: "http://127.0.0.1:3".to_owned(), disk: 7 }];
     changed(&first(), &Change { add, ..Change::default() })
@@ -36,7 +36,7 @@ fn a_leaves() -> Layout {
 }
 
 /// Node b, which goes by a later layout, comes to node a.
-fn tells(node: &Node, layout: &Layout) {
+pub(crate) fn tells(node: &Node, layout: &Layout) {
     let met = shake(&mut upgraded(node), good_b()).0.unwrap();
     let topology = layout.topology().unwrap();
     let own = topology.own("b").unwrap();
@@ -50,19 +50,19 @@ fn tells(node: &Node, layout: &Layout) {
     let _ = shake(&mut upgraded(node), Arc::new(later));
 }
 
-fn start(data: tempfile::TempDir, args: &[&str]) -> Node {
+pub(crate) fn start(data: tempfile::TempDir, args: &[&str]) -> Node {
     let mut command = kvorum();
     command.env("KVORUM_CLUSTER_SECRET", SECRET);
     Node::start_with(command, data, args)
 }
 
 /// Node a, of two.
-fn node() -> Node {
+pub(crate) fn node() -> Node {
     let args = ["--advertise", "http://127.0.0.1:1", "--cluster", CLUSTER];
     start(tempfile::tempdir().unwrap(), &args)
 }
 
-fn json(node: &Node, target: &str) -> Value {
+pub(crate) fn json(node: &Node, target: &str) -> Value {
     serde_json::from_slice(&node.client().get(target).body()).unwrap()
 }
 
@@ -71,7 +71,7 @@ fn goes_by(node: &Node, layout: &Layout) {
 }
 
 /// Names and URLs of the other nodes, as a node's status has them.
-fn peers(node: &Node) -> Vec<(String, String)> {
+pub(crate) fn peers(node: &Node) -> Vec<(String, String)> {
     let status = json(node, "/v0/status");
     let text = |peer: &Value, field: &str| peer[field].as_str().unwrap().to_owned();
     let peers = status["peers"].as_array().unwrap().iter();

@@ -73,7 +73,7 @@ impl Node {
                 panic!("the node did not start: {stderr}");
             }
         }
-        let url = greeting.split("http://").nth(1).unwrap();
+        let url = greeting.split("listening on http://").nth(1).unwrap();
         let address = url.split([',', ' ', '/']).next().unwrap().parse().unwrap();
         Self { child, stdout, greeting, address, data }
     }

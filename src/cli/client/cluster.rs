@@ -59,8 +59,9 @@ struct StatusArgs {
 
 #[derive(Debug, Args)]
 struct PlanArgs {
-    /// A node that joins; may be given several times
-    #[arg(long, value_name = "[NAME=]URL[;zone=Z][;weight=W]")]
+    /// A node that joins: the name of one that asks to (kvorum cluster status), or, to see what
+    /// would move, [NAME=]URL[;zone=Z][;weight=W]; may be given several times
+    #[arg(long, value_name = "NAME")]
     add: Vec<String>,
 
     /// A node that hands over what it holds, and leaves; may be given several times
@@ -166,6 +167,14 @@ fn status_text(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) ->
         );
         text += line.trim_end();
         text.push('\n');
+    }
+    for node in &layout.joining {
+        let zone = if node.zone.is_empty() { "-" } else { &node.zone };
+        let _ = writeln!(
+            text,
+            "asks to join: {}  {}  zone {zone}  weight {}; kvorum cluster plan --add {}",
+            node.name, node.url, node.weight, node.name
+        );
     }
     let majority = council.len() / 2 + 1;
     let _ = writeln!(

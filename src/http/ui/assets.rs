@@ -94,6 +94,7 @@ impl Asset {
             receipt: None,
             expiry_ms: 0,
             content_type: Some(self.content_type),
+            proof: None,
             headers: self.headers,
             body: Body::Whole(Bytes::from_static(self.text.as_bytes())),
         }

@@ -23,17 +23,33 @@ impl Secret {
         Self(bytes)
     }
 
-    pub(super) fn mac(&self, role: Role, dialer: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+    /// What shows that one has it, for these parts under this label.
+    pub fn prove(&self, label: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+        self.mac_of(label, parts).finalize().into_bytes().into()
+    }
+
+    /// Whether somebody else has shown that. It takes the same time wherever the first difference
+    /// is.
+    pub fn is_proven(&self, label: &[u8], parts: &[&[u8]], proof: &[u8]) -> bool {
+        self.mac_of(label, parts).verify_slice(proof).is_ok()
+    }
+
+    fn mac_of(&self, label: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("keys have any length");
-        mac.update(match role {
-            Role::Dialer => b"kvorum-peer/1 dialer",
-            Role::Acceptor => b"kvorum-peer/1 acceptor",
-        });
-        for hello in [dialer, acceptor] {
-            mac.update(&(hello.len() as u32).to_le_bytes());
-            mac.update(hello);
+        mac.update(label);
+        for part in parts {
+            mac.update(&(part.len() as u32).to_le_bytes());
+            mac.update(part);
         }
         mac
+    }
+
+    pub(super) fn mac(&self, role: Role, dialer: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+        let label: &[u8] = match role {
+            Role::Dialer => b"kvorum-peer/1 dialer",
+            Role::Acceptor => b"kvorum-peer/1 acceptor",
+        };
+        self.mac_of(label, &[dialer, acceptor])
     }
 }
 

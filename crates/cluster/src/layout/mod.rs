@@ -165,6 +165,11 @@ impl Layout {
         self.nodes.iter().find(|node| node.member.name == name)
     }
 
+    /// The node of this id, in the layout.
+    pub fn member(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
     /// Whether this id was given to a node that has left: it is refused for ever.
     pub fn is_gone(&self, id: NodeId) -> bool {
         u32::from(id.0) < self.next_id && self.node(id).is_none()

@@ -72,6 +72,13 @@ pub struct Member {
     pub weight: u32,
 }
 
+impl Member {
+    /// Whether it can be a node at all.
+    pub fn check(&self) -> Result<(), TopologyError> {
+        check_members(std::slice::from_ref(self), 1)
+    }
+}
+
 /// Why members make no cluster. Nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {

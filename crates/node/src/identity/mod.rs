@@ -23,6 +23,7 @@
 //! whichever order they are committed.
 
 mod format;
+mod join;
 mod layouts;
 mod marker;
 #[cfg(test)]
@@ -43,6 +44,7 @@ use crate::clock::BOUND_KEY;
 use crate::start_error::StartError;
 use crate::store::Store;
 use format::Kept;
+pub use join::{Candidate, Placed};
 use layouts::enter;
 pub use marker::{Directory, Marker};
 
@@ -490,6 +492,15 @@ impl Identity {
     }
 }
 
+/// All nodes of a list agree on it. One that begins alone tells it to those that join: two that
+/// listen on the usual port are two clusters.
+fn cluster_of(names: &[&str], incarnation: u64) -> u64 {
+    match names {
+        [name] => xxh3_64(&[name.as_bytes(), &incarnation.to_le_bytes()].concat()),
+        _ => xxh3_64(names.join("\n").as_bytes()),
+    }
+}
+
 /// Whether a directory is that of a node alone.
 fn is_alone_by(kept: &Kept, rules: Option<&Layout>) -> bool {
     rules.map_or_else(|| kept.is_alone(), Layout::is_alone)
@@ -517,12 +528,13 @@ fn copied(kept: &Kept) -> Kept {
 fn made(named: Named<'_>, new: NewIdentity) -> Kept {
     let topology = named.topology;
     let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
+    let incarnation = new.incarnation.max(1);
     Kept {
         // What a lone node lost nobody else has.
         state: if names.len() == 1 { MembershipState::Member } else { new.state },
         named: named.named,
-        cluster: xxh3_64(names.join("\n").as_bytes()),
-        incarnation: new.incarnation.max(1),
+        cluster: cluster_of(&names, incarnation),
+        incarnation,
         lost_before: new.lost_before,
         digest: topology.digest(),
         name: named.name().to_owned(),
@@ -530,14 +542,21 @@ fn made(named: Named<'_>, new: NewIdentity) -> Kept {
     }
 }
 
-/// Why the node can't use a directory that has no identity, if it can't: it has data of an earlier
-/// release, which knew one node only.
+/// Why the node can't use a directory that has no identity, if it can't: it waits for a place in a
+/// cluster, or has data of an earlier release, which knew one node only.
 fn earlier(engine: &Engine, named: Named<'_>) -> Result<Option<String>, StartError> {
-    let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
+    if join::waits(engine)? {
+        return Ok(Some("it waits to join a cluster: start the node with --join".to_owned()));
+    }
     let nodes = named.topology.nodes();
-    Ok((used && nodes > 1).then(|| {
-        format!("it holds the data of a single-node store, and the cluster has {nodes} nodes")
-    }))
+    let alone = earlier_alone(engine)?.filter(|_| nodes > 1);
+    Ok(alone.map(|why| format!("{why}, and the cluster has {nodes} nodes")))
+}
+
+/// What is in a directory that has no identity, if it has data.
+fn earlier_alone(engine: &Engine) -> Result<Option<&'static str>, StartError> {
+    let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
+    Ok(used.then_some("it holds the data of a single-node store"))
 }
 
 /// Why the node can't use this directory, if it can't.

@@ -1,0 +1,133 @@
+//! A directory that waits to belong to a cluster: which disk and which voter it is, before anybody
+//! has given it a place; and how it takes one.
+//!
+//! ```text
+//!   empty ─▶ candidate: random numbers, durable ─▶ a layout has it ─▶ identity and layout, durable
+//! ```
+//!
+//! They are durable first: a council may seat the voter while this process is restarted.
+
+use cluster::layout::{Layout, Voter};
+use cluster::{Clock, Layouts, MembershipState, NodeId, Proof};
+use lsm::{Batch, Engine, Space, Version};
+
+use super::format::{self, Kept};
+use super::{KEY, PROOF, damaged, earlier_alone, in_store, layouts, newest, read};
+use crate::start_error::StartError;
+use crate::store::Store;
+
+/// Where the numbers are stored.
+const CANDIDATE: &[u8] = b"candidate";
+
+/// Who asks for a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// The directory's incarnation.
+    pub incarnation: u64,
+    /// The voter that it is.
+    pub voter: u64,
+}
+
+/// The place that it is given.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// The cluster's id.
+    pub cluster: u64,
+    /// The node's.
+    pub own: NodeId,
+    /// A layout that is decided, and has the node.
+    pub layout: Layout,
+}
+
+impl Candidate {
+    /// Who the directory asks for: who it did before, or one of these numbers. `None` = it has its
+    /// place already.
+    pub fn of<S: Store>(store: &S, new: Self) -> Result<Option<Self>, StartError> {
+        let engine = store.engine();
+        if layouts::rules(engine)?.is_some() {
+            return Ok(None);
+        }
+        if let Some((kept, _)) = read(engine)? {
+            let name = kept.name;
+            return Err(StartError::Another(format!(
+                "it is that of node {name}, and no layout of another cluster has that; --join takes \
+                 an empty one"
+            )));
+        }
+        if let Some(why) = earlier_alone(engine)? {
+            return Err(StartError::Another(format!("{why}, and --join takes an empty one")));
+        }
+        if let Some(known) = stored(engine)? {
+            return Ok(Some(known));
+        }
+        let new = Self { incarnation: new.incarnation.max(1), voter: new.voter.max(1) };
+        let bytes = [new.incarnation, new.voter].map(u64::to_le_bytes);
+        let version = Version { time: newest(engine)? + 1, origin: 0 };
+        let mut batch = Batch::new();
+        batch.put(Space::Node, CANDIDATE, version, bytes.as_flattened()).map_err(in_store)?;
+        batch.make_durable();
+        store.commit(batch).map_err(in_store)?;
+        Ok(Some(new))
+    }
+
+    /// It has a place. Durable when it returns: the next start is that of a member. `wall` and
+    /// `max_skew` are in microseconds.
+    pub fn takes<S: Store>(
+        self,
+        store: &S,
+        placed: Placed,
+        wall: u64,
+        max_skew: u64,
+    ) -> Result<(), StartError> {
+        let Placed { cluster, own, layout } = placed;
+        let node = layout.member(own).expect("who gave it the place looked");
+        let name = node.member.name.clone();
+        let topology = layout.topology().expect("a layout is checked when it arrives");
+        // A former life of this name may have acknowledged what was as far ahead of its clock.
+        let lost_before = Clock::limit(wall, max_skew);
+        // With its first disk a node has acknowledged nothing that is not here: nobody else need say so.
+        // It stays sealed, for what was written before it joined may be deleted and purged.
+        let is_first = node.first_disk == self.incarnation;
+        let kept = Kept {
+            state: if is_first { MembershipState::Member } else { MembershipState::Joining },
+            named: true,
+            cluster,
+            incarnation: self.incarnation,
+            lost_before,
+            digest: topology.digest(),
+            name,
+            description: topology.describe(),
+        };
+        let voter = Voter { node: own, id: self.voter, is_first: false };
+        let (record, _) = Layouts::first(voter, layout).encode();
+        let proof = format::encode_proof(&Proof::of_new(own, lost_before));
+        let origin = cluster::origin_of(&kept.name);
+        let version = Version { time: newest(store.engine())? + 1, origin };
+        let mut batch = Batch::new();
+        for (key, value) in [(KEY, &kept.encode()), (PROOF, &proof), (layouts::KEY, &record)] {
+            batch.put(Space::Node, key, version, value).map_err(in_store)?;
+        }
+        batch.make_durable();
+        store.commit(batch).map_err(in_store)
+    }
+}
+
+/// Whether the directory waits for a place.
+pub(super) fn waits(engine: &Engine) -> Result<bool, StartError> {
+    Ok(stored(engine)?.is_some())
+}
+
+fn stored(engine: &Engine) -> Result<Option<Candidate>, StartError> {
+    let Some(record) = engine.read(Space::Node, CANDIDATE).map_err(in_store)? else {
+        return Ok(None);
+    };
+    let value = record.value();
+    let (numbers, rest) = value.as_chunks::<8>();
+    match (numbers, rest) {
+        ([incarnation, voter], []) => Ok(Some(Candidate {
+            incarnation: u64::from_le_bytes(*incarnation),
+            voter: u64::from_le_bytes(*voter),
+        })),
+        _ => Err(damaged("who asks to join", format!("{} bytes: damaged", value.len()))),
+    }
+}

@@ -1,0 +1,96 @@
+//! What a node tells one that belongs to no cluster and asks for a place in this one.
+
+use std::time::Instant;
+
+use cluster::NodeId;
+use cluster::layout::Layout;
+
+use crate::node::Node;
+use crate::peers::join::{Asker, Told, hex};
+use crate::settings::members::node_url;
+
+/// Why a node can't join.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum JoinError {
+    /// What it says of itself makes no node.
+    #[error("{0}")]
+    Malformed(String),
+    /// There is another one.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// See the module.
+pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
+    check(&asker)?;
+    let layout = node.shared.layouts.entered();
+    if let Some(known) = layout.named(&asker.name) {
+        let id = known.id;
+        is_the_same(node, &asker, id)?;
+        node.joiners.remove(&asker.name);
+        let cluster = format!("{:016x}", node.identity.cluster());
+        return Ok(Told::Placed { cluster, id: id.0, layout: hex(&layout.to_bytes()) });
+    }
+    let at_its_url = layout.all().find(|other| node.url_of(other.id) == asker.url);
+    if let Some(other) = at_its_url {
+        return Err(JoinError::Refused(format!(
+            "node {} is at {}: a node that joins needs a URL of its own, --listen or --advertise",
+            other.member.name, asker.url
+        )));
+    }
+    let (name, url) = (asker.name.clone(), asker.url.clone());
+    let is_news = node.joiners.find(&name).is_none();
+    node.joiners.keep(asker, Instant::now()).map_err(JoinError::Refused)?;
+    if is_news {
+        tracing::info!(name, url, "a node asks to join: kvorum cluster plan --add {name}");
+    }
+    Ok(Told::Waits { epoch: layout.epoch, members: members(node, &layout) })
+}
+
+fn check(asker: &Asker) -> Result<(), JoinError> {
+    let malformed = |what: String| JoinError::Malformed(what);
+    asker.member().check().map_err(|error| malformed(error.to_string()))?;
+    if node_url(&asker.url).map_err(malformed)? != asker.url {
+        return Err(malformed(format!(
+            "{:?} is not a node URL: write http://HOST:PORT",
+            asker.url
+        )));
+    }
+    for (what, digits) in [("incarnation", &asker.incarnation), ("voter", &asker.voter)] {
+        let number = u64::from_str_radix(digits, 16).ok().filter(|number| *number != 0);
+        if number.is_none() || digits.len() != 16 {
+            return Err(malformed(format!("{what}: {digits:?} is not 16 hexadecimal digits")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the member of that id is the one that asks, as far as this node knows.
+fn is_the_same(node: &Node, asker: &Asker, id: NodeId) -> Result<(), JoinError> {
+    let url = node.url_of(id);
+    let name = &asker.name;
+    if url != asker.url {
+        return Err(JoinError::Refused(format!(
+            "node {name} is a member already, at {url}: give this node another --name"
+        )));
+    }
+    let seen = if id == node.shared.own {
+        Some(node.identity.incarnation())
+    } else {
+        node.facts.seen(id).incarnation().or_else(|| node.shared.logs.incarnation(id))
+    };
+    match seen {
+        Some(seen) if format!("{seen:016x}") != asker.incarnation => {
+            Err(JoinError::Refused(format!(
+                "node {name} is a member already, with another data directory: start it with that \
+                 one. If that is lost, remove the node first (kvorum cluster plan --remove-dead \
+                 {name}), or give this one another --name"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn members(node: &Node, layout: &Layout) -> Vec<String> {
+    layout.nodes.iter().map(|member| node.url_of(member.id)).collect()
+}

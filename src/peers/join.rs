@@ -1,0 +1,279 @@
+//! Asking for a place in a cluster, before one is a node of it: what is sent, what is answered, and
+//! how both show that they know the cluster's secret.
+//!
+//! ```text
+//!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ who asks   ─▶ a member keeps that, for people
+//!  202 ¶ X-Kvorum-Join: PROOF ¶ the members                   ◀─ no layout has it yet
+//!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ one has
+//! ```
+//!
+//! Both proofs are over the nonce, which is fresh, and over the body: an answer that was recorded is
+//! no answer to another question. Without a secret there are none.
+
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::io;
+use std::time::Duration;
+
+use cluster::handshake::{Nonce, Secret};
+use cluster::layout::{Layout, MAX_BYTES};
+use cluster::{Member, NodeId};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::dial::{DialError, connect};
+use super::greet::nonce;
+
+/// The path.
+const PATH: &str = "/admin/join";
+
+/// The header with nonce and proof.
+pub(crate) const HEADER: &str = "x-kvorum-join";
+
+/// How long a node may take to answer. It does so from memory.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of an answer's head at most.
+const MAX_HEAD: usize = 16 << 10;
+
+/// Bytes of an answer at most: a layout, of which each byte has two digits.
+const MAX_ANSWER: usize = 2 * MAX_BYTES + MAX_HEAD;
+
+const ASKS: &[u8] = b"kvorum-join/1 ask";
+const ANSWERS: &[u8] = b"kvorum-join/1 answer";
+
+/// Who asks for a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Asker {
+    /// What it is to be called.
+    pub(crate) name: String,
+    /// Where the others are to reach it.
+    pub(crate) url: String,
+    /// Its zone, if it has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) zone: String,
+    /// Its weight.
+    pub(crate) weight: u32,
+    /// Its directory's incarnation, 16 hexadecimal digits.
+    pub(crate) incarnation: String,
+    /// Which voter it is, the same.
+    pub(crate) voter: String,
+}
+
+/// What it is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Told {
+    /// It has its place.
+    Placed {
+        /// The cluster's id, 16 hexadecimal digits.
+        cluster: String,
+        /// The node's.
+        id: u16,
+        /// The layout that has it, in hexadecimal digits.
+        layout: String,
+    },
+    /// It is to wait.
+    Waits {
+        /// Which change of the members the node that was asked goes by.
+        epoch: u64,
+        /// Where the members are: each is to know who asks, so that each can plan.
+        members: Vec<String>,
+    },
+}
+
+/// What was found of a place.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// It has one: cluster, id, layout.
+    Placed(u64, NodeId, Layout),
+    /// It has none, and these are the members.
+    Waits(Vec<String>),
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unanswered {
+    /// To be tried again.
+    #[error("{0}")]
+    Dial(#[from] DialError),
+    /// The same.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The same.
+    #[error("no response for {} s", PATIENCE.as_secs())]
+    Late,
+    /// The same: it is about to stop, or no node.
+    #[error("unexpected response: {0}")]
+    Unexpected(String),
+    /// Whoever asks can't be a node of this cluster, or not as it is.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Asker {
+    /// As a node of a layout.
+    pub(crate) fn member(&self) -> Member {
+        Member { name: self.name.clone(), zone: self.zone.clone(), weight: self.weight }
+    }
+}
+
+/// What precedes the body of who asks, if there is a secret.
+fn proof_of(secret: Option<&Secret>, nonce: &Nonce, body: &[u8]) -> Option<String> {
+    let proof = secret?.prove(ASKS, &[nonce, body]);
+    Some(format!("{} {}", hex(nonce), hex(&proof)))
+}
+
+/// The nonce of who asks, if it knows the secret.
+pub(crate) fn proven_by(secret: &Secret, header: &[u8], body: &[u8]) -> Option<Nonce> {
+    let (nonce, proof) = std::str::from_utf8(header).ok()?.split_once(' ')?;
+    let (nonce, proof): (Nonce, _) = (unhex(nonce)?.try_into().ok()?, unhex(proof)?);
+    secret.is_proven(ASKS, &[&nonce, body], &proof).then_some(nonce)
+}
+
+/// What the answer to it has in its header.
+pub(crate) fn proof_of_answer(secret: &Secret, nonce: &Nonce, body: &[u8]) -> String {
+    hex(&secret.prove(ANSWERS, &[nonce, body]))
+}
+
+/// Asks one node. `authority` is `HOST:PORT`; `token` is for nodes that want one.
+pub(crate) async fn ask(
+    authority: &str,
+    asker: &Asker,
+    secret: Option<&Secret>,
+    token: Option<&[u8]>,
+) -> Result<Answer, Unanswered> {
+    let body = serde_json::to_vec(asker).expect("strings and numbers always serialize");
+    let nonce = nonce()?;
+    let exchange = async {
+        let mut stream = connect(authority, &RefCell::default()).await?;
+        let mut head = format!(
+            "POST {PATH} HTTP/1.0\r\nHost: {authority}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n",
+            body.len()
+        );
+        if let Some(proof) = proof_of(secret, &nonce, &body) {
+            let _ = write!(head, "{HEADER}: {proof}\r\n");
+        }
+        let bearer = token.map(|token| [b"Authorization: Bearer ", token, b"\r\n"].concat());
+        let bearer = bearer.unwrap_or_default();
+        stream.write_all(&[head.as_bytes(), &bearer, b"\r\n", &body].concat()).await?;
+        let mut received = Vec::new();
+        (&mut stream).take(MAX_ANSWER as u64).read_to_end(&mut received).await?;
+        Ok::<_, Unanswered>(received)
+    };
+    let received = timeout(PATIENCE, exchange).await.map_err(|_| Unanswered::Late)??;
+    read(&received, secret, &nonce)
+}
+
+/// Makes sense of an answer.
+fn read(received: &[u8], secret: Option<&Secret>, nonce: &Nonce) -> Result<Answer, Unanswered> {
+    let unexpected = |what: &str| Unanswered::Unexpected(what.to_owned());
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut head = httparse::Response::new(&mut headers);
+    let length = match head.parse(received) {
+        Ok(httparse::Status::Complete(length)) => length,
+        _ => return Err(unexpected("it is no HTTP")),
+    };
+    let (status, body) = (head.code.unwrap_or(0), &received[length..]);
+    if !matches!(status, 200 | 202) {
+        return Err(problem(status, body));
+    }
+    if let Some(secret) = secret {
+        let proof = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(HEADER));
+        let proof = proof.and_then(|proof| unhex(std::str::from_utf8(proof.value).ok()?));
+        if !proof.is_some_and(|proof| secret.is_proven(ANSWERS, &[nonce, body], &proof)) {
+            return Err(Unanswered::Refused(
+                "it does not know this node's cluster secret: give all nodes the same one"
+                    .to_owned(),
+            ));
+        }
+    }
+    match serde_json::from_slice(body).map_err(|error| unexpected(&error.to_string()))? {
+        Told::Waits { members, .. } => Ok(Answer::Waits(members)),
+        Told::Placed { cluster, id, layout } => {
+            let cluster = u64::from_str_radix(&cluster, 16).map_err(|_| unexpected("its id"))?;
+            let layout = unhex(&layout).ok_or_else(|| unexpected("its layout"))?;
+            let layout = Layout::from_bytes(&layout).map_err(unexpected)?;
+            if layout.member(NodeId(id)).is_none() {
+                return Err(unexpected("its layout does not have this node"));
+            }
+            Ok(Answer::Placed(cluster, NodeId(id), layout))
+        }
+    }
+}
+
+/// What a node says that gives no answer.
+fn problem(status: u16, body: &[u8]) -> Unanswered {
+    let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
+    let detail = detail.unwrap_or("is this a kvorum node?").to_owned();
+    match status {
+        400 | 403 | 409 => Unanswered::Refused(detail),
+        _ => Unanswered::Unexpected(format!("{status}: {detail}")),
+    }
+}
+
+/// Digits of bytes.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_good_for_one_question_and_its_answer() {
+        let [secret, other] =
+            ["open sesame, please", "another secret!!"].map(|text| Secret::new(text.into()));
+        let (nonce, body) = ([7; 32], br#"{"epoch":3,"members":["http://h:1"]}"#);
+        let header = proof_of(Some(&secret), &nonce, body).unwrap();
+        assert_eq!(proven_by(&secret, header.as_bytes(), body), Some(nonce));
+        assert_eq!(proven_by(&other, header.as_bytes(), body), None);
+        assert_eq!(proven_by(&secret, header.as_bytes(), b"{}"), None);
+        assert_eq!(proven_by(&secret, b"07 aa", body), None);
+
+        let answer = |proof: &str| {
+            let head = format!("HTTP/1.0 202 Accepted\r\nX-Kvorum-Join: {proof}\r\n\r\n");
+            read(&[head.as_bytes(), body].concat(), Some(&secret), &nonce)
+        };
+        let is_taken = |proof: &str| matches!(answer(proof), Ok(Answer::Waits(_)));
+        assert!(is_taken(&proof_of_answer(&secret, &nonce, body)));
+        for bad in [
+            proof_of_answer(&secret, &[8; 32], body),
+            proof_of_answer(&other, &nonce, body),
+            header.split_once(' ').unwrap().1.to_owned(),
+            String::new(),
+        ] {
+            assert!(matches!(answer(&bad), Err(Unanswered::Refused(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told_from_one_that_refuses() {
+        let read = |text: &str| read(text.as_bytes(), None, &[0; 32]).unwrap_err();
+        let refused = r#"{"type":"join-refused","detail":"node a is a member already"}"#;
+        let refused = read(&format!("HTTP/1.1 409 Conflict\r\n\r\n{refused}"));
+        assert!(
+            matches!(&refused, Unanswered::Refused(why) if why == "node a is a member already")
+        );
+        for text in ["", "nonsense", "HTTP/1.0 404 Not Found\r\n\r\n", "HTTP/1.0 200 OK\r\n\r\n{}"]
+        {
+            assert!(matches!(read(text), Unanswered::Unexpected(_)), "{text:?}");
+        }
+        let layout = r#"{"cluster":"07","id":1,"layout":"00"}"#;
+        let unread = read(&format!("HTTP/1.0 200 OK\r\n\r\n{layout}"));
+        assert!(matches!(unread, Unanswered::Unexpected(_)), "{unread}");
+    }
+}

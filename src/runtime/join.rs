@@ -1,0 +1,186 @@
+//! A node with an empty directory that asks for a place in a cluster, until it has one.
+//!
+//! ```text
+//!  URLs of --join ─┬─▶ once a second: POST /admin/join ─▶ has it a place? ─▶ stored, and it starts
+//!  members, as ────┘         │                                  as any member
+//!  they answer               └─▶ refused: it ends, with why
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use cluster::handshake::Secret;
+use node::identity::{Candidate, Placed};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::serve::{self, random};
+use crate::counters::wall::wall_micros;
+use crate::peers::join::{self, Answer, Asker, Unanswered};
+use crate::settings::config::Config;
+use crate::settings::members::{Members, Unlisted};
+
+/// How often each node is asked.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Nodes that are asked in one round. Of a larger cluster some are asked in the next ones.
+const ASKED_AT_ONCE: usize = 64;
+
+/// How the asking ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The directory has its place: it can start.
+    Placed,
+    /// The node was told to stop.
+    Stopped,
+}
+
+/// Asks, if the settings say so and the directory has no place yet. An error is one line.
+pub(super) fn place(config: &Config, db: &lsm::Db, address: SocketAddr) -> Result<Ended, String> {
+    let Members::Unlisted(unlisted) = &config.members else { return Ok(Ended::Placed) };
+    if unlisted.join.is_empty() {
+        return Ok(Ended::Placed);
+    }
+    let in_data = |error| format!("data directory {}: {error}", config.data.display());
+    let new = Candidate { incarnation: random("incarnation"), voter: random("voter") };
+    let candidate = Candidate::of(db, new).map_err(in_data)?;
+    let Some(candidate) = candidate else { return Ok(Ended::Placed) };
+    let asker = asker(unlisted, address, candidate);
+    tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
+    greet(unlisted, &asker);
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = runtime.map_err(|error| format!("cannot ask other nodes: {error}"))?;
+    let asking = Asking {
+        asker: &asker,
+        secret: serve::secret(config),
+        token: config.admin_token.as_ref().map(|token| token.bytes()),
+        targets: unlisted.join.iter().cloned().collect(),
+        last: None,
+        said: BTreeMap::new(),
+    };
+    let Some(placed) = runtime.block_on(asking.run())? else { return Ok(Ended::Stopped) };
+    tracing::info!(epoch = placed.layout.epoch, "a layout has this node: it joins the cluster");
+    let skew = config.max_clock_skew.as_micros() as u64;
+    candidate.takes(db, placed, wall_micros(), skew).map_err(in_data)?;
+    Ok(Ended::Placed)
+}
+
+fn asker(unlisted: &Unlisted, address: SocketAddr, candidate: Candidate) -> Asker {
+    let url = unlisted.url.clone().unwrap_or_else(|| format!("http://{address}"));
+    let member = unlisted.member(&url);
+    let Candidate { incarnation, voter } = candidate;
+    Asker {
+        name: member.name,
+        url,
+        zone: member.zone,
+        weight: member.weight,
+        incarnation: format!("{incarnation:016x}"),
+        voter: format!("{voter:016x}"),
+    }
+}
+
+/// Says what it waits for, and what is to be typed.
+fn greet(unlisted: &Unlisted, asker: &Asker) {
+    let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
+    serve::say(format!(
+        "kvorum {} at {url} waits for a place in the cluster of {first}, as node {name}. It serves \
+         nothing yet. Try:\n\
+         \n  kvorum cluster plan --add '{name}' --url {first}\
+         \n  kvorum cluster apply --wait PLAN --url {first}\n",
+        env!("KVORUM_VERSION"),
+    ));
+}
+
+/// The rounds of asking.
+struct Asking<'a> {
+    asker: &'a Asker,
+    secret: Option<Secret>,
+    token: Option<&'a [u8]>,
+    /// Where nodes of the cluster are.
+    targets: BTreeSet<String>,
+    /// Who was asked last.
+    last: Option<String>,
+    /// What was said last of each.
+    said: BTreeMap<String, String>,
+}
+
+impl Asking<'_> {
+    /// Asks until there is a place, or the node is told to stop: then `None`.
+    async fn run(mut self) -> Result<Option<Placed>, String> {
+        let failed = |error: io::Error| format!("cannot handle signals: {error}");
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut rounds = interval(EVERY);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let round = async {
+                rounds.tick().await;
+                self.round().await
+            };
+            tokio::select! {
+                _ = terminate.recv() => return Ok(None),
+                _ = interrupt.recv() => return Ok(None),
+                placed = round => {
+                    if let Some(placed) = placed? {
+                        return Ok(Some(placed));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks each node once, or as many as are asked in one round.
+    async fn round(&mut self) -> Result<Option<Placed>, String> {
+        let mut asked = JoinSet::new();
+        for url in self.due() {
+            let (asker, secret) = (self.asker.clone(), self.secret.clone());
+            let token = self.token.map(<[u8]>::to_vec);
+            asked.spawn_local(async move {
+                let authority = url.strip_prefix("http://").unwrap_or(&url);
+                let answer = join::ask(authority, &asker, secret.as_ref(), token.as_deref()).await;
+                (url, answer)
+            });
+        }
+        while let Some(done) = asked.join_next().await {
+            // A panic in there was printed, and ended the process.
+            let Ok((url, answer)) = done else { continue };
+            match answer {
+                Ok(Answer::Placed(cluster, own, layout)) => {
+                    return Ok(Some(Placed { cluster, own, layout }));
+                }
+                Ok(Answer::Waits(members)) => {
+                    self.say(&url, "it knows that this node asks to join");
+                    let others = members.into_iter().filter(|member| *member != self.asker.url);
+                    self.targets.extend(others);
+                }
+                Err(Unanswered::Refused(why)) => {
+                    return Err(format!("cannot join the cluster of {url}: {why}"));
+                }
+                Err(error) => self.say(&url, &error.to_string()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The nodes that are asked in this round, in turn.
+    fn due(&mut self) -> Vec<String> {
+        let after = self.last.clone().unwrap_or_default();
+        let (before, behind): (Vec<_>, Vec<_>) =
+            self.targets.iter().cloned().partition(|url| *url <= after);
+        let due: Vec<String> = behind.into_iter().chain(before).take(ASKED_AT_ONCE).collect();
+        self.last = due.last().cloned();
+        due
+    }
+
+    /// Logs what became of asking a node, unless it is what became of it before.
+    fn say(&mut self, url: &str, what: &str) {
+        let before = self.said.insert(url.to_owned(), what.to_owned());
+        if before.as_deref() != Some(what) {
+            tracing::info!(url, "{what}");
+        }
+    }
+}

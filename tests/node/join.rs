@@ -1,0 +1,208 @@
+//! `kvorum serve --join`: a node with an empty directory waits until it has a place in a cluster, or
+//! is told why it can't have one. Node a is a member; the test is the others, and the council.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::members::{c_joins, json, node, peers, start, tells};
+use crate::peers::{SECRET, good_b, shake, upgraded};
+use crate::process::{Node, kvorum, run, wait_until};
+
+/// Where node c says that it is: the layouts of these tests have it there.
+const C: &str = "http://127.0.0.1:3";
+
+fn url(node: &Node) -> String {
+    format!("http://{}", node.address)
+}
+
+fn with_secret(secret: &str) -> Command {
+    let mut command = kvorum();
+    command.env("KVORUM_CLUSTER_SECRET", secret);
+    command
+}
+
+/// A node that joins the cluster of that one, with that name and URL.
+fn joining(secret: &str, data: &std::path::Path, of: &str, name: &str, url: &str) -> Command {
+    let mut command = with_secret(secret);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    command.args(["--join", of, "--name", name, "--advertise", url, "--zone", "z"]);
+    command
+}
+
+/// A process that is killed when the test is over.
+struct Waiting(Child);
+
+impl Waiting {
+    fn start(mut command: Command) -> Self {
+        let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(pipes.spawn().unwrap())
+    }
+
+    /// Stops it as an operator does; what it wrote to stdout, and what it logged.
+    fn stop(mut self) -> (String, String) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
+        let (mut out, mut log) = (String::new(), String::new());
+        self.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        self.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        (out, log)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Who asks a node to join.
+fn asking(node: &Node) -> Vec<String> {
+    let layout = json(node, "/admin/layout");
+    let joining = layout["joining"].as_array().cloned().unwrap_or_default();
+    joining.iter().map(|joiner| joiner["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn plan(node: &Node, add: &str) -> std::process::Output {
+    run(&["cluster", "plan", "--json", "--add", add, "--url", &url(node)])
+}
+
+#[test]
+fn a_node_waits_for_its_place_and_starts_as_a_member() {
+    let node = node();
+    let data = tempfile::tempdir().unwrap();
+    let unknown = plan(&node, "c");
+    let why = String::from_utf8(unknown.stderr).unwrap();
+    assert!(why.contains("does not ask this node to join (those that do: none)"), "{why}");
+
+    // It waits, and a restart changes neither its disk nor its voter.
+    let command = || joining(SECRET, &data.path().join("data"), &url(&node), "c", C);
+    let mut voters = Vec::new();
+    for _ in 0..2 {
+        let waiting = Waiting::start(command());
+        wait_until("it asks", || asking(&node) == ["c"]);
+        let planned = plan(&node, "c");
+        let planned: Value = serde_json::from_slice(&planned.stdout).unwrap();
+        assert_eq!(planned["nodes"][2]["change"], "joins", "{planned}");
+        let council = ["cluster", "plan", "--json", "--council", "c", "--add", "c", "--url"];
+        let council = run(&[&council[..], &[&url(&node)]].concat());
+        let council: Value = serde_json::from_slice(&council.stdout).unwrap();
+        // The plan's id is a hash of it all, its voter included.
+        voters.push(council["plan"].as_str().unwrap().to_owned());
+        let status = run(&["cluster", "status", "--url", &url(&node)]);
+        let status = String::from_utf8(status.stdout).unwrap();
+        assert!(status.contains(&format!("asks to join: c  {C}  zone z  weight 1")), "{status}");
+        let (out, log) = waiting.stop();
+        assert!(out.contains("waits for a place in the cluster of"), "{out}");
+        assert!(out.contains("kvorum cluster plan --add 'c' --url http://127.0.0.1:"), "{out}");
+        assert!(log.contains("stopped"), "{log}");
+    }
+    assert_eq!(voters[0], voters[1]);
+
+    // A node that waits can't be started as another one.
+    let mut alone = with_secret(SECRET);
+    alone.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path().join("data"));
+    let refused = alone.output().unwrap();
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(why.contains("it waits to join a cluster: start the node with --join"), "{why}");
+
+    let of = url(&node);
+    let starting = thread::spawn(move || {
+        let args = ["--join", &of, "--name", "c", "--advertise", C, "--zone", "z"];
+        Node::start_with(with_secret(SECRET), data, &args)
+    });
+    wait_until("it asks", || asking(&node) == ["c"]);
+    tells(&node, &c_joins());
+    let c = starting.join().unwrap();
+    assert!(c.greeting.contains("waits for a place"), "{}", c.greeting);
+    let goes_by = |c: &Node| {
+        let status = json(c, "/v0/status");
+        assert_eq!((&status["name"], &status["url"]), (&"c".into(), &C.into()), "{status}");
+        assert_eq!((&status["epoch"], &status["membership"]), (&4.into(), &"joining".into()));
+        let names: Vec<_> = peers(c).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "b"]);
+    };
+    goes_by(&c);
+    wait_until("it asks no more", || asking(&node).is_empty());
+    // From now on it needs nothing of that, and minds nothing.
+    let c = start(c.stop(), &[]);
+    goes_by(&c);
+    let c = start(c.stop(), &["--join", "http://127.0.0.1:9", "--advertise", C]);
+    goes_by(&c);
+}
+
+/// What a node that asks is told, before it ends: one line.
+fn refused(mut command: Command) -> String {
+    let refused = command.stdin(Stdio::null()).output().unwrap();
+    assert!(!refused.status.success());
+    let log = String::from_utf8(refused.stderr).unwrap();
+    let said: Vec<&str> = log.lines().filter(|line| line.starts_with("kvorum: ")).collect();
+    let [said] = said[..] else { panic!("{log}") };
+    said.to_owned()
+}
+
+#[test]
+fn who_can_not_join_is_told_why() {
+    let node = node();
+    // Node b is known by its disk.
+    shake(&mut upgraded(&node), good_b()).0.unwrap();
+    let of = url(&node);
+    for (secret, name, at, says) in [
+        (
+            SECRET,
+            "a",
+            C,
+            "node a is a member already, at http://127.0.0.1:1: give this node another",
+        ),
+        (SECRET, "b", "http://127.0.0.1:2", "node b is a member already, with another data"),
+        (SECRET, "c", "http://127.0.0.1:2", "node b is at http://127.0.0.1:2: a node that joins"),
+        ("another secret, as long", "c", C, "the cluster secrets differ: give all nodes the same"),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let said = refused(joining(secret, data.path(), &of, name, at));
+        assert!(said.contains(&format!("cannot join the cluster of {of}: {says}")), "{said}");
+    }
+    // Without the secret it does not get as far.
+    let data = tempfile::tempdir().unwrap();
+    let mut command = joining(SECRET, data.path(), &of, "c", C);
+    command.env_remove("KVORUM_CLUSTER_SECRET");
+    let said = refused(command);
+    assert!(said.contains("this cluster has a secret"), "{said}");
+
+    let waiting = Waiting::start(joining(SECRET, data.path(), &of, "c", C));
+    wait_until("it asks", || asking(&node) == ["c"]);
+    let other = tempfile::tempdir().unwrap();
+    let said = refused(joining(SECRET, other.path(), &of, "c", C));
+    assert!(said.contains(&format!("another node asks to join as c too, at {C}")), "{said}");
+    waiting.stop();
+
+    let member = node.stop();
+    let said = refused(joining(SECRET, &member.path().join("data"), &of, "c", C));
+    assert!(said.contains("it is that of node a"), "{said}");
+    assert!(said.contains("Nothing was changed"), "{said}");
+}
+
+#[test]
+fn nobody_reachable_is_said_once_and_tried_on() {
+    let data = tempfile::tempdir().unwrap();
+    let node = node();
+    let of = format!("http://127.0.0.1:1,{}", url(&node));
+    let mut waiting = Waiting::start(joining(SECRET, data.path(), &of, "c", C));
+    let mut log = BufReader::new(waiting.0.stderr.take().unwrap());
+    let (mut lines, mut line) = (String::new(), String::new());
+    while !lines.contains("it knows that this node asks to join") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "{lines}");
+        lines += &line;
+    }
+    // It is forgotten when it asks no more, and asks once a second: twice in this time.
+    wait_until("it asks on", || asking(&node) == ["c"]);
+    kill_process(Pid::from_child(&waiting.0), Signal::TERM).unwrap();
+    log.read_to_string(&mut lines).unwrap();
+    let refusals = lines.lines().filter(|line| line.contains("url=\"http://127.0.0.1:1\"")).count();
+    assert_eq!(refusals, 1, "{lines}");
+}
