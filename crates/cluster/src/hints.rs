@@ -78,6 +78,11 @@ impl HintLedger {
         self.take(peer, hints, bytes);
     }
 
+    /// Hints are of no use any more, and are gone from the store.
+    pub(crate) fn needless(&self, peer: NodeId, hints: u64, bytes: u64) {
+        self.take(peer, hints, bytes);
+    }
+
     fn take(&self, peer: NodeId, hints: u64, bytes: u64) {
         let bytes = self.peers.with(peer, |peer| {
             subtract(&peer.hints, hints);

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
 use crate::message::NodeId;
-use crate::topology::Topology;
+use crate::topology::{Topology, partition_of};
 
 /// The epoch of the members that a cluster begins with.
 pub const FIRST_EPOCH: u64 = 1;
@@ -103,6 +103,13 @@ impl View {
 
     fn sets(&self) -> impl Iterator<Item = &Topology> {
         [&self.topology].into_iter().chain(&self.other)
+    }
+
+    /// Whether a node is among the first `copies` replicas of a key, 0 being the default number;
+    /// while partitions move, among those before or after.
+    pub fn places(&self, node: NodeId, key: &[u8], copies: u8) -> bool {
+        let partition = partition_of(key);
+        self.sets().any(|topology| topology.holds(node, partition, copies))
     }
 
     /// What tells it from others.

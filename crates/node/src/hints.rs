@@ -8,8 +8,8 @@
 //! removing one leaves a newer one alone.
 
 use bytes::Bytes;
-use cluster::{HintId, Mark, NodeId, Record, Shared, hint_bytes};
-use lsm::{Batch, Engine, Fields, Kind, Space, Steps};
+use cluster::{FIRST_EPOCH, HintId, Mark, NodeId, Record, Shared, hint_bytes};
+use lsm::{Batch, Engine, Fields, Kind, RecordRef, Space, Steps};
 
 use crate::identity::Identity;
 use crate::records;
@@ -19,6 +19,9 @@ use crate::store::Store;
 /// The prefix of a marked partition's key as earlier releases stored it, and as `repair-clock`
 /// leaves it: the next start takes it over.
 const EARLIER: &[u8] = b"missed/";
+
+/// Bytes of a batch that removes hints of nodes that have left: it holds up the start for a moment.
+const REMOVED_AT_ONCE: usize = 1 << 20;
 
 /// A hint on its way into the store.
 #[derive(Debug, Clone)]
@@ -145,10 +148,62 @@ fn walk(
     Ok(())
 }
 
+/// Removes the hints of nodes that have left since they were kept: nobody delivers them, nor counts
+/// them. What can't be removed is left to the next start.
+pub(crate) fn forget_who_left<S: Store>(store: &S, shared: &Shared) {
+    let removed = remove_of_who_left(store, shared);
+    if let Err(error) = removed {
+        tracing::warn!(%error, "hints for nodes that have left could not be removed yet");
+    }
+}
+
+fn remove_of_who_left<S: Store>(store: &S, shared: &Shared) -> Result<(), lsm::Error> {
+    let view = shared.view();
+    // Of a list that never changed nobody has left, though the list may be mistaken.
+    if view.epoch == FIRST_EPOCH {
+        return Ok(());
+    }
+    let is_member =
+        |name: &[u8]| view.named(std::str::from_utf8(name).unwrap_or_default()).is_some();
+    let (mut start, mut gone) = (Vec::new(), Batch::new());
+    'members: loop {
+        let mut scan = store.engine().snapshot().scan(Space::Hints, &start, None);
+        while let Some((hint, held)) = scan.next()? {
+            let Some((prefix, _)) = split(hint) else { continue };
+            if is_member(&prefix[1..]) {
+                start = prefix.to_vec();
+                // No name ends with the greatest byte.
+                *start.last_mut().expect("a prefix has its name's length") += 1;
+                continue 'members;
+            }
+            if held.kind() == Kind::Value {
+                gone.write(Space::Hints, hint, &removal(held), &[])?;
+            }
+            if gone.byte_len() >= REMOVED_AT_ONCE {
+                store.commit(std::mem::take(&mut gone))?;
+            }
+        }
+        break;
+    }
+    if gone.is_empty() { Ok(()) } else { store.commit(gone) }
+}
+
+/// What a hint is removed with, by the store's record of it.
+fn removal(held: RecordRef<'_>) -> Fields<'static> {
+    let ballot = held.ballot();
+    let steps = (ballot > 0).then_some(Steps { ballot, step: 0, operations: &[] });
+    Fields { steps, ..Fields::new(Kind::Tombstone, held.version()) }
+}
+
+/// A hint's key: its node's prefix, and the user's key.
+fn split(hint: &[u8]) -> Option<(&[u8], &[u8])> {
+    let name_len = usize::from(*hint.first()?);
+    hint.split_at_checked(1 + name_len)
+}
+
 /// The key of the mark that a hint's partition needs repair. `None` = it is no hint's key.
 pub(crate) fn mark_of(hint: &[u8]) -> Option<Vec<u8>> {
-    let name_len = usize::from(*hint.first()?);
-    let (prefix, key) = hint.split_at_checked(1 + name_len)?;
+    let (prefix, key) = split(hint)?;
     Some([EARLIER, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
 }
 

@@ -113,6 +113,7 @@ impl Starting {
         identity.purges_by_age(alone);
         identity.load_missed(store.engine(), &shared)?;
         hints::adopt_marks(store, &identity, &shared)?;
+        hints::forget_who_left(store, &shared);
         hints::count(store.engine(), &shared)?;
         Ok(Started { shared: Arc::new(shared), identity: Arc::new(identity), clock })
     }

@@ -88,6 +88,9 @@ impl Coordinator {
             Request::Writes { items } if items.iter().any(|(_, r)| self.is_ahead(now, r)) => {
                 self.done(op, Reply::Ahead, out);
             }
+            Request::Write { key, record } if self.is_of_others(demand.class, &key, &record) => {
+                self.done(op, Reply::Stored, out);
+            }
             Request::Write { key, record } => {
                 if verify(&key, &record) {
                     self.hold_record(now, op, key, record, demand, out);
@@ -103,8 +106,11 @@ impl Coordinator {
                     self.done(op, Reply::Failed, out);
                 }
             }
-            Request::Writes { items } => {
-                if !items.iter().all(|(key, record)| verify(key, record)) {
+            Request::Writes { mut items } => {
+                items.retain(|(key, record)| !self.is_of_others(demand.class, key, record));
+                if items.is_empty() {
+                    self.done(op, Reply::Stored, out);
+                } else if !items.iter().all(|(key, record)| verify(key, record)) {
                     self.done(op, Reply::Failed, out);
                 } else if !self.accepts_page(now, op, demand.class, &items) {
                     self.done(op, Reply::Busy, out);
@@ -130,6 +136,14 @@ impl Coordinator {
             Request::Ping => self.done(op, Reply::Pong, out),
             request => self.perform_for_node(now, op, demand, request, out),
         }
+    }
+
+    /// Whether it is a plain write that no client waits for and that is placed elsewhere, in each
+    /// topology of the view in force: it is of no use here, and would be a leftover. Who reads
+    /// brings records to their replicas only, by the same placement, so nobody counts on it.
+    fn is_of_others(&self, class: Class, key: &[u8], record: &Record) -> bool {
+        let is_plain = class != Class::Client && record.rank.ballot == 0;
+        is_plain && !self.view.places(self.shared.own, key, record.copies)
     }
 
     /// The same of what a node is asked as a whole, by the task of another one or its own.

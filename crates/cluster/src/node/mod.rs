@@ -141,8 +141,8 @@ pub enum NodeEffect {
         /// Bytes of keys and records after which to stop; one is always read.
         max_bytes: usize,
     },
-    /// Hints were delivered: remove them, unless the store has a newer one of the same key by now.
-    /// If the store refuses, it ends in [`NodeEvent::HintsStay`].
+    /// Hints were delivered, or need not be: remove them, unless the store has a newer one of the
+    /// same key by now. If the store refuses, it ends in [`NodeEvent::HintsStay`].
     DropHints {
         /// The node that they were for.
         peer: NodeId,
@@ -456,6 +456,11 @@ struct Peers(BTreeMap<NodeId, Peer>);
 impl Peers {
     fn of(&mut self, node: NodeId) -> &mut Peer {
         self.0.entry(node).or_default()
+    }
+
+    /// Those of whom something was asked ever, whether they belong to the view or not.
+    fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.0.keys().copied()
     }
 
     fn get(&self, node: NodeId) -> Option<&Peer> {

@@ -1,6 +1,12 @@
 //! Delivering hints: batch after batch in the order of their keys, one under way for each node, and
 //! none forgotten before the node said that it has stored it.
 //!
+//! A hint for a node that is no replica of its record any more, in neither topology of the view in
+//! force, is dropped instead, and so are all of a node that has left. Nobody counts on a hint: its
+//! write was acknowledged by other replicas or not at all. Whoever holds the partition now has
+//! taken what those held that are in force, or is one of them; and the node begins with nothing if
+//! it ever gets the partition back.
+//!
 //! A *future hint*, with a timestamp further ahead of this node's wall clock or of the
 //! receiver's than clocks may be, stays where it is while the others go out. A later pass looks at
 //! it again. So does one at a hint that was delivered and that the store, overloaded or full, could
@@ -95,7 +101,7 @@ pub(super) struct Replay {
     /// Since when it waits for the store to read, and how long it has done so in all.
     reads_since: u64,
     reading: u64,
-    /// Whether it delivered anything.
+    /// Whether it delivered anything, or dropped what need not be delivered.
     delivered: bool,
     /// The greatest time of a version that the node takes, if it refused some of it for its clock.
     refused: Option<u64>,
@@ -128,7 +134,9 @@ fn rest_after(now: Now, replay: &Replay) -> u64 {
 
 impl Node {
     pub(super) fn replay_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        for peer in self.others() {
+        let has_left = |node: &NodeId| !self.view.has(*node);
+        let gone: Vec<NodeId> = self.peers.ids().filter(has_left).collect();
+        for peer in self.others().chain(gone) {
             let counted = self.shared.hints.waiting(peer);
             let replay = &mut self.peers.of(peer).replay;
             let idle = matches!(replay.state, State::Idle) && replay.not_before <= now.mono;
@@ -174,6 +182,7 @@ impl Node {
     /// Sends those of a batch that are not in the future, and goes on behind them. A pass may last
     /// long, so what that is goes by the time of each batch.
     fn send_hints(&mut self, now: Now, peer: NodeId, mut batch: Batch, out: &mut Vec<NodeEffect>) {
+        self.drop_needless(peer, &mut batch, out);
         let replay = &mut self.peers.of(peer).replay;
         let limit = Clock::limit(now.wall, self.config.max_skew_micros);
         let limit = replay.refused.map_or(limit, |refused| refused.min(limit));
@@ -187,6 +196,19 @@ impl Node {
         let request = Request::Writes { items: batch.items.clone() };
         replay.state = State::Sending(batch);
         self.call(Caller::Replay(peer), peer, Class::Hint, request, out);
+    }
+
+    /// Drops those of records that are not placed on their node.
+    fn drop_needless(&mut self, peer: NodeId, batch: &mut Batch, out: &mut Vec<NodeEffect>) {
+        let is_elsewhere =
+            |(key, record): &mut (Bytes, Record)| !self.view.places(peer, key, record.copies);
+        let items: Vec<_> = batch.items.extract_if(.., is_elsewhere).collect();
+        if !items.is_empty() {
+            let bytes = items.iter().map(|(key, record)| hint_bytes(key, record)).sum();
+            self.shared.hints.needless(peer, items.len() as u64, bytes);
+            self.peers.of(peer).replay.delivered = true;
+            out.push(NodeEffect::DropHints { peer, items });
+        }
     }
 
     fn pass_batch(&mut self, now: Now, peer: NodeId, batch: Batch, out: &mut Vec<NodeEffect>) {

@@ -233,16 +233,7 @@ fn what_is_known_of_a_node_stays_its_own() {
 #[test]
 fn a_node_hears_who_joined() {
     let cluster = Cluster::new();
-    let mut node = Node::new(
-        Arc::clone(&cluster.shared),
-        NodeConfig {
-            deadline_micros: 0,
-            syncs_always: true,
-            max_skew_micros: 500_000,
-            rounds: RoundConfig::NONE,
-            tombstone: toy::tombstone,
-        },
-    );
+    let mut node = node_of(&cluster);
     let pinged = |node: &mut Node| {
         let mut effects = Vec::new();
         node.handle(NOW, NodeEvent::Tick, &mut effects);
@@ -256,6 +247,74 @@ fn a_node_hears_who_joined() {
     cluster.join();
     assert_eq!(pinged(&mut node), [9]);
     assert_eq!(node.repaired(), (3, 3), "nothing is lacking that any of the three has");
+}
+
+fn node_of(cluster: &Cluster) -> Node {
+    let config = NodeConfig {
+        deadline_micros: 0,
+        syncs_always: true,
+        max_skew_micros: 500_000,
+        rounds: RoundConfig::NONE,
+        tombstone: toy::tombstone,
+    };
+    Node::new(Arc::clone(&cluster.shared), config)
+}
+
+/// What a node has done about hints because of an event.
+fn about_hints(node: &mut Node, event: NodeEvent) -> Vec<NodeEffect> {
+    let mut effects = Vec::new();
+    node.handle(NOW, event, &mut effects);
+    effects.retain(|effect| match effect {
+        NodeEffect::Call { class, request, .. } => {
+            *class == Class::Hint && matches!(request, Request::Writes { .. })
+        }
+        NodeEffect::ReadHints { .. } | NodeEffect::DropHints { .. } => true,
+        _ => false,
+    });
+    effects
+}
+
+#[test]
+fn hints_for_who_has_left_are_dropped() {
+    let cluster = Cluster::new();
+    let (mut node, peer) = (node_of(&cluster), NodeId(2));
+    assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
+    let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let record = toy::record(&cluster.key, Kind::Value, "late", version, 0);
+    let items = vec![(cluster.key.clone(), record)];
+    cluster.shared.hints.found(peer, 1, 70);
+    cluster.leave();
+    let read = about_hints(&mut node, NodeEvent::Tick);
+    assert!(matches!(read[..], [NodeEffect::ReadHints { peer: NodeId(2), .. }]), "{read:?}");
+    let event = NodeEvent::Hints { peer, items: items.clone() };
+    let effects = about_hints(&mut node, event);
+    let [NodeEffect::DropHints { items: dropped, .. }, NodeEffect::ReadHints { .. }] = &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(*dropped, items);
+    assert!(about_hints(&mut node, NodeEvent::Hints { peer, items: Vec::new() }).is_empty());
+    assert_eq!(cluster.shared.hints.waiting(peer), (0, 0));
+    assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
+}
+
+/// While partitions move, a record that is placed on a node in one of the two topologies is sent.
+#[test]
+fn hints_for_who_comes_or_goes_are_sent() {
+    let cluster = Cluster::new();
+    let (mut node, before) = (node_of(&cluster), cluster.shared.view().topology.clone());
+    let (peer, copies) = (NodeId(2), 2);
+    let view = View::moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, without(3, 1 << 2, 3), before);
+    assert!(view.places(peer, &cluster.key, copies) && !view.places(NodeId(5), b"k", copies));
+    cluster.shared.views.install(view);
+    cluster.shared.hints.found(peer, 1, 70);
+    let read = about_hints(&mut node, NodeEvent::Tick);
+    assert!(matches!(read[..], [NodeEffect::ReadHints { .. }]), "{read:?}");
+    let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let record = toy::record(&cluster.key, Kind::Value, "late", version, copies);
+    let items = vec![(cluster.key.clone(), record)];
+    let sent = about_hints(&mut node, NodeEvent::Hints { peer, items });
+    assert!(matches!(sent[..], [NodeEffect::Call { node: NodeId(2), .. }]), "{sent:?}");
 }
 
 /// Whatever was asked for by number comes back by number: ids are no places in a list.

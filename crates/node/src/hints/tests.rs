@@ -1,4 +1,4 @@
-use cluster::{HintId, NodeId};
+use cluster::{HintId, NodeId, Topology, View};
 
 use super::*;
 use crate::stage::{Stage, conditional, value};
@@ -62,6 +62,35 @@ fn of_one_version_the_hint_with_the_greatest_ballot_stays() {
         drop(&made[2]);
         assert_eq!(kept(), []);
     }
+}
+
+#[test]
+fn hints_for_who_has_left_go_with_the_next_start() {
+    let stage = Stage::of(&["a", "b", "bb", "c"]);
+    let nodes = [1, 2, 3].map(NodeId);
+    for (n, key) in [b"k", b"l", b"m", b"n"].into_iter().enumerate() {
+        nodes.iter().for_each(|node| keep(&stage, *node, key));
+        keep_of(&stage, nodes[n % 3], key, &conditional(key, 10, 1 << 60));
+    }
+    let kept = |shared: &Shared| {
+        nodes.map(|peer| read(&stage.engine, shared, peer, None, 10_000).unwrap().len())
+    };
+    forget_who_left(&stage.engine, &stage.shared);
+    assert_eq!(kept(&stage.shared), [4, 4, 4], "a list has nobody who has left");
+    let left = |names: &[&str]| {
+        let all = stage.shared.view().topology.clone();
+        let stay = all.ids().filter(|id| names.contains(&&all.member(*id).name[..]));
+        Topology::of(stay.map(|id| (id, all.member(id).clone())).collect(), 3).unwrap()
+    };
+    let view = View::moving(2, 2, left(&["a", "b"]), left(&["a", "b", "c"]));
+    stage.shared.views.install(view);
+    forget_who_left(&stage.engine, &stage.shared);
+    assert_eq!(kept(&stage.shared), [4, 0, 4], "c is about to go, or to come");
+    count(&stage.engine, &stage.shared).unwrap();
+    assert_eq!(nodes.map(|peer| stage.shared.hints.waiting(peer).0), [4, 0, 4]);
+    stage.shared.views.install(View::settled(3, 3, left(&["a"])));
+    forget_who_left(&stage.engine, &stage.shared);
+    assert_eq!(kept(&stage.shared), [0, 0, 0]);
 }
 
 #[test]
