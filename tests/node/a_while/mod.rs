@@ -3,4 +3,5 @@
 
 mod settings;
 mod slow;
+mod stories;
 mod walkthrough;
