@@ -101,7 +101,9 @@ pub(super) async fn abort(
                 "reads go to the new replicas already: the change can only go forward, and does \
                  once most nodes of before are up"
             }
-            Stage::Settled | Stage::ReadOld => "no keys move: there is nothing to abort",
+            Stage::Settled | Stage::Prepare | Stage::ReadOld => {
+                "no keys move: there is nothing to abort"
+            }
         };
         return Err(Problem::no_plan(why.to_owned()));
     };

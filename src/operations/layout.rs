@@ -15,7 +15,7 @@ pub(crate) struct LayoutStatus {
     pub(crate) node: String,
     /// Which change of the members this is, from 1 on.
     pub(crate) epoch: u64,
-    /// `settled`, `read old` or `read new`: how far partitions that move are.
+    /// `settled`, `prepare`, `read old` or `read new`: how far partitions that move are.
     pub(crate) stage: String,
     /// Copies of a key unless a request says otherwise.
     pub(crate) replicas: u8,
@@ -94,7 +94,7 @@ pub(crate) struct ChangeStatus {
     pub(crate) epoch: u64,
     /// How far it is.
     pub(crate) progress: ChangeProgress,
-    /// Whether keys move by it: then two more layouts follow, or one that goes back.
+    /// Whether keys move by it: then three more layouts follow, or one that goes back.
     pub(crate) moves: bool,
     /// Councillors that said that they have no vote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -200,7 +200,7 @@ impl LayoutStatus {
             plan: id_text(change.layout.id()),
             epoch: change.layout.epoch,
             progress: change.progress.into(),
-            moves: change.layout.stage == Stage::ReadOld,
+            moves: change.layout.stage == Stage::Prepare,
             without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
         });
         let moves = shared.moves.told().into_iter().map(|(id, told)| MoveStatus {
@@ -268,6 +268,7 @@ impl Plan {
 fn stage_text(stage: Stage) -> &'static str {
     match stage {
         Stage::Settled => "settled",
+        Stage::Prepare => "prepare",
         Stage::ReadOld => "read old",
         Stage::ReadNew => "read new",
     }

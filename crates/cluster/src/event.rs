@@ -38,6 +38,7 @@ use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
+use crate::layout::Stage;
 use crate::layouts::{Lacks, Layouts, LayoutsKept};
 use crate::leftovers::Leftovers;
 use crate::logs::Logs;
@@ -188,8 +189,12 @@ impl Shared {
     /// How far this node is in a transition.
     pub(crate) fn moves_state(&self) -> MovesState {
         // What it lacks by a layout is noted before that is entered, so it is looked at afterwards.
-        let epoch = self.layouts.entered().epoch;
-        self.moves.state(epoch, !self.lacks.load(Ordering::SeqCst))
+        let layout = self.layouts.entered();
+        let has_all = match layout.stage {
+            Stage::Prepare => self.layouts.is_empty_of_others(&layout),
+            Stage::Settled | Stage::ReadOld | Stage::ReadNew => !self.lacks.load(Ordering::SeqCst),
+        };
+        self.moves.state(layout.epoch, has_all)
     }
 
     /// What is known of layouts is durable: a later one is in force from now on. Returns whether

@@ -193,7 +193,11 @@ impl Layouts {
     /// Whether keys are placed otherwise by what such a record says.
     pub(crate) fn is_placed_otherwise(&self, kept: &LayoutsKept) -> bool {
         let state = self.state();
-        let of = |layout: &Layout| (layout.began, layout.stage);
+        let of = |layout: &Layout| match layout.stage {
+            // Nothing moves yet.
+            Stage::Prepare => (layout.began, Stage::Settled),
+            stage => (layout.began, stage),
+        };
         kept.layout.epoch > state.entered.epoch && of(&kept.layout) != of(&state.entered)
     }
 
@@ -370,6 +374,7 @@ fn layout(bytes: &mut &[u8]) -> Result<Option<Layout>, &'static str> {
 fn view_after(layout: &Layout, entered: &Layout, view: &View) -> View {
     let (after, before) = match entered.stage {
         Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.other.as_ref()),
+        Stage::Prepare => (view.next.as_ref(), Some(&view.topology)),
         Stage::ReadOld => (view.other.as_ref(), Some(&view.topology)),
     };
     view_of(layout, |nodes, replicas| {
@@ -392,6 +397,7 @@ fn view_of(layout: &Layout, placed: impl Fn(&[Node], u8) -> Topology) -> View {
     let after = placed(&layout.nodes, layout.replicas);
     let before = layout.before.as_ref().map(|before| placed(&before.nodes, before.replicas));
     match (layout.stage, before) {
+        (Stage::Prepare, Some(before)) => View::prepared(layout.epoch, layout.began, before, after),
         (Stage::ReadOld, Some(before)) => View::moving(layout.epoch, layout.began, before, after),
         (Stage::ReadNew, Some(before)) => View::moving(layout.epoch, layout.began, after, before),
         (_, _) => View::settled(layout.epoch, layout.began, after),

@@ -43,6 +43,8 @@ pub struct View {
     /// While partitions move: who holds what afterwards, or did before. Its replicas are written
     /// too, and hold what is told.
     pub other: Option<Topology>,
+    /// Before partitions move: who is to hold what. Nobody goes by that yet; its nodes are known.
+    pub next: Option<Topology>,
     placement: u64,
 }
 
@@ -55,13 +57,18 @@ impl View {
     /// No partition moves since the epoch `began`.
     pub fn settled(epoch: u64, began: u64, topology: Topology) -> Self {
         let placement = placement(began, &topology, None);
-        Self { epoch, topology, other: None, placement }
+        Self { epoch, topology, other: None, next: None, placement }
+    }
+
+    /// The same, and partitions are about to move.
+    pub fn prepared(epoch: u64, began: u64, topology: Topology, next: Topology) -> Self {
+        Self { next: Some(next), ..Self::settled(epoch, began, topology) }
     }
 
     /// Partitions move since the epoch `began`: `read` answers, and `other` is written too.
     pub fn moving(epoch: u64, began: u64, read: Topology, other: Topology) -> Self {
         let placement = placement(began, &read, Some(&other));
-        Self { epoch, topology: read, other: Some(other), placement }
+        Self { epoch, topology: read, other: Some(other), next: None, placement }
     }
 
     /// Whether it has one node, and none is about to come or to go.
@@ -82,7 +89,7 @@ impl View {
 
     /// Those of the other set that are not in the one that is read.
     fn only_other(&self) -> impl Iterator<Item = NodeId> {
-        let ids = self.other.iter().flat_map(Topology::ids);
+        let ids = self.other.iter().chain(&self.next).flat_map(Topology::ids);
         ids.filter(|node| !self.topology.contains(*node))
     }
 
@@ -102,14 +109,15 @@ impl View {
     }
 
     fn sets(&self) -> impl Iterator<Item = &Topology> {
-        [&self.topology].into_iter().chain(&self.other)
+        [&self.topology].into_iter().chain(&self.other).chain(&self.next)
     }
 
     /// Whether a node is among the first `copies` replicas of a key, 0 being the default number;
     /// while partitions move, among those before or after.
     pub fn places(&self, node: NodeId, key: &[u8], copies: u8) -> bool {
         let partition = partition_of(key);
-        self.sets().any(|topology| topology.holds(node, partition, copies))
+        let holds = |topology: &Topology| topology.holds(node, partition, copies);
+        holds(&self.topology) || self.other.as_ref().is_some_and(holds)
     }
 
     /// What tells it from others.

@@ -269,23 +269,31 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
 fn abort(args: &AbortArgs) -> Result<(), Unable> {
     let url = &args.admin.ask.url;
     let mut worker = Worker::new(&args.admin)?;
-    let asked: LayoutStatus = worker.exchange("POST", "/admin/layout/abort", 202)?;
-    if !args.wait {
-        return print(&format!(
-            "the council is asked to go back; kvorum cluster status --url {url} shows its end\n"
-        ));
-    }
     let until = Instant::now() + PATIENCE;
-    let went_on = "reads had switched before: the change goes forward".to_owned();
-    let ended = worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
-        show(bar, 0, None, "asking the council".to_owned());
-        match layout.stage.as_str() {
-            "settled" if layout.epoch == asked.epoch + 1 => Some(Ok(layout.epoch)),
-            _ if layout.epoch > asked.epoch => Some(Err(went_on.clone())),
-            _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &[]))),
-            _ => None,
+    let ended = loop {
+        let asked: LayoutStatus = worker.exchange("POST", "/admin/layout/abort", 202)?;
+        if !args.wait {
+            return print(&format!(
+                "the council is asked to go back; kvorum cluster status --url {url} shows its end\n"
+            ));
         }
-    })?;
+        let ended = worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
+            show(bar, 0, None, "asking the council".to_owned());
+            match layout.stage.as_str() {
+                "settled" if layout.epoch == asked.epoch + 1 => Some(Ok(Some(layout.epoch))),
+                // Keys have begun to move meanwhile.
+                "read old" if layout.epoch > asked.epoch => Some(Ok(None)),
+                _ if layout.epoch > asked.epoch => {
+                    Some(Err("reads had switched before: the change goes forward".to_owned()))
+                }
+                _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &[]))),
+                _ => None,
+            }
+        })?;
+        if let Some(ended) = ended.transpose() {
+            break ended;
+        }
+    };
     match ended {
         Ok(epoch) if args.admin.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
         Ok(epoch) => print(&format!("aborted: epoch {epoch}, with the members of before\n")),
@@ -311,12 +319,12 @@ fn wait_for(worker: &mut Worker<'_>, plan: &str) -> Result<Result<u64, String>, 
                     .to_owned()))
             }
             Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council, &without))),
-            // Three layouts, of which the first is the plan's, if keys move.
+            // Four layouts, of which the first is the plan's, if keys move.
             Some((planned, _)) if epoch >= planned && !is_settled => None,
             Some((planned, _))
                 if is_settled && change.is_some_and(|c| c.moves) && epoch > planned =>
             {
-                let aborted = epoch == planned + 1;
+                let aborted = epoch < planned + 3;
                 let why = || "the change was aborted (kvorum cluster abort)".to_owned();
                 Some(if aborted { Err(why()) } else { Ok(epoch) })
             }
@@ -327,21 +335,25 @@ fn wait_for(worker: &mut Worker<'_>, plan: &str) -> Result<Result<u64, String>, 
     })
 }
 
+/// The nodes that a stage waits for, as far as the node that is asked knows.
+fn slow(layout: &LayoutStatus) -> String {
+    let has_all = |name: &str| layout.moves.iter().any(|told| told.node == name && told.has_all);
+    let names = layout.nodes.iter().map(|node| node.name.as_str());
+    names.filter(|name| !has_all(name)).collect::<Vec<_>>().join(", ")
+}
+
 /// What of a change is under way.
 fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
     let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
     let message = match layout.stage.as_str() {
         "settled" => "asking the council".to_owned(),
-        "read old" => {
-            let slow: Vec<&str> =
-                layout.moves.iter().filter(|m| !m.has_all).map(|m| &*m.node).collect();
-            format!(
-                "{} records taken, {}; not yet all: {}",
-                HumanCount(sum(|told| told.records)),
-                HumanBytes(sum(|told| told.bytes)),
-                if slow.is_empty() { "-".to_owned() } else { slow.join(", ") }
-            )
-        }
+        "prepare" => format!("waiting until all nodes are up and have room: {}", slow(layout)),
+        "read old" => format!(
+            "{} records taken, {}; not yet all: {}",
+            HumanCount(sum(|told| told.records)),
+            HumanBytes(sum(|told| told.bytes)),
+            slow(layout)
+        ),
         _ => "reads have switched; waiting for most nodes to go by it".to_owned(),
     };
     let (done, of) = (sum(|told| told.sources.into()), sum(|told| told.of_sources.into()));

@@ -34,6 +34,7 @@ impl Layout {
             Stage::Settled => 0,
             Stage::ReadOld => 1,
             Stage::ReadNew => 2,
+            Stage::Prepare => 3,
         });
         out.extend(self.began.to_le_bytes());
         out.extend(self.next_id.to_le_bytes());
@@ -128,6 +129,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
         0 => Stage::Settled,
         1 => Stage::ReadOld,
         2 => Stage::ReadNew,
+        3 => Stage::Prepare,
         _ => return None,
     };
     let began = bytes.try_get_u64_le().ok()?;
@@ -140,7 +142,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
     let (replicas, nodes) = read_nodes(bytes)?;
     let before = match stage {
         Stage::Settled => None,
-        Stage::ReadOld | Stage::ReadNew => {
+        Stage::Prepare | Stage::ReadOld | Stage::ReadNew => {
             let (replicas, nodes) = read_nodes(bytes)?;
             Some(Before { nodes, replicas })
         }

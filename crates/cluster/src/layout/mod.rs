@@ -1,8 +1,8 @@
 //! Layouts: who belongs to the cluster, under which epoch, and who decides the next one.
 //!
 //! ```text
-//!   settled ──plan──▶ read old ──▶ read new ──▶ settled      each an epoch later, decided
-//!                        └──abort──▶ settled, as before      by the council of the one before
+//!   settled ─plan─▶ prepare ──▶ read old ──▶ read new ──▶ settled     each an epoch later, decided
+//!                      └───abort─────┴──▶ settled, as before           by the council of the one before
 //! ```
 //!
 //! In *read old* and *read new* there are two sets of members. A partition whose replicas are the
@@ -36,6 +36,8 @@ pub const MAX_URL: usize = u8::MAX as usize;
 pub enum Stage {
     /// There are no such partitions.
     Settled,
+    /// None moves yet: nodes that join start, and nodes drop what they hold of another time.
+    Prepare,
     /// Both sets of nodes are written; what the earlier one reports is read.
     ReadOld,
     /// Both are written; what the later one reports is read.
@@ -79,8 +81,8 @@ pub struct Layout {
     pub replicas: u8,
     /// How far it is from what it was made of.
     pub stage: Stage,
-    /// The epoch of the transition's first layout; of a settled one the epoch in which it began to
-    /// be so.
+    /// The epoch since which keys are placed as they are: in which they began to move, or all had
+    /// moved.
     pub began: u64,
     /// The nodes that belong to it, in the order of their names.
     pub nodes: Vec<Node>,
@@ -190,6 +192,7 @@ impl Layout {
         let next = Self { epoch: self.epoch + 1, base: self.id(), ..self.clone() };
         match self.stage {
             Stage::Settled => None,
+            Stage::Prepare => Some(Self { stage: Stage::ReadOld, began: next.epoch, ..next }),
             Stage::ReadOld => Some(Self { stage: Stage::ReadNew, ..next }),
             Stage::ReadNew => {
                 Some(Self { stage: Stage::Settled, began: next.epoch, before: None, ..next })
@@ -197,17 +200,19 @@ impl Layout {
         }
     }
 
-    /// Back to where it was, as long as reads have not switched. The council stays the new one, so
+    /// Back to where it was, as long as reads have not switched. Before keys began to move nothing
+    /// is placed otherwise by that. The council stays the new one, so
     /// that a councillor whose disk is lost can be replaced meanwhile; ids that were given stay
     /// given.
     pub fn aborted(&self) -> Option<Self> {
-        let before = self.before.as_ref().filter(|_| self.stage == Stage::ReadOld)?;
+        let before = self.before.as_ref().filter(|_| self.stage != Stage::ReadNew)?;
+        let is_placed_anew = self.stage == Stage::ReadOld;
         let stays = |seat: &&Seat| before.nodes.iter().any(|node| node.id == seat.node);
         Some(Self {
             epoch: self.epoch + 1,
             replicas: before.replicas,
             stage: Stage::Settled,
-            began: self.epoch + 1,
+            began: if is_placed_anew { self.epoch + 1 } else { self.began },
             nodes: before.nodes.clone(),
             before: None,
             council: self.council.iter().filter(stays).copied().collect(),

@@ -39,7 +39,7 @@ pub struct Change {
 pub enum PlanError {
     /// One transition at a time.
     #[error(
-        "partitions move since epoch {began}: wait for the end of that change, or abort it, before \
+        "another change is under way, since epoch {began}: wait for its end, or abort it, before \
          the next one is planned"
     )]
     Moving {
@@ -94,7 +94,9 @@ impl Layout {
         voter_of: impl Fn(&str) -> Option<u64>,
     ) -> Result<Self, PlanError> {
         if self.stage != Stage::Settled {
-            return Err(PlanError::Moving { began: self.began });
+            let is_prepared = self.stage == Stage::Prepare;
+            let began = if is_prepared { self.epoch } else { self.began - 1 };
+            return Err(PlanError::Moving { began });
         }
         let replicas = change.replicas.unwrap_or(self.replicas);
         let (members, next_id) = self.members_after(change)?;
@@ -122,8 +124,8 @@ impl Layout {
         Ok(Self {
             epoch,
             replicas,
-            stage: if same { Stage::Settled } else { Stage::ReadOld },
-            began: if same { self.began } else { epoch },
+            stage: if same { Stage::Settled } else { Stage::Prepare },
+            began: self.began,
             nodes,
             before: (!same).then_some(Before { nodes: before, replicas: self.replicas }),
             council,

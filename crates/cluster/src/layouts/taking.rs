@@ -150,6 +150,11 @@ impl Layouts {
         state.taking.emptied != state.entered.began
     }
 
+    /// Whether it is known durably that it does not, by the layout of the view in force.
+    pub(crate) fn is_empty_of_others(&self, entered: &Layout) -> bool {
+        self.state().taking_kept.emptied == entered.began
+    }
+
     /// It has dropped that, as of the placement that began then. Returns whether that is news.
     pub(crate) fn emptied(&self, began: u64) {
         let mut state = self.state();

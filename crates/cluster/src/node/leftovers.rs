@@ -19,9 +19,10 @@ pub(super) struct Dropping {
 impl Node {
     pub(super) fn leftovers_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let layout = self.shared.layouts.entered();
-        // At the end of a transition partitions have left this node, or were about to come to it.
-        let has_leftovers = layout.stage == Stage::Settled && self.shared.layouts.has_leftovers();
-        if has_leftovers {
+        // At the end of a transition partitions have left this node, or were about to come to it;
+        // and it may have been away since, when the next one is prepared.
+        let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
+        if is_due && self.shared.layouts.has_leftovers() {
             self.want_no_leftovers();
         }
         let dropping = &mut self.dropping;

@@ -2,7 +2,9 @@
 //! next layout decided once it may be.
 //!
 //! ```text
-//!  read old ─▶ all nodes of after have taken all ─▶ read new ─▶ most of before have entered ─▶ settled
+//!  prepare ─▶ all nodes of after are up, and hold nothing of another time
+//!  read old ─▶ all nodes of after have taken all
+//!  read new ─▶ most of before have entered ─▶ settled
 //! ```
 //!
 //! The first councillor does that; each of the others begins a little after the one before it, if
@@ -102,7 +104,7 @@ impl Node {
         let before = layout.before.iter().flat_map(|before| &before.nodes);
         match layout.stage {
             Stage::Settled => false,
-            Stage::ReadOld => layout.nodes.iter().all(|node| {
+            Stage::Prepare | Stage::ReadOld => layout.nodes.iter().all(|node| {
                 told(node.id).is_some_and(|told| told.epoch == layout.epoch && told.has_all)
             }),
             Stage::ReadNew => {

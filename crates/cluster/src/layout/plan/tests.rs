@@ -42,13 +42,18 @@ fn a_fixed_list_becomes_a_layout_and_nothing_moves() {
 fn who_joins_and_who_leaves_go_through_the_stages() {
     let one = first(&["a", "b", "c"], 3);
     let change = Change { add: vec![joiner("aa")], remove: names(&["b"]), ..Change::default() };
-    let old = planned(&one, &change).unwrap();
-    assert_eq!((old.epoch, old.stage, old.began), (2, Stage::ReadOld, 2));
+    let prepared = planned(&one, &change).unwrap();
+    assert_eq!((prepared.epoch, prepared.stage, prepared.began), (2, Stage::Prepare, 1));
+    assert_eq!(prepared.base, one.id());
+    let back = prepared.aborted().unwrap();
+    assert_eq!((back.epoch, back.stage, back.began), (3, Stage::Settled, 1), "as if nothing was");
+    let old = prepared.next_stage().unwrap();
+    assert_eq!((old.epoch, old.stage, old.began), (3, Stage::ReadOld, 3));
     let ids: Vec<(u16, &str)> =
         old.nodes.iter().map(|node| (node.id.0, node.member.name.as_str())).collect();
     assert_eq!(ids, [(0, "a"), (3, "aa"), (2, "c")]);
     assert_eq!(old.before.as_ref().unwrap().nodes, one.nodes);
-    assert_eq!(old.base, one.id());
+    assert_eq!(old.base, prepared.id());
     // Who leaves is no councillor any more.
     assert_eq!(old.council.iter().map(|seat| seat.node.0).collect::<Vec<_>>(), [0, 2, 3]);
     assert!(!old.is_gone(NodeId(1)), "it still holds what moves");
@@ -56,15 +61,15 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
     assert_eq!(again, Err(PlanError::Moving { began: 2 }));
 
     let new = old.next_stage().unwrap();
-    assert_eq!((new.epoch, new.stage, new.began), (3, Stage::ReadNew, 2));
+    assert_eq!((new.epoch, new.stage, new.began), (4, Stage::ReadNew, 3));
     assert_eq!(new.aborted(), None, "reads have switched");
     let settled = new.next_stage().unwrap();
-    assert_eq!((settled.epoch, settled.stage, settled.before.clone()), (4, Stage::Settled, None));
+    assert_eq!((settled.epoch, settled.stage, settled.before.clone()), (5, Stage::Settled, None));
     assert!(settled.is_gone(NodeId(1)) && !settled.is_gone(NodeId(4)));
     assert_eq!(settled.next_stage(), None);
 
     let back = old.aborted().unwrap();
-    assert_eq!((back.epoch, back.stage, &back.nodes), (3, Stage::Settled, &one.nodes));
+    assert_eq!((back.epoch, back.began, &back.nodes), (4, 4, &one.nodes));
     assert!(back.is_gone(NodeId(3)), "an id is given once, though its node never held anything");
     // The same name with another disk is another node.
     let later = planned(&settled, &Change { add: vec![joiner("b")], ..Change::default() }).unwrap();

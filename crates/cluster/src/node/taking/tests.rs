@@ -64,8 +64,11 @@ impl Own {
         let mut own = Self { shared, node, mono: 1, open: Vec::new(), keeps: 0 };
         let weights = vec![("n0".to_owned(), 3)];
         let change = Change { weights, ..Change::default() };
-        let layout = own.shared.layouts.known().planned(&change, |_| Some(5)).unwrap();
-        own.shared.layouts.learn(&Arc::new(layout));
+        let prepared = own.shared.layouts.known().planned(&change, |_| Some(5)).unwrap();
+        own.shared.layouts.learn(&Arc::new(prepared.clone()));
+        own.kept();
+        assert!(own.state().has_all, "nothing moves yet");
+        own.shared.layouts.learn(&Arc::new(prepared.next_stage().unwrap()));
         own.kept();
         own
     }
