@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         stderr::say(format_args!("kvorum: {warning}"));
     }
     match command {
-        Command::Serve(args) => run_node(args),
+        Command::Serve(args) => run_node(*args),
         Command::Dev(args) => ended(dev::run(&args)),
         Command::RepairClock(args) => reported(repair::run(&args)),
         Command::Put(args) => answered(client::put(&args)),

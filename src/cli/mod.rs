@@ -35,7 +35,7 @@ impl Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a node
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Run a local test cluster on this machine
     Dev(DevArgs),
     /// Remove records with timestamps far in the future from a stopped node's data

@@ -7,8 +7,8 @@
 //!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ one has
 //! ```
 //!
-//! Both proofs are over the nonce, which is fresh, and over the body: an answer that was recorded is
-//! no answer to another question. Without a secret there are none.
+//! Both proofs are over the nonce, which is fresh, and over the body: an answer that was recorded
+//! is no answer to another question. Without a secret there are none.
 
 use std::cell::RefCell;
 use std::fmt::Write;

@@ -109,15 +109,14 @@ impl Members {
         let own = advertise.map_or_else(|| format!("http://{listen}"), str::to_owned);
         let list = match (cluster, advertise) {
             (None, url) => return lone.unlisted(url).map(Self::Unlisted),
-            (Some(_), _) if lone.beside_a_list().is_some() => {
-                let flag = lone.beside_a_list().unwrap_or_default();
-                return Err(format!(
-                    "{flag} is for a node that joins a cluster, or begins alone: --cluster says it \
-                     of those that it lists"
-                ));
-            }
             (Some(list), _) => parse_list(list).map_err(|error| format!("--cluster: {error}"))?,
         };
+        if let Some(flag) = lone.beside_a_list() {
+            return Err(format!(
+                "{flag} is for a node that joins a cluster, or begins alone: --cluster says it of \
+                 those that it lists"
+            ));
+        }
         let at = |own: &str| list.iter().position(|(_, url)| url == own);
         // `--listen` says the one by the other.
         let localhost = format!("http://localhost:{}", listen.port());
@@ -149,7 +148,8 @@ impl Members {
         };
         let url = unlisted.url.clone().unwrap_or_else(|| format!("http://{address}"));
         // A node that was alone from the start is called by the URL that it is given, if by nothing
-        // else. One that has joined goes on as who it is: what it asked for was for its first start.
+        // else. One that has joined goes on as who it is: what it asked for was for its first
+        // start.
         let asks = !unlisted.join.is_empty();
         let named = (unlisted.url.is_some() && !layout_rules || unlisted.name.is_some()) && !asks;
         let member = match kept.filter(|_| !named) {

@@ -1,5 +1,5 @@
-//! `kvorum serve --join`: a node with an empty directory waits until it has a place in a cluster, or
-//! is told why it can't have one. Node a is a member; the test is the others, and the council.
+//! `kvorum serve --join`: a node with an empty directory waits until it has a place in a cluster,
+//! or is told why it can't have one. Node a is a member; the test is the others, and the council.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};

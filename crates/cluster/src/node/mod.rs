@@ -425,9 +425,9 @@ impl Node {
         out.push(NodeEffect::Call { call, node, class, request });
     }
 
-    /// All other nodes of the view, of both sets while partitions move. Who is about to leave may be
-    /// the only one that holds a write, a mark, or what is known of a former life of this node; who
-    /// is about to join takes part in writes, and misses some like anybody else.
+    /// All other nodes of the view, of both sets while partitions move. Who is about to leave may
+    /// be the only one that holds a write, a mark, or what is known of a former life of this node;
+    /// who is about to join takes part in writes, and misses some like anybody else.
     fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
         let own = self.shared.own;
         self.view.ids().filter(|node| *node != own).collect::<Vec<_>>().into_iter()

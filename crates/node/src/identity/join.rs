@@ -50,8 +50,8 @@ impl Candidate {
         if let Some((kept, _)) = read(engine)? {
             let name = kept.name;
             return Err(StartError::Another(format!(
-                "it is that of node {name}, and no layout of another cluster has that; --join takes \
-                 an empty one"
+                "it is that of node {name}, and no layout of another cluster has that; --join \
+                 takes an empty one"
             )));
         }
         if let Some(why) = earlier_alone(engine)? {

@@ -610,9 +610,9 @@ fn note_difference(named: Named<'_>, layout: &Layout) {
         tracing::warn!(
             epoch,
             differences = differs.len(),
-            "--cluster is not what the cluster has become, which the data directory knows: {first}. \
-             The node goes by the latter; remove --cluster, or list the members of `kvorum cluster \
-             status`"
+            "--cluster is not what the cluster has become, which the data directory knows: \
+             {first}. The node goes by the latter; remove --cluster, or list the members of \
+             `kvorum cluster status`"
         );
     }
 }

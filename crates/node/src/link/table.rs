@@ -78,8 +78,8 @@ impl PeerTable {
         self.shared.nodes()
     }
 
-    /// The nodes that this one speaks with: all others of the cluster, as long as it belongs to that
-    /// itself.
+    /// The nodes that this one speaks with: all others of the cluster, as long as it belongs to
+    /// that itself.
     pub fn others(&self) -> Vec<NodeId> {
         let own = self.own();
         self.shared.views.with(|view| {
