@@ -246,10 +246,15 @@ impl Shared {
         self.views.name_of(node)
     }
 
-    /// Whether this node is among the first `copies` replicas of a key, 0 being the default number;
-    /// while partitions move, among those that are read.
+    /// Whether this node is among the first `copies` replicas of a key, 0 being the default number,
+    /// and stores what it is sent of it. While partitions move, that is so of those that leave it
+    /// until they have left, and of those that come to it once it holds nothing of another time.
     pub fn holds(&self, key: &[u8], copies: u8) -> bool {
-        self.views.with(|view| view.topology.holds(self.own, partition_of(key), copies))
+        self.views.with(|view| {
+            let is_read = view.topology.holds(self.own, partition_of(key), copies);
+            // Noted before such a view is in force, so it is looked at afterwards.
+            is_read || !self.is_to_be_emptied() && view.places(self.own, key, copies)
+        })
     }
 
     /// How many nodes there are, those included that are about to come or to go.

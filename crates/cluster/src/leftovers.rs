@@ -42,3 +42,44 @@ impl Leftovers {
         self.dropped.fetch_max(times, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use crate::clock::Clock;
+    use crate::event::Shared;
+    use crate::logs::Logs;
+    use crate::membership::{Membership, MembershipState};
+    use crate::message::NodeId;
+    use crate::topology::{Member, Topology};
+    use crate::view::View;
+
+    const KEY: &[u8] = b"k";
+
+    /// The nodes from the one of this id on; the first has no key if it is not there.
+    fn nodes(from: u16) -> Topology {
+        let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
+        Topology::of((from..3).map(|id| (NodeId(id), member(id))).collect(), 3).unwrap()
+    }
+
+    #[test]
+    fn what_leaves_is_held_until_it_has_left_and_what_comes_once_the_node_is_empty() {
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1)));
+        let shared = Shared::new(nodes(0), NodeId(0), clock, membership, 0, logs);
+        let under = |view: View, empties: bool| {
+            shared.views.install(view);
+            shared.empties.store(empties, Ordering::SeqCst);
+            shared.holds(KEY, 0)
+        };
+        assert!(shared.holds(KEY, 0));
+        assert!(under(View::moving(2, 2, nodes(0), nodes(1)), false), "it is read here");
+        assert!(under(View::moving(3, 2, nodes(1), nodes(0)), false), "it is written here still");
+        assert!(!under(View::settled(4, 4, nodes(1)), false));
+        assert!(!under(View::moving(5, 5, nodes(1), nodes(0)), true), "it is of another time");
+        assert!(under(View::moving(6, 5, nodes(1), nodes(0)), false), "it is written here by now");
+        assert!(under(View::settled(7, 7, nodes(0)), false));
+    }
+}

@@ -106,28 +106,7 @@ impl Coordinator {
                     self.done(op, Reply::Failed, out);
                 }
             }
-            Request::Writes { mut items } => {
-                items.retain(|(key, record)| !self.is_of_others(demand.class, key, record));
-                if items.is_empty() {
-                    self.done(op, Reply::Stored, out);
-                } else if !items.iter().all(|(key, record)| verify(key, record)) {
-                    self.done(op, Reply::Failed, out);
-                } else if !self.accepts_page(now, op, demand.class, &items) {
-                    self.done(op, Reply::Busy, out);
-                } else {
-                    for (_, record) in &items {
-                        self.must_look(record);
-                    }
-                    let membership = &self.shared.membership;
-                    let is_member =
-                        |(key, _): &(Bytes, Record)| membership.is_member(partition_of(key));
-                    // What this node takes or is streamed may be older than its seal.
-                    let lacks = self.shared.lacks.load(Ordering::SeqCst);
-                    let is_brought =
-                        demand.class == Class::Repair && (lacks || !items.iter().all(is_member));
-                    out.push(Effect::WriteAll { op, items, is_brought, demand });
-                }
-            }
+            Request::Writes { items } => self.hold_all(now, op, items, demand, out),
             // Asked again a little later: what is being stored below that ballot is stored by then.
             Request::Page(request) if !self.promises_for(now, &request) => {
                 self.done(op, Reply::Busy, out);
@@ -135,6 +114,38 @@ impl Coordinator {
             Request::Page(request) => out.push(Effect::Page { op, request, demand }),
             Request::Ping => self.done(op, Reply::Pong, out),
             request => self.perform_for_node(now, op, demand, request, out),
+        }
+    }
+
+    /// Stores records that come as one batch, or none of them: hints, or what this node takes or is
+    /// streamed.
+    fn hold_all(
+        &mut self,
+        now: Now,
+        op: OpId,
+        mut items: Vec<(Bytes, Record)>,
+        demand: Demand,
+        out: &mut Vec<Effect>,
+    ) {
+        let verify = self.config.codec.verify;
+        items.retain(|(key, record)| !self.is_of_others(demand.class, key, record));
+        if items.is_empty() {
+            self.done(op, Reply::Stored, out);
+        } else if !items.iter().all(|(key, record)| verify(key, record)) {
+            self.done(op, Reply::Failed, out);
+        } else if !self.accepts_page(now, op, demand.class, &items) {
+            self.done(op, Reply::Busy, out);
+        } else {
+            for (_, record) in &items {
+                self.must_look(record);
+            }
+            let membership = &self.shared.membership;
+            let is_member = |(key, _): &(Bytes, Record)| membership.is_member(partition_of(key));
+            // What this node takes or is streamed may be older than its seal.
+            let lacks = self.shared.lacks.load(Ordering::SeqCst);
+            let is_brought =
+                demand.class == Class::Repair && (lacks || !items.iter().all(is_member));
+            out.push(Effect::WriteAll { op, items, is_brought, demand });
         }
     }
 
