@@ -28,6 +28,7 @@ use crate::histories::{Histories, Wanted, is_contended};
 use crate::records::{WriteId, write_of};
 use crate::values::decode;
 use moves::by_default;
+pub(crate) use moves::is_replica;
 
 /// A client's operation.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,6 +27,14 @@ pub(super) fn by_default(asked: AskedQuorum, copies: u8) -> Quorum {
     Quorum { ack: asked.ack.unwrap_or(from / 2 + 1), from }
 }
 
+/// Whether a node is among the first `copies` replicas of a key; 0 = the default number.
+pub(crate) fn is_replica(topology: &Topology, key: &[u8], copies: u8, node: usize) -> bool {
+    let copies = if copies == 0 { topology.default_copies() } else { copies };
+    let mut order = Vec::new();
+    topology.replicas(topology.partition_of(key), copies, &mut order);
+    order.contains(&NodeId(node as u16))
+}
+
 impl Ledger {
     /// How often reads have switched to other replicas.
     pub(super) fn moves(&self) -> usize {
@@ -54,7 +62,7 @@ impl Ledger {
     /// Whether a node is a replica of a key whatever number of copies it was written with.
     pub(crate) fn is_replica(&self, topology: &Topology, node: usize, key: &Bytes) -> bool {
         let mut copies = self.copies.get(key).into_iter().flatten();
-        let is_of = |copies: &u8| topology.is_replica(key, *copies, NodeId(node as u16));
+        let is_of = |copies: &u8| is_replica(topology, key, *copies, node);
         copies.all(is_of)
     }
 

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use cluster::layout::{Change, Layout, Stage};
+use cluster::layout::{Change, Layout, Seat, Stage, Voter};
 use cluster::{FIRST_EPOCH, NodeEvent, NodeId};
 
 use super::{Due, World};
@@ -38,8 +38,7 @@ impl World {
             known.aborted().filter(|_| self.changes.permille(self.plan.aborts))
         } else {
             let moves = self.plan.moves > 0 && self.changes.permille(self.plan.moves);
-            // What a node holds of an earlier placement is not dropped yet.
-            let change = if moves && known.began == FIRST_EPOCH {
+            let change = if moves {
                 self.moving_change(&known)
             } else {
                 self.another_council()
@@ -101,12 +100,15 @@ impl World {
     /// Which layout a node goes by.
     pub(super) fn look_at_layout(&mut self, node: usize) {
         let Some(process) = &self.machines[node].process else { return };
-        let (layout, view) = (process.shared.layouts.entered(), process.shared.view());
+        let shared = Arc::clone(&process.shared);
+        let (layout, view) = (shared.layouts.entered(), shared.view());
         if view.epoch != layout.epoch {
             let what = format!("node {node} entered {} and does not go by it", layout.epoch);
             self.ledger.accuse(self.now, what);
         }
-        let before = std::mem::replace(&mut self.machines[node].epoch, layout.epoch);
+        let machine = &mut self.machines[node];
+        machine.voter = Some(shared.layouts.voter());
+        let before = std::mem::replace(&mut machine.epoch, layout.epoch);
         if layout.epoch == before {
             return;
         }
@@ -126,6 +128,23 @@ impl World {
             self.topology = view.topology.clone();
             self.ledger.moved(self.topology.default_copies());
         }
+    }
+
+    /// Whether the council could decide no more if one more node lost its disk, and its vote with it.
+    /// While keys move nobody can be seated anew, so they would move for ever.
+    pub(super) fn needs_vote_of(&self, node: usize) -> bool {
+        let Some(layout) = self.layouts.values().next_back() else { return false };
+        let has_vote = |seat: &&Seat| {
+            let seated = usize::from(seat.node.0);
+            let machine = &self.machines[seated];
+            let is_seated = |voter: &Voter| match seat.voter {
+                0 => voter.is_first,
+                id => voter.id == id,
+            };
+            seated != node && !machine.rotten && machine.voter.as_ref().is_some_and(is_seated)
+        };
+        let left = layout.council.iter().filter(has_vote).count();
+        layout.stage != Stage::Settled && left <= layout.council.len() / 2
     }
 
     /// Whether keys have moved, or were about to.

@@ -259,7 +259,8 @@ impl World {
         assert!(machine.process.is_none(), "a disk is replaced while nobody uses it");
         machine.disk = disk;
         machine.life_file = LifeFile::default();
-        (machine.disk_is_bad, machine.rotten, machine.epoch) = (false, false, 0);
+        (machine.disk_is_bad, machine.rotten) = (false, false);
+        (machine.epoch, machine.voter) = (0, None);
         self.forget_hints(node);
         let machine = &self.machines[node];
         let lost_before = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;

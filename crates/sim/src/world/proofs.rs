@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cluster::layout::Stage;
-use cluster::{NodeId, Record};
+use cluster::Record;
 use lsm::{PurgeRule, Space, Work};
 use node::records;
 
 use super::World;
-use crate::ledger::show;
+use crate::ledger::{is_replica, show};
 
 /// Microseconds between two looks at all that all nodes hold.
 const LOOK_MICROS: u64 = 100_000;
@@ -87,9 +87,7 @@ impl World {
 
     /// Whether a node is one of so many replicas as a record of a key has.
     pub(super) fn is_replica(&self, node: usize, key: &Bytes, record: &Record) -> bool {
-        let copies =
-            if record.copies == 0 { self.topology.default_copies() } else { record.copies };
-        self.topology.is_replica(key, copies, NodeId(node as u16))
+        is_replica(&self.topology, key, record.copies, node)
     }
 
     /// Whether a node holds a record for those who read: not because it is about to be a replica,
