@@ -76,6 +76,8 @@ struct Operation {
     wipes: u32,
     /// How often reads had switched to other replicas by then.
     moves: usize,
+    /// How often keys had been placed otherwise.
+    placements: u64,
     /// As it begins, by key.
     floors: BTreeMap<Bytes, Vec<Floor>>,
 }
@@ -163,6 +165,8 @@ pub(crate) struct Ledger {
     /// Copies of a key unless a request says otherwise: at first, and since each time that reads
     /// switched to other replicas.
     defaults: Vec<u8>,
+    /// How often keys were placed otherwise: moved, were about to, or did not after all.
+    placements: u64,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
     /// When, and whose they were, by origin: with a disk goes the bound of its node's clock.
@@ -203,8 +207,8 @@ impl Ledger {
             let write = Write { key, kind, begun, expiry_ms, fate, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
-        let (wipes, moves) = (self.wipes, self.moves());
-        let operation = Operation { asked, begun: now, earliest_ms, wipes, moves, floors };
+        let (begun, wipes, moves, placements) = (now, self.wipes, self.moves(), self.placements);
+        let operation = Operation { asked, begun, earliest_ms, wipes, moves, placements, floors };
         self.operations.insert(self.next, operation);
         self.next
     }

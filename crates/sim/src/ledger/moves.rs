@@ -9,8 +9,12 @@
 //! those that stay have what they had, or all, if they are fewer. So *h* of *f* become
 //! *h + g - f* of *g*, or *g* of *g* if *g < f*. That holds for the number of copies that the key's
 //! records are written with, as long as that is one number: a receiver takes a record by its
-//! own number of copies. So floors end of a key that is written with several numbers, and those
-//! of readers that ask fewer replicas than hold the key: the first of them is another one now.
+//! own number of copies. So the floors of readers end that ask fewer replicas than hold the key: the
+//! first of them is another one now.
+//!
+//! Of a key that is written with several numbers of copies all floors end whenever keys are placed
+//! otherwise, also by going back: a node that holds a record of one copy in the place of an
+//! earlier one of three, and is not the one any more, drops it, and holds neither.
 //!
 //! While partitions move, a request is counted in both sets. So of one that began before reads
 //! switched and ended afterwards, each claim is made only if it holds by the replicas of before
@@ -39,6 +43,19 @@ impl Ledger {
     /// How often reads have switched to other replicas.
     pub(super) fn moves(&self) -> usize {
         self.defaults.len() - 1
+    }
+
+    /// Some node places keys otherwise from now on.
+    pub(crate) fn placed_otherwise(&mut self) {
+        self.placements += 1;
+        let mut floors = std::mem::take(&mut self.floors);
+        floors.retain(|key, _| !self.is_mixed(key));
+        self.floors = floors;
+    }
+
+    /// Whether what an operation was told, or knew when it began, says nothing of a key any more.
+    fn is_void(&self, operation: &Operation, key: &Bytes) -> bool {
+        operation.placements != self.placements && self.is_mixed(key)
     }
 
     /// Some node reads other replicas from now on; so many hold a key unless a request says
@@ -103,6 +120,9 @@ impl Ledger {
     }
 
     fn is_met(&self, operation: &Operation, key: &Bytes, mut floor: Floor) -> Option<Floor> {
+        if self.is_void(operation, key) {
+            return None;
+        }
         for switch in operation.moves..=self.moves() {
             if switch > operation.moves {
                 floor = self.moved_floor(key, floor, switch - 1)?;
@@ -123,6 +143,9 @@ impl Ledger {
         key: &Bytes,
         copies: u8,
     ) -> Option<(u8, u8)> {
+        if self.is_void(operation, key) {
+            return None;
+        }
         let by = |switch: usize| {
             let default = self.defaults[switch];
             let quorum = by_default(operation.asked.quorum, default);

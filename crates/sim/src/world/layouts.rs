@@ -124,6 +124,10 @@ impl World {
             let what = format!("two layouts of epoch {}: one is that of node {node}", layout.epoch);
             self.ledger.accuse(self.now, what);
         }
+        if is_latest && self.placement != view.id().placement {
+            self.placement = view.id().placement;
+            self.ledger.placed_otherwise();
+        }
         if is_latest && view.topology.digest() != self.topology.digest() {
             self.topology = view.topology.clone();
             self.ledger.moved(self.topology.default_copies());

@@ -184,6 +184,8 @@ pub(crate) struct World {
     first: Topology,
     /// Whom reads go to by the latest layout that any node goes by.
     topology: Topology,
+    /// What tells where that one places keys.
+    placement: u64,
     /// Newest times of the hints that were stored, by whom they are for, who holds them, and key.
     owed: BTreeMap<(usize, usize, Bytes), u64>,
     /// Faults that last, and which node has lost its disk.
@@ -229,6 +231,7 @@ impl World {
             ledger: Ledger::new(topology.default_copies()),
             answers: BTreeMap::new(),
             first: topology.clone(),
+            placement: topology.digest(),
             topology,
             owed: BTreeMap::new(),
             nemesis,
