@@ -11,18 +11,24 @@
 //!                                         │            a later write 2/3 gets a version above 7
 //!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
 //! ```
+//!
+//! Where a change of the layout moves keys, floors move with them, or end: `ledger/moves.rs`.
+
+mod moves;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
-use cluster::{Answer, Kind, Quorum, Rank, Record, Version};
+use cluster::{Answer, AskedQuorum, Kind, Quorum, Rank, Record, Version};
 use lsm::PurgeRule;
 use node::records::{STEPS, to_store};
 
 use crate::histories::{Histories, Wanted, is_contended};
 use crate::records::{WriteId, write_of};
 use crate::values::decode;
+use moves::by_default;
+pub(crate) use moves::is_replica;
 
 /// A client's operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,9 +60,8 @@ pub(crate) enum ClientOutcome {
 pub(crate) struct Asked {
     pub(crate) what: What,
     pub(crate) key: Bytes,
-    pub(crate) quorum: Quorum,
-    /// Whether a request leaves it open how many copies there are.
-    pub(crate) default_copies: bool,
+    /// What it leaves open follows from the layout by which it is counted.
+    pub(crate) quorum: AskedQuorum,
     /// How long a value lives that is written; 0 = for ever.
     pub(crate) ttl_ms: u64,
 }
@@ -69,14 +74,12 @@ struct Operation {
     earliest_ms: u64,
     /// Disks that had been lost by then.
     wipes: u32,
+    /// How often reads had switched to other replicas by then.
+    moves: usize,
+    /// How often keys had been placed otherwise.
+    placements: u64,
     /// As it begins, by key.
     floors: BTreeMap<Bytes, Vec<Floor>>,
-}
-
-impl Operation {
-    fn floors(&self) -> impl Iterator<Item = &Floor> {
-        self.floors.get(&self.asked.key).into_iter().flatten()
-    }
 }
 
 /// A least version, and by which replicas it is held.
@@ -146,7 +149,7 @@ pub(crate) struct Ledger {
     operations: BTreeMap<u64, Operation>,
     writes: BTreeMap<WriteId, Write>,
     floors: BTreeMap<Bytes, Vec<Floor>>,
-    /// How many copies a key was written with.
+    /// How many copies a key was written with; 0 = the default.
     copies: BTreeMap<Bytes, BTreeSet<u8>>,
     versions: BTreeMap<Version, WriteId>,
     /// The latest time that any node's clock has shown, in milliseconds.
@@ -159,8 +162,11 @@ pub(crate) struct Ledger {
     next: u64,
     /// What was proven last.
     proven: Proven,
-    /// Copies of a key unless a request says otherwise.
-    default_copies: u8,
+    /// Copies of a key unless a request says otherwise: at first, and since each time that reads
+    /// switched to other replicas.
+    defaults: Vec<u8>,
+    /// How often keys were placed otherwise: moved, were about to, or did not after all.
+    placements: u64,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
     /// When, and whose they were, by origin: with a disk goes the bound of its node's clock.
@@ -176,7 +182,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// An empty one.
     pub(crate) fn new(default_copies: u8) -> Self {
-        Self { default_copies, ..Self::default() }
+        Self { defaults: vec![default_copies], ..Self::default() }
     }
 
     /// An operation begins. Its number is that of the write too, if it is one. `earliest_ms`: no
@@ -192,7 +198,7 @@ impl Ledger {
             self.histories.begin(self.next, now, earliest_ms, &asked);
         } else if let Some(kind) = kind_of(&asked.what) {
             let (key, begun) = (asked.key.clone(), now);
-            let copies = if asked.default_copies { self.default_copies } else { asked.quorum.from };
+            let copies = asked.quorum.from.unwrap_or(0);
             self.copies.entry(key.clone()).or_default().insert(copies);
             if kind == Kind::Tombstone {
                 self.deletes.entry(key.clone()).or_default().push(WriteId(self.next));
@@ -201,8 +207,8 @@ impl Ledger {
             let write = Write { key, kind, begun, expiry_ms, fate, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
-        let wipes = self.wipes;
-        let operation = Operation { asked, begun: now, earliest_ms, wipes, floors };
+        let (begun, wipes, moves, placements) = (now, self.wipes, self.moves(), self.placements);
+        let operation = Operation { asked, begun, earliest_ms, wipes, moves, placements, floors };
         self.operations.insert(self.next, operation);
         self.next
     }
@@ -274,7 +280,7 @@ impl Ledger {
     pub(crate) fn end(&mut self, now: u64, number: u64, outcome: &ClientOutcome) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
         for (key, floors) in &mut operation.floors {
-            let mixed = self.copies.get(key).is_some_and(|copies| copies.len() > 1);
+            let mixed = self.is_mixed(key);
             let safe = |floor: &Floor| floor.wipes == self.wipes || floor.held_by > 1 && !mixed;
             floors.retain(safe);
         }
@@ -333,7 +339,8 @@ impl Ledger {
             self.tells(now, key, record);
         }
         let version = record.map(|record| record.rank.version);
-        for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
+        let floors: Vec<Floor> = self.met(operation, key).collect();
+        for floor in floors {
             // What was deleted may be purged by now.
             let seen = match version {
                 Some(version) => version >= floor.version,
@@ -341,10 +348,8 @@ impl Ledger {
             };
             if !seen {
                 let what = format!(
-                    "lost: a read {}/{} of {key:?}, begun at {}, returns {}, \
+                    "lost: a read {quorum} of {key:?}, begun at {}, returns {}, \
                      but {floor} was known by then",
-                    quorum.ack,
-                    quorum.from,
                     operation.begun,
                     show(record)
                 );
@@ -353,10 +358,10 @@ impl Ledger {
         }
         // A returned record is held by as many replicas as were asked, of those that it belongs to.
         if let Some(record) = record {
-            let copies = if record.copies == 0 { self.default_copies } else { record.copies };
-            let (held_by, from) = (quorum.ack.min(copies), quorum.from.min(copies));
-            let (version, wipes) = (record.rank.version, operation.wipes);
-            self.raise(key, Floor { held_by, from, version, order: None, wipes });
+            if let Some((held_by, from)) = self.holders(operation, key, record.copies) {
+                let (version, wipes) = (record.rank.version, operation.wipes);
+                self.raise(key, Floor { held_by, from, version, order: None, wipes });
+            }
         }
     }
 
@@ -375,20 +380,19 @@ impl Ledger {
             }
         }
         let found: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
-        for (key, floors) in &operation.floors {
-            let quorum = operation.asked.quorum;
+        let quorum = operation.asked.quorum;
+        for key in operation.floors.keys() {
             let record = found.get(key).copied();
-            for floor in floors.iter().filter(|floor| floor.met_by(quorum)) {
+            let floors: Vec<Floor> = self.met(operation, key).collect();
+            for floor in floors {
                 let seen = match record {
                     Some(record) => record.rank.version >= floor.version,
                     None => self.may_be_gone(key, floor.version),
                 };
                 if !seen {
                     let what = format!(
-                        "lost: a range {}/{}, begun at {}, returns {} of {key:?}, \
+                        "lost: a range {quorum}, begun at {}, returns {} of {key:?}, \
                          but {floor} was known by then",
-                        quorum.ack,
-                        quorum.from,
                         operation.begun,
                         show(record)
                     );
@@ -418,19 +422,22 @@ impl Ledger {
             write.fate = Fate::Acknowledged(version);
         }
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
-        for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
+        let floors: Vec<Floor> = self.met(operation, key).collect();
+        for floor in floors {
             if floor.order.is_some_and(|order| version <= order) {
                 let what = format!(
-                    "order: {write:?} {}/{} of {key:?}, begun at {}, is versioned {:x}, \
+                    "order: {write:?} {quorum} of {key:?}, begun at {}, is versioned {:x}, \
                      but {floor} was known by then",
-                    quorum.ack, quorum.from, operation.begun, version.time
+                    operation.begun, version.time
                 );
                 self.accuse(now, what);
             }
         }
-        let order = Some(version);
-        let (held_by, from, wipes) = (quorum.ack, quorum.from, operation.wipes);
-        self.raise(key, Floor { held_by, from, version, order, wipes });
+        let copies = quorum.from.unwrap_or(0);
+        if let Some((held_by, from)) = self.holders(operation, key, copies) {
+            let (order, wipes) = (Some(version), operation.wipes);
+            self.raise(key, Floor { held_by, from, version, order, wipes });
+        }
     }
 
     fn failed(&mut self, now: u64, write: WriteId) {
@@ -452,8 +459,10 @@ impl Ledger {
     /// A client is told of a record. Nobody who asks a majority is told of one that a proof has
     /// ended, whatever disks are lost and put back.
     fn is_told(&mut self, now: u64, operation: &Operation, key: &Bytes, record: &Record) {
-        let Asked { quorum, default_copies, .. } = &operation.asked;
-        let is_usual = *default_copies && [0, self.default_copies].contains(&record.copies);
+        let asked = operation.asked.quorum;
+        let is_default = |default: &u8| record.copies == 0 || record.copies == *default;
+        let is_usual = asked.from.is_none() && self.defaults.iter().all(is_default);
+        let quorum = by_default(asked, self.defaults[operation.moves]);
         let is_majority = 2 * quorum.ack > quorum.from;
         let Proven { at, watermark, ranks } = &self.proven;
         let is_proven = *at > 0 && operation.begun > *at && record.rank.when() <= *watermark;
@@ -604,9 +613,9 @@ mod tests {
     const ORIGIN: u32 = 7;
 
     fn put(ledger: &mut Ledger, now: u64) -> WriteId {
-        let (what, key, default_copies) = (What::Put, Bytes::from("k"), true);
-        let quorum = Quorum { ack: 1, from: 1 };
-        WriteId(ledger.begin(now, 0, Asked { what, key, quorum, default_copies, ttl_ms: 0 }))
+        let (what, key) = (What::Put, Bytes::from("k"));
+        let quorum = Quorum { ack: 1, from: 1 }.into();
+        WriteId(ledger.begin(now, 0, Asked { what, key, quorum, ttl_ms: 0 }))
     }
 
     #[test]

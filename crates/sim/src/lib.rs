@@ -39,8 +39,10 @@ pub struct Report {
     pub contended: Contended,
     /// Faults that happened.
     pub faults: u64,
-    /// Changes of the council that were decided.
+    /// Changes of the layout that were decided.
     pub changes: u64,
+    /// Times that keys had moved when all was settled again.
+    pub moves: u64,
     /// Simulated microseconds.
     pub micros: u64,
     /// Events of the run, and the hash over all of them: equal runs have equal hashes.

@@ -180,6 +180,7 @@ struct Sum {
     micros: u64,
     faults: u64,
     changes: u64,
+    moves: u64,
     answered: u64,
     events: u64,
     contended: Contended,
@@ -192,6 +193,7 @@ impl Sum {
         self.micros += report.micros;
         self.faults += report.faults;
         self.changes += report.changes;
+        self.moves += report.moves;
         self.answered += report.tally.reads + report.tally.writes;
         self.events += report.events;
         self.contended.add(&report.contended);
@@ -199,13 +201,14 @@ impl Sum {
 
     fn line(&self, took: Duration) -> String {
         format!(
-            "{} seeds, {} failed; {:.1} simulated hours, {} faults, {} changes of the council, {} \
-             requests answered, {:.1} M events in {:.0} s; {}",
+            "{} seeds, {} failed; {:.1} simulated hours, {} faults, {} changes of the layout, {} \
+             moves, {} requests answered, {:.1} M events in {:.0} s; {}",
             self.seeds,
             self.failed,
             self.micros as f64 / 3.6e9,
             self.faults,
             self.changes,
+            self.moves,
             self.answered,
             self.events as f64 / 1e6,
             took.as_secs_f64(),

@@ -156,8 +156,13 @@ pub struct Plan {
     pub skew_micros: u64,
     /// Microseconds between two ticks of the wall clocks: with coarse ones versions meet.
     pub clock_micros: u64,
-    /// Longest time between two changes of the council, in microseconds; 0 = there are none.
+    /// Longest time between two changes of the layout, in microseconds; 0 = there are none.
     pub change_micros: u64,
+    /// Changes of a thousand that move keys; the others are of the council alone.
+    pub moves: u64,
+    /// Changes of a thousand that end in going back, of those that come while keys move and reads
+    /// have not switched; the others come to nothing.
+    pub aborts: u64,
     /// Rounds of repair.
     pub rounds: RoundConfig,
     /// Whether nodes begin as members, so that none asks all others what it holds.
@@ -205,6 +210,8 @@ impl Plan {
             clock_micros: *random.pick(&[1, 1, 1_000, 16_000]),
             // Drawn apart, so that the rest of a seed's run stays what it was.
             change_micros: *Random::new(seed ^ 0x1a70).pick(&[0, 0, 300_000, 3_000_000]),
+            moves: *Random::new(seed ^ 0x30fe5).pick(&[0, 100, 300, 1000]),
+            aborts: *Random::new(seed ^ 0xab027).pick(&[0, 0, 0, 30, 300]),
             founded: false,
             keeps_links: true,
             speed: Speed {
@@ -229,6 +236,11 @@ impl Plan {
         let share = *random.pick(&[10, 100]);
         let interval_micros = *random.pick(&[100_000, 100_000, 3_000_000, 0]);
         RoundConfig { interval_micros, full_interval_micros, share, settled_micros }
+    }
+
+    /// Whether no process ends and no clock goes wrong.
+    pub(crate) fn forgets_nothing(&self) -> bool {
+        self.faults.iter().all(|fault| fault.forgets_nothing())
     }
 
     fn some_faults(random: &mut Random) -> Vec<Fault> {

@@ -145,7 +145,7 @@ impl Layouts {
     }
 
     /// Whether this node may hold what is placed elsewhere.
-    pub(crate) fn has_leftovers(&self) -> bool {
+    pub fn has_leftovers(&self) -> bool {
         let state = self.state();
         state.taking.emptied != state.entered.began
     }

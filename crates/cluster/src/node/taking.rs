@@ -98,18 +98,27 @@ impl Node {
     }
 
     pub(super) fn taking_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        let lacks = self.shared.lacks.load(Ordering::SeqCst);
-        // What it has lost is streamed back first.
-        if !lacks || self.shared.membership.state() != MembershipState::Member {
+        if !self.shared.lacks.load(Ordering::SeqCst) {
             return;
         }
         let layout = self.shared.layouts.entered();
+        // Also of a node that is rebuilt: until they are gone it stores nothing of what moves to it,
+        // and that is among what is streamed back. Once they are, that is to be durable first.
+        let is_to_be_emptied = self.shared.is_to_be_emptied() && takes(&layout, self.shared.own);
+        if is_to_be_emptied && self.shared.layouts.has_leftovers() {
+            self.want_no_leftovers();
+        }
+        // What it has lost is streamed back first.
+        if self.shared.membership.state() != MembershipState::Member {
+            return;
+        }
         let (step, done) = self.shared.layouts.taken();
         match step {
             TakingStep::Begins if !takes(&layout, self.shared.own) => {
                 self.shared.layouts.has_taken_all();
                 self.keep_layouts(out);
             }
+            TakingStep::Begins if is_to_be_emptied => {}
             TakingStep::Begins => self.seal_to_take(now, out),
             TakingStep::Takes => {
                 let sources = sources(&layout, self.shared.own);
@@ -130,13 +139,6 @@ impl Node {
     /// Nothing that is older than now is taken from anybody but sources: it may have been deleted,
     /// and the deletion purged.
     fn seal_to_take(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        if self.shared.is_to_be_emptied() {
-            // Once they are gone that is to be durable before anything is stored here.
-            if self.shared.layouts.has_leftovers() {
-                self.want_no_leftovers();
-            }
-            return;
-        }
         if self.taking.sealing.is_some() {
             return;
         }

@@ -3,7 +3,7 @@
 //! node.
 
 use bytes::Bytes;
-use cluster::{Quorum, quorum};
+use cluster::AskedQuorum;
 
 use super::contenders::Contender;
 use super::machine::Input;
@@ -49,9 +49,8 @@ impl World {
     pub(super) fn ask(&mut self, node: usize, asked: Asked) -> u64 {
         let asked = Asked { ttl_ms: self.ttl_ms(&asked.what), ..asked };
         let number = self.ledger.begin(self.now, self.earliest_ms(), asked);
-        let Quorum { ack, from } = self.ledger.asked(number).expect("just begun").quorum;
-        let what = &self.ledger.asked(number).expect("just begun").what;
-        let line = format_args!("client asks n{node} {number}: {what:?} {ack}/{from}");
+        let Asked { what, quorum, .. } = self.ledger.asked(number).expect("just begun");
+        let line = format_args!("client asks n{node} {number}: {what:?} {quorum}");
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
         let machine = &self.machines[node];
@@ -92,15 +91,12 @@ impl World {
         if random.permille(plan.named_quorums) {
             let most = plan.nodes as u64;
             let named = random.between(1, most);
-            from = Some(named as u32);
+            from = Some(named as u8);
             if random.permille(500) {
-                ack = Some(random.between(1, named) as u32);
+                ack = Some(random.between(1, named) as u8);
             }
         }
-        let default_copies = from.is_none();
-        let (nodes, replicas) = (plan.nodes as u32, u32::from(plan.replicas));
-        let quorum = quorum(ack, from, nodes, replicas).expect("drawn within its bounds");
-        Asked { what, key: Bytes::from(key), quorum, default_copies, ttl_ms: 0 }
+        Asked { what, key: Bytes::from(key), quorum: AskedQuorum { ack, from }, ttl_ms: 0 }
     }
 
     /// A request arrives at its node.

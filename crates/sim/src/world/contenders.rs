@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Answer, Condition, Done, Tag, quorum};
+use cluster::{Answer, AskedQuorum, Condition, Done, Tag};
 use node::records::STEPS;
 
 use crate::histories::{Action, Histories, Sent, Wanted};
@@ -32,7 +32,7 @@ impl Contender {
         histories: &Histories,
     ) -> Asked {
         if let Some((key, wanted)) = self.open.take().filter(|_| random.permille(900)) {
-            return contended(plan, What::Change(wanted), key);
+            return contended(What::Change(wanted), key);
         }
         let key = histories.key(random.index(plan.contended_keys));
         let what = if random.permille(300) {
@@ -49,7 +49,7 @@ impl Contender {
             let sent = if random.permille(500) { Sent::First } else { Sent::Once };
             What::Change(Wanted { condition, action, sent })
         };
-        contended(plan, what, key)
+        contended(what, key)
     }
 
     fn condition(&self, key: &Bytes, random: &mut Random) -> Condition {
@@ -104,8 +104,6 @@ impl Contender {
 }
 
 /// A request for a contended key: of a majority of the usual replicas.
-pub(super) fn contended(plan: &Plan, what: What, key: Bytes) -> Asked {
-    let (nodes, replicas) = (plan.nodes as u32, u32::from(plan.replicas));
-    let quorum = quorum(None, None, nodes, replicas).expect("a majority is possible");
-    Asked { what, key, quorum, default_copies: true, ttl_ms: 0 }
+pub(super) fn contended(what: What, key: Bytes) -> Asked {
+    Asked { what, key, quorum: AskedQuorum::default(), ttl_ms: 0 }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Answer, Condition, Done, MembershipState, NodeId, Quorum, Record, quorum};
+use cluster::{Answer, AskedQuorum, Condition, Done, MembershipState, NodeId, Quorum, Record};
 use lsm::PurgeRule;
 use node::records;
 
@@ -51,7 +51,7 @@ impl World {
         self.hints_are_delivered();
         // Where there are rounds, seals refuse some of it.
         let has_rounds = self.plan.rounds.interval_micros > 0;
-        if !has_rounds && self.plan.faults.iter().all(|fault| fault.forgets_nothing()) {
+        if !has_rounds && self.plan.forgets_nothing() {
             // A conditional write that was not answered is completed by the next read.
             let mut keys = self.ledger.keys();
             keys.retain(|key| !is_contended(key) && !self.may_be_refused(key));
@@ -183,7 +183,7 @@ impl World {
         ];
         for what in steps {
             let key = |n| self.ledger.histories.key(format_args!("healed-{n}"));
-            let ask = |n| contended(&self.plan, what.clone(), key(n));
+            let ask = |n| contended(what.clone(), key(n));
             for (question, outcome) in self.ask_all((0..16).map(ask).collect()) {
                 let done = match &outcome {
                     ClientOutcome::Answer(Answer::Done(done, _)) => {
@@ -201,13 +201,10 @@ impl World {
     }
 
     fn every_request_succeeds(&mut self) {
-        let (nodes, replicas) = (self.plan.nodes as u32, u32::from(self.plan.replicas));
-        let usual = quorum(None, None, nodes, replicas).expect("the defaults are possible");
         let ask = |what: &What, key: String| Asked {
             what: what.clone(),
             key: Bytes::from(key),
-            quorum: usual,
-            default_copies: true,
+            quorum: AskedQuorum::default(),
             ttl_ms: 0,
         };
         for what in [What::Put, What::Get, What::Delete] {
@@ -231,8 +228,8 @@ impl World {
         let (widest, usual) = (self.widest(), self.topology.default_copies());
         let questions = self.ledger.keys().into_iter().map(|key| {
             let all = if is_contended(&key) { usual } else { widest };
-            let quorum = Quorum { ack: all, from: all };
-            Asked { what: What::Get, key, quorum, default_copies: false, ttl_ms: 0 }
+            let quorum = Quorum { ack: all, from: all }.into();
+            Asked { what: What::Get, key, quorum, ttl_ms: 0 }
         });
         for (question, outcome) in self.ask_all(questions.collect()) {
             if !matches!(outcome, ClientOutcome::Answer(Answer::Found(_))) {
@@ -244,7 +241,7 @@ impl World {
 
     /// The greatest number of copies that a request may have asked for.
     fn widest(&self) -> u8 {
-        let usual = self.plan.replicas.min(self.plan.nodes as u8);
+        let usual = self.topology.default_copies();
         if self.plan.named_quorums > 0 { self.plan.nodes as u8 } else { usual }
     }
 
@@ -259,7 +256,8 @@ impl World {
                         let process = self.machines[node].process.as_ref();
                         let watermark = process.map_or(0, |p| p.shared.proofs.watermark());
                         let stored = records::to_store(&record);
-                        if !PurgeRule::goes_by(stored.view(), watermark) {
+                        let belongs = self.belongs_to(node, &key, &record);
+                        if belongs && !PurgeRule::goes_by(stored.view(), watermark) {
                             held.insert(node, record);
                         }
                     }

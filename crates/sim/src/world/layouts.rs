@@ -1,70 +1,182 @@
-//! Changes of the council while everything else goes on. Whatever happens, an epoch has one layout,
-//! and in the end all nodes go by the last one.
+//! Changes of the layout while everything else goes on: other councils, and what moves keys.
+//! Whatever happens, an epoch has one layout, and in the end all nodes go by the last one, by which
+//! nothing moves any more.
+//!
+//! ```text
+//!  settled ─┬─ another council ─▶ settled
+//!           └─ weights, copies ─▶ read old ─┬─ councillors ─▶ read new ─▶ settled
+//!                                           └─ gone back ───▶ settled
+//! ```
 
 use std::sync::Arc;
 
-use cluster::layout::Change;
-use cluster::{NodeEvent, NodeId};
+use cluster::layout::{Change, Layout, Seat, Stage, Voter};
+use cluster::{FIRST_EPOCH, NodeEvent, NodeId};
 
 use super::{Due, World};
 
+/// The greatest weight that a node gets.
+const MOST_WEIGHT: u64 = 4;
+
+/// Of changes that move keys, how many of a thousand are of weights, and of copies.
+const OF_WEIGHTS: u64 = 700;
+const OF_COPIES: u64 = 500;
+
 impl World {
-    /// Somebody wants another council, at a random node.
-    pub(super) fn change_council(&mut self) {
+    /// Somebody wants another layout, at a random node.
+    pub(super) fn change_layout(&mut self) {
         if !self.clients_run {
             return;
         }
         let pause = self.changes.between(self.plan.change_micros / 10, self.plan.change_micros);
         self.agenda.put(self.now + pause, Due::Change);
         let node = self.changes.index(self.plan.nodes);
+        let Some(process) = &self.machines[node].process else { return };
+        let (life, shared) = (process.life, Arc::clone(&process.shared));
+        let known = shared.layouts.known();
+        let planned = if known.stage != Stage::Settled {
+            known.aborted().filter(|_| self.changes.permille(self.plan.aborts))
+        } else {
+            let moves = self.plan.moves > 0 && self.changes.permille(self.plan.moves);
+            let change = if moves { self.moving_change(&known) } else { self.another_council() };
+            let Some(process) = &self.machines[node].process else { return };
+            let voter_of = |name: &str| {
+                let other = self.machines.iter().position(|machine| machine.name == name)?;
+                match other == node {
+                    true => Some(shared.layouts.voter().id),
+                    false => process.table.seen(NodeId(other as u16)).voter(),
+                }
+            };
+            known.planned(&change, voter_of).ok()
+        };
+        if let Some(planned) = planned {
+            let Layout { epoch, stage, replicas, .. } = &planned;
+            let line = format_args!("n{node} wants layout {epoch}, {stage:?}, x{replicas}");
+            self.journal.line(self.now, line);
+            self.node_event(node, life, NodeEvent::Propose(Arc::new(planned)).into());
+        }
+    }
+
+    fn another_council(&mut self) -> Change {
         let mut names: Vec<String> = self.machines.iter().map(|m| m.name.clone()).collect();
         let size = *self.changes.pick(&[1, 3, 3, 5]);
         while names.len() > size || names.len().is_multiple_of(2) {
             let gone = self.changes.index(names.len());
             names.swap_remove(gone);
         }
-        let Some(process) = &self.machines[node].process else { return };
-        let (life, shared) = (process.life, Arc::clone(&process.shared));
-        let voter_of = |name: &str| {
-            let other = self.machines.iter().position(|machine| machine.name == name)?;
-            match other == node {
-                true => Some(shared.layouts.voter().id),
-                false => process.table.seen(NodeId(other as u16)).voter(),
+        Change { council: Some(names), ..Change::default() }
+    }
+
+    /// Other weights, or another number of copies, or both.
+    fn moving_change(&mut self, known: &Layout) -> Change {
+        let mut change = Change::default();
+        if self.changes.permille(OF_COPIES) {
+            let mut numbers = vec![2, 3, 5];
+            if self.plan.forgets_nothing() {
+                // Where disks are lost, nothing of one copy is promised.
+                numbers.push(1);
             }
-        };
-        let change = Change { council: Some(names), ..Change::default() };
-        let planned = shared.layouts.known().planned(&change, voter_of);
-        if let Ok(planned) = planned {
-            self.node_event(node, life, NodeEvent::Propose(Arc::new(planned)).into());
+            numbers.retain(|n| usize::from(*n) <= self.plan.nodes && *n != known.replicas);
+            if !numbers.is_empty() {
+                change.replicas = Some(*self.changes.pick(&numbers));
+            }
         }
+        if change.replicas.is_none() || self.changes.permille(OF_WEIGHTS) {
+            let first = self.changes.index(self.plan.nodes);
+            for node in 0..self.plan.nodes {
+                if node == first || self.changes.permille(300) {
+                    let weight = self.changes.between(1, MOST_WEIGHT) as u32;
+                    change.weights.push((self.machines[node].name.clone(), weight));
+                }
+            }
+        }
+        change
     }
 
     /// Which layout a node goes by.
     pub(super) fn look_at_layout(&mut self, node: usize) {
         let Some(process) = &self.machines[node].process else { return };
-        let layout = process.shared.layouts.entered();
-        if process.shared.views.epoch() != layout.epoch {
+        let shared = Arc::clone(&process.shared);
+        let (layout, view) = (shared.layouts.entered(), shared.view());
+        if view.epoch != layout.epoch {
             let what = format!("node {node} entered {} and does not go by it", layout.epoch);
             self.ledger.accuse(self.now, what);
         }
-        let before = std::mem::replace(&mut self.machines[node].epoch, layout.epoch);
+        let machine = &mut self.machines[node];
+        machine.voter = Some(shared.layouts.voter());
+        let before = std::mem::replace(&mut machine.epoch, layout.epoch);
+        if layout.epoch == before {
+            return;
+        }
+        let line = format_args!("n{node} goes by layout {}, {:?}", layout.epoch, layout.stage);
+        self.journal.line(self.now, line);
         if layout.epoch < before {
             let what = format!("node {node} went by epoch {before}, and by {} again", layout.epoch);
             self.ledger.accuse(self.now, what);
         }
-        let other = *self.layouts.entry(layout.epoch).or_insert_with(|| layout.id());
-        if other != layout.id() {
+        let is_latest = self.layouts.last_key_value().is_none_or(|(last, _)| *last < layout.epoch);
+        let other = self.layouts.entry(layout.epoch).or_insert_with(|| Arc::clone(&layout));
+        if other.id() != layout.id() {
             let what = format!("two layouts of epoch {}: one is that of node {node}", layout.epoch);
             self.ledger.accuse(self.now, what);
         }
+        if is_latest && self.placement != view.id().placement {
+            self.placement = view.id().placement;
+            self.ledger.placed_otherwise();
+        }
+        if is_latest && view.topology.digest() != self.topology.digest() {
+            self.topology = view.topology.clone();
+            self.ledger.moved(self.topology.default_copies());
+        }
     }
 
-    /// Why not all nodes go by one layout.
+    /// Whether the council could decide no more if one more node lost its disk, and its vote with it.
+    /// While keys move nobody can be seated anew, so they would move for ever.
+    pub(super) fn needs_vote_of(&self, node: usize) -> bool {
+        let Some(layout) = self.layouts.values().next_back() else { return false };
+        let has_vote = |seat: &&Seat| {
+            let seated = usize::from(seat.node.0);
+            let machine = &self.machines[seated];
+            let is_seated = |voter: &Voter| match seat.voter {
+                0 => voter.is_first,
+                id => voter.id == id,
+            };
+            seated != node && !machine.rotten && machine.voter.as_ref().is_some_and(is_seated)
+        };
+        let left = layout.council.iter().filter(has_vote).count();
+        layout.stage != Stage::Settled && left <= layout.council.len() / 2
+    }
+
+    /// Whether keys have moved, or were about to.
+    pub(super) fn has_moved(&self) -> bool {
+        self.layouts.values().any(|layout| layout.began != FIRST_EPOCH)
+    }
+
+    /// How often keys have moved.
+    pub(super) fn moves_ended(&self) -> u64 {
+        let of = |stage| self.layouts.values().filter(move |layout| layout.stage == stage);
+        let is_settled = |began: u64| self.layouts.values().any(|layout| layout.began > began);
+        of(Stage::ReadNew).filter(|layout| is_settled(layout.began)).count() as u64
+    }
+
+    /// Why not all nodes go by one layout, by which nothing moves.
     pub(super) fn unsettled_layouts(&self) -> Option<String> {
-        let process = |node: usize| self.machines[node].process.as_ref();
-        let epoch = |node: usize| process(node).map(|process| process.shared.views.epoch());
-        let epochs: Vec<_> = (0..self.plan.nodes).map(epoch).collect();
-        let alike = epochs.windows(2).all(|pair| pair[0] == pair[1]);
-        (!alike).then(|| format!("nodes go by different layouts: {epochs:?}"))
+        let entered = |node: usize| {
+            let process = self.machines[node].process.as_ref()?;
+            let layout = process.shared.layouts.entered();
+            Some((layout.epoch, layout.stage))
+        };
+        let entered: Vec<_> = (0..self.plan.nodes).map(entered).collect();
+        let first = entered[0];
+        let is_settled = first.is_some_and(|(_, stage)| stage == Stage::Settled);
+        if is_settled && entered.iter().all(|other| *other == first) {
+            return None;
+        }
+        let why = |node: usize| {
+            let process = self.machines[node].process.as_ref()?;
+            Some(process.shared.moves.told())
+        };
+        let told: Vec<_> = (0..self.plan.nodes).filter_map(why).filter(|t| !t.is_empty()).collect();
+        Some(format!("nodes go by different layouts, or keys move: {entered:?} {told:?}"))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use cluster::layout::Voter;
 use cluster::{CallId, ClientId, Event, OpId, Record, Shared, StoreError};
 use lsm::MemDisk;
 use node::identity::Keeps;
@@ -113,6 +114,8 @@ pub(crate) struct Machine {
     pub(crate) rotten: bool,
     /// The last epoch that a process of this disk went by.
     pub(crate) epoch: u64,
+    /// Who that one was as a voter.
+    pub(crate) voter: Option<Voter>,
     /// What tells its directory from a copy.
     pub(crate) life_file: LifeFile,
     /// It takes no requests any more and ends what it has taken.
@@ -141,6 +144,7 @@ impl Machine {
             disk_is_bad: false,
             rotten: false,
             epoch: 0,
+            voter: None,
             life_file: LifeFile::default(),
             stopping: false,
             paused: false,

@@ -30,10 +30,12 @@ mod turn;
 mod wire;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ::node::link::Attempt;
 use ::node::{HintsWanted, TaskEvent, Wanted};
 use bytes::Bytes;
+use cluster::layout::Layout;
 use cluster::{CallId, CompareRequest, Damage, Demand, Member, OpId, PageRequest, Topology};
 
 use crate::Report;
@@ -103,7 +105,7 @@ pub(crate) enum Due {
         node: usize,
         life: u32,
     },
-    /// Somebody wants another council.
+    /// Somebody wants another layout.
     Change,
     /// A node found out that its directory is an older copy.
     Outdated {
@@ -178,7 +180,12 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     /// Outcomes of what the judge asked.
     answers: BTreeMap<u64, ClientOutcome>,
+    /// That of the nodes' settings.
+    first: Topology,
+    /// Whom reads go to by the latest layout that any node goes by.
     topology: Topology,
+    /// What tells where that one places keys.
+    placement: u64,
     /// Newest times of the hints that were stored, by whom they are for, who holds them, and key.
     owed: BTreeMap<(usize, usize, Bytes), u64>,
     /// Faults that last, and which node has lost its disk.
@@ -186,8 +193,8 @@ pub(crate) struct World {
     /// When all that nodes hold was last compared with what is proven.
     looked_at: u64,
     /// The layout of each epoch that any node went by.
-    layouts: BTreeMap<u64, u128>,
-    /// When the council changes, and how.
+    layouts: BTreeMap<u64, Arc<Layout>>,
+    /// When the layout changes, and how.
     changes: Random,
     /// When a wall clock was set, and what it showed before and after.
     clocks_set: Vec<(u64, u64)>,
@@ -223,6 +230,8 @@ impl World {
             clients,
             ledger: Ledger::new(topology.default_copies()),
             answers: BTreeMap::new(),
+            first: topology.clone(),
+            placement: topology.digest(),
             topology,
             owed: BTreeMap::new(),
             nemesis,
@@ -297,7 +306,7 @@ impl World {
             Due::Client(client) => self.client_asks(client),
             Due::Asked { number, place } => self.asked(number, place),
             Due::ClientOutcome { number, outcome } => self.client_done(number, &outcome),
-            Due::Change => self.change_council(),
+            Due::Change => self.change_layout(),
             Due::Nemesis => self.next_fault(),
             Due::Remedy(remedy) => self.remedy(remedy),
             Due::Start(node) => self.start(node),
@@ -312,6 +321,7 @@ impl World {
             contended: self.ledger.histories.tally,
             faults: self.faults,
             changes: self.layouts.len().saturating_sub(1) as u64,
+            moves: self.moves_ended(),
             micros: self.now,
             events: self.journal.lines(),
             hash: self.journal.hash(),

@@ -167,7 +167,7 @@ impl World {
 
     /// Whether every other lost disk has been made up for.
     fn may_lose_disk(&self, node: usize) -> bool {
-        if self.nemesis.off.is_some() {
+        if self.nemesis.off.is_some() || self.needs_vote_of(node) {
             return false;
         }
         let other = self.nemesis.wiped;

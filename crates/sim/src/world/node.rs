@@ -162,6 +162,9 @@ impl World {
     pub(super) fn hints_are_delivered(&mut self) {
         for ((peer, holder, key), time) in std::mem::take(&mut self.owed) {
             let held = self.held(peer, &key).ok().flatten();
+            if self.has_moved() && !self.ledger.is_replica(&self.topology, peer, &key) {
+                continue;
+            }
             // What it is sealed against a round brings.
             let process = self.machines[peer].process.as_ref();
             if process.is_some_and(|process| {

@@ -81,7 +81,7 @@ impl World {
         let store = Store::open(&machine.disk, store_id, &self.plan);
         let store = store.map_err(|source| StartError::Store { what: "the store", source })?;
         let own = NodeId(node as u16);
-        let named = Named { topology: &self.topology, own, named: true, urls: &[] };
+        let named = Named { topology: &self.first, own, named: true, urls: &[] };
         let state =
             if self.plan.founded { MembershipState::Member } else { MembershipState::Joining };
         let (incarnation, wall) = (self.random.number(), machine.wall.wall(self.now));
@@ -110,7 +110,7 @@ impl World {
         let (store, starting) = *opened;
         let (own, wall) = (NodeId(node as u16), machine.wall.wall(self.now));
         let number = self.random.number();
-        let named = Named { topology: &self.topology, own, named: true, urls: &[] };
+        let named = Named { topology: &self.first, own, named: true, urls: &[] };
         let begun = starting.begin(store.engine(), &machine.life_file, named, wall, number);
         match begun {
             Ok(started) => self.run_process(node, life, store, started),
@@ -173,6 +173,7 @@ impl World {
             bound_asked_at: None,
             synced_at: self.now,
         });
+        self.look_at_layout(node);
         self.agenda.put(self.now + 1_000, Due::Keep { node, life });
         self.agenda.put(self.now + 1_000, Due::Tick { node, life });
         // Connections to an earlier life get a reset.
@@ -258,7 +259,8 @@ impl World {
         assert!(machine.process.is_none(), "a disk is replaced while nobody uses it");
         machine.disk = disk;
         machine.life_file = LifeFile::default();
-        (machine.disk_is_bad, machine.rotten, machine.epoch) = (false, false, 0);
+        (machine.disk_is_bad, machine.rotten) = (false, false);
+        (machine.epoch, machine.voter) = (0, None);
         self.forget_hints(node);
         let machine = &self.machines[node];
         let lost_before = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cluster::Record;
+use cluster::layout::Stage;
 use lsm::{PurgeRule, Space, Work};
 use node::records;
 
 use super::World;
-use crate::ledger::show;
+use crate::ledger::{is_replica, show};
 
 /// Microseconds between two looks at all that all nodes hold.
 const LOOK_MICROS: u64 = 100_000;
@@ -37,8 +38,11 @@ impl World {
         let held: Vec<(usize, Held)> =
             members.into_iter().filter_map(|node| Some((node, self.all_held(node)?))).collect();
         let mut newest: BTreeMap<&Bytes, &Record> = BTreeMap::new();
-        for (key, record) in held.iter().flat_map(|(_, held)| held) {
-            if record.rank.when() <= watermark {
+        for (node, key, record) in held
+            .iter()
+            .flat_map(|(node, held)| held.iter().map(|(key, record)| (*node, key, record)))
+        {
+            if record.rank.when() <= watermark && self.belongs_to(node, key, record) {
                 let newest = newest.entry(key).or_insert(record);
                 *newest = if record.rank > newest.rank { record } else { newest };
             }
@@ -46,7 +50,7 @@ impl World {
         let mut wrong = Vec::new();
         for (key, newest) in &newest {
             for (node, held) in &held {
-                let own = held.get(*key);
+                let own = held.get(*key).filter(|own| self.belongs_to(*node, key, own));
                 if self.differs(*node, key, own, newest, watermark) {
                     let (own, newest) = (show(own), show(Some(newest)));
                     wrong.push(format!(
@@ -78,14 +82,24 @@ impl World {
         match own.filter(|own| !goes_by(own, watermark)) {
             Some(own) => own.rank < newest.rank,
             None if goes_by(newest, watermark) => false,
-            None => {
-                let copies =
-                    if newest.copies == 0 { self.topology.default_copies() } else { newest.copies };
-                let mut order = Vec::new();
-                self.topology.replicas(self.topology.partition_of(key), copies, &mut order);
-                order.iter().any(|replica| usize::from(replica.0) == node)
-            }
+            None => self.is_replica(node, key, newest),
         }
+    }
+
+    /// Whether a node is one of so many replicas as a record of a key has.
+    pub(super) fn is_replica(&self, node: usize, key: &Bytes, record: &Record) -> bool {
+        is_replica(&self.topology, key, record.copies, node)
+    }
+
+    /// Whether a node holds a record for those who read: not because it is about to be a replica,
+    /// or was one. Where nothing has moved it holds nothing else.
+    pub(super) fn belongs_to(&self, node: usize, key: &Bytes, record: &Record) -> bool {
+        let process = self.machines[node].process.as_ref();
+        let holds_others = process.is_some_and(|process| {
+            let layouts = &process.shared.layouts;
+            layouts.has_leftovers() || layouts.entered().stage != Stage::Settled
+        });
+        !holds_others || self.is_replica(node, key, record)
     }
 
     /// All that a node holds; `None` = it can't be read.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{CallId, Class, Event, FailureKind, NodeId, Quorum, Record, Reply, Request};
+use cluster::{AskedQuorum, CallId, Class, Event, FailureKind, NodeId, Record, Reply, Request};
 use node::{Asked, RETRY_MICROS, Range, RangeStep, records};
 
 use super::machine::{Input, Outbox};
@@ -47,13 +47,12 @@ impl World {
         &mut self,
         place: Place,
         number: u64,
-        quorum: Quorum,
+        quorum: AskedQuorum,
         out: &mut Outbox,
     ) {
         let Some(process) = self.process(place) else { return };
         let shared = Arc::clone(&process.shared);
-        let Some(range) = Range::new(shared, &process.pages, quorum.into(), Bytes::new(), None)
-        else {
+        let Some(range) = Range::new(shared, &process.pages, quorum, Bytes::new(), None) else {
             return self.end_walk(number, ClientOutcome::Nothing);
         };
         let walk = Walk { range, place, asking: BTreeMap::new(), items: Vec::new() };

@@ -151,6 +151,7 @@ impl World {
             Input::Kept(op, keeps, result) => {
                 let before = self.watermark(place.node);
                 self.drive(place, out, |own, driver| own.kept(driver, op, &keeps, result));
+                self.look_at_layout(place.node);
                 let watermark = self.watermark(place.node);
                 if watermark > before {
                     self.is_proven(watermark);
@@ -317,20 +318,18 @@ impl World {
             self.begin_walk(place, number, asked.quorum, out);
             return self.drive(place, out, |_, _| {});
         }
-        let (client, copies) = (ClientId(number), asked.quorum.from);
-        let copies = if asked.default_copies { 0 } else { copies };
+        let (client, copies) = (ClientId(number), asked.quorum.from.unwrap_or(0));
         let pauses = self.machines[place.node].pauses;
         let Some(process) = self.process(place) else { return };
         process.taken.insert(client, Taken { mono: now.mono, pauses });
         let kind = match asked.what {
             What::Get => {
-                let event = Event::Get { client, key: asked.key, quorum: asked.quorum.into() };
+                let event = Event::Get { client, key: asked.key, quorum: asked.quorum };
                 self.handle(place, event, out);
                 return;
             }
             What::Change(wanted) => {
                 let Asked { key, quorum, .. } = asked;
-                let quorum = quorum.into();
                 let (id, conditional) = (wanted.id(number), wanted.of(number, expiry_ms));
                 let event = Event::Change { client, key, conditional, quorum, id };
                 return self.handle(place, event, out);
@@ -339,7 +338,7 @@ impl World {
             What::Delete => Kind::Tombstone,
         };
         let Ok(version) = process.clock.issue(now.wall) else {
-            let quorum = asked.quorum;
+            let quorum = process.shared.views.with(|view| asked.quorum.by(&view.topology));
             let failure = FailureKind::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);
             let (parts, since) = (Vec::new(), now.mono);
@@ -351,7 +350,7 @@ impl World {
         let fields = Fields { copies, expiry_ms, ..Fields::new(kind, version) };
         let record = make(&asked.key, WriteId(number), fields);
         self.ledger.versioned(self.now, WriteId(number), record.rank.version);
-        let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum.into() };
+        let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };
         self.handle(place, event, out);
     }
 

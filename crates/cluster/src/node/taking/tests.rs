@@ -46,11 +46,21 @@ struct Own {
 /// Node 0 of four, to which a part of what 1, 2 and 3 hold moves.
 impl Own {
     fn new() -> Self {
+        let mut own = Self::settled(MembershipState::Member);
+        let prepared = own.more_of_node_0();
+        own.learns(prepared.clone());
+        assert!(own.state().has_all, "nothing moves yet");
+        own.learns(prepared.next_stage().unwrap());
+        own
+    }
+
+    /// Nothing moves yet.
+    fn settled(state: MembershipState) -> Self {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..4).map(member).collect(), 3).unwrap();
         let clock = Arc::new(Clock::start(7, 1_000_000, 0));
         clock.persisted(u64::MAX, 0);
-        let membership = Membership::new(MembershipState::Member, 0, true);
+        let membership = Membership::new(state, 0, true);
         let logs = Arc::new(Logs::first(100));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let config = NodeConfig {
@@ -61,16 +71,18 @@ impl Own {
             tombstone: |_, _| unreachable!("nothing is deleted"),
         };
         let node = Node::new(Arc::clone(&shared), config);
-        let mut own = Self { shared, node, mono: 1, open: Vec::new(), keeps: 0 };
+        Self { shared, node, mono: 1, open: Vec::new(), keeps: 0 }
+    }
+
+    fn more_of_node_0(&self) -> Layout {
         let weights = vec![("n0".to_owned(), 3)];
         let change = Change { weights, ..Change::default() };
-        let prepared = own.shared.layouts.known().planned(&change, |_| Some(5)).unwrap();
-        own.shared.layouts.learn(&Arc::new(prepared.clone()));
-        own.kept();
-        assert!(own.state().has_all, "nothing moves yet");
-        own.shared.layouts.learn(&Arc::new(prepared.next_stage().unwrap()));
-        own.kept();
-        own
+        self.shared.layouts.known().planned(&change, |_| Some(5)).unwrap()
+    }
+
+    fn learns(&mut self, layout: Layout) {
+        self.shared.layouts.learn(&Arc::new(layout));
+        self.kept();
     }
 
     fn handle(&mut self, event: NodeEvent) {
@@ -281,6 +293,18 @@ fn a_restart_goes_on_with_those_that_are_left() {
     assert_eq!(again.taken(), own.shared.layouts.taken());
     assert!(again.lacks(NodeId(0)).is_to_take);
     assert!(!again.lacks(NodeId(0)).is_to_be_emptied, "what came since stays");
+}
+
+#[test]
+fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
+    let mut own = Own::settled(MembershipState::Rebuilding);
+    // It knows nothing of the layout before.
+    let layout = own.more_of_node_0().next_stage().unwrap();
+    own.learns(Layout { epoch: layout.epoch + 1, began: layout.began + 1, base: 7, ..layout });
+    assert!(own.shared.is_to_be_emptied());
+    own.after(1);
+    assert!(own.shared.leftovers.wanted(), "else it never stores what is streamed back to it");
+    assert_eq!(own.asked(), [], "it takes later");
 }
 
 #[test]
