@@ -78,11 +78,12 @@ impl Moved<'_> {
         }
         let after = replicas.len();
         look_up(self.before, partition, copies, replicas);
-        let moves = !replicas.contains(&self.node) || replicas.len() > after;
-        moves
-            && (!self.first || replicas.first() == Some(&own))
-            && (self.known.is_empty()
-                || self.known.binary_search(&moved_digest(self.seed, key, rank)).is_err())
+        let is_new = !replicas.contains(&self.node);
+        // Who holds keys of which there are fewer copies from now on is asked what it lacks only.
+        let moves = is_new || !self.first && replicas.len() > after;
+        let is_meant = moves && (!self.first || replicas.first() == Some(&own));
+        let is_known = || self.known.binary_search(&moved_digest(self.seed, key, rank)).is_ok();
+        is_meant && (self.known.is_empty() || !is_known())
     }
 }
 
@@ -153,5 +154,64 @@ impl<'a> PartitionFilter<'a> {
             FilterKind::Moved(moved) => moved.wants(looked, *own, key, (copies, rank)),
             FilterKind::None => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Version;
+    use crate::topology::Member;
+
+    fn topology(ids: &[u16], copies: u8) -> Topology {
+        let member = |id: &u16| {
+            let name = format!("n{id}");
+            (NodeId(*id), Member { name, zone: String::new(), weight: 1 })
+        };
+        Topology::of(ids.iter().map(member).collect(), copies).unwrap()
+    }
+
+    fn rank(time: u64) -> Rank {
+        let version = Version { time, origin: 1 };
+        Rank { version, ballot: 0, kind: Kind::Value, check: 3 }
+    }
+
+    /// How many of a hundred keys the nodes of before send to a node, each of them.
+    fn sent(view: &View, to: u16, first: bool, known: &[u64]) -> Vec<usize> {
+        let filter = Filter::Moved { node: NodeId(to), first, seed: 9, known: known.to_vec() };
+        let sends = |own: NodeId| {
+            let mut sends = PartitionFilter::new(view, own, &filter);
+            let holds = |key: &u8| view.topology.holds(own, partition_of(&[*key]), 0);
+            (0..100).filter(|key| holds(key) && sends.wants(&[*key], 0, rank(5))).count()
+        };
+        view.topology.ids().map(sends).collect()
+    }
+
+    #[test]
+    fn what_moves_is_sent_once_and_then_by_all_who_hold_something_else() {
+        let (before, after) = (topology(&[0, 1, 2], 3), topology(&[0, 1, 2, 3], 3));
+        let view = View::moving(2, 2, before, after);
+        let first = sent(&view, 3, true, &[]);
+        let all = sent(&view, 3, false, &[]);
+        let moves = first.iter().sum::<usize>();
+        assert!((60..90).contains(&moves), "three of four: {first:?}");
+        assert_eq!(all, [moves; 3], "each of them holds it");
+        assert_eq!(sent(&view, 0, false, &[]), [0; 3], "who stays gets nothing");
+        let known: Vec<u64> = (0..100).map(|key| moved_digest(9, &[key], rank(5))).collect();
+        assert_eq!(sent(&view, 3, false, &known), [0; 3]);
+        let older: Vec<u64> = (0..100).map(|key| moved_digest(9, &[key], rank(4))).collect();
+        assert_eq!(sent(&view, 3, false, &older), all);
+    }
+
+    #[test]
+    fn where_copies_become_fewer_those_that_stay_are_sent_what_they_lack() {
+        let view = View::moving(2, 2, topology(&[0, 1, 2], 3), topology(&[0], 3));
+        assert_eq!(sent(&view, 0, true, &[]), [0; 3], "it holds most of it");
+        assert_eq!(sent(&view, 0, false, &[]), [100; 3]);
+    }
+
+    #[test]
+    fn without_a_move_nothing_is_sent() {
+        assert_eq!(sent(&View::first(topology(&[0, 1, 2], 3)), 1, false, &[]), [0; 3]);
     }
 }

@@ -167,14 +167,16 @@ impl Node {
         if !is_whole || moves || is_out || self.shared.is_alone() {
             return false;
         }
+        // Who is about to join holds no replicas yet.
+        let Some(place) = self.view.topology.place_of(self.shared.own) else { return false };
         let RoundConfig { interval_micros, full_interval_micros, settled_micros, .. } =
             self.config.rounds;
         if rounds.last_asked() == 0 {
             // The first is due an interval after the start.
             rounds.asked(now);
         }
-        let place = self.view.topology.place(self.shared.own) as u64;
-        let wait = interval_micros + interval_micros / STAGGER * place.min(MAX_STAGGERED);
+        let staggered = (place as u64).min(MAX_STAGGERED);
+        let wait = interval_micros + interval_micros / STAGGER * staggered;
         let is_due = interval_micros > 0
             && now.mono >= rounds.last_asked() + wait
             && !rounds.is_yielding(now)
