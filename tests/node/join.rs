@@ -122,7 +122,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     let goes_by = |c: &Node| {
         let status = json(c, "/v0/status");
         assert_eq!((&status["name"], &status["url"]), (&"c".into(), &C.into()), "{status}");
-        assert_eq!((&status["epoch"], &status["membership"]), (&4.into(), &"joining".into()));
+        assert_eq!((&status["epoch"], &status["membership"]), (&5.into(), &"joining".into()));
         let names: Vec<_> = peers(c).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["a", "b"]);
     };
