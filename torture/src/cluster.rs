@@ -323,7 +323,7 @@ fn differing(dumps: &[Dump]) -> Vec<String> {
 }
 
 /// Ports on loopback that nobody listens on at the moment.
-fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, Failure> {
+pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, Failure> {
     let listeners: Vec<_> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     Ok(listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)

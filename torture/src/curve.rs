@@ -38,9 +38,9 @@ pub fn csv(seconds: &[Second]) -> String {
     out
 }
 
-/// The drawing: goodput with the peak, refusals, p99, memory. `over` is when overload began and
-/// ended.
-pub fn svg(title: &str, seconds: &[Second], peak: f64, over: (usize, usize)) -> String {
+/// The drawing: goodput with what it is compared with, refusals, p99, memory. `over` is when
+/// something happened, from one second to another.
+pub fn svg(title: &str, seconds: &[Second], peak: f64, over: &[(usize, usize)]) -> String {
     let panels: [(&str, Vec<f64>, Option<f64>); 4] = [
         ("good answers a second", seconds.iter().map(|s| s.good as f64).collect(), Some(peak)),
         ("503 a second", seconds.iter().map(|s| s.refused as f64).collect(), None),
@@ -52,7 +52,7 @@ pub fn svg(title: &str, seconds: &[Second], peak: f64, over: (usize, usize)) -> 
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"18\" font-size=\"14\">overload, {title}</text>\n"
+         <text x=\"{LEFT}\" y=\"18\" font-size=\"14\">{title}</text>\n"
     );
     let across = (WIDTH - LEFT - 20.0) / seconds.len().max(1) as f64;
     for (n, (name, values, mark)) in panels.iter().enumerate() {
@@ -66,7 +66,7 @@ fn panel(
     out: &mut String,
     top: f64,
     across: f64,
-    over: (usize, usize),
+    over: &[(usize, usize)],
     name: &str,
     values: &[f64],
     mark: Option<f64>,
@@ -74,16 +74,21 @@ fn panel(
     let most = values.iter().copied().chain(mark).fold(1.0, f64::max);
     let (bottom, right) = (top + 16.0 + PANEL, LEFT + across * values.len() as f64);
     let y = |value: f64| bottom - value / most * PANEL;
-    let (from, wide) = (LEFT + across * over.0 as f64, across * (over.1 - over.0) as f64);
+    for (begun, ended) in over {
+        let (from, wide) = (LEFT + across * *begun as f64, across * (ended - begun) as f64);
+        let _ = writeln!(
+            out,
+            "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{PANEL}\" \
+             fill=\"#fbe9e7\"/>",
+            top + 16.0,
+        );
+    }
     let _ = write!(
         out,
-        "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{PANEL}\" \
-         fill=\"#fbe9e7\"/>\n\
-         <text x=\"{LEFT}\" y=\"{:.1}\">{name}</text>\n\
+        "<text x=\"{LEFT}\" y=\"{:.1}\">{name}</text>\n\
          <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{most:.0}</text>\n\
          <text x=\"{:.1}\" y=\"{bottom:.1}\" text-anchor=\"end\">0</text>\n\
          <path d=\"M{LEFT} {bottom:.1}H{right:.1}\" stroke=\"#999\"/>\n",
-        top + 16.0,
         top + 10.0,
         LEFT - 6.0,
         top + 26.0,

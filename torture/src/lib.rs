@@ -33,6 +33,7 @@ pub mod kill;
 pub mod ledger;
 pub mod lives;
 pub mod lost_interval;
+pub mod members;
 pub mod memory;
 pub mod mixed;
 pub mod net;

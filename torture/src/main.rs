@@ -7,10 +7,10 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
-    expiry, fuzz, hints, histories, kill, lives, memory, mixed, outdated, overload, partition,
-    pause, power_cut, purge, real_input, repair, restarts, rollback, scans, set_aside, settings,
-    slow, slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones, unread, wiped,
-    wrong_clock,
+    expiry, fuzz, hints, histories, kill, lives, members, memory, mixed, outdated, overload,
+    partition, pause, power_cut, purge, real_input, repair, restarts, rollback, scans, set_aside,
+    settings, slow, slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones,
+    unread, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -63,6 +63,8 @@ enum Row {
     Slowreplica,
     /// Row 20: a wiped data directory
     Wiped,
+    /// Row 21: nodes join, leave and are replaced, and one of each role is killed at each stage
+    Members,
     /// Row 22: rolling restarts
     Restarts,
     /// A node killed and back
@@ -126,7 +128,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 41] = [
+    const EACH: [Self; 42] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -139,6 +141,7 @@ impl Row {
         Self::Pause,
         Self::Slowreplica,
         Self::Wiped,
+        Self::Members,
         Self::Restarts,
         Self::Killed,
         Self::Lives,
@@ -192,6 +195,7 @@ impl Row {
             Self::Purge
             | Self::Slowreplica
             | Self::Wiped
+            | Self::Members
             | Self::Hints
             | Self::Unread
             | Self::Overload => 1,
@@ -216,6 +220,7 @@ impl Row {
             Self::Pause => pause::run(setup),
             Self::Slowreplica => slow_replica::run(setup),
             Self::Wiped => wiped::run(setup),
+            Self::Members => members::run(setup),
             Self::Restarts => restarts::run(setup),
             Self::Killed => restarts::killed(setup),
             Self::Lives => lives::run(setup),

@@ -180,7 +180,8 @@ fn judge(setup: &Setup, name: &str, curve: &Curve) -> Result<String, Failure> {
 fn keep(dir: &Path, name: &str, curve: &Curve) -> Result<(), Failure> {
     fs::create_dir_all(dir)?;
     fs::write(dir.join(format!("overload-{name}.csv")), curve::csv(&curve.seconds))?;
-    let drawn = curve::svg(name, &curve.seconds, curve.peak, curve.over);
+    let title = format!("overload, {name}");
+    let drawn = curve::svg(&title, &curve.seconds, curve.peak, &[curve.over]);
     Ok(fs::write(dir.join(format!("overload-{name}.svg")), drawn)?)
 }
 

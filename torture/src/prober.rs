@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::client::{Answer, Client, target};
+use crate::curve::Second;
 use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::writers::{large_len, said};
@@ -53,18 +54,49 @@ pub struct Seen {
     pub failed: Vec<String>,
     /// The longest time between two successes of all clients together.
     pub longest_gap: Duration,
-    /// Every request's time, from when it was due.
-    times: Vec<Duration>,
+    /// When each request was due, from when the clients began, and how long after that it ended.
+    times: Vec<(Duration, Duration)>,
+    /// When failed ones were due.
+    failed_at: Vec<Duration>,
 }
 
 impl Seen {
     /// The time that so many of a hundred requests stay below.
     pub fn percentile(&self, percent: f64) -> Duration {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        let place = (times.len() as f64 * percent / 100.0) as usize;
-        times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+        percentile(self.times.iter().map(|(_, took)| *took).collect(), percent)
     }
+
+    /// The same of those that were due in one of these spans.
+    pub fn percentile_in(&self, percent: f64, spans: &[(Duration, Duration)]) -> Duration {
+        let is_in = |due: &Duration| spans.iter().any(|(from, to)| (from..to).contains(&due));
+        let times = self.times.iter().filter(|(due, _)| is_in(due));
+        percentile(times.map(|(_, took)| *took).collect(), percent)
+    }
+
+    /// What came of the requests second by second, with the memory of the largest node.
+    pub fn seconds(&self, resident: &[u64]) -> Vec<Second> {
+        let of = |number: usize, due: &Duration| due.as_secs() as usize == number;
+        let second = |(number, resident): (usize, &u64)| {
+            let took = self.times.iter().filter(|(due, _)| of(number, due));
+            let took: Vec<Duration> = took.map(|(_, took)| *took).collect();
+            let failed = self.failed_at.iter().filter(|due| of(number, due)).count() as u64;
+            Second {
+                good: took.len() as u64 - failed,
+                refused: 0,
+                failed,
+                p50: percentile(took.clone(), 50.0),
+                p99: percentile(took, 99.0),
+                resident: *resident,
+            }
+        };
+        resident.iter().enumerate().map(second).collect()
+    }
+}
+
+fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
+    times.sort_unstable();
+    let place = (times.len() as f64 * percent / 100.0) as usize;
+    times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
 /// Running clients.
@@ -79,6 +111,7 @@ struct Shared {
     addresses: Vec<SocketAddr>,
     ledger: Arc<Ledger>,
     pace: Pace,
+    begun: Instant,
     stop: AtomicBool,
     seen: Mutex<(Seen, Instant)>,
 }
@@ -95,6 +128,7 @@ impl Prober {
             addresses: addresses.to_vec(),
             ledger: Arc::clone(ledger),
             pace,
+            begun: Instant::now(),
             stop: AtomicBool::new(false),
             seen: Mutex::new((Seen::default(), Instant::now())),
         });
@@ -106,6 +140,11 @@ impl Prober {
             prober.threads.push(builder.spawn(move || shared.ask(number, random))?);
         }
         Ok(prober)
+    }
+
+    /// How long the clients have asked.
+    pub fn lasts(&self) -> Duration {
+        self.shared.begun.elapsed()
     }
 
     /// Stops the clients; what they saw, unless one of them read what must not be.
@@ -161,23 +200,25 @@ impl Shared {
                     Err(other) => return Err(other),
                 }
             }
-            self.note(tries, why, due.elapsed());
+            self.note(tries, why, due);
             due += self.pace.every;
         }
         Ok(())
     }
 
-    fn note(&self, tries: u32, why: String, took: Duration) {
+    fn note(&self, tries: u32, why: String, due: Instant) {
+        let (due, took) = (due.duration_since(self.begun), due.elapsed());
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (seen, last) = &mut *seen;
         seen.requests += 1;
         seen.retried += u64::from(tries > 1);
-        seen.times.push(took);
+        seen.times.push((due, took));
         if why.is_empty() {
             seen.longest_gap = seen.longest_gap.max(last.elapsed());
             *last = Instant::now();
         } else {
             seen.failed.push(why);
+            seen.failed_at.push(due);
         }
     }
 

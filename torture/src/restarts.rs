@@ -89,7 +89,7 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-fn all_succeeded(seen: &Seen) -> Result<(), Failure> {
+pub(crate) fn all_succeeded(seen: &Seen) -> Result<(), Failure> {
     match seen.failed.first() {
         None => Ok(()),
         Some(first) => Err(Failure::Broken(format!(

@@ -168,7 +168,6 @@ impl Shared {
     fn note_lacks(&self, Lacks { is_to_be_emptied, is_to_take }: Lacks) {
         self.empties.store(is_to_be_emptied, Ordering::SeqCst);
         self.lacks.store(is_to_take, Ordering::SeqCst);
-        self.membership.knows_since(self.layouts.knows_since());
     }
 
     /// Whether it stores nothing of what moves to it at present.

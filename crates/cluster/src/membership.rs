@@ -222,12 +222,6 @@ impl Membership {
         (!self.is_whole(partition)).then(|| self.lost_before())
     }
 
-    /// Of what others promised, and of tries of conditional writes, it knows nothing before that
-    /// time of a version: partitions have moved to it.
-    pub(crate) fn knows_since(&self, time: u64) {
-        self.promised_before.fetch_max(time, Ordering::Relaxed);
-    }
-
     /// All others have said that they never knew another disk of this node.
     pub fn has_no_former_life(&self) {
         self.promised_before.store(0, Ordering::Relaxed);

@@ -171,7 +171,9 @@ impl Request {
     /// The key that is to be read, if one is.
     pub(crate) fn read_key(&self) -> Option<&Bytes> {
         match self {
-            Self::Read { key, .. } | Self::Prepare { key, .. } => Some(key),
+            Self::Read { key, .. } | Self::Prepare { key, .. } | Self::Recall { key, .. } => {
+                Some(key)
+            }
             _ => None,
         }
     }

@@ -340,12 +340,19 @@ impl Coordinator {
                 return out.push(Effect::Recall { op, key, id, demand });
             }
             // A life that lost its disk may have stored it.
-            Recalled::Never if since <= self.shared.membership.promised_before() => {
+            Recalled::Never if since <= self.forgets_before(Some(partition_of(&key))) => {
                 Recalled::Forgotten
             }
             recalled => recalled,
         };
         self.done(op, Reply::Recalled(recalled), out);
+    }
+
+    /// Up to which time of a version this node does not know what was tried: it may have lost that
+    /// with a disk, or the partition has moved to it since.
+    fn forgets_before(&self, partition: Option<u16>) -> u64 {
+        let lost = self.shared.membership.promised_before();
+        partition.map_or(lost, |partition| lost.max(self.shared.layouts.forgets_before(partition)))
     }
 
     /// The store looked for one that has an idempotency key.
@@ -356,7 +363,11 @@ impl Coordinator {
         result: Result<Option<Recalled>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        let lost = Clock::micros(self.shared.membership.promised_before());
+        let partition = match op {
+            OpId::Peer { partition, .. } => partition,
+            OpId::Slot(id) => self.slots.find(id).map(|slot| partition_of(&slot.key)),
+        };
+        let lost = Clock::micros(self.forgets_before(partition));
         let reply = match result {
             Ok(Some(recalled)) => Reply::Recalled(recalled),
             // A life that lost its disk may have stored it.

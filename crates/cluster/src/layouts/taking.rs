@@ -6,8 +6,9 @@
 //!                       └─────────┴── kept on disk ┴── after data ───┘
 //! ```
 //!
-//! On disk, behind the vote: emptied as of 8 │ transition 8 │ step 1 │ since 8 │ sources: n 2, n ×
-//! id 2.
+//! On disk, behind the vote: emptied as of 8 │ transition 8 │ step 1 │ sources: n 2, n × id 2 │
+//! joined 8 │ received: since 8, 0 or 8,192 bytes with a bit for each partition, as length 4 and
+//! bytes.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,11 @@ use bytes::Buf;
 use super::{Layouts, State};
 use crate::layout::{Layout, Stage};
 use crate::node_id::NodeId;
+use crate::topology::PARTITIONS;
 use crate::view::FIRST_EPOCH;
+
+/// Bytes with a bit for each partition.
+const RECEIVED_LEN: usize = PARTITIONS / 8;
 
 /// How far it is. A later step includes those before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,16 +44,20 @@ pub(crate) struct Taking {
     /// The first epoch of the transition that the rest is about; 0 = of none.
     pub(super) transition: u64,
     pub(super) step: TakingStep,
-    /// Of tries before this time of a version it does not know whether a source has stored them.
-    pub(super) since: u64,
     /// Nodes from which it has taken all.
     pub(super) sources: BTreeSet<NodeId>,
+    /// Of tries of conditional writes before this time of a version it does not know whether a source
+    /// has stored them: in all partitions, for it joined then …
+    pub(super) joined: u64,
+    /// … or in those that moved to it later.
+    pub(super) received: (u64, Vec<u8>),
 }
 
 impl Default for Taking {
     fn default() -> Self {
-        let (transition, step, since, sources) = (0, TakingStep::Begins, 0, BTreeSet::new());
-        Self { emptied: FIRST_EPOCH, transition, step, since, sources }
+        let (transition, step, sources) = (0, TakingStep::Begins, BTreeSet::new());
+        let (joined, received) = (0, (0, Vec::new()));
+        Self { emptied: FIRST_EPOCH, transition, step, sources, joined, received }
     }
 }
 
@@ -57,8 +66,8 @@ impl Taking {
     pub(super) fn of(&mut self, transition: u64) -> &mut Self {
         if self.transition != transition {
             // What it does not know of tries stays so.
-            *self = Self { emptied: self.emptied, since: self.since, ..Self::default() };
-            self.transition = transition;
+            (self.transition, self.step) = (transition, TakingStep::Begins);
+            self.sources.clear();
         }
         self
     }
@@ -84,9 +93,13 @@ impl Taking {
             TakingStep::Takes => 1,
             TakingStep::HasAll => 2,
         });
-        out.extend(self.since.to_le_bytes());
         out.extend((self.sources.len() as u16).to_le_bytes());
         self.sources.iter().for_each(|node| out.extend(node.0.to_le_bytes()));
+        let (since, partitions) = &self.received;
+        out.extend(self.joined.to_le_bytes());
+        out.extend(since.to_le_bytes());
+        out.extend((partitions.len() as u32).to_le_bytes());
+        out.extend(partitions);
     }
 
     pub(super) fn read(bytes: &mut &[u8]) -> Result<Self, &'static str> {
@@ -99,13 +112,21 @@ impl Taking {
             2 => TakingStep::HasAll,
             _ => return Err("an unknown step of a transition: damaged"),
         };
-        let since = bytes.try_get_u64_le().map_err(short)?;
         let count = bytes.try_get_u16_le().map_err(short)?;
         let mut sources = BTreeSet::new();
         for _ in 0..count {
             sources.insert(NodeId(bytes.try_get_u16_le().map_err(short)?));
         }
-        Ok(Self { emptied, transition, step, since, sources })
+        let joined = bytes.try_get_u64_le().map_err(short)?;
+        let since = bytes.try_get_u64_le().map_err(short)?;
+        let length = bytes.try_get_u32_le().map_err(short)? as usize;
+        if length != 0 && length != RECEIVED_LEN {
+            return Err("partitions that are not 65,536: damaged");
+        }
+        let (partitions, rest) = bytes.split_at_checked(length).ok_or("it ends early: damaged")?;
+        *bytes = rest;
+        let received = (since, partitions.to_vec());
+        Ok(Self { emptied, transition, step, sources, joined, received })
     }
 }
 
@@ -171,16 +192,31 @@ impl Layouts {
         (taking.step, taking.sources.clone())
     }
 
-    /// Before this time of a version it does not know which tries were stored.
-    pub(crate) fn knows_since(&self) -> u64 {
-        self.state().taking.since
+    /// Before this time of a version it does not know which tries of a partition's keys were stored.
+    pub(crate) fn forgets_before(&self, partition: u16) -> u64 {
+        let state = self.state();
+        let (since, partitions) = &state.taking.received;
+        let byte = partitions.get(usize::from(partition) / 8);
+        let is_received = byte.is_some_and(|byte| byte >> (partition % 8) & 1 == 1);
+        state.taking.joined.max(if is_received { *since } else { 0 })
     }
 
-    /// It is sealed up to that time, and begins to take.
-    pub(crate) fn begins_to_take(&self, since: u64) {
+    /// It is sealed up to that time, and begins to take: of all partitions if it joins, or of those
+    /// for which `comes` holds.
+    pub(crate) fn begins_to_take(&self, since: u64, joins: bool, comes: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let taking = state.taking();
-        (taking.step, taking.since) = (TakingStep::Takes, since.max(taking.since));
+        taking.step = TakingStep::Takes;
+        if joins {
+            taking.joined = since;
+        } else {
+            let (received, partitions) = &mut taking.received;
+            *received = since;
+            partitions.resize(RECEIVED_LEN, 0);
+            for partition in (0..=u16::MAX).filter(|partition| comes(*partition)) {
+                partitions[usize::from(partition) / 8] |= 1 << (partition % 8);
+            }
+        }
         state.changes += 1;
     }
 

@@ -39,7 +39,7 @@ fn the_bytes_are_those_of_the_document() {
     }
     // Nothing was taken yet.
     expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    expected.extend([0; 10]);
+    expected.extend([0; 22]);
     assert_eq!(record, expected);
     let again = Layouts::decode(&record, first()).unwrap();
     assert_eq!((again.encode().0, again.voter()), (record, layouts.voter()));

@@ -14,6 +14,7 @@
 //! what a majority holds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -163,7 +164,14 @@ impl Node {
         if let Ok(Reply::Round(state)) = result
             && state.proof.seal.time >= time
         {
-            self.shared.layouts.begins_to_take(state.proof.seal.time);
+            let (own, view) = (self.shared.own, Arc::clone(&self.view));
+            let joins = !view.topology.contains(own);
+            let comes = |partition| {
+                let after = view.other.as_ref();
+                after.is_some_and(|after| after.holds(own, partition, 0))
+                    && !view.topology.holds(own, partition, 0)
+            };
+            self.shared.layouts.begins_to_take(state.proof.seal.time, joins, comes);
             self.keep_layouts(out);
             self.taking_due(now, out);
         }

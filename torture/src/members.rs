@@ -1,0 +1,379 @@
+//! Row 21: nodes join, leave and are replaced while clients ask at a fixed pace and try each request
+//! at most twice: 3 → 5 → 3 nodes and a replacement, and then a node of each role is killed at each
+//! stage. No request fails at two nodes, nothing that was acknowledged is lost, nothing that was
+//! deleted comes back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::client::{Client, target};
+use crate::cluster::Cluster;
+use crate::curve;
+use crate::ledger::{Ledger, Process};
+use crate::node::{Launch, Node};
+use crate::prober::{Pace, Prober, Seen};
+use crate::restarts::all_succeeded;
+use crate::writers::said;
+use crate::{Failure, Setup};
+
+/// Nodes that the cluster begins with; requests go to them, whoever else there is.
+const NODES: usize = 3;
+
+const PACE: Pace = Pace {
+    clients: 8,
+    every: Duration::from_millis(16),
+    votes: "",
+    large: 2,
+    conditional: 25,
+    tries: 2,
+};
+
+/// Values that have to move, so that a stage lasts.
+const VALUE_LEN: usize = 100_000;
+
+/// How long a change may take, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(180);
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// How long a node that was killed stays down.
+const DOWN: Duration = Duration::from_secs(1);
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    /// The first councillor, which drives the change.
+    Driver,
+    /// The node that joins, or the one that leaves.
+    Mover,
+    /// One that stays.
+    Stayer,
+}
+
+const ROLES: [Role; 3] = [Role::Driver, Role::Mover, Role::Stayer];
+const STAGES: [&str; 3] = ["prepare", "read old", "read new"];
+
+/// A node that joined.
+struct Joined {
+    name: String,
+    launch: Launch,
+    node: Option<Node>,
+}
+
+struct Row<'a> {
+    setup: &'a Setup,
+    cluster: Cluster,
+    joined: Vec<Joined>,
+    names: usize,
+    ledger: Arc<Ledger>,
+    /// Bytes that each receiver took, and that plans said.
+    taken: BTreeMap<String, u64>,
+    planned: u64,
+}
+
+/// Runs it; `rounds` of kills at each stage.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
+    let (joined, ledger, taken) = (Vec::new(), Arc::new(Ledger::default()), BTreeMap::new());
+    let mut row = Row { setup, cluster, joined, names: NODES, ledger, taken, planned: 0 };
+    row.fill(setup.size(2_000, 100))?;
+    let measured = row.measured()?;
+    let killed = row.killed()?;
+    Ok(format!("{measured}; {killed}"))
+}
+
+impl Row<'_> {
+    fn fill(&self, values: usize) -> Result<(), Failure> {
+        let mut client = self.cluster.node(0)?.client()?;
+        for number in 0..values {
+            let key = format!("fill-{number}");
+            let (ticket, value) = self.ledger.put(&key, VALUE_LEN);
+            let answer = client.request("PUT", &target(&key), &value);
+            self.ledger.end(ticket, said(&answer));
+            if let status @ 300.. = answer?.status {
+                return Err(Failure::Broken(format!("a write is answered {status}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Growing, shrinking and a replacement, with nothing else going wrong.
+    fn measured(&mut self) -> Result<String, Failure> {
+        let calm = Duration::from_secs(self.setup.size(10, 1));
+        let (to, seed) = (self.cluster.addresses(), self.setup.seed);
+        let prober = Prober::start(to, &self.ledger, PACE, seed)?;
+        thread::sleep(calm);
+        let mut spans = Vec::new();
+        let mut resident = Vec::new();
+        let changes: [&[(usize, &[usize])]; 3] =
+            [&[(2, &[])], &[(0, &[0, 1])], &[(1, &[]), (1, &[0])]];
+        for change in changes {
+            let begun = prober.lasts();
+            for (join, leave) in change {
+                self.change(*join, leave, None)?;
+            }
+            spans.push((begun, prober.lasts()));
+            thread::sleep(calm);
+            let now = self.resident()?;
+            resident.resize(prober.lasts().as_secs() as usize, now);
+        }
+        let seen = prober.stop()?;
+        all_succeeded(&seen)?;
+        self.check()?;
+        let p99 = |spans: &[(Duration, Duration)]| seen.percentile_in(99.0, spans);
+        let (before, during) = (p99(&[(Duration::ZERO, calm)]), p99(&spans));
+        if let Some(dir) = &self.setup.curves {
+            keep(dir, &seen, &spans, &resident)?;
+        }
+        let taken = self.taken.values().sum::<u64>();
+        let seconds: Vec<_> = spans
+            .iter()
+            .map(|(from, to)| format!("{:.0} s", (*to - *from).as_secs_f64()))
+            .collect();
+        Ok(format!(
+            "3 → 5, 5 → 3, one in and one replaced in {}: {} requests, {} tried twice, 0 failed; \
+             p99 {:.1} ms meanwhile, {:.1} ms before ({:.2} ×); {} MiB taken, {:.3} × what plans \
+             said",
+            seconds.join(", "),
+            seen.requests,
+            seen.retried,
+            during.as_secs_f64() * 1e3,
+            before.as_secs_f64() * 1e3,
+            during.as_secs_f64() / before.as_secs_f64().max(1e-9),
+            taken >> 20,
+            taken as f64 / self.planned.max(1) as f64,
+        ))
+    }
+
+    /// A node joins and another one leaves, and somebody is killed at each stage.
+    fn killed(&mut self) -> Result<String, Failure> {
+        let (to, seed) = (self.cluster.addresses(), !self.setup.seed);
+        let prober = Prober::start(to, &self.ledger, PACE, seed)?;
+        let (mut kills, mut missed) = (0, 0);
+        let each = STAGES.iter().flat_map(|stage| ROLES.map(|role| (*stage, role)));
+        let each: Vec<_> = each.collect();
+        let each = if self.setup.quick { &each[3..6] } else { &each[..] };
+        for _ in 0..self.setup.rounds {
+            for kill in each {
+                // The one that joined before leaves in the next change, so that both are struck.
+                let leaves: &[usize] = if self.joined.is_empty() { &[] } else { &[0] };
+                let was_there = self.change(1, leaves, Some(*kill))?;
+                kills += usize::from(was_there);
+                missed += usize::from(!was_there);
+            }
+        }
+        let seen = prober.stop()?;
+        all_succeeded(&seen)?;
+        self.check()?;
+        Ok(format!(
+            "{kills} kills at a stage ({missed} stages were over before): {} requests, {} tried \
+             twice, 0 failed, longest gap {} ms, 0 lost",
+            seen.requests,
+            seen.retried,
+            seen.longest_gap.as_millis()
+        ))
+    }
+
+    /// So many nodes join, and these of the joined ones leave. Returns whether somebody was killed.
+    fn change(
+        &mut self,
+        join: usize,
+        leave: &[usize],
+        kill: Option<(&str, Role)>,
+    ) -> Result<bool, Failure> {
+        let mut args = Vec::new();
+        let mut starting = Vec::new();
+        for _ in 0..join {
+            self.names += 1;
+            let name = format!("n{}", self.names);
+            args.extend(["--add".to_owned(), name.clone()]);
+            let launch = self.joins(&name)?;
+            let starts = launch.clone();
+            starting.push((name, launch, thread::spawn(move || starts.start())));
+        }
+        for place in leave {
+            args.extend(["--remove".to_owned(), self.joined[*place].name.clone()]);
+        }
+        let plan = self.plan(&args)?;
+        let id = plan["plan"].as_str().unwrap_or_default().to_owned();
+        self.command(&["apply".to_owned(), id])?;
+        let planned = plan["base_epoch"].as_u64().unwrap_or(0) + 1;
+        let mut killed = false;
+        if let Some((stage, role)) = kill {
+            killed = self.reaches(stage, planned)?;
+            if killed {
+                // Who joins may not be started yet.
+                if let Some((name, launch, starts)) = starting.pop() {
+                    self.starts(name, launch, starts)?;
+                }
+                self.strike(role)?;
+            }
+        }
+        for (name, launch, starts) in starting {
+            self.starts(name, launch, starts)?;
+        }
+        self.settles(planned + 3)?;
+        self.planned += plan["moved_bytes"].as_u64().unwrap_or(0);
+        for place in leave.iter().rev() {
+            let gone = self.joined.remove(*place);
+            if let Some(node) = gone.node {
+                node.stop()?;
+            }
+        }
+        Ok(killed)
+    }
+
+    fn joins(&self, name: &str) -> Result<Launch, Failure> {
+        let home = self.cluster.dir().join(name);
+        fs::create_dir_all(&home)?;
+        let urls = self.cluster.addresses().iter().map(|at| format!("http://{at}"));
+        let urls = urls.collect::<Vec<_>>().join(",");
+        let listen = crate::cluster::free_addresses(1)?[0];
+        let args = ["--join", &urls, "--name", name, "--sync", "always"];
+        Ok(Launch { listen, ..self.setup.launch(&home, &home, &args) })
+    }
+
+    fn starts(
+        &mut self,
+        name: String,
+        launch: Launch,
+        starts: thread::JoinHandle<Result<Node, Failure>>,
+    ) -> Result<(), Failure> {
+        let node = starts.join();
+        let node = node.map_err(|_| Failure::Trouble("a start panicked".to_owned()))??;
+        self.joined.push(Joined { name, launch, node: Some(node) });
+        Ok(())
+    }
+
+    /// A plan, once those that it adds have asked.
+    fn plan(&self, args: &[String]) -> Result<Value, Failure> {
+        let begun = Instant::now();
+        loop {
+            let args = [&["plan".to_owned(), "--json".to_owned()], args].concat();
+            match self.command(&args) {
+                Ok(told) => return Ok(serde_json::from_slice(&told).unwrap_or_default()),
+                Err(failure) if begun.elapsed() > PATIENCE => return Err(failure),
+                Err(_) => thread::sleep(AGAIN * 10),
+            }
+        }
+    }
+
+    /// `kvorum cluster …` at a node that stays; what it printed.
+    fn command(&self, args: &[String]) -> Result<Vec<u8>, Failure> {
+        let url = format!("http://{}", self.cluster.addresses()[1]);
+        let mut command = Command::new(&self.setup.binary);
+        command.arg("cluster").args(args).args(["--url", &url]);
+        let output = command.output()?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(Failure::Broken(format!("kvorum cluster {}: {said}", args.join(" "))))
+    }
+
+    fn layout(&self, node: usize) -> Option<Value> {
+        let mut client = Client::connect(self.cluster.addresses()[node]).ok()?;
+        let answer = client.request("GET", "/admin/layout", b"").ok()?;
+        serde_json::from_slice(&answer.body).ok()
+    }
+
+    /// Waits for a stage; `false` if it is over already.
+    fn reaches(&self, stage: &str, planned: u64) -> Result<bool, Failure> {
+        let begun = Instant::now();
+        let last = planned + 3;
+        while begun.elapsed() < PATIENCE {
+            let Some(layout) = self.layout(1) else { continue };
+            if layout["stage"] == stage {
+                return Ok(true);
+            }
+            if layout["epoch"].as_u64().is_some_and(|epoch| epoch >= last) {
+                return Ok(false);
+            }
+            thread::sleep(AGAIN);
+        }
+        Err(Failure::Broken(format!("no node came to the stage {stage}")))
+    }
+
+    fn strike(&mut self, role: Role) -> Result<(), Failure> {
+        if matches!(role, Role::Mover)
+            && let Some(joined) = self.joined.last_mut()
+            && let Some(node) = joined.node.take()
+        {
+            node.kill()?;
+            thread::sleep(DOWN);
+            joined.node = Some(joined.launch.start()?);
+            return Ok(());
+        }
+        let node = if matches!(role, Role::Driver) { 0 } else { 2 };
+        self.cluster.kill(node)?;
+        thread::sleep(DOWN);
+        self.cluster.start_node(node)
+    }
+
+    /// Waits until all nodes go by the layout of that epoch, in which nothing moves.
+    fn settles(&mut self, epoch: u64) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            let all: Vec<_> = (0..NODES).map(|node| self.layout(node)).collect();
+            let told = all.iter().flatten().filter_map(|layout| layout["moves"].as_array());
+            for told in told.flatten() {
+                let name = told["node"].as_str().unwrap_or_default().to_owned();
+                let taken = self.taken.entry(name).or_default();
+                *taken = (*taken).max(told["bytes"].as_u64().unwrap_or(0));
+            }
+            let is_there = |layout: &Option<Value>| {
+                layout.as_ref().is_some_and(|layout| {
+                    layout["stage"] == "settled" && layout["epoch"].as_u64() >= Some(epoch)
+                })
+            };
+            if all.iter().all(is_there) {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::Broken(format!(
+                    "the change does not end in {} s: {all:?}",
+                    PATIENCE.as_secs()
+                )));
+            }
+            thread::sleep(AGAIN * 5);
+        }
+    }
+
+    fn resident(&self) -> Result<u64, Failure> {
+        let all = (0..NODES).map(|node| Ok(self.cluster.node(node)?.resident()?.0));
+        Ok(all.collect::<Result<Vec<u64>, Failure>>()?.into_iter().max().unwrap_or(0))
+    }
+
+    /// Nothing is lost, whoever is asked: of those that joined too.
+    fn check(&self) -> Result<(), Failure> {
+        self.cluster.check(&self.ledger)?;
+        for node in self.joined.iter().filter_map(|joined| joined.node.as_ref()) {
+            crate::check(node, &self.ledger, Process::Same)?;
+        }
+        Ok(())
+    }
+}
+
+fn keep(
+    dir: &Path,
+    seen: &Seen,
+    spans: &[(Duration, Duration)],
+    resident: &[u64],
+) -> Result<(), Failure> {
+    fs::create_dir_all(dir)?;
+    let seconds = seen.seconds(resident);
+    let over: Vec<_> = spans
+        .iter()
+        .map(|(from, to)| (from.as_secs() as usize, to.as_secs() as usize + 1))
+        .collect();
+    let offered = PACE.clients as f64 / PACE.every.as_secs_f64();
+    let title = "members: 3 → 5, 5 → 3, one joins and one is replaced (shaded)";
+    fs::write(dir.join("members.csv"), curve::csv(&seconds))?;
+    Ok(fs::write(dir.join("members.svg"), curve::svg(title, &seconds, offered, &over))?)
+}
