@@ -319,7 +319,6 @@ impl Node {
         self.begun.get_or_insert(now.mono);
         if self.view.epoch != self.shared.views.epoch() {
             let before = std::mem::replace(&mut self.view, self.shared.view());
-            self.stop_counting_hints(&before);
             if !before.agrees_with(self.view.id()) {
                 self.placement_changes(now, out);
                 self.takes_anew(out);
@@ -373,14 +372,6 @@ impl Node {
             NodeEvent::Tick => self.tick(now, out),
         }
         self.settle();
-    }
-
-    /// Hints for nodes that have left are nobody's: their bytes are free for others. The next start
-    /// removes them.
-    fn stop_counting_hints(&self, before: &View) {
-        for node in before.ids().filter(|node| !self.view.has(*node)) {
-            self.shared.hints.none_left(node, self.shared.hints.waiting(node));
-        }
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<NodeEffect>) {

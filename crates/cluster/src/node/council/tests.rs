@@ -290,22 +290,3 @@ fn who_is_being_rebuilt_loses_its_votes_once_more() {
     own.handle(met(NodeId(2)));
     assert_eq!(own.stands.len(), 1, "nothing more is lost");
 }
-
-#[test]
-fn hints_for_who_leaves_count_no_more() {
-    let mut own = Own::new(MembershipState::Member);
-    let (stays, leaves) = (NodeId(1), NodeId(2));
-    [stays, leaves].iter().for_each(|node| own.shared.hints.found(*node, 3, 300));
-    let change = Wanted { remove: vec!["n2".into()], replicas: Some(2), ..Wanted::default() };
-    let mut layout = own.shared.layouts.known().planned(&change, |_| Some(5)).unwrap();
-    assert!(own.shared.layouts.learn(&Arc::new(layout.clone())));
-    own.kept();
-    assert_eq!(own.shared.hints.waiting(leaves), (3, 300), "it is to have them yet");
-    while let Some(next) = layout.next_stage() {
-        layout = next;
-    }
-    assert!(own.shared.layouts.learn(&Arc::new(layout)));
-    own.kept();
-    assert_eq!(own.shared.hints.waiting(leaves), (0, 0));
-    assert_eq!(own.shared.hints.waiting(stays), (3, 300));
-}
