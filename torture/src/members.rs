@@ -1,7 +1,6 @@
-//! Row 21: nodes join, leave and are replaced while clients ask at a fixed pace and try each request
-//! at most twice: 3 → 5 → 3 nodes and a replacement, and then a node of each role is killed at each
-//! stage. No request fails at two nodes, nothing that was acknowledged is lost, nothing that was
-//! deleted comes back.
+//! Row 21: nodes join, leave and are replaced while clients ask at a fixed pace and try each
+//! request at most twice: 3 → 5 → 3 nodes and a replacement, and then a node of each role is killed
+//! at each stage. No request fails at two nodes, and nothing that was acknowledged is lost.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -134,8 +134,8 @@ impl Layouts {
         Ok(Self::of(Council::new(own, known, vote), taking))
     }
 
-    /// Which node's record it is, and the layout that it knows, if that is later than the first one:
-    /// then it rules, whatever the settings say.
+    /// Which node's record it is, and the layout that it knows, if that is later than the first
+    /// one: then it rules, whatever the settings say.
     pub fn rules(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, &'static str> {
         let (own, _, known, _) = read(&mut bytes)?;
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))

@@ -357,11 +357,11 @@ impl Ledger {
             }
         }
         // A returned record is held by as many replicas as were asked, of those that it belongs to.
-        if let Some(record) = record {
-            if let Some((held_by, from)) = self.holders(operation, key, record.copies) {
-                let (version, wipes) = (record.rank.version, operation.wipes);
-                self.raise(key, Floor { held_by, from, version, order: None, wipes });
-            }
+        if let Some(record) = record
+            && let Some((held_by, from)) = self.holders(operation, key, record.copies)
+        {
+            let (version, wipes) = (record.rank.version, operation.wipes);
+            self.raise(key, Floor { held_by, from, version, order: None, wipes });
         }
     }
 

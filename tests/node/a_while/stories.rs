@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use crate::client::Client;
 use crate::cluster::key;
@@ -206,7 +205,6 @@ fn goes_on(mut client: Client, stop: &AtomicBool) {
         assert_eq!(put.status, 201, "{}", String::from_utf8_lossy(&put.body()));
         let got = client.get(&entity);
         assert_eq!(got.status, 200, "{}", String::from_utf8_lossy(&got.body()));
-        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -1,8 +1,9 @@
 //! Layouts: who belongs to the cluster, under which epoch, and who decides the next one.
 //!
 //! ```text
-//!   settled ─plan─▶ prepare ──▶ read old ──▶ read new ──▶ settled     each an epoch later, decided
-//!                      └───abort─────┴──▶ settled, as before           by the council of the one before
+//!   settled ─plan─▶ prepare ──▶ read old ──▶ read new ──▶ settled    each an epoch later, decided
+//!                      └───abort─────┴──▶ settled, as before          by the council of the one
+//!                                                                     before
 //! ```
 //!
 //! In *read old* and *read new* there are two sets of members. A partition whose replicas are the

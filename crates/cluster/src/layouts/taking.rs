@@ -46,8 +46,8 @@ pub(crate) struct Taking {
     pub(super) step: TakingStep,
     /// Nodes from which it has taken all.
     pub(super) sources: BTreeSet<NodeId>,
-    /// Of tries of conditional writes before this time of a version it does not know whether a source
-    /// has stored them: in all partitions, for it joined then …
+    /// Of tries of conditional writes before this time of a version it does not know whether a
+    /// source has stored them: in all partitions, for it joined then …
     pub(super) joined: u64,
     /// … or in those that moved to it later.
     pub(super) received: (u64, Vec<u8>),
@@ -192,7 +192,8 @@ impl Layouts {
         (taking.step, taking.sources.clone())
     }
 
-    /// Before this time of a version it does not know which tries of a partition's keys were stored.
+    /// Before this time of a version it does not know which tries of a partition's keys were
+    /// stored.
     pub(crate) fn forgets_before(&self, partition: u16) -> u64 {
         let state = self.state();
         let (since, partitions) = &state.taking.received;

@@ -11,7 +11,8 @@ const AGAIN: u64 = 5_000_000;
 /// What is under way of it.
 #[derive(Debug, Default)]
 pub(super) struct Dropping {
-    /// How often it was wanted when this began, and since which epoch keys were placed as they were.
+    /// How often it was wanted when this began, and since which epoch keys were placed as they
+    /// were.
     begun: Option<(u64, u64)>,
     not_before: u64,
 }

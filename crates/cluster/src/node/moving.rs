@@ -1,5 +1,5 @@
-//! A transition from one stage to the next: councillors ask all nodes how far they are, and have the
-//! next layout decided once it may be.
+//! A transition from one stage to the next: councillors ask all nodes how far they are, and have
+//! the next layout decided once it may be.
 //!
 //! ```text
 //!  prepare ─▶ all nodes of after are up, and hold nothing of another time

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!  read old is in force ─▶ what is of another time is dropped ─▶ sealed
-//!     ─▶ first pass: each source's pages of what it is the first replica of ──────────▶ written
-//!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what these lack ─▶ written
+//!     ─▶ first pass: each source's pages of what it is the first replica of ─────────▶ written
+//!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what is not
+//!        among them ─────────────────────────────────────────────────────────────────▶ written
 //!     ─▶ these sources are done: noted on disk ─▶ all are: nothing is lacking any more
 //! ```
 //!
 //! A page is read by its source under this node's view: so that has entered the transition, and all
 //! that it stored before is in the page. That alone makes it safe (docs/membership-model.md); the
-//! first pass only has each record sent once. A source that does not answer is left out of the pass,
-//! and takes part in a later one. Of a key whose record a conditional write made this node stores
-//! what a majority holds.
+//! first pass only has each record sent once. A source that does not answer is left out of the
+//! pass, and takes part in a later one. Of a key whose record a conditional write made this node
+//! stores what a majority holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,8 +104,8 @@ impl Node {
             return;
         }
         let layout = self.shared.layouts.entered();
-        // Also of a node that is rebuilt: until they are gone it stores nothing of what moves to it,
-        // and that is among what is streamed back. Once they are, that is to be durable first.
+        // Also of a node that is rebuilt: until they are gone it stores nothing of what moves to
+        // it, and that is among what is streamed back. Once they are, that is to be durable first.
         let is_to_be_emptied = self.shared.is_to_be_emptied() && takes(&layout, self.shared.own);
         if is_to_be_emptied && self.shared.layouts.has_leftovers() {
             self.want_no_leftovers();

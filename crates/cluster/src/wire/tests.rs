@@ -576,10 +576,6 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         promise: 0x0a0b,
         partitions: vec![1, 0x0102],
     };
-    let moved =
-        Filter::Moved { node: NodeId(7), first: true, seed: 0x0908, known: vec![1, 0x0a0b] };
-    let moves =
-        MovesState { epoch: 3, has_all: true, sources: (2, 4), records: 0x0506, bytes: 0x0708 };
     let marks = vec![
         Mark { partition: None, since: 0x0908 },
         Mark { partition: Some(0x0102), since: 0x0a0b },
@@ -597,9 +593,6 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
         ("writes", ask(Class::Hint, Request::Writes { items: vec![(key(), short())] })),
         ("page chosen", ask(Class::Stream, page(chosen, None))),
-        ("page moved", ask(Class::Stream, page(moved, Some(key())))),
-        ("moves", ask(Class::Client, Request::Moves)),
-        ("moves state", reply(Reply::Moves(moves))),
         ("page held by", ask(Class::Stream, page(held_by, Some(key())))),
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
@@ -636,7 +629,27 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     items.extend(conditional_writes());
     items.extend(votes());
     items.extend(comparisons());
+    items.extend(moves());
     items
+}
+
+fn moves() -> Vec<(&'static str, Item)> {
+    let known = vec![1, 0x0a0b];
+    let filter = Filter::Moved { node: NodeId(7), first: true, seed: 0x0908, known };
+    let (start, end) = (Bytes::from_static(b"from"), Some(Bytes::from_static(b"key")));
+    let page = Request::Page(PageRequest { start, end, filter, max_bytes: 0x0a0b_0c0d });
+    let ask = |class, request| {
+        let body = Body::Request { remaining_ms: 0x01f4, class, request };
+        Item::Message(Message { id: 9, body })
+    };
+    let state =
+        MovesState { epoch: 3, has_all: true, sources: (2, 4), records: 0x0506, bytes: 0x0708 };
+    let told = Item::Message(Message { id: 9, body: Body::Reply(Reply::Moves(state)) });
+    vec![
+        ("page moved", ask(Class::Stream, page)),
+        ("moves", ask(Class::Client, Request::Moves)),
+        ("moves state", told),
+    ]
 }
 
 /// The same of comparisons.

@@ -599,8 +599,8 @@ proptest! {
     }
 }
 
-/// What this node was reading, to store a conditional write that was answered meanwhile, another view
-/// gave up: the store's reply to that is nobody's.
+/// What this node was reading, to store a conditional write that was answered meanwhile, another
+/// view gave up: the store's reply to that is nobody's.
 #[test]
 fn a_reply_to_what_was_given_up_is_nobodys() {
     assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());

@@ -85,8 +85,8 @@ impl Candidate {
         let topology = layout.topology().expect("a layout is checked when it arrives");
         // A former life of this name may have acknowledged what was as far ahead of its clock.
         let lost_before = Clock::limit(wall, max_skew);
-        // With its first disk a node has acknowledged nothing that is not here: nobody else need say so.
-        // It stays sealed, for what was written before it joined may be deleted and purged.
+        // With its first disk a node has acknowledged nothing that is not here: nobody else need
+        // say so. It stays sealed, for what was written before it joined may be deleted and purged.
         let is_first = node.first_disk == self.incarnation;
         let kept = Kept {
             state: if is_first { MembershipState::Member } else { MembershipState::Joining },

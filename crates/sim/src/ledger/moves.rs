@@ -9,8 +9,8 @@
 //! those that stay have what they had, or all, if they are fewer. So *h* of *f* become
 //! *h + g - f* of *g*, or *g* of *g* if *g < f*. That holds for the number of copies that the key's
 //! records are written with, as long as that is one number: a receiver takes a record by its
-//! own number of copies. So the floors of readers end that ask fewer replicas than hold the key: the
-//! first of them is another one now.
+//! own number of copies. So the floors of readers end that ask fewer replicas than hold the key:
+//! the first of them is another one now.
 //!
 //! Of a key that is written with several numbers of copies all floors end whenever keys are placed
 //! otherwise, also by going back: a node that holds a record of one copy in the place of an

@@ -130,8 +130,8 @@ impl World {
         }
     }
 
-    /// Whether the council could decide no more if one more node lost its disk, and its vote with it.
-    /// While keys move nobody can be seated anew, so they would move for ever.
+    /// Whether the council could decide no more if one more node lost its disk, and its vote with
+    /// it. While keys move nobody can be seated anew, so they would move for ever.
     pub(super) fn needs_vote_of(&self, node: usize) -> bool {
         let Some(layout) = self.layouts.values().next_back() else { return false };
         let has_vote = |seat: &&Seat| {
