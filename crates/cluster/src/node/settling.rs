@@ -11,6 +11,10 @@ use crate::record::Record;
 /// each node that it streams to.
 const SETTLING: usize = 16;
 
+/// How often a node is asked about a key, if it is contended so that it can't tell. A page is asked
+/// for again otherwise, with all its other keys.
+const TRIES: u8 = 5;
+
 /// Such a page.
 #[derive(Debug)]
 pub(super) struct Settling {
@@ -21,6 +25,9 @@ pub(super) struct Settling {
     /// How many of them were asked about so far, and how many replies are awaited.
     asked: usize,
     open: usize,
+    /// Those that are to be asked about again, and how often each was asked about.
+    again: Vec<usize>,
+    tries: Vec<u8>,
     /// Whether there was no reply for one of them.
     failed: bool,
     /// Where the next page begins.
@@ -29,7 +36,8 @@ pub(super) struct Settling {
 
 impl Settling {
     pub(super) fn new(items: Vec<(Bytes, Record)>, keys: Vec<Bytes>, next: Option<Bytes>) -> Self {
-        Self { items, keys, asked: 0, open: 0, failed: false, next }
+        let (again, tries) = (Vec::new(), vec![0; keys.len()]);
+        Self { items, keys, asked: 0, open: 0, again, tries, failed: false, next }
     }
 
     /// The next key to ask about now, and its place.
@@ -37,9 +45,14 @@ impl Settling {
         if self.failed || self.open == SETTLING {
             return None;
         }
-        let at = self.asked;
-        let key = self.keys.get(at)?.clone();
-        self.asked += 1;
+        let at = self.again.pop().unwrap_or_else(|| {
+            self.asked += 1;
+            self.asked - 1
+        });
+        let key = self.keys.get(at).cloned();
+        self.asked = self.asked.min(self.keys.len());
+        let key = key?;
+        self.tries[at] += 1;
         self.open += 1;
         Some((at, key))
     }
@@ -67,7 +80,11 @@ impl Settling {
             // A plain write has come: it need not belong here, and some node streams it if it does.
             Ok(Reply::Found { .. } | Reply::Absent { .. }) => None,
             _ => {
-                self.failed = true;
+                if self.tries[at] < TRIES {
+                    self.again.push(at);
+                } else {
+                    self.failed = true;
+                }
                 None
             }
         }

@@ -38,6 +38,10 @@ const PAGE_BYTES: u32 = 256 * 1024;
 /// How long after a failure a node is asked again, in microseconds.
 const RETRY_MICROS: u64 = 500_000;
 
+/// How often in a row a source may fail before the pass goes on without it: it has to take part in
+/// one from the beginning then.
+const FAILURES: u32 = 6;
+
 /// What this node has under way about that.
 #[derive(Debug, Default)]
 pub(super) struct Taking {
@@ -72,6 +76,16 @@ struct Source {
     state: State,
     /// Where its next page begins.
     start: Bytes,
+    /// How often in a row it has failed, and when it is asked again.
+    failures: u32,
+    not_before: u64,
+}
+
+impl Source {
+    /// It is to be asked for what begins there.
+    fn at(start: Bytes) -> Self {
+        Self { state: State::Due, start, failures: 0, not_before: 0 }
+    }
 }
 
 #[derive(Debug)]
@@ -182,7 +196,7 @@ impl Node {
         if self.taking.pass.is_none() {
             let not_before = &self.taking.not_before;
             let is_due = |node: &&NodeId| not_before.get(node).is_none_or(|due| *due <= now.mono);
-            let new = |node: &NodeId| (*node, Source { state: State::Due, start: Bytes::new() });
+            let new = |node: &NodeId| (*node, Source::at(Bytes::new()));
             let sources: BTreeMap<_, _> = left.iter().filter(is_due).map(new).collect();
             if sources.is_empty() {
                 return;
@@ -210,7 +224,7 @@ impl Node {
     fn look_at_range(&mut self, now: Now, start: Bytes, out: &mut Vec<NodeEffect>) {
         let Some(pass) = &mut self.taking.pass else { return };
         for source in pass.sources.values_mut() {
-            *source = Source { state: State::Due, start: start.clone() };
+            *source = Source::at(start.clone());
         }
         (pass.looks, pass.not_before) = (true, now.mono + RETRY_MICROS);
         let (number, seed, own) = (pass.number, pass.seed, self.shared.own);
@@ -252,7 +266,9 @@ impl Node {
             }
             return;
         }
-        let due = pass.sources.iter().filter(|(_, source)| matches!(source.state, State::Due));
+        let is_due =
+            |source: &Source| matches!(source.state, State::Due) && source.not_before <= now.mono;
+        let due = pass.sources.iter().filter(|(_, source)| is_due(source));
         let due: Vec<NodeId> = due.map(|(node, _)| *node).collect();
         due.into_iter().for_each(|node| self.ask_source(node, out));
         let Some(pass) = &mut self.taking.pass else { return };
@@ -314,7 +330,7 @@ impl Node {
             (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
                 self.goes_on_from(now, (number, node), next, out);
             }
-            _ => self.goes_on_without_source(now, node, out),
+            _ => self.source_failed(now, node, out),
         }
     }
 
@@ -333,7 +349,7 @@ impl Node {
         if page.is_open() {
             source.state = State::Settling(page);
         } else if page.has_failed() {
-            self.goes_on_without_source(now, node, out);
+            self.source_failed(now, node, out);
         } else if page.items.is_empty() {
             self.goes_on_from(now, (number, node), page.next, out);
         } else {
@@ -371,6 +387,7 @@ impl Node {
         out: &mut Vec<NodeEffect>,
     ) {
         let Some(source) = self.source_of(number, node) else { return };
+        source.failures = 0;
         source.state = match next {
             Some(next) => {
                 source.start = next;
@@ -381,10 +398,16 @@ impl Node {
         self.go_on_pass(now, out);
     }
 
-    /// A source does not answer, or goes by another view: it takes part in a later pass.
-    fn goes_on_without_source(&mut self, now: Now, node: NodeId, out: &mut Vec<NodeEffect>) {
-        self.taking.not_before.insert(node, now.mono + RETRY_MICROS);
-        if let Some(pass) = &mut self.taking.pass {
+    /// A source does not answer, goes by another view, or can't tell what a majority holds: it is
+    /// asked for the same page again, and takes part in a later pass if that fails too often.
+    fn source_failed(&mut self, now: Now, node: NodeId, out: &mut Vec<NodeEffect>) {
+        let Some(pass) = &mut self.taking.pass else { return };
+        let Some(source) = pass.sources.get_mut(&node) else { return };
+        source.state = State::Due;
+        source.failures += 1;
+        source.not_before = now.mono + RETRY_MICROS;
+        if source.failures >= FAILURES {
+            self.taking.not_before.insert(node, now.mono + RETRY_MICROS);
             pass.sources.remove(&node);
         }
         self.go_on_pass(now, out);
