@@ -31,7 +31,7 @@ pub(crate) enum TakingStep {
     Begins,
     /// It takes: there was nothing left of another time, and it is sealed.
     Takes,
-    /// It holds all that it is to hold.
+    /// It holds all that moves to it.
     HasAll,
 }
 
