@@ -26,7 +26,7 @@ header() {
     if [ "$printed" != "$1" ]; then printf '%s\n%s\n' "$2" "$3"; fi
     printed=$1
 }
-for patch in planted/protocol/*.patch; do
+for patch in $(printf '%s\n' planted/protocol/*.patch | sort -V); do
     name=$(basename "$patch" .patch)
     number=${name%%-*}
     if [ $# -gt 0 ] && [[ " $* " != *" $number "* ]]; then continue; fi

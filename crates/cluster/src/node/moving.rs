@@ -117,3 +117,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -153,10 +153,7 @@ impl Own {
     fn sealed(&mut self) -> Vec<(CallId, Asked)> {
         self.after(1);
         let call = self.only(Asked::Seal);
-        let seal = RoundId { time: self.shared.clock.now(2_000_000), node: NodeId(0) };
-        let proof = Proof { seal, ..Proof::default() };
-        let round = RoundState { life: 1, proof, promised: 0, is_active: false };
-        self.reply(call, Reply::Round(round));
+        self.reply(call, sealed_up_to(self.shared.clock.now(2_000_000)));
         self.kept();
         self.asked()
     }
@@ -181,6 +178,11 @@ fn asked(node: NodeId, request: Request) -> Asked {
         }
         _ => Asked::Other,
     }
+}
+
+fn sealed_up_to(time: u64) -> Reply {
+    let proof = Proof { seal: RoundId { time, node: NodeId(0) }, ..Proof::default() };
+    Reply::Round(RoundState { life: 1, proof, promised: 0, is_active: false })
 }
 
 fn page_of(of: u16, first: bool, start: &str) -> Asked {
@@ -261,6 +263,22 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     own.kept();
     assert!(own.state().has_all);
     assert_eq!(own.state().records, 3);
+}
+
+#[test]
+fn nothing_is_taken_before_it_is_sealed() {
+    let mut own = Own::new();
+    own.after(1);
+    let call = own.only(Asked::Seal);
+    own.reply(call, sealed_up_to(1));
+    own.kept();
+    assert_eq!(own.asked(), [], "it is sealed by an earlier round only");
+    own.after(1);
+    let call = own.only(Asked::Seal);
+    own.fails(call);
+    own.kept();
+    assert_eq!(own.asked(), []);
+    assert_eq!(own.sealed().len(), 3);
 }
 
 #[test]
