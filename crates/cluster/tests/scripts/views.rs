@@ -7,8 +7,8 @@ use bytes::Bytes;
 use cluster::{
     Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
     FIRST_EPOCH, Filter, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Now, OpId, Quorum, Reply, Request, RoundConfig, Scan, Shared,
-    Step, Topology, View,
+    NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Quorum, Reply, Request, RoundConfig,
+    Scan, Shared, Step, Topology, View,
 };
 
 use crate::toy;
@@ -129,6 +129,24 @@ fn what_began_before_begins_anew() {
     assert!(cluster.stored(late[1]).is_empty());
     assert!(is_written(&cluster.stored(late[0]), 2));
     assert!(cluster.coordinator.is_empty());
+}
+
+/// What a source tells of what moves is whole only if nothing can come to it under an earlier view.
+#[test]
+fn a_source_tells_what_moves_once_it_has_entered() {
+    let mut cluster = Cluster::new();
+    let (epoch, before) = (FIRST_EPOCH + 1, topology(3, 3));
+    let moving = View::moving(epoch, epoch, before, cluster.later.clone());
+    let filter = Filter::Moved { node: JOINED, first: true, seed: 1, known: Vec::new() };
+    let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 1_000 };
+    let (connection, id, class) = (ConnectionId(1), 4, Class::Stream);
+    let (under, request) = (moving.id(), Request::Page(page));
+    let asked = Event::Request { connection, id, class, remaining_ms: 900, under, request };
+    let effects = cluster.handle(asked);
+    assert!(effects.is_empty(), "it goes by the view before: {effects:?}");
+    cluster.shared.views.install(moving);
+    let effects = cluster.handle(Event::Tick);
+    assert!(matches!(effects[..], [Effect::Page { .. }]), "{effects:?}");
 }
 
 /// Only the council is another one: nobody is asked again.

@@ -134,13 +134,13 @@ impl Own {
     }
 
     /// The third source fails until the pass goes on without it.
-    fn gives_up(&mut self, call: CallId) {
+    fn gives_up(&mut self, call: CallId, first: bool) {
         let mut call = call;
         for _ in 1..FAILURES {
             self.fails(call);
             assert_eq!(self.asked(), [], "it is left alone for a moment");
             self.after(RETRY_MICROS);
-            call = self.only(page_of(3, true, ""));
+            call = self.only(page_of(3, first, ""));
         }
         self.fails(call);
     }
@@ -255,8 +255,10 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     own.reply(third[2].0, page(Vec::new(), None));
     let call = own.only(Asked::Write(vec!["z".to_owned()]));
     assert_eq!(own.shared.layouts.taken().1.len(), 0, "what it has not stored it has not taken");
+    let (_, early) = own.shared.layouts.encode();
     own.reply(call, Reply::Stored);
     assert_eq!(own.shared.layouts.taken().1.len(), 3);
+    own.shared.enters(&early);
     assert!(!own.state().has_all, "it is not durable yet");
     own.kept();
     own.after(1);
@@ -287,7 +289,7 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     let first = own.sealed();
     own.reply(first[0].0, page(Vec::new(), None));
     own.reply(first[1].0, page(Vec::new(), None));
-    own.gives_up(first[2].0);
+    own.gives_up(first[2].0, true);
     // The second pass of the others.
     let open = own.asked();
     rest_is_empty(&mut own, open);
@@ -309,12 +311,28 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
 }
 
 #[test]
+fn a_source_that_fails_last_has_not_been_taken() {
+    let mut own = Own::new();
+    for (call, _) in own.sealed() {
+        own.reply(call, page(Vec::new(), None));
+    }
+    let call = own.only(page_of(0, false, ""));
+    own.reply(call, page(Vec::new(), None));
+    let second = own.asked();
+    own.reply(second[0].0, page(Vec::new(), None));
+    own.reply(second[1].0, page(Vec::new(), None));
+    own.gives_up(second[2].0, false);
+    let (step, done) = own.shared.layouts.taken();
+    assert_eq!((step, done), (TakingStep::Takes, [NodeId(1), NodeId(2)].into()));
+}
+
+#[test]
 fn a_restart_goes_on_with_those_that_are_left() {
     let mut own = Own::new();
     let first = own.sealed();
     own.reply(first[0].0, page(Vec::new(), None));
     own.reply(first[1].0, page(Vec::new(), None));
-    own.gives_up(first[2].0);
+    own.gives_up(first[2].0, true);
     let open = own.asked();
     rest_is_empty(&mut own, open);
     let (record, _) = own.shared.layouts.encode();
