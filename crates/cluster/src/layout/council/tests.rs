@@ -150,6 +150,23 @@ fn who_accepted_completes_it() {
     assert!(matches!(&happened[0], Proposed::Overtaken(known) if *known == two), "{happened:?}");
 }
 
+/// The one under the greatest ballot may be decided, in whatever order councillors tell of theirs.
+#[test]
+fn what_was_accepted_last_is_taken_up_whoever_tells_of_it_first() {
+    let one = Arc::new(first(&[seat(0, 1), seat(1, 1), seat(2, 1)]));
+    let planned = |mark| Arc::new(next(&one, one.council.clone(), mark));
+    let (earlier, later) = (planned(1), planned(2));
+    let accepted = [(5, earlier), (6, Arc::clone(&later))];
+    for order in [[0, 1], [1, 0]] {
+        let mut proposal = Proposal::new(Arc::clone(&one), planned(3), 9);
+        let tells = order.map(|at| VoteReply::Promise(Some(accepted[at].clone())));
+        for (node, reply) in tells.into_iter().enumerate() {
+            proposal.replied(NodeId(node as u16), reply);
+        }
+        assert_eq!(proposal.layout(), &later);
+    }
+}
+
 /// Everything that a few proposers and faults do, step by step.
 struct World {
     nodes: Vec<Council>,
