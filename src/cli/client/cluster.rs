@@ -59,9 +59,13 @@ struct StatusArgs {
 
 #[derive(Debug, Args)]
 struct PlanArgs {
-    /// A node that joins: the name of one that asks to (kvorum cluster status), or, to see what
-    /// would move, [NAME=]URL[;zone=Z][;weight=W]; may be given several times
-    #[arg(long, value_name = "NAME")]
+    // No comment of its own: rustdoc would take the brackets for links.
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "A node that joins: the name of one that asks to (kvorum cluster status), or, to \
+                see what would move, [NAME=]URL[;zone=Z][;weight=W]; may be given several times"
+    )]
     add: Vec<String>,
 
     /// A node that hands over what it holds, and leaves; may be given several times

@@ -13,7 +13,7 @@ pub struct Bounds {
     /// Bytes of encoded messages that wait on all connections before others wait as they are: each
     /// connection has its share.
     pub encoded_bytes: usize,
-    /// Event loops of this node: each has [`CONNECTIONS`] with each other node.
+    /// Event loops of this node: each has `CONNECTIONS` with each other node.
     pub loops: usize,
     /// Bytes of all messages that may wait on a connection. One is always taken when none waits.
     pub queue_bytes: usize,
