@@ -76,8 +76,9 @@ struct Operation {
     wipes: u32,
     /// How often reads had switched to other replicas by then.
     moves: usize,
-    /// How often keys had been placed otherwise.
+    /// How often keys had been placed otherwise, and whether that was over.
     placements: u64,
+    is_quiet: bool,
     /// As it begins, by key.
     floors: BTreeMap<Bytes, Vec<Floor>>,
 }
@@ -167,6 +168,8 @@ pub(crate) struct Ledger {
     defaults: Vec<u8>,
     /// How often keys were placed otherwise: moved, were about to, or did not after all.
     placements: u64,
+    /// Whether all nodes have come to the end of that, and dropped what is placed elsewhere.
+    pub(crate) is_quiet: bool,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
     /// When, and whose they were, by origin: with a disk goes the bound of its node's clock.
@@ -207,8 +210,16 @@ impl Ledger {
             let write = Write { key, kind, begun, expiry_ms, fate, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
-        let (begun, wipes, moves, placements) = (now, self.wipes, self.moves(), self.placements);
-        let operation = Operation { asked, begun, earliest_ms, wipes, moves, placements, floors };
+        let operation = Operation {
+            asked,
+            begun: now,
+            earliest_ms,
+            wipes: self.wipes,
+            moves: self.moves(),
+            placements: self.placements,
+            is_quiet: self.is_quiet,
+            floors,
+        };
         self.operations.insert(self.next, operation);
         self.next
     }
@@ -358,6 +369,7 @@ impl Ledger {
         }
         // A returned record is held by as many replicas as were asked, of those that it belongs to.
         if let Some(record) = record
+            && self.is_kept(operation)
             && let Some((held_by, from)) = self.holders(operation, key, record.copies)
         {
             let (version, wipes) = (record.rank.version, operation.wipes);

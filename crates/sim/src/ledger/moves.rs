@@ -16,6 +16,9 @@
 //! otherwise, also by going back: a node that holds a record of one copy in the place of an
 //! earlier one of three, and is not the one any more, drops it, and holds neither.
 //!
+//! A read of one of several is told what was there. While keys move that may be all there is of
+//! it: such reads raise no floors then, and those that they have raised end.
+//!
 //! While partitions move, a request is counted in both sets. So of one that began before reads
 //! switched and ended afterwards, each claim is made only if it holds by the replicas of before
 //! and by those of after.
@@ -39,6 +42,20 @@ pub(crate) fn is_replica(topology: &Topology, key: &[u8], copies: u8, node: usiz
     order.contains(&NodeId(node as u16))
 }
 
+impl Floor {
+    /// Whether one of several was enough.
+    fn is_of_one(&self) -> bool {
+        self.held_by == 1 && self.from > 1
+    }
+
+    /// It is as high as the last write of its kind that was acknowledged. Returns whether there is
+    /// one.
+    fn is_of_writes_alone(&mut self) -> bool {
+        self.version = self.order.unwrap_or(self.version);
+        self.order.is_some()
+    }
+}
+
 impl Ledger {
     /// How often reads have switched to other replicas.
     pub(super) fn moves(&self) -> usize {
@@ -50,12 +67,17 @@ impl Ledger {
         self.placements += 1;
         let mut floors = std::mem::take(&mut self.floors);
         floors.retain(|key, _| !self.is_mixed(key));
+        for floors in floors.values_mut() {
+            floors.retain_mut(|floor| !floor.is_of_one() || floor.is_of_writes_alone());
+        }
         self.floors = floors;
     }
 
-    /// Whether what an operation was told, or knew when it began, says nothing of a key any more.
-    fn is_void(&self, operation: &Operation, key: &Bytes) -> bool {
-        operation.placements != self.placements && self.is_mixed(key)
+    /// Whether what a read was told stays: see the module.
+    pub(super) fn is_kept(&self, operation: &Operation) -> bool {
+        let stays = operation.is_quiet && operation.placements == self.placements;
+        let quorum = by_default(operation.asked.quorum, self.defaults[operation.moves]);
+        stays || quorum.ack > 1 || quorum.from == 1
     }
 
     /// Some node reads other replicas from now on; so many hold a key unless a request says
@@ -121,7 +143,8 @@ impl Ledger {
     }
 
     fn is_met(&self, operation: &Operation, key: &Bytes, mut floor: Floor) -> Option<Floor> {
-        if self.is_void(operation, key) {
+        let has_moved = operation.placements != self.placements;
+        if has_moved && (self.is_mixed(key) || floor.is_of_one() && !floor.is_of_writes_alone()) {
             return None;
         }
         for switch in operation.moves..=self.moves() {
@@ -144,7 +167,7 @@ impl Ledger {
         key: &Bytes,
         copies: u8,
     ) -> Option<(u8, u8)> {
-        if self.is_void(operation, key) {
+        if operation.placements != self.placements && self.is_mixed(key) {
             return None;
         }
         let by = |switch: usize| {

@@ -152,6 +152,21 @@ impl World {
         self.layouts.values().any(|layout| layout.began != FIRST_EPOCH)
     }
 
+    /// Whether nothing moves, and nothing is left of that on any node.
+    pub(super) fn is_quiet(&self) -> bool {
+        let last = self.layouts.last_key_value();
+        let is_over = |node: usize| {
+            let process = self.machines[node].process.as_ref();
+            process.is_some_and(|process| {
+                let layouts = &process.shared.layouts;
+                let is_last = last.is_some_and(|(epoch, _)| *epoch == layouts.entered().epoch);
+                is_last && !layouts.has_leftovers()
+            })
+        };
+        let is_settled = last.is_none_or(|(_, layout)| layout.stage == Stage::Settled);
+        !self.has_moved() || is_settled && (0..self.plan.nodes).all(is_over)
+    }
+
     /// How often keys have moved.
     pub(super) fn moves_ended(&self) -> u64 {
         let of = |stage| self.layouts.values().filter(move |layout| layout.stage == stage);
