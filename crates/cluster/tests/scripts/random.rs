@@ -657,9 +657,11 @@ impl Random {
                 let mut ranks = client.holds.iter().map(|(_, rank)| rank);
                 let chosen = ranks.any(|rank| is_told(rank) && is_held(rank));
                 let absent = matches!(done, Done::Unmet { current: None } | Done::Impossible(_));
-                let is_said = client.told || client.recalled;
+                // What was stored under an earlier view this node knows itself.
+                let is_said = client.told || client.recalled || client.was_held;
                 assert!(chosen || is_said || absent, "what is told is not chosen: {done:?}");
-                let unsaid = absent || client.recalled || acks.by == ReplicaSet::default();
+                let is_recalled = client.recalled || client.was_held;
+                let unsaid = absent || is_recalled || acks.by == ReplicaSet::default();
                 assert!(unsaid || client.is_held_by(&key, *acks, is_told), "not by {acks:?}");
             }
             Answer::Found(found) => {
