@@ -177,3 +177,29 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     // What was taken is of no use, and in nobody's way.
     assert_eq!(moved(&cluster, 2, &["--weight", "n1=5"]), 10);
 }
+
+/// Bytes of a value that is read and sent only once there is room for it.
+const LONG: usize = 200_000;
+
+#[test]
+fn long_values_of_conditional_writes_move_too() {
+    let cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    let mut client = cluster.client(1);
+    for number in 0..20 {
+        let value = vec![b'a' + number as u8; LONG];
+        let target = key(number);
+        let head = format!(
+            "PUT {target} HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
+             Content-Length: {LONG}\r\n\r\n"
+        );
+        client.send([head.as_bytes(), &value].concat());
+        let put = client.response();
+        assert_eq!(put.status, 201, "{}", text(&put.body()));
+    }
+    assert_eq!(moved(&cluster, 1, &["--weight", "n0=8"]), 5);
+    for number in 0..20 {
+        let got = cluster.client(0).get(&key(number));
+        assert_eq!(got.body(), vec![b'a' + number as u8; LONG], "{}", key(number));
+    }
+}

@@ -37,7 +37,10 @@ use crate::proof::RoundId;
 use crate::view::View;
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (9, 9);
+pub const VERSIONS: (u16, u16) = (8, 10);
+
+/// From this one on nodes go by layouts, and can hear of others.
+pub const LAYOUTS_SINCE: u16 = 9;
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
@@ -82,6 +85,8 @@ pub struct PeerSeen {
     pub cluster: u64,
     /// What the connection is for.
     pub connection: ConnectionKind,
+    /// The greatest version of the protocol that both speak.
+    pub version: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -303,6 +308,7 @@ impl Handshake {
                 voter: hello.voter,
                 cluster: hello.cluster,
                 connection: self.connection,
+                version: hello.versions.1.min(VERSIONS.1),
             })),
             (reason, ..) => {
                 let reason = reason.unwrap_or(Reason::Name);

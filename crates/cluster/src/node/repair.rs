@@ -174,8 +174,7 @@ impl Node {
                     record.rank.ballot == 0 || self.takes_unchosen(peer, key)
                 };
                 let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(takes_all);
-                let keys = unsettled.into_iter().map(|(key, _)| key).collect();
-                let page = Settling::new(items, keys, next);
+                let page = Settling::new(items, unsettled, next);
                 self.settle_page(now, peer, page, out);
             }
             (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
@@ -201,8 +200,7 @@ impl Node {
         mut page: Settling,
         out: &mut Vec<NodeEffect>,
     ) {
-        while let Some((at, key)) = page.next_key() {
-            let request = Request::ReadQuorum { key };
+        while let Some((at, request)) = page.next_request() {
             self.call(Caller::Settle(peer, at), peer, Class::Stream, request, out);
         }
         if page.is_open() {
