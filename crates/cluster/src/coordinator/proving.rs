@@ -128,6 +128,8 @@ impl Coordinator {
             Some(Reply::Ahead)
         } else if !(self.config.codec.verify)(key, record) {
             Some(Reply::Failed)
+        } else if self.would_be_dropped(key, record) {
+            Some(Reply::Busy)
         } else if !self.accepts_page(now, op, demand.class, &items) {
             Some(Reply::Busy)
         } else {
@@ -138,6 +140,13 @@ impl Coordinator {
         }
         self.must_look(record);
         out.push(Effect::WriteAll { op, items, is_brought: true, demand });
+    }
+
+    /// Whether a record is placed elsewhere, and such are to go. Here it would replace an older one
+    /// that is placed here, and then go too: nothing would be left of the key.
+    fn would_be_dropped(&self, key: &[u8], record: &Record) -> bool {
+        let is_placed = self.view.places(self.shared.own, key, record.copies);
+        !is_placed && (self.shared.layouts.has_leftovers() || self.shared.leftovers.wanted())
     }
 
     /// Whether a record that a replica reported is as good as none: it may be purged on others, and
