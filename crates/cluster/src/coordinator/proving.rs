@@ -25,6 +25,9 @@ impl Coordinator {
         // What it does not hold yet must not be taken for what nobody holds.
         let takes_part = shared.membership.is_authoritative_for_all();
         let kept = match step {
+            RoundStep::Ask if Clock::is_ahead(round.time, now.wall, skew) => {
+                return self.done(op, Reply::Ahead, out);
+            }
             RoundStep::Ask => return self.tell_round(now, op, out),
             RoundStep::Commit { .. } if shared.proofs.missed(round) == Missed::Known => {
                 return self.tell_round(now, op, out);
