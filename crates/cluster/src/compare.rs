@@ -84,8 +84,16 @@ pub struct Sum {
     pub bucket: u16,
     /// The node's place among the bucket's replicas, the first being 0.
     pub place: u8,
-    /// The number of copies.
+    /// The number of copies; 0 = of records that are not summed.
     pub copies: u8,
-    /// The sum.
+    /// The sum, or how many are not summed: those of a family that was written up to the end of
+    /// what is compared, and continued after it.
     pub sum: u128,
+}
+
+impl Sum {
+    /// Whether it says how many are not summed.
+    pub(crate) fn is_of_continued(&self) -> bool {
+        self.copies == 0
+    }
 }

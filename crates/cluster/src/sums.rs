@@ -29,6 +29,8 @@ pub struct Sums<'a> {
     copies: u8,
     usual: Vec<u128>,
     others: BTreeMap<(u16, u8), u128>,
+    /// How many are not summed, of each bucket.
+    continued: BTreeMap<u16, u128>,
     bytes: Vec<u8>,
 }
 
@@ -37,7 +39,8 @@ impl<'a> Sums<'a> {
     pub fn new(topology: &'a Topology, own: NodeId) -> Self {
         let (buckets, copies) = (topology.buckets(), topology.default_copies());
         let (usual, others) = (vec![0; buckets.examples().len()], BTreeMap::new());
-        Self { buckets, topology, own, copies, usual, others, bytes: Vec::new() }
+        let (continued, bytes) = (BTreeMap::new(), Vec::new());
+        Self { buckets, topology, own, copies, usual, others, continued, bytes }
     }
 
     /// Adds a record.
@@ -57,6 +60,12 @@ impl<'a> Sums<'a> {
             copies => self.others.entry((bucket, copies)).or_default(),
         };
         *sum = sum.wrapping_add(xxh3_128(&self.bytes));
+    }
+
+    /// Notes a record of a family that is older than what is summed, and was continued later: it may
+    /// be hidden by a record of fewer copies, which is not on this node.
+    pub fn continued(&mut self, key: &[u8]) {
+        *self.continued.entry(self.buckets.of(key)).or_default() += 1;
     }
 
     /// What they came to.
@@ -79,6 +88,8 @@ impl<'a> Sums<'a> {
             let place = place.map_or(u8::MAX, |place| place.min(usize::from(u8::MAX)) as u8);
             sums.push(Sum { bucket, place, copies, sum });
         }
+        let continued = self.continued.into_iter();
+        sums.extend(continued.map(|(bucket, sum)| Sum { bucket, place: 0, copies: 0, sum }));
         sums
     }
 }
@@ -86,13 +97,22 @@ impl<'a> Sums<'a> {
 /// The buckets in which replicas differ, by what each of them told of the same keys. Replicas that
 /// told nothing count for nothing. Of records with more copies than there are by default, the
 /// replicas of a bucket are not the same for all its partitions: such a bucket is always among
-/// them. So is one of which a node holds a record that it is no replica of.
+/// them. So is one of which a node holds a record that it is no replica of, and one of records with
+/// fewer copies where some are not summed: those may hide these, and be purged before them.
 pub(crate) fn differing(told: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
     let mut places: BTreeMap<u16, Vec<(u8, NodeId)>> = BTreeMap::new();
     let mut sums: BTreeMap<(u16, u8), BTreeMap<NodeId, u128>> = BTreeMap::new();
     let mut beyond: BTreeSet<u16> = BTreeSet::new();
+    let (mut fewer, mut continued) = (BTreeSet::new(), BTreeSet::new());
     for (node, told) in told {
         for sum in *told {
+            if sum.is_of_continued() {
+                continued.insert(sum.bucket);
+                continue;
+            }
+            if sum.copies < usual && sum.sum != 0 {
+                fewer.insert(sum.bucket);
+            }
             sums.entry((sum.bucket, sum.copies)).or_default().insert(*node, sum.sum);
             if sum.place >= sum.copies && sum.sum != 0 {
                 beyond.insert(sum.bucket);
@@ -110,7 +130,8 @@ pub(crate) fn differing(told: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> 
             .filter(|(place, _)| place < copies)
             .map(|(_, node)| sums.get(node).copied().unwrap_or(0));
         let first = held.next();
-        let is_beyond = beyond.contains(bucket);
+        let is_hidden = fewer.contains(bucket) && continued.contains(bucket);
+        let is_beyond = beyond.contains(bucket) || is_hidden;
         let differs = *copies > usual || is_beyond || held.any(|sum| Some(sum) != first);
         if differs && differing.last() != Some(bucket) {
             differing.push(*bucket);
@@ -194,6 +215,32 @@ mod tests {
         let topology = topology(5, 3);
         let found = told(&topology, |n| if n == 9 { 5 } else { 0 }, |_, _| false);
         assert_eq!(found, [topology.buckets().of(&9_u32.to_be_bytes())]);
+    }
+
+    /// The only replica of it holds it, and others may hold what it hides.
+    #[test]
+    fn fewer_copies_are_looked_at_where_an_older_family_was_continued() {
+        let topology = topology(5, 3);
+        let bucket = topology.buckets().of(b"k");
+        let mut order = Vec::new();
+        topology.replicas(partition_of(b"k"), 3, &mut order);
+        let told = |copies: u8, continues: bool| {
+            let sums = order.iter().map(|node| {
+                let mut sums = Sums::new(&topology, *node);
+                let place = order.iter().position(|other| other == node).unwrap();
+                if place < usize::from(copies) {
+                    sums.add(b"k", &rank(5), copies);
+                } else if continues {
+                    sums.continued(b"k");
+                }
+                (*node, sums.end())
+            });
+            let sums: BTreeMap<NodeId, Vec<Sum>> = sums.collect();
+            differing(&sums.iter().map(|(node, sums)| (*node, &sums[..])).collect(), 3)
+        };
+        assert_eq!((told(1, false), told(1, true)), (vec![], vec![bucket]));
+        assert_eq!((told(2, false), told(2, true)), (vec![], vec![bucket]));
+        assert_eq!((told(0, true), told(3, true)), (vec![], vec![]), "nothing has fewer copies");
     }
 
     #[test]

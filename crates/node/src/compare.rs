@@ -73,6 +73,9 @@ pub fn compare(
         looked_at += (key.len() + record.raw().len()) as u64;
         compared.records += 1;
         if record.when() > *until {
+            if record.version().time <= *until {
+                sums.continued(key);
+            }
             continue;
         }
         let is_gone = PurgeRule::goes_by(record, *watermark);
@@ -177,6 +180,27 @@ mod tests {
         commit(&kept, |batch| batch.delete(Space::Data, b"deleted", at(7)).unwrap());
         assert_eq!(sums(&kept, 7).sums, sums(&purged, 7).sums);
         assert_ne!(sums(&kept, 6).sums, sums(&purged, 6).sums, "not up to that watermark");
+    }
+
+    /// It may be hidden by what another node holds, which is compared.
+    #[test]
+    fn what_continues_an_older_family_is_told() {
+        let stage = Stage::new();
+        let steps = Some(lsm::Steps { ballot: 9, step: 1, operations: &[] });
+        let fields = |time| lsm::Fields {
+            steps,
+            ..lsm::Fields::new(lsm::Kind::Value, lsm::Version { time, origin: 1 })
+        };
+        let told = |until| {
+            let (start, end, round) = (Bytes::new(), None, RoundId::default());
+            let (since, watermark, detail) = (0, 0, Detail::Sums);
+            let request = CompareRequest { start, end, since, until, round, watermark, detail };
+            let told = compare(&stage.engine, &stage.shared, &request).unwrap().sums;
+            told.iter().filter(|sum| sum.copies == 0).map(|sum| sum.sum).sum::<u128>()
+        };
+        commit(&stage, |batch| batch.write(Space::Data, b"a", &fields(5), b"v").unwrap());
+        commit(&stage, |batch| batch.write(Space::Data, b"b", &fields(8), b"v").unwrap());
+        assert_eq!([4, 7, 8, 9].map(told), [0, 1, 2, 0]);
     }
 
     /// A sum without it would be that of a replica which never held it.

@@ -8,7 +8,7 @@
 //! removing one leaves a newer one alone.
 
 use bytes::Bytes;
-use cluster::{FIRST_EPOCH, HintId, Mark, NodeId, Record, Shared, hint_bytes};
+use cluster::{FIRST_EPOCH, HintId, Mark, NodeId, Rank, Record, Shared, hint_bytes};
 use lsm::{Batch, Engine, Fields, Kind, RecordRef, Space, Steps};
 
 use crate::identity::Identity;
@@ -32,13 +32,13 @@ pub struct Hint {
     pub peer: NodeId,
     /// The user's key.
     pub key: Bytes,
-    /// When its record was written, as the time of a version.
-    pub time: u64,
+    /// That of its record.
+    pub rank: Rank,
 }
 
 impl Hint {
     pub(crate) fn of(id: HintId, peer: NodeId, key: Bytes, record: &Record) -> Self {
-        Self { id, peer, key, time: record.rank.when() }
+        Self { id, peer, key, rank: record.rank }
     }
 }
 

@@ -25,6 +25,9 @@ impl Coordinator {
         // What it does not hold yet must not be taken for what nobody holds.
         let takes_part = shared.membership.is_authoritative_for_all();
         let kept = match step {
+            RoundStep::Ask if Clock::is_ahead(round.time, now.wall, skew) => {
+                return self.done(op, Reply::Ahead, out);
+            }
             RoundStep::Ask => return self.tell_round(now, op, out),
             RoundStep::Commit { .. } if shared.proofs.missed(round) == Missed::Known => {
                 return self.tell_round(now, op, out);
@@ -128,6 +131,8 @@ impl Coordinator {
             Some(Reply::Ahead)
         } else if !(self.config.codec.verify)(key, record) {
             Some(Reply::Failed)
+        } else if self.would_be_dropped(key, record) {
+            Some(Reply::Busy)
         } else if !self.accepts_page(now, op, demand.class, &items) {
             Some(Reply::Busy)
         } else {
@@ -138,6 +143,13 @@ impl Coordinator {
         }
         self.must_look(record);
         out.push(Effect::WriteAll { op, items, is_brought: true, demand });
+    }
+
+    /// Whether a record is placed elsewhere, and such are to go. Here it would replace an older one
+    /// that is placed here, and then go too: nothing would be left of the key.
+    fn would_be_dropped(&self, key: &[u8], record: &Record) -> bool {
+        let is_placed = self.view.places(self.shared.own, key, record.copies);
+        !is_placed && (self.shared.layouts.has_leftovers() || self.shared.leftovers.wanted())
     }
 
     /// Whether a record that a replica reported is as good as none: it may be purged on others, and

@@ -224,8 +224,9 @@ enum Caller {
     Pull(NodeId),
     /// How far a node is in the transition of this epoch.
     Moves(u64, NodeId),
-    /// This node seals itself up to this time, before it takes.
-    TakeSeal(u64),
+    /// This node seals itself up to this time, before it takes; others say first whether that is
+    /// ahead of them.
+    TakeSeal(u64, NodeId),
     /// What this node holds of a range, for the pass of this number …
     TakeLook(u64),
     /// … a source's page of it, which is stored here then …
@@ -349,7 +350,9 @@ impl Node {
                     Caller::Council(number, node) => self.voted(now, (number, node), result, out),
                     Caller::Pull(node) => self.pulled(node, result, out),
                     Caller::Moves(epoch, node) => self.told_moves((epoch, node), &result),
-                    Caller::TakeSeal(time) => self.sealed_to_take(now, time, &result, out),
+                    Caller::TakeSeal(time, node) => {
+                        self.sealed_to_take(now, (time, node), &result, out);
+                    }
                     Caller::TakeLook(pass) => self.looked_at_range(now, pass, result, out),
                     Caller::Take(pass, node) => self.took(now, (pass, node), result, out),
                     Caller::TakeSettle(pass, node, at) => {

@@ -319,7 +319,8 @@ impl Node {
         let usual = self.view.topology.default_copies();
         for (node, Told { compared, .. }) in &round.told {
             let is_other = |sum: &Sum| sum.sum != 0 && (sum.copies != usual || sum.place >= usual);
-            round.is_mixed |= compared.sums.iter().any(is_other);
+            let mut summed = compared.sums.iter().filter(|sum| !sum.is_of_continued());
+            round.is_mixed |= summed.any(is_other);
             if usual > 1 && compared.sums.iter().any(|sum| sum.sum != 0 && sum.copies == 1) {
                 round.sole.insert(*node);
             }

@@ -1,7 +1,8 @@
 //! This node takes the partitions that move to it, from each node that had them before.
 //!
 //! ```text
-//!  read old is in force ─▶ what is of another time is dropped ─▶ sealed
+//!  read old is in force ─▶ what is of another time is dropped
+//!     ─▶ no source is behind this node's clock ─▶ sealed
 //!     ─▶ first pass: each source's pages of what it is the first replica of ─────────▶ written
 //!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what is not
 //!        among them ─────────────────────────────────────────────────────────────────▶ written
@@ -14,7 +15,7 @@
 //! pass, and takes part in a later one. Of a key whose record a conditional write made this node
 //! stores what a majority holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -45,8 +46,9 @@ const FAILURES: u32 = 6;
 /// What this node has under way about that.
 #[derive(Debug, Default)]
 pub(super) struct Taking {
-    /// Whether it is being sealed, up to this time.
-    sealing: Option<u64>,
+    /// How far it is with being sealed, and when that is tried again.
+    sealing: Option<Sealing>,
+    seals_not_before: u64,
     pass: Option<Pass>,
     /// Whether all has been taken once from whoever is the first replica.
     first_is_done: bool,
@@ -54,6 +56,19 @@ pub(super) struct Taking {
     not_before: BTreeMap<NodeId, u64>,
     /// Passes so far: replies to earlier ones are stale.
     passes: u64,
+}
+
+/// Sources say whether this node's clock is right, then it is sealed.
+#[derive(Debug)]
+struct Sealing {
+    /// Up to this time.
+    time: u64,
+    /// Sources that have not said anything.
+    open: BTreeSet<NodeId>,
+    /// Whether one has answered …
+    is_told: bool,
+    /// … and whether this node's clock is ahead of any.
+    is_ahead: bool,
 }
 
 /// All keys, once.
@@ -135,7 +150,7 @@ impl Node {
                 self.keep_layouts(out);
             }
             TakingStep::Begins if is_to_be_emptied => {}
-            TakingStep::Begins => self.seal_to_take(now, out),
+            TakingStep::Begins => self.seal_to_take(now, &layout, out),
             TakingStep::Takes => {
                 let sources = sources(&layout, self.shared.own);
                 let left = sources.iter().filter(|node| !done.contains(node)).copied();
@@ -153,33 +168,64 @@ impl Node {
     }
 
     /// Nothing that is older than now is taken from anybody but sources: it may have been deleted,
-    /// and the deletion purged.
-    fn seal_to_take(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        if self.taking.sealing.is_some() {
+    /// and the deletion purged. A node whose clock is ahead would refuse for as long what others
+    /// write; so sources are asked first.
+    fn seal_to_take(&mut self, now: Now, layout: &Layout, out: &mut Vec<NodeEffect>) {
+        if self.taking.sealing.is_some() || now.mono < self.taking.seals_not_before {
             return;
         }
         let (own, time) = (self.shared.own, self.shared.clock.now(now.wall));
-        self.taking.sealing = Some(time);
-        let request = Request::Round { round: RoundId { time, node: own }, step: RoundStep::Seal };
-        self.call(Caller::TakeSeal(time), own, Class::Repair, request, out);
+        let open: BTreeSet<NodeId> = sources(layout, own).into_iter().collect();
+        let is_told = open.is_empty();
+        for node in &open {
+            self.step_to_take(time, *node, RoundStep::Ask, out);
+        }
+        if is_told {
+            self.step_to_take(time, own, RoundStep::Seal, out);
+        }
+        self.taking.sealing = Some(Sealing { time, open, is_told, is_ahead: false });
+    }
+
+    fn step_to_take(
+        &mut self,
+        time: u64,
+        node: NodeId,
+        step: RoundStep,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let request = Request::Round { round: RoundId { time, node: self.shared.own }, step };
+        self.call(Caller::TakeSeal(time, node), node, Class::Repair, request, out);
     }
 
     pub(super) fn sealed_to_take(
         &mut self,
         now: Now,
-        time: u64,
+        (time, node): (u64, NodeId),
         result: &Result<Reply, FailureKind>,
         out: &mut Vec<NodeEffect>,
     ) {
-        if self.taking.sealing != Some(time) {
-            return;
+        let own = self.shared.own;
+        let sealing = self.taking.sealing.as_mut().filter(|sealing| sealing.time == time);
+        let Some(sealing) = sealing else { return };
+        if sealing.open.remove(&node) {
+            sealing.is_told |= matches!(result, Ok(Reply::Round(_)));
+            sealing.is_ahead |= matches!(result, Ok(Reply::Ahead));
+            let Sealing { is_told, is_ahead, .. } = *sealing;
+            if !sealing.open.is_empty() {
+                return;
+            }
+            if is_told && !is_ahead {
+                return self.step_to_take(time, own, RoundStep::Seal, out);
+            }
+            self.taking.seals_not_before = now.mono + RETRY_MICROS;
         }
         self.taking.sealing = None;
         // Else a round is under way, or its clock is ahead: with the next tick.
-        if let Ok(Reply::Round(state)) = result
+        if node == own
+            && let Ok(Reply::Round(state)) = result
             && state.proof.seal.time >= time
         {
-            let (own, view) = (self.shared.own, Arc::clone(&self.view));
+            let view = Arc::clone(&self.view);
             let joins = !view.topology.contains(own);
             let comes = |partition| {
                 let after = view.other.as_ref();

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use cluster::{
     Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
     FIRST_EPOCH, Filter, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Quorum, Reply, Request, RoundConfig,
-    Scan, Shared, Step, Topology, View,
+    NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Proof, Quorum, Reply, Request,
+    RoundConfig, RoundId, Scan, Shared, Step, Topology, View,
 };
 
 use crate::toy;
@@ -147,6 +147,32 @@ fn a_source_tells_what_moves_once_it_has_entered() {
     cluster.shared.views.install(moving);
     let effects = cluster.handle(Event::Tick);
     assert!(matches!(effects[..], [Effect::Page { .. }]), "{effects:?}");
+}
+
+/// A round brings the newest record of a key to whoever holds an older one. This node is none of
+/// the replicas of the newer one: while such records are dropped, nothing would be left of the key.
+#[test]
+fn a_round_replaces_nothing_by_what_is_dropped() {
+    let mut cluster = Cluster::new();
+    let round = RoundId { time: 3, node: NodeId(1) };
+    cluster.shared.proofs.kept(Proof { seal: round, ..Proof::default() });
+    let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let shared = Arc::clone(&cluster.shared);
+    let mut brought = |copies| {
+        let (key, class) = (cluster.key.clone(), Class::Repair);
+        let record = toy::record(&key, Kind::Value, "newer", version, copies);
+        let request = Request::Bring { round, key, record };
+        let (connection, id, under) = (ConnectionId(1), 4, shared.view().id());
+        let asked = Event::Request { connection, id, class, remaining_ms: 900, under, request };
+        cluster.handle(asked)
+    };
+    let stores = |effects: &[Effect]| matches!(effects, [Effect::WriteAll { .. }]);
+    let is_busy =
+        |effects: &[Effect]| matches!(effects, [Effect::Respond { reply: Reply::Busy, .. }]);
+    assert!(stores(&brought(2)), "what it hides is not to be read any more");
+    shared.leftovers.want();
+    assert!(is_busy(&brought(2)));
+    assert!(stores(&brought(3)), "that is placed here");
 }
 
 /// Only the council is another one: nobody is asked again.

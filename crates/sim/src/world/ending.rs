@@ -115,6 +115,10 @@ impl World {
         if let Some(what) = self.unsettled_layouts() {
             return Some(what);
         }
+        // Meanwhile a node refuses some of what a round brings.
+        if !self.is_quiet() {
+            return Some("what is placed elsewhere is not dropped".to_owned());
+        }
         let most = true_wall(self.now) + MOST_AHEAD;
         if self.ledger.greatest >> 12 > most {
             return Some("there are future versions".to_owned());

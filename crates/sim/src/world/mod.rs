@@ -36,7 +36,7 @@ use ::node::link::Attempt;
 use ::node::{HintsWanted, TaskEvent, Wanted};
 use bytes::Bytes;
 use cluster::layout::Layout;
-use cluster::{CallId, CompareRequest, Damage, Demand, Member, OpId, PageRequest, Topology};
+use cluster::{CallId, CompareRequest, Damage, Demand, Member, OpId, PageRequest, Rank, Topology};
 
 use crate::Report;
 use crate::agenda::Agenda;
@@ -186,8 +186,8 @@ pub(crate) struct World {
     topology: Topology,
     /// What tells where that one places keys.
     placement: u64,
-    /// Newest times of the hints that were stored, by whom they are for, who holds them, and key.
-    owed: BTreeMap<(usize, usize, Bytes), u64>,
+    /// The newest of the hints that were stored, by whom they are for, who holds them, and key.
+    owed: BTreeMap<(usize, usize, Bytes), Rank>,
     /// Faults that last, and which node has lost its disk.
     nemesis: nemesis::Nemesis,
     /// When all that nodes hold was last compared with what is proven.

@@ -14,7 +14,7 @@ use node::{HintsWanted, Outcome, Purpose, TaskDriver, TaskEvent, Turn, records};
 use super::machine::Input;
 use super::{Due, Place, World};
 use crate::histories::is_contended;
-use crate::ledger::show;
+use crate::ledger::{is_replica, show};
 use crate::store::{Asker, Store};
 
 /// What a simulated machine does for a node's task.
@@ -144,13 +144,9 @@ impl World {
 
     /// A node keeps a hint from here on.
     pub(super) fn note_hint(&mut self, holder: usize, hint: &Hint) {
-        let Hint { peer, key, time, .. } = hint;
-        // What outranks a conditional write may have been written before it.
-        if is_contended(key) {
-            return;
-        }
-        let owed = self.owed.entry((usize::from(peer.0), holder, key.clone())).or_insert(*time);
-        *owed = (*owed).max(*time);
+        let Hint { peer, key, rank, .. } = hint;
+        let owed = self.owed.entry((usize::from(peer.0), holder, key.clone())).or_insert(*rank);
+        *owed = (*owed).max(*rank);
     }
 
     /// A disk is gone, with the hints on it; those for it have nothing to add to.
@@ -160,23 +156,28 @@ impl World {
 
     /// What was kept for a node has reached it, once no hint waits any more.
     pub(super) fn hints_are_delivered(&mut self) {
-        for ((peer, holder, key), time) in std::mem::take(&mut self.owed) {
+        for ((peer, holder, key), rank) in std::mem::take(&mut self.owed) {
             let held = self.held(peer, &key).ok().flatten();
-            if self.has_moved() && !self.ledger.is_replica(&self.topology, peer, &key) {
+            // Contended keys have as many copies as there are by default.
+            let is_replica = match is_contended(&key) {
+                true => is_replica(&self.topology, &key, 0, peer),
+                false => self.ledger.is_replica(&self.topology, peer, &key),
+            };
+            if self.has_moved() && !is_replica {
                 continue;
             }
             // What it is sealed against a round brings.
             let process = self.machines[peer].process.as_ref();
             if process.is_some_and(|process| {
                 let known = process.shared.proofs.known();
-                time <= known.seal.time.max(known.floor)
+                rank.when() <= known.seal.time.max(known.floor)
             }) {
                 continue;
             }
-            if held.as_ref().is_none_or(|held| held.rank.version.time.max(held.rank.ballot) < time)
-            {
+            // What outranks it may have been written before it, if that continues an older family.
+            if held.as_ref().is_none_or(|held| held.rank < rank) {
                 let what = format!(
-                    "hint lost: node {holder} kept {time:x} of {key:?} for node {peer}, which \
+                    "hint lost: node {holder} kept {rank:x?} of {key:?} for node {peer}, which \
                      holds {}",
                     show(held.as_ref())
                 );

@@ -18,6 +18,8 @@ use crate::topology::{Member, Topology};
 /// What this node asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
+    /// Of a source: whether this node's clock is ahead of its own.
+    Clock(u16),
     Seal,
     /// Of a source, or of itself to look what it holds: whether of the first pass, from where to
     /// where, and how many records it holds.
@@ -149,10 +151,25 @@ impl Own {
         self.shared.moves_state()
     }
 
+    /// Sources are asked whether its clock is right.
+    fn asks_for_clocks(&mut self) -> Vec<CallId> {
+        let (calls, asked): (Vec<_>, Vec<_>) = self.asked().into_iter().unzip();
+        assert_eq!(asked, [1, 2, 3].map(Asked::Clock));
+        calls
+    }
+
+    /// Its clock is right, and it is to be sealed.
+    fn is_right(&mut self) -> CallId {
+        self.after(1);
+        for call in self.asks_for_clocks() {
+            self.reply(call, sealed_up_to(0));
+        }
+        self.only(Asked::Seal)
+    }
+
     /// It is sealed, and asks for the first pages.
     fn sealed(&mut self) -> Vec<(CallId, Asked)> {
-        self.after(1);
-        let call = self.only(Asked::Seal);
+        let call = self.is_right();
         self.reply(call, sealed_up_to(self.shared.clock.now(2_000_000)));
         self.kept();
         self.asked()
@@ -163,6 +180,7 @@ fn asked(node: NodeId, request: Request) -> Asked {
     let text = |key: &Bytes| String::from_utf8(key.to_vec()).unwrap();
     match request {
         Request::Round { step: RoundStep::Seal, .. } => Asked::Seal,
+        Request::Round { round, step: RoundStep::Ask } if round.time > 0 => Asked::Clock(node.0),
         Request::Page(PageRequest { start, end, filter, .. }) => {
             let Filter::Moved { node: to, first, known, .. } = filter else {
                 return Asked::Other;
@@ -273,17 +291,38 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
 #[test]
 fn nothing_is_taken_before_it_is_sealed() {
     let mut own = Own::new();
-    own.after(1);
-    let call = own.only(Asked::Seal);
+    let call = own.is_right();
     own.reply(call, sealed_up_to(1));
     own.kept();
     assert_eq!(own.asked(), [], "it is sealed by an earlier round only");
-    own.after(1);
-    let call = own.only(Asked::Seal);
+    let call = own.is_right();
     own.fails(call);
     own.kept();
     assert_eq!(own.asked(), []);
     assert_eq!(own.sealed().len(), 3);
+}
+
+/// Sealed up to its clock it would refuse for as long what others write.
+#[test]
+fn who_is_ahead_of_a_source_is_not_sealed() {
+    let mut own = Own::new();
+    own.after(1);
+    let calls = own.asks_for_clocks();
+    own.reply(calls[0], Reply::Ahead);
+    own.reply(calls[1], sealed_up_to(0));
+    assert_eq!(own.asked(), []);
+    own.fails(calls[2]);
+    own.after(1);
+    assert_eq!(own.asked(), [], "it is left alone for a moment");
+    own.after(RETRY_MICROS);
+    let calls = own.asks_for_clocks();
+    calls.iter().for_each(|call| own.fails(*call));
+    assert_eq!(own.asked(), [], "nobody says that it is right");
+    own.after(RETRY_MICROS);
+    let calls = own.asks_for_clocks();
+    own.reply(calls[0], sealed_up_to(0));
+    calls[1..].iter().for_each(|call| own.fails(*call));
+    own.only(Asked::Seal);
 }
 
 #[test]
