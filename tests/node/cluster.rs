@@ -60,6 +60,14 @@ impl Cluster {
         self.down[node] = Some(self.nodes[node].take().unwrap().stop());
     }
 
+    /// Stops a node; what it logged.
+    pub(crate) fn stop_for_its_log(&mut self, node: usize) -> String {
+        let mut stopped = self.nodes[node].take().unwrap();
+        self.down[node] = Some(std::mem::replace(&mut stopped.data, tempfile::tempdir().unwrap()));
+        stopped.signal(Signal::TERM);
+        stopped.wait().1
+    }
+
     /// The data directory of a node, up or down.
     pub(crate) fn data(&self, node: usize) -> PathBuf {
         let up = self.nodes[node].as_ref().map(|node| node.data.path());

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, key};
@@ -201,5 +202,38 @@ fn long_values_of_conditional_writes_move_too() {
     for number in 0..20 {
         let got = cluster.client(0).get(&key(number));
         assert_eq!(got.body(), vec![b'a' + number as u8; LONG], "{}", key(number));
+    }
+}
+
+/// One was down while it was removed, one cut off: it stood still. Of the members that each knew, a
+/// single one is left to tell it.
+#[test]
+fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
+    let mut cluster = Cluster::start(5, &[]);
+    cluster.settled();
+    cluster.kill(4);
+    cluster.signal(3, Signal::STOP);
+    assert_eq!(moved(&cluster, 0, &["--remove-dead", "n3", "--remove-dead", "n4"]), 5);
+    goes_by(&cluster, 2, 5);
+    cluster.kill(0);
+    cluster.kill(1);
+    cluster.signal(3, Signal::CONT);
+    cluster.up(4);
+    for node in [3, 4] {
+        wait_until("it hears of it", || cluster.status(node)["membership"] == "removed");
+        let refused = cluster.client(node).get(&key(1));
+        assert_eq!(refused.json()["type"], "removed");
+        assert_eq!(layout(&cluster, node)["epoch"], 5);
+        assert_eq!(cluster.client(node).get("/readyz").status, 503);
+    }
+    let said = |log: &str| log.matches("this node was removed from the cluster").count();
+    for node in [3, 4] {
+        let log = cluster.stop_for_its_log(node);
+        assert_eq!(said(&log), 1, "{log}");
+        // It knows when it starts, and speaks with nobody.
+        cluster.up(node);
+        assert_eq!(cluster.status(node)["membership"], "removed");
+        let log = cluster.stop_for_its_log(node);
+        assert_eq!((said(&log), log.contains("peer refused")), (1, false), "{log}");
     }
 }

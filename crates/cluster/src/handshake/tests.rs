@@ -382,6 +382,21 @@ fn who_was_removed_is_told_so() {
     assert!(a.layouts.known().is_gone(NodeId(0)));
 }
 
+#[test]
+fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
+    let change = Change { remove: vec!["a".into()], replicas: Some(2), ..Change::default() };
+    for stranger in [
+        Someone { cluster: 6, ..named("a") },
+        Someone { cluster: 0, ..named("a") },
+        Someone { secret: "open barley", ..named("a") },
+    ] {
+        let (a, b) = (stranger.identity(), changed("b", &change));
+        let (dialed, accepted) = shake_in_steps(a.clone(), b, TO_B, usize::MAX);
+        assert!(dialed.is_err() && accepted.is_err());
+        assert_eq!(a.layouts.known().epoch, 1, "it is told nothing, and takes nothing");
+    }
+}
+
 /// It has the name of one that was removed, but not its id.
 #[test]
 fn an_earlier_node_of_a_name_is_not_taken_for_the_later_one() {

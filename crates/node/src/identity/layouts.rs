@@ -83,6 +83,20 @@ pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
             nodes = layout.nodes.len(),
             "another layout is in force"
         );
+        tell_if_removed(shared);
+    }
+}
+
+/// Logs that the node is no member of the cluster any more, if that is so.
+pub(crate) fn tell_if_removed(shared: &Shared) {
+    if shared.is_removed() {
+        tracing::warn!(
+            name = shared.name_of(shared.own),
+            epoch = shared.views.epoch(),
+            "this node was removed from the cluster: it serves no requests for data and speaks \
+             with no other node. Stop it; its directory is of no use any more. To add it again, \
+             start it with an empty directory and --join"
+        );
     }
 }
 

@@ -46,6 +46,7 @@ use crate::store::Store;
 use format::Kept;
 pub use join::{Candidate, Placed};
 use layouts::enter;
+pub(crate) use layouts::tell_if_removed;
 pub use marker::{Directory, Marker};
 
 /// Where the identity is stored.
