@@ -35,6 +35,7 @@ mod protocol;
 mod ranges;
 mod receipts;
 mod recipes;
+mod recover;
 mod repair;
 mod rollback;
 mod stderr;

@@ -131,6 +131,7 @@ impl Layout {
             council,
             next_id,
             base: self.id(),
+            decrees: self.decrees.clone(),
         })
     }
 
