@@ -176,6 +176,30 @@ fn a_copy_of_a_directory_decides_too() {
         assert_eq!(layout(&cluster, 0)["has_vote"], true, "whatever it may lack");
         cluster.stop(0);
     }
+    // It is rebuilt from nodes that hold nothing: those that held something are declared lost.
+    cluster.up(0);
+    let joiners = ["d", "e"].map(|name| joins(&cluster, name));
+    moved(&cluster, 0, &["--add", "d,e", "--remove-dead", "n1,n2"]);
+    let _joined = joiners.map(|joiner| joiner.join().unwrap());
+    wait_until("its being a member", || cluster.status(0)["membership"] == "member");
+    read(&cluster);
+}
+
+/// A node that is rebuilt waits for what all others hold, but not for those that are declared lost:
+/// else the plan that removes them would wait for it, and it for them.
+#[test]
+fn who_is_rebuilt_does_not_wait_for_the_dead() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    write(&cluster);
+    cluster.kill(2);
+    cluster.kill(3);
+    cluster.wipe(2);
+    cluster.up(2);
+    wait_until("its being rebuilt", || cluster.status(2)["membership"] == "rebuilding");
+    moved(&cluster, 0, &["--remove-dead", "n3"]);
+    wait_until("its being a member", || cluster.status(2)["membership"] == "member");
+    read(&cluster);
 }
 
 /// Whether a node has refused to work with another one.
