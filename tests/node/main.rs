@@ -4,6 +4,7 @@
 
 mod a_while;
 mod bench;
+mod changes;
 mod client;
 mod cluster;
 mod compact;
