@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod dev;
+mod recover;
 pub(crate) mod repair;
 pub(crate) mod variables;
 

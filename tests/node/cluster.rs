@@ -97,6 +97,16 @@ impl Cluster {
         said
     }
 
+    /// The disk of a node that is down, which has an empty one from now on.
+    pub(crate) fn take_data(&mut self, node: usize) -> TempDir {
+        self.down[node].replace(tempfile::tempdir().unwrap()).unwrap()
+    }
+
+    /// A node that is down has this disk.
+    pub(crate) fn put_back(&mut self, node: usize, data: TempDir) {
+        self.down[node] = Some(data);
+    }
+
     /// A node that is down loses its disk.
     pub(crate) fn wipe(&mut self, node: usize) {
         self.down[node] = Some(tempfile::tempdir().unwrap());

@@ -19,19 +19,19 @@ pub(crate) fn cluster_command(cluster: &Cluster, node: usize, args: &[&str]) -> 
     run(&[&["cluster"], args, &["--url", &url]].concat())
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// Plans a change at a node; the plan.
-fn planned(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
+pub(crate) fn planned(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
     let planned = cluster_command(cluster, node, &[&["plan", "--json"], change].concat());
     assert!(planned.status.success(), "{}", text(&planned.stderr));
     serde_json::from_slice(&planned.stdout).unwrap()
 }
 
 /// Has a change carried out to its end; the epoch.
-fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
+pub(crate) fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
     let plan = planned(cluster, node, change);
     let id = plan["plan"].as_str().unwrap();
     let applied = cluster_command(cluster, node, &["apply", "--wait", "--json", id]);
@@ -40,7 +40,7 @@ fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
     told["epoch"].as_u64().unwrap()
 }
 
-fn layout(cluster: &Cluster, node: usize) -> Value {
+pub(crate) fn layout(cluster: &Cluster, node: usize) -> Value {
     serde_json::from_slice(&cluster.client(node).get("/admin/layout").body()).unwrap()
 }
 
@@ -115,7 +115,7 @@ impl Clients {
     }
 }
 
-fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
+pub(crate) fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
     wait_until("the node goes by it", || layout(cluster, node)["epoch"] == epoch);
     assert_eq!(layout(cluster, node)["stage"], "settled");
 }

@@ -5,6 +5,7 @@
 //!   plan ─▶ POST /admin/layout/plan ─▶ what would move; an id
 //!   apply ID ─▶ POST /admin/layout/apply ─▶ decided by the council ─▶ done, or why not
 //!   abort ─▶ POST /admin/layout/abort ─▶ the same
+//!   recover ─▶ a stopped node's directory (`cli/recover.rs`)
 //! ```
 
 use std::fmt::Write;
@@ -17,6 +18,7 @@ use super::admin::{Worker, show};
 use super::args::Admin;
 use super::bytes::percent;
 use super::{Unable, fail, print};
+use crate::cli::recover::{self, RecoverArgs};
 use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus, Plan, PlannedNode};
 use crate::operations::status::Cluster;
 
@@ -48,6 +50,13 @@ enum ClusterCommand {
     Apply(ApplyArgs),
     /// Go back to the members of before, as long as reads have not switched to the new ones
     Abort(AbortArgs),
+    /// Have a stopped node decide alone what follows, for the council's majority is lost for good
+    ///
+    /// Reads the node's data directory, and shows what it knows and what this may cost; without
+    /// --yes, changes nothing. From its next start on the node is the whole council, and the other
+    /// nodes that are left hear of that from it. Run it on one node only: the one that `kvorum
+    /// cluster status` showed with the greatest epoch.
+    Recover(RecoverArgs),
 }
 
 #[derive(Debug, Args)]
@@ -127,6 +136,7 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
         ClusterCommand::Plan(args) => plan(args),
         ClusterCommand::Apply(args) => apply(args),
         ClusterCommand::Abort(args) => abort(args),
+        ClusterCommand::Recover(args) => print(&recover::run(args).map_err(fail)?),
     }
 }
 

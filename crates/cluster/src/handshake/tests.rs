@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{Change, Joiner, Voter};
+use crate::layout::{Change, Joiner, Seat, Voter};
 use crate::logs::{Life, Lineage, Logs, Reported};
 use crate::proof::{Proof, Proofs};
 use crate::topology::{Member, Topology};
@@ -331,16 +331,28 @@ fn with_a_node_of_an_earlier_version_that_one_is_spoken() {
     assert_eq!(accepted.unwrap().version, 8);
 }
 
+fn first() -> Layout {
+    Layout::first(&topology(["a", "b", "c"], 3), |_| String::new())
+}
+
 /// Node `name` of a cluster that has become another one, by a change of its first members.
 fn changed(name: &str, change: &Change) -> Arc<Identity> {
-    let first = Layout::first(&topology(["a", "b", "c"], 3), |_| String::new());
-    let mut layout = first.planned(change, |_| Some(1)).unwrap();
+    let mut layout = first().planned(change, |_| Some(1)).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
+    going_by(name, layout)
+}
+
+/// Node `name`, which goes by that layout.
+fn going_by(name: &str, layout: Layout) -> Arc<Identity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.own(name).unwrap();
     let view = View::settled(epoch, layout.began, settled);
+    let view = match layout.decrees.last() {
+        Some(decree) => view.decreed(decree.number),
+        None => view,
+    };
     let voter = Voter { node: own, id: 1, is_first: true };
     let layouts = Arc::new(crate::layouts::Layouts::first(voter, layout));
     let logs = Arc::new(Logs::first(100 + u64::from(own.0)));
@@ -394,6 +406,49 @@ fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
         let (dialed, accepted) = shake_in_steps(a.clone(), b, TO_B, usize::MAX);
         assert!(dialed.is_err() && accepted.is_err());
         assert_eq!(a.layouts.known().epoch, 1, "it is told nothing, and takes nothing");
+    }
+}
+
+/// Node `own` decided alone what follows.
+fn decreed(base: &Layout, own: u16, voter: u64) -> Layout {
+    base.decreed(Seat { node: NodeId(own), voter }, &[]).unwrap()
+}
+
+fn of_council(base: &Layout, name: &str) -> Layout {
+    let council = Some(vec![name.to_owned()]);
+    base.planned(&Change { council, ..Change::default() }, |_| Some(1)).unwrap()
+}
+
+/// A node that is behind hears of a decree; one that knows more, or of another decree, is on a
+/// fork. Whoever dials, each side that can know it says so, and nobody learns anything.
+#[test]
+fn who_is_on_a_fork_is_refused_and_who_is_behind_follows() {
+    let later = of_council(&first(), "b");
+    let by_a = decreed(&first(), 0, 70);
+    let by_b = decreed(&first(), 1, 71);
+    let next = of_council(&by_b, "a");
+    for (ours, theirs, is_fork) in [
+        (&by_a, &first(), false),
+        (&by_a, &later, true),
+        (&by_a, &by_b, true),
+        (&by_a, &next, true),
+        (&of_council(&by_a, "b"), &by_a, false),
+    ] {
+        for a_dials in [true, false] {
+            let (a, b) = (going_by("a", ours.clone()), going_by("b", theirs.clone()));
+            let (dialer, acceptor, to) = if a_dials { (&a, &b, TO_B) } else { (&b, &a, NodeId(0)) };
+            let (one, other) = shake_in_steps(dialer.clone(), acceptor.clone(), to, 7);
+            let epochs = (ours.epoch, theirs.epoch);
+            if is_fork {
+                let reasons = [one, other].map(|side| side.err().map(|refused| refused.reason));
+                assert!(reasons.contains(&Some(Reason::Forked)), "{epochs:?}: {reasons:?}");
+                assert_eq!(a.layouts.known().id(), ours.id(), "{epochs:?}");
+                assert_eq!(b.layouts.known().id(), theirs.id(), "{epochs:?}");
+            } else {
+                assert!(one.is_ok() && other.is_ok(), "{epochs:?}: {one:?} {other:?}");
+                assert_eq!(b.layouts.known().id(), ours.id(), "{epochs:?}");
+            }
+        }
     }
 }
 

@@ -32,7 +32,7 @@ impl Identity {
                 Layouts::first(Voter { node: self.own, id: logs.voter(), is_first }, first)
             }
         };
-        if state == MembershipState::Verifying || !layouts.has_votes() {
+        if !layouts.has_votes() {
             layouts.loses_votes(logs.voter());
         }
         let (record, _) = layouts.encode();
