@@ -96,8 +96,8 @@ const DEV_DATA: &str = "./kvorum-data/dev";
 pub(crate) enum DevCommand {
     /// Add a node to the cluster of the `kvorum dev` that runs
     ///
-    /// Starts the next node, plans a change that adds it, has that decided, and waits until all
-    /// keys that it is to hold have moved to it.
+    /// Starts the next node, plans a change that adds it, has that decided, and waits until its
+    /// share of the keys has moved to it.
     Add(DevAddArgs),
     /// Remove a node from the cluster of the `kvorum dev` that runs
     ///

@@ -25,6 +25,20 @@ function environment() {
   return Object.fromEntries(kept);
 }
 
+/** Starts a node and waits until it has said that; its process. */
+async function said(args, what) {
+  const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'inherit'], env: environment() });
+  await new Promise((done, failed) => {
+    let text = '';
+    child.stdout.on('data', (piece) => {
+      text += piece;
+      if (text.includes(what)) done();
+    });
+    child.on('exit', () => failed(new Error(`a node did not start: ${text}`)));
+  });
+  return child;
+}
+
 class Cluster {
   static async start(count, args = []) {
     const cluster = new Cluster();
@@ -46,17 +60,18 @@ class Cluster {
     const listen = this.urls[node].replace('http://', '');
     const args = ['serve', '--listen', listen, '--cluster', this.list, '--memory', '64MiB',
       '--log', 'error', '--data', path.join(this.data, this.name(node)), ...this.args];
-    const stdio = ['ignore', 'pipe', 'inherit'];
-    const child = spawn(binary, args, { stdio, env: environment() });
-    this.nodes[node] = child;
-    await new Promise((done, failed) => {
-      let said = '';
-      child.stdout.on('data', (piece) => {
-        said += piece;
-        if (said.includes('listening on')) done();
-      });
-      child.on('exit', () => failed(new Error(`${this.name(node)} did not start: ${said}`)));
-    });
+    this.nodes[node] = await said(args, 'listening on');
+  }
+
+  /** Starts one more node, which asks for a place, and waits until it does; its number. */
+  async join(args = []) {
+    const [port] = await ports(1);
+    const node = this.urls.length;
+    this.urls.push(`http://127.0.0.1:${port}`);
+    this.nodes[node] = await said(['serve', '--listen', `127.0.0.1:${port}`, '--join',
+      this.urls[0], '--name', this.name(node), '--memory', '64MiB', '--log', 'error', '--data',
+      path.join(this.data, this.name(node)), ...args, ...this.args], 'waits for a place');
+    return node;
   }
 
   /** Kills a node and waits until it is gone. */

@@ -72,6 +72,8 @@ const ASSETS: &[Asset] = &[
     script("/ui/panels.js", include_str!("assets/panels.js")),
     script("/ui/cluster.js", include_str!("assets/cluster.js")),
     script("/ui/lookup.js", include_str!("assets/lookup.js")),
+    script("/ui/members.js", include_str!("assets/members.js")),
+    script("/ui/plan.js", include_str!("assets/plan.js")),
     script("/ui/profile.js", include_str!("assets/profile.js")),
     script("/ui/repair.js", include_str!("assets/repair.js")),
     script("/ui/controls.js", include_str!("assets/controls.js")),

@@ -387,7 +387,9 @@ fn who_was_removed_is_told_so() {
     let change = Change { remove: vec!["a".into()], replicas: Some(2), ..Change::default() };
     let (a, b) = (named("a").identity(), changed("b", &change));
     let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
-    assert_eq!(dialed.unwrap_err().reason, Reason::Name);
+    let dialed = dialed.unwrap_err();
+    assert_eq!(dialed.reason, Reason::Name);
+    assert!(dialed.text.contains("b refuses this node, a, which was removed"), "{dialed}");
     let refused = accepted.unwrap_err();
     assert!(refused.text.contains("if it was removed, start it with an empty"), "{refused}");
     assert_eq!(a.layouts.known().id(), b.layouts.known().id());

@@ -158,6 +158,11 @@ pub(super) fn refused(
                 what.unwrap_or_default()
             )
         }
+        // It may just have been told.
+        Reason::Name if ours.layouts.known().is_gone(ours.own()) => format!(
+            "{name} refuses this node, {own}, which was removed from the cluster: to add it again, \
+             start it with an empty directory and --join"
+        ),
         Reason::Name if is_unknown(ours, theirs) => format!(
             "{name} is no member of the cluster that this node, {own}, knows: if it was removed, \
              start it with an empty directory and --join to add it again; if this node knows less, \

@@ -12,6 +12,7 @@ import { History, KINDS } from "./history.js";
 import { bounds } from "./latency.js";
 import { Lines } from "./lines.js";
 import { lookup } from "./lookup.js";
+import { MembersPanel } from "./members.js";
 import { Cache, Hints, Memory, Queues, Tiles } from "./panels.js";
 import { Cursor } from "./plot.js";
 import { Profile } from "./profile.js";
@@ -56,7 +57,7 @@ const cluster = new ClusterPanel(find("cluster"));
 const tiles = new Tiles(find("tiles"));
 const panels = [
   tiles, new Queues(find("queues")), new Cache(find("cache")), new Memory(find("memory")),
-  new Hints(find("hints")), new RepairPanel(find("repair")),
+  new Hints(find("hints")), new RepairPanel(find("repair")), new MembersPanel(),
 ];
 
 /** Seconds that are shown at least. */

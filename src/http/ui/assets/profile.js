@@ -1,19 +1,9 @@
 // Records a profile on the node that serves this page, and shows it in a frame without an origin.
 
 import { element, say, span } from "./format.js";
+import { refusal } from "./plan.js";
 
 const EVENTS = [["cpu", "CPU"], ["alloc", "Allocation"], ["lock", "Locks"], ["wall", "Wall"]];
-
-/** Why there is no recording, as the node says itself. */
-async function refusal(answer) {
-  const text = await answer.text();
-  try {
-    const problem = JSON.parse(text);
-    return `${problem.title}: ${problem.detail ?? answer.status}`;
-  } catch {
-    return text || `the node answers ${answer.status}`;
-  }
-}
 
 /** Shows `html` as a document of its own. */
 function frame(host, html) {

@@ -1,0 +1,302 @@
+// The members of the cluster and what the council goes by: who belongs to it, who asks to join, how
+// far keys that move are. Changes are planned in the same table, and applied from what `plan.js`
+// shows.
+//
+//   /admin/layout, once a second ─▶ rows, progress ─▶ a choice for each row ─▶ plan
+
+import { bytes, element, percent, say, short } from "./format.js";
+import { refusal, showPlan } from "./plan.js";
+
+const COLUMNS = [
+  ["node", "Node"], ["role", "State"], ["zone", "Zone"], ["weight", "Weight"],
+  ["share", "Share"], ["epoch", "Epoch"], ["change", "Change"],
+];
+
+/** What can be planned for a member, and for a node that asks to join: the parameter, in words. */
+const CHOICES = {
+  member: [["", "stays"], ["remove", "leaves"], ["remove_dead", "is lost with its disk"]],
+  joiner: [["", "waits"], ["add", "joins"]],
+};
+
+/** What a stage of a change waits for. */
+const STAGES = {
+  prepare: "All nodes must be up, and hold nothing of another time.",
+  "read old": "Keys move. Writes go to the replicas of before and to those of after.",
+  "read new": "All keys have moved, and reads have switched: most nodes must still go by that.",
+};
+
+/** How far a change is, in words. */
+const PROGRESS = {
+  asking: "The council is asked.",
+  overtaken: "Another change was decided before: plan again.",
+  given_up: "No majority of the council answered; the change may be decided all the same.",
+};
+
+function row(kind, name) {
+  const cells = new Map();
+  const tr = element("tr");
+  for (const [column, title] of COLUMNS) {
+    const cell = element(column === "node" ? "th" : "td", column);
+    if (column === "node") cell.scope = "row";
+    cell.dataset.label = title;
+    cells.set(column, cell);
+    tr.append(cell);
+  }
+  const choice = element("select");
+  choice.setAttribute("aria-label", `Change of ${name}`);
+  for (const [value, text] of CHOICES[kind]) {
+    const option = element("option", "", text);
+    option.value = value;
+    choice.append(option);
+  }
+  cells.get("change").append(choice);
+  const weight = element("input");
+  if (kind === "member") {
+    Object.assign(weight, { type: "number", min: 1, max: 1000, required: true });
+    weight.setAttribute("aria-label", `Weight of ${name}`);
+    cells.get("weight").append(weight);
+  }
+  const [badge, seat] = [element("span", "badge"), element("span", "badge seat")];
+  cells.get("role").append(element("span", "", badge, seat));
+  return { kind, tr, cells, choice, weight, badge, seat };
+}
+
+/** A bar for each node that takes keys from others. */
+class Moves {
+  constructor(host) {
+    this.host = host;
+    this.bars = new Map();
+  }
+
+  update({ stage, moves = [] }) {
+    const taking = stage === "settled" ? [] : moves.filter((told) => told.of_sources > 0);
+    for (const name of this.bars.keys()) {
+      if (!taking.some((told) => told.node === name)) this.bars.delete(name);
+    }
+    for (const told of taking) {
+      if (!this.bars.has(told.node)) {
+        const meter = element("meter");
+        meter.setAttribute("aria-label", `${told.node} has taken`);
+        const value = element("span", "value");
+        const line = element("li", "", element("span", "", told.node), meter, value);
+        this.bars.set(told.node, { line, meter, value });
+      }
+      const { meter, value } = this.bars.get(told.node);
+      meter.max = told.of_sources;
+      meter.value = told.sources;
+      say(value, told.has_all ? `all, ${bytes(told.bytes)}`
+        : `${bytes(told.bytes)}, ${told.sources} of ${told.of_sources} nodes`);
+    }
+    const lines = [...this.bars.values()].map(({ line }) => line);
+    const same = lines.length === this.host.children.length
+      && lines.every((line, place) => this.host.children[place] === line);
+    if (!same) this.host.replaceChildren(...lines);
+  }
+}
+
+export class MembersPanel {
+  constructor() {
+    const find = (id) => document.getElementById(id);
+    this.form = find("change");
+    this.told = find("layout");
+    this.said = find("changing");
+    this.abort = find("abort");
+    this.planned = find("planned");
+    this.moves = new Moves(find("moving"));
+    this.rows = new Map();
+    this.layout = null;
+    this.busy = false;
+    this.refused = false;
+    this.body = element("tbody");
+    const heads = COLUMNS.map(([name, title]) => {
+      const head = element("th", name, title);
+      head.scope = "col";
+      return head;
+    });
+    const head = element("thead", "", element("tr", "", ...heads));
+    find("members").append(element("table", "members", head, this.body));
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.plan();
+    });
+    this.abort.addEventListener("click", () => this.goBack());
+    // Somebody who was refused may have the token.
+    this.form.elements["admin-token"].addEventListener("change", () => {
+      this.refused = false;
+      this.look();
+    });
+  }
+
+  /** Once a second. */
+  update(history) {
+    this.heard = history.nodes;
+    if (this.layout) this.fill(this.layout);
+    // While the node that serves the page is away it can't be asked.
+    if (!this.heard.get(this.layout?.node)?.lost) this.look();
+  }
+
+  ask(method, target) {
+    const token = this.form.elements["admin-token"].value;
+    const headers = token ? { authorization: `Bearer ${token}` } : {};
+    return fetch(`/admin/layout${target}`, { method, headers });
+  }
+
+  async look() {
+    if (this.busy || this.refused) return;
+    this.busy = true;
+    try {
+      const answer = await this.ask("GET", "");
+      if (answer.ok) {
+        this.layout = await answer.json();
+        this.fill(this.layout);
+      } else {
+        this.refused = true;
+        say(this.told, await refusal(answer));
+      }
+    } catch {
+      // The page says that there is no connection; what was told last stays.
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  fill(layout) {
+    const { epoch, stage, replicas, council, nodes, joining = [] } = layout;
+    const copies = `${replicas} ${replicas === 1 ? "copy" : "copies"} of a key`;
+    const change = PROGRESS[layout.change?.progress] ?? "";
+    const far = layout.has_vote || stage === "settled" ? ""
+      : "How far each node is, is shown by the dashboards of the council's nodes.";
+    say(this.told, `Epoch ${epoch}, ${stage}: ${copies}, council ${council.join(", ")}. `
+      + [STAGES[stage], far, change].filter(Boolean).join(" "));
+    const field = this.form.elements.replicas;
+    if (field.dataset.now !== String(replicas)) {
+      field.value = replicas;
+      field.dataset.now = replicas;
+    }
+    const total = nodes.reduce((sum, { weight }) => sum + weight, 0);
+    const shown = new Set();
+    for (const node of nodes) {
+      shown.add(`member ${node.name}`);
+      this.fillMember(this.row("member", node.name), node, layout, node.weight / total);
+    }
+    for (const node of joining) {
+      shown.add(`joiner ${node.name}`);
+      this.fillJoiner(this.row("joiner", node.name), node);
+    }
+    for (const key of this.rows.keys()) if (!shown.has(key)) this.rows.delete(key);
+    const order = [...shown].map((key) => this.rows.get(key).tr);
+    const same = order.length === this.body.children.length
+      && order.every((tr, place) => this.body.children[place] === tr);
+    if (!same) this.body.replaceChildren(...order);
+    this.abort.hidden = stage !== "prepare" && stage !== "read old";
+    this.moves.update(layout);
+  }
+
+  row(kind, name) {
+    const key = `${kind} ${name}`;
+    if (!this.rows.has(key)) this.rows.set(key, row(kind, name));
+    return this.rows.get(key);
+  }
+
+  fillMember({ cells, weight, badge, seat }, node, { epoch, council }, share) {
+    say(cells.get("node"), node.name);
+    const seen = this.heard?.get(node.name);
+    const up = seen !== undefined && seen.now !== null && seen.lost === null;
+    say(badge, up ? "member" : "member, not reached");
+    badge.className = `badge ${up ? "good" : "bad"}`;
+    const isSeated = council.includes(node.name);
+    say(seat, isSeated ? "council" : "");
+    seat.hidden = !isSeated;
+    say(cells.get("zone"), node.zone ?? "–");
+    if (weight.dataset.now !== String(node.weight)) {
+      weight.value = node.weight;
+      weight.dataset.now = node.weight;
+    }
+    say(cells.get("share"), percent(share));
+    const at = up ? seen.now.status.epoch : undefined;
+    say(cells.get("epoch"), at ?? "–");
+    cells.get("epoch").classList.toggle("warn", at !== undefined && at !== epoch);
+  }
+
+  fillJoiner({ cells, badge, seat }, node) {
+    say(cells.get("node"), node.name);
+    say(badge, "asks to join");
+    badge.className = "badge warn";
+    seat.hidden = true;
+    say(cells.get("zone"), node.zone ?? "–");
+    say(cells.get("weight"), short(node.weight));
+    say(cells.get("share"), "–");
+    say(cells.get("epoch"), "–");
+  }
+
+  fail(text) {
+    this.said.className = "error";
+    say(this.said, text);
+  }
+
+  tell(text) {
+    this.said.className = "";
+    say(this.said, text);
+  }
+
+  /** What is chosen in the table, as the parameters of a plan. */
+  query() {
+    const wanted = new Map();
+    const add = (name, value) => wanted.set(name, [...(wanted.get(name) ?? []), value]);
+    for (const [key, { kind, choice, weight }] of this.rows) {
+      const name = key.slice(key.indexOf(" ") + 1);
+      if (choice.value) add(choice.value, name);
+      const leaves = choice.value.startsWith("remove");
+      if (kind === "member" && !leaves && weight.value !== weight.dataset.now) {
+        add("weight", `${name}=${weight.value}`);
+      }
+    }
+    const { value, dataset } = this.form.elements.replicas;
+    if (value !== dataset.now) add("replicas", value);
+    return [...wanted].map(([name, values]) => `${name}=${encodeURIComponent(values.join(","))}`)
+      .join("&");
+  }
+
+  /** Asks for something that changes what is shown; the answer, unless it was refused. */
+  async change(target, told) {
+    this.tell(told);
+    try {
+      const answer = await this.ask("POST", target);
+      if (answer.ok) return await answer.json();
+      this.fail(await refusal(answer));
+    } catch (error) {
+      this.fail(`Cannot reach the node: ${error.message}`);
+    }
+    return null;
+  }
+
+  async plan() {
+    this.planned.replaceChildren();
+    const plan = await this.change(`/plan?${this.query()}`, "planning …");
+    if (plan === null) return;
+    this.tell("Nothing is changed before the plan is applied.");
+    showPlan(this.planned, plan, {
+      apply: () => this.apply(plan.plan),
+      discard: () => {
+        this.planned.replaceChildren();
+        this.tell("");
+        this.form.querySelector("button").focus();
+      },
+    });
+  }
+
+  async apply(id) {
+    const layout = await this.change(`/apply?plan=${id}`, "asking the council …");
+    if (layout === null) return;
+    this.planned.replaceChildren();
+    this.tell("The council is asked for it.");
+    for (const { choice } of this.rows.values()) choice.value = "";
+    this.fill(layout);
+    this.form.querySelector("button").focus();
+  }
+
+  async goBack() {
+    const layout = await this.change("/abort", "asking the council …");
+    if (layout !== null) this.tell("The council is asked to go back to the members of before.");
+  }
+}

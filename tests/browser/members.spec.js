@@ -1,0 +1,168 @@
+// The dashboard's members: who belongs to the cluster, and changes of that, planned, applied, followed
+// and aborted.
+const { test: base, expect, picture } = require('./kvorum');
+const { Cluster } = require('./cluster');
+
+/** A cluster of its own for each test, which changes it. */
+const test = base.extend({
+  cluster: async ({}, use) => {
+    const cluster = await Cluster.start(3);
+    await cluster.settled();
+    await use(cluster);
+    await cluster.stop();
+  },
+  members: async ({ page, cluster }, use) => {
+    await page.goto(`${cluster.urls[0]}/ui`);
+    await expect(page.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
+    await use(page.getByRole('region', { name: /^Members/ }));
+    // A node that goes would be an error of the page.
+    await page.close();
+  },
+});
+
+const row = (members, name) => members.locator('table.members').getByRole('row')
+  .filter({ hasText: new RegExp(`^${name}`) });
+const chosen = (members, name) => members.getByLabel(`Change of ${name}`);
+const button = (members, name) => members.getByRole('button', { name });
+
+/** Texts of a table, row by row. */
+const texts = (table) => table.locator('tbody tr').evaluateAll((rows) => (
+  rows.map((line) => [...line.children].map((cell) => cell.textContent))));
+
+test('members are shown with what they go by, and the council', async ({ members }) => {
+  await expect(members.locator('#layout')).toHaveText(
+    'Epoch 1, settled: 3 copies of a key, council node-1, node-2, node-3.',
+  );
+  for (const name of ['node-1', 'node-2', 'node-3']) {
+    const cells = row(members, name);
+    await expect(cells.locator('.role')).toHaveText('membercouncil');
+    await expect(cells.locator('.zone')).toHaveText('–');
+    await expect(cells.getByLabel(`Weight of ${name}`)).toHaveValue('1');
+    await expect(cells.locator('.share')).toHaveText('33.3 %');
+    await expect(cells.locator('.epoch')).toHaveText('1');
+  }
+  await expect(button(members, 'Abort the change')).toBeHidden();
+});
+
+test('a node that asks to join is added by a plan that shows what moves, and another leaves', async (
+  { members, cluster, page },
+) => {
+  for (let key = 0; key < 50; key += 1) {
+    await cluster.ask(0, 'PUT', `/v0/entity?id=key-${key}`, 'value');
+  }
+  await cluster.join(['--zone', 'z', '--weight', '2']);
+  await expect(row(members, 'node-4').locator('.role')).toHaveText('asks to join');
+  await expect(row(members, 'node-4').locator('.zone')).toHaveText('z');
+  await chosen(members, 'node-4').selectOption('joins');
+  await chosen(members, 'node-2').selectOption('leaves');
+  await button(members, 'Plan').click();
+  const plan = members.locator('#planned');
+  await expect(plan.getByRole('heading')).toHaveText('Plan for epoch 1');
+  const nodes = await texts(plan.locator('table.planned'));
+  expect(nodes.map(([name, change]) => [name, change])).toEqual([
+    ['node-1', 'stays'], ['node-2', 'leaves'], ['node-3', 'stays'], ['node-4', 'joins'],
+  ]);
+  expect(nodes[1][3]).toBe('–');
+  expect(nodes[3][3]).toMatch(/^[01]\.\d{3} × its share$/);
+  const moves = await texts(plan.locator('table.moves'));
+  expect(moves).toEqual([['node-2', 'node-4', '65,536', expect.stringMatching(/^about .*B$/)]]);
+  await expect(plan).toContainText('In all 65,536 copies of partitions move');
+  await expect(plan).toContainText('Council afterwards: node-1, node-3, node-4.');
+  await picture(members, 'dashboard-members');
+  for (const width of [320, 375, 761, 1180, 1440]) {
+    await page.setViewportSize({ width, height: 800 });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    expect(wide, `${width} px wide`).toBeLessThanOrEqual(0);
+  }
+  await button(members, 'Apply').click();
+  await expect(plan).toBeEmpty();
+  await expect(members.locator('#layout')).toHaveText(
+    'Epoch 5, settled: 3 copies of a key, council node-1, node-3, node-4.',
+  );
+  await expect(row(members, 'node-2')).toHaveCount(0);
+  await expect(row(members, 'node-4').locator('.role')).toHaveText('membercouncil');
+  await expect(row(members, 'node-4').locator('.epoch')).toHaveText('5');
+  await expect(row(members, 'node-4').locator('.share')).toHaveText('50.0 %');
+  const got = await cluster.ask(3, 'GET', '/v0/entity?id=key-7');
+  expect([got.status, got.text]).toEqual([200, 'value']);
+});
+
+test('weights and copies are planned too, and a plan can be discarded', async ({ members }) => {
+  await members.getByLabel('Weight of node-1').fill('3');
+  await members.getByLabel('Copies of a key').fill('2');
+  await button(members, 'Plan').click();
+  const plan = members.locator('#planned');
+  // Each node holds all, and who holds less afterwards takes nothing.
+  await expect(plan).toContainText('Nothing moves. Council afterwards: node-1, node-2, node-3.');
+  const nodes = await texts(plan.locator('table.planned'));
+  expect(nodes[0]).toEqual(['node-1', 'stays', '1.000 × its share', expect.stringMatching(/^0\.9/)]);
+  await button(members, 'Discard').click();
+  await expect(plan).toBeEmpty();
+  await expect(button(members, 'Plan')).toBeFocused();
+  await expect(members.locator('#layout')).toContainText('Epoch 1, settled: 3 copies');
+});
+
+test('a change that waits for a node is aborted', async ({ members, cluster }) => {
+  await cluster.kill(2);
+  await expect(row(members, 'node-3').locator('.role')).toContainText('not reached');
+  await members.getByLabel('Weight of node-1').fill('2');
+  await button(members, 'Plan').click();
+  await button(members, 'Apply').click();
+  await expect(members.locator('#layout')).toContainText('Epoch 2, prepare');
+  await expect(members.locator('#layout')).toContainText('All nodes must be up');
+  await button(members, 'Abort the change').click();
+  await expect(members.locator('#layout')).toContainText('Epoch 3, settled');
+  await expect(button(members, 'Abort the change')).toBeHidden();
+  await expect(members.getByLabel('Weight of node-1')).toHaveValue('1');
+});
+
+test('what is refused is told, and a warning is shown before', async ({ members, wrong }) => {
+  await chosen(members, 'node-3').selectOption('leaves');
+  await button(members, 'Plan').click();
+  await expect(members.locator('#changing')).toContainText('2 nodes would be left, fewer than replicas 3');
+  expect(wrong.splice(0).join()).toContain('400');
+  await chosen(members, 'node-3').selectOption('is lost with its disk');
+  await members.getByLabel('Copies of a key').fill('2');
+  await button(members, 'Plan').click();
+  await expect(members.locator('.warning')).toContainText('what node-3 alone held is lost');
+});
+
+test('progress is shown by receiver', async ({ members, page }) => {
+  const told = (node, hasAll, sources, bytes) => (
+    { node, epoch: 7, has_all: hasAll, sources, of_sources: 3, records: 10, bytes });
+  const nodes = ['node-1', 'node-2'].map((name, id) => ({ name, url: 'http://h:1', weight: 1, id }));
+  const layout = {
+    node: 'node-1', epoch: 7, stage: 'read old', replicas: 2, nodes, council: ['node-1'],
+    has_vote: true, moves: [told('node-1', false, 1, 2048), told('node-2', true, 3, 4096)],
+  };
+  await page.route('**/admin/layout', (route) => route.fulfill({ json: layout }));
+  const bars = members.locator('#moving').getByRole('listitem');
+  await expect(bars).toHaveText(['node-12.00 KiB, 1 of 3 nodes', 'node-2all, 4.00 KiB']);
+  await expect(members.getByRole('meter', { name: 'node-1 has taken' })).toHaveJSProperty('value', 1);
+  await expect(members.locator('#layout')).toContainText('Keys move.');
+  await expect(button(members, 'Abort the change')).toBeVisible();
+  layout.has_vote = false;
+  layout.moves = [];
+  await expect(bars).toHaveCount(0);
+  await expect(members.locator('#layout')).toContainText("dashboards of the council's nodes");
+});
+
+test('who needs the token is told so, and is asked no more before it is given', async (
+  { members, page, wrong },
+) => {
+  let asked = 0;
+  await page.route('**/admin/layout', (route) => {
+    asked += 1;
+    if (route.request().headers().authorization === 'Bearer secret') return route.continue();
+    const body = JSON.stringify({ title: 'Forbidden', detail: 'send the admin token', status: 403 });
+    return route.fulfill({ status: 403, contentType: 'application/problem+json', body });
+  });
+  const layout = members.locator('#layout');
+  await expect(layout).toHaveText('Forbidden: send the admin token');
+  await expect(page.locator('.tile').first()).toBeVisible();
+  await members.getByLabel('Admin token').fill('secret');
+  await members.getByLabel('Admin token').press('Tab');
+  await expect(layout).toContainText('Epoch 1, settled');
+  expect(wrong.splice(0).join()).toContain('403');
+  expect(asked, 'refused once').toBeLessThan(10);
+});
