@@ -44,7 +44,10 @@ fn main() -> ExitCode {
     }
     match command {
         Command::Serve(args) => run_node(*args),
-        Command::Dev(args) => ended(dev::run(&args)),
+        Command::Dev(args) => match args.command {
+            Some(command) => answered(client::dev(command)),
+            None => ended(dev::run(&args)),
+        },
         Command::RepairClock(args) => reported(repair::run(&args)),
         Command::Put(args) => answered(client::put(&args)),
         Command::Get(args) => answered(client::get(&args)),

@@ -13,7 +13,7 @@ use torture::{
 
 fn setup(rounds: u32) -> Setup {
     let binary = PathBuf::from(env!("CARGO_BIN_EXE_kvorum"));
-    Setup { binary, rounds, quick: true, seed: 1, curves: None }
+    Setup { binary, rounds, quick: true, seed: 1, earlier: None, curves: None }
 }
 
 /// Prints figures, or why there are none; fails when something that must hold did not.

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod dev;
+mod recover;
 pub(crate) mod repair;
 pub(crate) mod variables;
 
@@ -37,6 +38,9 @@ pub(crate) enum Command {
     /// Run a node
     Serve(Box<ServeArgs>),
     /// Run a local test cluster on this machine
+    ///
+    /// While it runs, `kvorum dev add` and `kvorum dev remove` in another terminal change its
+    /// members. Started again with the same data directory, it starts the nodes that it had.
     Dev(DevArgs),
     /// Remove records with timestamps far in the future from a stopped node's data
     ///
@@ -84,21 +88,90 @@ pub(crate) enum Command {
     Bench(bench::BenchArgs),
 }
 
+/// Where `dev` keeps its data unless something else is said.
+const DEV_DATA: &str = "./kvorum-data/dev";
+
+/// What can be done to a `kvorum dev` that runs.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum DevCommand {
+    /// Add a node to the cluster of the `kvorum dev` that runs
+    ///
+    /// Starts the next node, plans a change that adds it, has that decided, and waits until all
+    /// keys that it is to hold have moved to it.
+    Add(DevAddArgs),
+    /// Remove a node from the cluster of the `kvorum dev` that runs
+    ///
+    /// Plans a change without it, has that decided, waits until all keys that it held have moved,
+    /// and stops its process. Its directory is kept.
+    Remove(DevRemoveArgs),
+}
+
+/// Everything after `dev add`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DevAddArgs {
+    /// The node's zone: replicas of a key are placed in different ones first
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) zone: Option<String>,
+
+    /// The node's weight, 1..1000: one of weight 2 holds twice as many keys [default: 1]
+    #[arg(long, value_name = "W")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) weight: Option<u32>,
+
+    /// Which.
+    #[command(flatten)]
+    pub(crate) running: DevRunning,
+}
+
+/// Everything after `dev remove`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DevRemoveArgs {
+    /// The node's name, as in node-3
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+
+    /// Another number of copies, 1..255, with the same change: there must be as many nodes
+    #[arg(long, value_name = "N")]
+    pub(crate) replicas: Option<u8>,
+
+    /// Which.
+    #[command(flatten)]
+    pub(crate) running: DevRunning,
+}
+
+/// Which `kvorum dev` is meant, and by what right it is changed.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DevRunning {
+    /// Data directory of the `kvorum dev` that runs
+    #[arg(long, value_name = "DIR", default_value = DEV_DATA)]
+    pub(crate) data: PathBuf,
+
+    /// File with the nodes' admin token; it can be in the variable KVORUM_ADMIN_TOKEN instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
 /// Everything after `dev`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DevArgs {
-    /// Number of nodes, 1..16
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
-    pub(crate) nodes: u16,
+    /// What is to become of one that runs.
+    #[command(subcommand)]
+    pub(crate) command: Option<DevCommand>,
 
-    /// Port of the first node on 127.0.0.1; the other nodes use the following ports
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    /// Number of nodes to begin with, 1..16; no effect if the data directory has nodes [default: 3]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) nodes: Option<u16>,
+
+    /// Port of the first node on 127.0.0.1; the other nodes use the following ports. No effect if
+    /// nodes were added or removed before [default: 8080]
+    #[arg(long, value_name = "PORT")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
-    pub(crate) port: u16,
+    pub(crate) port: Option<u16>,
 
     /// Data directory, with a subdirectory per node; kept after exit
-    #[arg(long, value_name = "DIR", default_value = "./kvorum-data/dev")]
+    #[arg(long, value_name = "DIR", default_value = DEV_DATA)]
     pub(crate) data: PathBuf,
 
     /// Flags of `kvorum serve` for every node, after "--". The default for --memory is 256MiB here

@@ -35,6 +35,7 @@ pub(super) async fn plan(
 ) -> Result<Answer, Problem> {
     access::admit(service.limits(), watch, headers)?;
     let change = params::change(query, |name| service.reports.joiner(name))?;
+    refuse_beside_outdated(service)?;
     match service.reports.plan(change).await {
         Some(Ok(told)) => Ok(Answer::json(StatusCode::OK, &told)),
         Some(Err(error)) => Err(Problem::bad_request(error.to_string())),
@@ -59,6 +60,7 @@ pub(super) async fn apply(
         return Err(Problem::no_plan(detail));
     };
     refuse(&plan, &service.reports.known_layout())?;
+    refuse_beside_outdated(service)?;
     if let Some(other) = service.reports.layout().change
         && other.progress == ChangeProgress::Asking
         && other.plan != id_text(id)
@@ -73,6 +75,17 @@ pub(super) async fn apply(
     tracing::info!(who, epoch = plan.epoch, "change of the layout requested");
     service.reports.apply(plan).await;
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
+}
+
+/// Nothing can be changed while an upgrade of the nodes is under way.
+fn refuse_beside_outdated(service: &Service) -> Result<(), Problem> {
+    match service.reports.outdated_member() {
+        None => Ok(()),
+        Some((name, version)) => Err(Problem::no_plan(format!(
+            "node {name} runs an earlier release of kvorum, which knows no changes of the cluster \
+             (it speaks version {version} of the peer protocol): upgrade it first"
+        ))),
+    }
 }
 
 /// What can't be applied any more.

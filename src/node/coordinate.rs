@@ -503,9 +503,10 @@ impl Driver for Process<'_> {
 /// How long a record a read may be answered with, and how long somebody waits for that.
 fn most_of(message: &Message) -> Option<(usize, Duration)> {
     match &message.body {
-        Body::Request { remaining_ms, request: Request::Read { most, .. }, .. } => {
-            Some((*most as usize, Duration::from_millis(u64::from(*remaining_ms))))
+        Body::Request { remaining_ms, request, .. } => {
+            let most = request.most()? as usize;
+            Some((most, Duration::from_millis(u64::from(*remaining_ms))))
         }
-        _ => None,
+        Body::Reply(_) => None,
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
     let layout = node.shared.layouts.entered();
     if let Some(known) = layout.named(&asker.name) {
         let id = known.id;
-        is_the_same(node, &asker, id)?;
+        takes_its_place(node, &asker, id)?;
         node.joiners.remove(&asker.name);
         let cluster = format!("{:016x}", node.identity.cluster());
         return Ok(Told::Placed { cluster, id: id.0, layout: hex(&layout.to_bytes()) });
@@ -65,8 +65,9 @@ fn check(asker: &Asker) -> Result<(), JoinError> {
     Ok(())
 }
 
-/// Whether the member of that id is the one that asks, as far as this node knows.
-fn is_the_same(node: &Node, asker: &Asker, id: NodeId) -> Result<(), JoinError> {
+/// Whether the member of that id is the one that asks, be it with an empty disk in place of the one
+/// that it lost: then it is rebuilt from the others, which know of that one.
+fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), JoinError> {
     let url = node.url_of(id);
     let name = &asker.name;
     if url != asker.url {
@@ -79,15 +80,22 @@ fn is_the_same(node: &Node, asker: &Asker, id: NodeId) -> Result<(), JoinError> 
     } else {
         node.facts.seen(id).incarnation().or_else(|| node.shared.logs.incarnation(id))
     };
-    match seen {
-        Some(seen) if format!("{seen:016x}") != asker.incarnation => {
-            Err(JoinError::Refused(format!(
-                "node {name} is a member already, with another data directory: start it with that \
-                 one. If that is lost, remove the node first (kvorum cluster plan --remove-dead \
-                 {name}), or give this one another --name"
-            )))
+    let other_disk = seen.filter(|seen| format!("{seen:016x}") != asker.incarnation);
+    let is_up = id == node.shared.own || node.facts.seen(id).links() > 0;
+    match other_disk {
+        Some(_) if is_up => Err(JoinError::Refused(format!(
+            "node {name} is a member already, and up with another data directory: stop that \
+             process, or give this node another --name"
+        ))),
+        Some(_) => {
+            tracing::warn!(
+                name,
+                url,
+                "a member lost its disk, and takes its place again with an empty one"
+            );
+            Ok(())
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

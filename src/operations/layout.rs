@@ -5,6 +5,7 @@ use cluster::layout::{Layout, Moves, Seat, Stage};
 use cluster::{NodeId, Progress, Topology};
 use serde::{Deserialize, Serialize};
 
+use super::warnings;
 use crate::node::Node;
 use crate::peers::join::Asker;
 
@@ -260,7 +261,7 @@ impl Plan {
             moved_copies: moves.copies(),
             moved_bytes: (moves.copies() as f64 * bytes_a_copy) as u64,
             moves: told.collect(),
-            warnings: warnings(planned, &after),
+            warnings: warnings::of(node, base, planned, &after),
         }
     }
 }
@@ -274,7 +275,7 @@ fn stage_text(stage: Stage) -> &'static str {
     }
 }
 
-fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {
+pub(super) fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {
     let node = |seat: &Seat| Some(layout.node(seat.node)?.member.name.clone());
     council.iter().filter_map(node).collect()
 }
@@ -312,28 +313,4 @@ fn planned_nodes(
     let mut nodes: Vec<PlannedNode> = next.chain(leaves.map(|n| node(n, "leaves"))).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     nodes
-}
-
-fn warnings(planned: &Layout, after: &Topology) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let (nodes, replicas) = (planned.nodes.len(), planned.replicas);
-    if nodes < usize::from(replicas) {
-        warnings.push(format!("{nodes} nodes hold {nodes} copies of a key, not {replicas}"));
-    }
-    let unused = planned.council.iter().filter(|seat| !after.contains(seat.node)).count();
-    if unused > 0 {
-        warnings.push(format!("{unused} councillors leave"));
-    }
-    let lost: Vec<&str> = planned
-        .before
-        .iter()
-        .flat_map(|before| &before.nodes)
-        .filter(|node| node.is_lost)
-        .map(|node| node.member.name.as_str())
-        .collect();
-    if !lost.is_empty() {
-        let lost = lost.join(", ");
-        warnings.push(format!("what {lost} alone held is lost: writes with ack=1 above all"));
-    }
-    warnings
 }

@@ -13,3 +13,4 @@ pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod stderr;
 pub(crate) mod usage;
+mod warnings;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::handshake::Secret;
+use cluster::handshake::{LAYOUTS_SINCE, Secret};
 use cluster::layout::{Change, Joiner, Layout, PlanError};
 use cluster::{Clock, MembershipState, NodeEvent, NodeId};
 use serde_json::Value;
@@ -128,6 +128,16 @@ impl Reports {
             Ok(told)
         });
         planned.await.ok()
+    }
+
+    /// A member whose version of kvorum knows no changes of the layout, if there is one: its name,
+    /// and the version of the peer protocol that is spoken with it.
+    pub(crate) fn outdated_member(&self) -> Option<(String, u16)> {
+        let outdated = |node: &NodeId| {
+            let version = self.0.facts.seen(*node).version()?;
+            (version < LAYOUTS_SINCE).then(|| (self.0.shared.name_of(*node), version))
+        };
+        self.0.shared.view().ids().find_map(|node| outdated(&node))
     }
 
     /// A plan that this node made.

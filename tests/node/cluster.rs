@@ -60,6 +60,14 @@ impl Cluster {
         self.down[node] = Some(self.nodes[node].take().unwrap().stop());
     }
 
+    /// Stops a node; what it logged.
+    pub(crate) fn stop_for_its_log(&mut self, node: usize) -> String {
+        let mut stopped = self.nodes[node].take().unwrap();
+        self.down[node] = Some(std::mem::replace(&mut stopped.data, tempfile::tempdir().unwrap()));
+        stopped.signal(Signal::TERM);
+        stopped.wait().1
+    }
+
     /// The data directory of a node, up or down.
     pub(crate) fn data(&self, node: usize) -> PathBuf {
         let up = self.nodes[node].as_ref().map(|node| node.data.path());
@@ -87,6 +95,16 @@ impl Cluster {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
         said
+    }
+
+    /// The disk of a node that is down, which has an empty one from now on.
+    pub(crate) fn take_data(&mut self, node: usize) -> TempDir {
+        self.down[node].replace(tempfile::tempdir().unwrap()).unwrap()
+    }
+
+    /// A node that is down has this disk.
+    pub(crate) fn put_back(&mut self, node: usize, data: TempDir) {
+        self.down[node] = Some(data);
     }
 
     /// A node that is down loses its disk.

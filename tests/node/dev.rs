@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -10,6 +11,9 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::process::{kvorum, run, wait_until};
 use crate::stderr;
+
+/// Ports that are free when it starts: as many as nodes may come.
+const MOST: u16 = 8;
 
 /// A running `kvorum dev`, stopped with its nodes when dropped.
 pub(crate) struct Dev {
@@ -34,23 +38,50 @@ fn free_ports(count: u16) -> u16 {
 impl Dev {
     pub(crate) fn start(nodes: u16, flags: &[&str]) -> Self {
         loop {
-            let (port, data) = (free_ports(nodes), tempfile::tempdir().unwrap());
-            let mut command = kvorum();
-            command.args(["dev", "--nodes", &nodes.to_string(), "--port", &port.to_string()]);
-            command.arg("--data").arg(data.path().join("dev")).arg("--").args(flags);
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-            let mut child = command.spawn().unwrap();
-            let out = BufReader::new(child.stdout.take().unwrap());
-            let mut dev = Self { child, out, port, data };
+            let data = tempfile::tempdir().unwrap();
             // Somebody else may have taken a port meanwhile.
-            if dev.until("Ctrl-C stops all").is_some() {
+            if let Some(dev) = Self::begin(data, nodes, free_ports(MOST), flags) {
                 return dev;
             }
         }
     }
 
+    /// Stops it, and starts it again with what it has.
+    pub(crate) fn again(self, nodes: u16, flags: &[&str]) -> Self {
+        let port = self.port;
+        Self::begin(self.stop(), nodes, port, flags).unwrap()
+    }
+
+    fn begin(data: TempDir, nodes: u16, port: u16, flags: &[&str]) -> Option<Self> {
+        let mut command = kvorum();
+        command.args(["dev", "--nodes", &nodes.to_string(), "--port", &port.to_string()]);
+        command.arg("--data").arg(data.path().join("dev")).arg("--").args(flags);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut dev = Self { child, out, port, data };
+        dev.until("Ctrl-C stops all").map(|_| dev)
+    }
+
+    /// Stops it with its nodes; its data.
+    pub(crate) fn stop(self) -> TempDir {
+        self.signal(Signal::TERM);
+        self.ended()
+    }
+
+    /// Waits until it has ended; its data.
+    fn ended(mut self) -> TempDir {
+        wait_until("the end", || self.child.try_wait().unwrap().is_some());
+        std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
+    }
+
+    /// Its data directory.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.data.path().join("dev")
+    }
+
     /// Reads lines up to one with `what` in it; `None` if all ended before.
-    fn until(&mut self, what: &str) -> Option<String> {
+    pub(crate) fn until(&mut self, what: &str) -> Option<String> {
         let mut line = String::new();
         while self.out.read_line(&mut line).unwrap() > 0 {
             if line.contains(what) {
@@ -61,11 +92,11 @@ impl Dev {
         None
     }
 
-    fn client(&self, number: u16) -> Client {
+    pub(crate) fn client(&self, number: u16) -> Client {
         Client::connect(SocketAddr::from(([127, 0, 0, 1], self.port + number)))
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 }

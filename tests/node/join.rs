@@ -158,7 +158,7 @@ fn who_can_not_join_is_told_why() {
             C,
             "node a is a member already, at http://127.0.0.1:1: give this node another",
         ),
-        (SECRET, "b", "http://127.0.0.1:2", "node b is a member already, with another data"),
+        (SECRET, "b", C, "node b is a member already, at http://127.0.0.1:2: give this node"),
         (SECRET, "c", "http://127.0.0.1:2", "node b is at http://127.0.0.1:2: a node that joins"),
         ("another secret, as long", "c", C, "the cluster secrets differ: give all nodes the same"),
     ] {

@@ -4,6 +4,7 @@
 
 mod a_while;
 mod bench;
+mod changes;
 mod client;
 mod cluster;
 mod compact;
@@ -35,6 +36,7 @@ mod protocol;
 mod ranges;
 mod receipts;
 mod recipes;
+mod recover;
 mod repair;
 mod rollback;
 mod stderr;

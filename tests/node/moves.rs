@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, key};
@@ -18,19 +19,19 @@ pub(crate) fn cluster_command(cluster: &Cluster, node: usize, args: &[&str]) -> 
     run(&[&["cluster"], args, &["--url", &url]].concat())
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// Plans a change at a node; the plan.
-fn planned(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
+pub(crate) fn planned(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
     let planned = cluster_command(cluster, node, &[&["plan", "--json"], change].concat());
     assert!(planned.status.success(), "{}", text(&planned.stderr));
     serde_json::from_slice(&planned.stdout).unwrap()
 }
 
 /// Has a change carried out to its end; the epoch.
-fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
+pub(crate) fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
     let plan = planned(cluster, node, change);
     let id = plan["plan"].as_str().unwrap();
     let applied = cluster_command(cluster, node, &["apply", "--wait", "--json", id]);
@@ -39,7 +40,7 @@ fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
     told["epoch"].as_u64().unwrap()
 }
 
-fn layout(cluster: &Cluster, node: usize) -> Value {
+pub(crate) fn layout(cluster: &Cluster, node: usize) -> Value {
     serde_json::from_slice(&cluster.client(node).get("/admin/layout").body()).unwrap()
 }
 
@@ -114,7 +115,7 @@ impl Clients {
     }
 }
 
-fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
+pub(crate) fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
     wait_until("the node goes by it", || layout(cluster, node)["epoch"] == epoch);
     assert_eq!(layout(cluster, node)["stage"], "settled");
 }
@@ -176,4 +177,63 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     (0..4).for_each(|node| goes_by(&cluster, node, 6));
     // What was taken is of no use, and in nobody's way.
     assert_eq!(moved(&cluster, 2, &["--weight", "n1=5"]), 10);
+}
+
+/// Bytes of a value that is read and sent only once there is room for it.
+const LONG: usize = 200_000;
+
+#[test]
+fn long_values_of_conditional_writes_move_too() {
+    let cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    let mut client = cluster.client(1);
+    for number in 0..20 {
+        let value = vec![b'a' + number as u8; LONG];
+        let target = key(number);
+        let head = format!(
+            "PUT {target} HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
+             Content-Length: {LONG}\r\n\r\n"
+        );
+        client.send([head.as_bytes(), &value].concat());
+        let put = client.response();
+        assert_eq!(put.status, 201, "{}", text(&put.body()));
+    }
+    assert_eq!(moved(&cluster, 1, &["--weight", "n0=8"]), 5);
+    for number in 0..20 {
+        let got = cluster.client(0).get(&key(number));
+        assert_eq!(got.body(), vec![b'a' + number as u8; LONG], "{}", key(number));
+    }
+}
+
+/// One was down while it was removed, one cut off: it stood still. Of the members that each knew, a
+/// single one is left to tell it.
+#[test]
+fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
+    let mut cluster = Cluster::start(5, &[]);
+    cluster.settled();
+    cluster.kill(4);
+    cluster.signal(3, Signal::STOP);
+    assert_eq!(moved(&cluster, 0, &["--remove-dead", "n3", "--remove-dead", "n4"]), 5);
+    goes_by(&cluster, 2, 5);
+    cluster.kill(0);
+    cluster.kill(1);
+    cluster.signal(3, Signal::CONT);
+    cluster.up(4);
+    for node in [3, 4] {
+        wait_until("it hears of it", || cluster.status(node)["membership"] == "removed");
+        let refused = cluster.client(node).get(&key(1));
+        assert_eq!(refused.json()["type"], "removed");
+        assert_eq!(layout(&cluster, node)["epoch"], 5);
+        assert_eq!(cluster.client(node).get("/readyz").status, 503);
+    }
+    let said = |log: &str| log.matches("this node was removed from the cluster").count();
+    for node in [3, 4] {
+        let log = cluster.stop_for_its_log(node);
+        assert_eq!(said(&log), 1, "{log}");
+        // It knows when it starts, and speaks with nobody.
+        cluster.up(node);
+        assert_eq!(cluster.status(node)["membership"], "removed");
+        let log = cluster.stop_for_its_log(node);
+        assert_eq!((said(&log), log.contains("peer refused")), (1, false), "{log}");
+    }
 }

@@ -67,6 +67,7 @@ pub mod sync_error;
 pub mod tombstones;
 pub mod twins;
 pub mod unread;
+pub mod upgrade;
 pub mod wiped;
 pub mod writers;
 pub mod wrong_clock;
@@ -110,6 +111,8 @@ pub struct Setup {
     pub quick: bool,
     /// What chance begins with.
     pub seed: u64,
+    /// The binary of an earlier release, for the row that upgrades its nodes.
+    pub earlier: Option<PathBuf>,
     /// Where curves are kept, if they are.
     pub curves: Option<PathBuf>,
 }

@@ -10,7 +10,7 @@ use torture::{
     expiry, fuzz, hints, histories, kill, lives, members, memory, mixed, outdated, overload,
     partition, pause, power_cut, purge, real_input, repair, restarts, rollback, scans, set_aside,
     settings, slow, slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones,
-    unread, wiped, wrong_clock,
+    unread, upgrade, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -34,6 +34,9 @@ struct Args {
     /// The node's binary; without it, it is built and target/release/kvorum is taken
     #[arg(long)]
     binary: Option<PathBuf>,
+    /// The binary of an earlier release, for the row upgrade
+    #[arg(long)]
+    earlier: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,6 +70,8 @@ enum Row {
     Members,
     /// Row 22: rolling restarts
     Restarts,
+    /// Nodes of an earlier release (--earlier) are upgraded one after the other
+    Upgrade,
     /// A node killed and back
     Killed,
     /// How lives begin and end: young directories, stops and kills in a row, full, gone
@@ -128,7 +133,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 42] = [
+    const EACH: [Self; 43] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -143,6 +148,7 @@ impl Row {
         Self::Wiped,
         Self::Members,
         Self::Restarts,
+        Self::Upgrade,
         Self::Killed,
         Self::Lives,
         Self::Scans,
@@ -196,6 +202,7 @@ impl Row {
             | Self::Slowreplica
             | Self::Wiped
             | Self::Members
+            | Self::Upgrade
             | Self::Hints
             | Self::Unread
             | Self::Overload => 1,
@@ -222,6 +229,7 @@ impl Row {
             Self::Wiped => wiped::run(setup),
             Self::Members => members::run(setup),
             Self::Restarts => restarts::run(setup),
+            Self::Upgrade => upgrade::run(setup),
             Self::Killed => restarts::killed(setup),
             Self::Lives => lives::run(setup),
             Self::Scans => scans::run(setup),
@@ -271,7 +279,8 @@ fn main() -> ExitCode {
     for row in rows {
         let rounds = args.rounds.unwrap_or_else(|| row.rounds());
         let (binary, curves) = (binary.clone(), args.curves.clone());
-        let setup = Setup { binary, rounds, quick: args.quick, seed: args.seed, curves };
+        let earlier = args.earlier.clone();
+        let setup = Setup { binary, rounds, quick: args.quick, seed: args.seed, earlier, curves };
         let begun = Instant::now();
         let figures = row.run(&setup).unwrap_or_else(|failure| {
             sound &= matches!(failure, Failure::Skipped(_));

@@ -9,6 +9,7 @@
 //! layout │ known: layout, each layout as length 4 and bytes; length 0 = none │ what was taken of
 //! partitions that move (`layouts/taking.rs`).
 
+mod record;
 mod taking;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ use crate::layout::{
 use crate::node_id::NodeId;
 use crate::topology::Topology;
 use crate::view::{FIRST_EPOCH, View, Views};
+pub use record::LayoutsRecord;
 use taking::Taking;
 pub(crate) use taking::{Lacks, TakingStep};
 
@@ -41,6 +43,8 @@ struct State {
     entered: Arc<Layout>,
     /// The latest epoch that another node goes by, and that node.
     heard: Option<(u64, NodeId)>,
+    /// The latest epoch of another node's that turned out to be one of a fork.
+    forked: u64,
     /// Whether another node knows something of this one's log that was not looked at yet.
     is_in_doubt: bool,
     change: Option<ChangeReport>,
@@ -109,13 +113,14 @@ impl Layouts {
 
     fn of(council: Council, taking: Taking) -> Self {
         let entered = Arc::clone(council.known());
-        let (changes, kept, heard, is_in_doubt, change) = (0, 0, None, false, None);
+        let (changes, kept, heard, forked, is_in_doubt, change) = (0, 0, None, 0, false, None);
         Self(Mutex::new(State {
             council,
             changes,
             kept,
             entered,
             heard,
+            forked,
             is_in_doubt,
             change,
             taking_kept: taking.clone(),
@@ -193,10 +198,13 @@ impl Layouts {
     /// Whether keys are placed otherwise by what such a record says.
     pub(crate) fn is_placed_otherwise(&self, kept: &LayoutsKept) -> bool {
         let state = self.state();
-        let of = |layout: &Layout| match layout.stage {
-            // Nothing moves yet.
-            Stage::Prepare => (layout.began, Stage::Settled),
-            stage => (layout.began, stage),
+        let of = |layout: &Layout| {
+            let stage = match layout.stage {
+                // Nothing moves yet.
+                Stage::Prepare => Stage::Settled,
+                stage => stage,
+            };
+            (layout.began, stage, layout.decrees.len())
         };
         kept.layout.epoch > state.entered.epoch && of(&kept.layout) != of(&state.entered)
     }
@@ -254,6 +262,8 @@ impl Layouts {
         if is_news {
             state.changes += 1;
             state.learned(&before);
+        } else if !before.is_of_one_line(layout) {
+            state.forked = state.forked.max(layout.epoch);
         }
         is_news
     }
@@ -310,6 +320,7 @@ impl Layouts {
     pub fn heard(&self, node: NodeId, epoch: u64) -> bool {
         let mut state = self.state();
         let known = state.heard.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);
+        let known = known.max(state.forked);
         if epoch > known {
             state.heard = Some((epoch, node));
         }
@@ -396,11 +407,15 @@ fn place(nodes: &[Node], replicas: u8) -> Topology {
 fn view_of(layout: &Layout, placed: impl Fn(&[Node], u8) -> Topology) -> View {
     let after = placed(&layout.nodes, layout.replicas);
     let before = layout.before.as_ref().map(|before| placed(&before.nodes, before.replicas));
-    match (layout.stage, before) {
+    let view = match (layout.stage, before) {
         (Stage::Prepare, Some(before)) => View::prepared(layout.epoch, layout.began, before, after),
         (Stage::ReadOld, Some(before)) => View::moving(layout.epoch, layout.began, before, after),
         (Stage::ReadNew, Some(before)) => View::moving(layout.epoch, layout.began, after, before),
         (_, _) => View::settled(layout.epoch, layout.began, after),
+    };
+    match layout.decrees.last() {
+        Some(decree) => view.decreed(decree.number),
+        None => view,
     }
 }
 

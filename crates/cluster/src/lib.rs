@@ -51,7 +51,7 @@ pub use event::{
 };
 pub use filter::{MAX_KNOWN, PartitionFilter};
 pub use hints::{HintLedger, hint_bytes};
-pub use layouts::{ChangeReport, Layouts, LayoutsKept, Progress};
+pub use layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};
 pub use leftovers::Leftovers;
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};

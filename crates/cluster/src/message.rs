@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::acks::ReplicaSet;
 use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
+use crate::handshake::LAYOUTS_SINCE;
 use crate::layout::{VoteReply, VoteRequest};
 use crate::missed::Mark;
 pub use crate::node_id::NodeId;
@@ -36,6 +37,24 @@ pub struct Message {
     pub body: Body,
 }
 
+impl Message {
+    /// As a node understands it that speaks this version of the protocol; `None` if it can't. A
+    /// reply is to what it has asked.
+    pub fn for_version(mut self, version: u16) -> Option<Self> {
+        let Body::Request { request, .. } = &mut self.body else { return Some(self) };
+        let is_of_layouts = match request {
+            Request::Council(_) | Request::Moves => true,
+            Request::Page(page) => matches!(page.filter, Filter::Moved { .. }),
+            Request::ReadQuorum { most, .. } if version < OUTLINES_SINCE => {
+                *most = u32::MAX;
+                false
+            }
+            _ => false,
+        };
+        (!is_of_layouts || version >= LAYOUTS_SINCE).then_some(self)
+    }
+}
+
 /// A message is one or the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
@@ -53,6 +72,9 @@ pub enum Body {
     Reply(Reply),
 }
 
+/// From this version of the protocol on a quorum read may be answered with an outline.
+const OUTLINES_SINCE: u16 = 10;
+
 /// What one node asks of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
@@ -68,6 +90,9 @@ pub enum Request {
     ReadQuorum {
         /// The key.
         key: Bytes,
+        /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
+        /// At `u32::MAX` it is sent any.
+        most: u32,
     },
     /// To store no record of this key that a conditional write made under a lower ballot, ever. Is
     /// answered as a read if that is promised, and `Outbid` if not.
@@ -168,6 +193,14 @@ pub enum Request {
 }
 
 impl Request {
+    /// Bytes of a record that the asker has room for, if the reply may bring one that is long.
+    pub fn most(&self) -> Option<u32> {
+        match self {
+            Self::Read { most, .. } | Self::ReadQuorum { most, .. } => Some(*most),
+            _ => None,
+        }
+    }
+
     /// The key that is to be read, if one is.
     pub(crate) fn read_key(&self) -> Option<&Bytes> {
         match self {

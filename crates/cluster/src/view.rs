@@ -71,6 +71,13 @@ impl View {
         Self { epoch, topology: read, other: Some(other), next: None, placement }
     }
 
+    /// The same, of a cluster that goes by this decree ([`crate::layout::Decree`]): whoever does
+    /// not is of another placement, wherever it writes and reads.
+    pub(crate) fn decreed(mut self, number: u64) -> Self {
+        self.placement = xxh3_64([self.placement, number].map(u64::to_le_bytes).as_flattened());
+        self
+    }
+
     /// Whether it has one node, and none is about to come or to go.
     pub fn is_alone(&self) -> bool {
         self.topology.nodes() == 1 && self.nodes() == 1

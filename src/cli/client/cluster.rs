@@ -5,6 +5,7 @@
 //!   plan ─▶ POST /admin/layout/plan ─▶ what would move; an id
 //!   apply ID ─▶ POST /admin/layout/apply ─▶ decided by the council ─▶ done, or why not
 //!   abort ─▶ POST /admin/layout/abort ─▶ the same
+//!   recover ─▶ a stopped node's directory (`cli/recover.rs`)
 //! ```
 
 use std::fmt::Write;
@@ -17,6 +18,7 @@ use super::admin::{Worker, show};
 use super::args::Admin;
 use super::bytes::percent;
 use super::{Unable, fail, print};
+use crate::cli::recover::{self, RecoverArgs};
 use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus, Plan, PlannedNode};
 use crate::operations::status::Cluster;
 
@@ -48,6 +50,13 @@ enum ClusterCommand {
     Apply(ApplyArgs),
     /// Go back to the members of before, as long as reads have not switched to the new ones
     Abort(AbortArgs),
+    /// Have a stopped node decide alone what follows, for the council's majority is lost for good
+    ///
+    /// Reads the node's data directory, and shows what it knows and what this may cost; without
+    /// --yes, changes nothing. From its next start on the node is the whole council, and the other
+    /// nodes that are left hear of that from it. Run it on one node only: the one that `kvorum
+    /// cluster status` showed with the greatest epoch.
+    Recover(RecoverArgs),
 }
 
 #[derive(Debug, Args)]
@@ -127,6 +136,7 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
         ClusterCommand::Plan(args) => plan(args),
         ClusterCommand::Apply(args) => apply(args),
         ClusterCommand::Abort(args) => abort(args),
+        ClusterCommand::Recover(args) => print(&recover::run(args).map_err(fail)?),
     }
 }
 
@@ -191,7 +201,6 @@ fn status_text(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) ->
 
 fn plan(args: &PlanArgs) -> Result<(), Unable> {
     let mut worker = Worker::new(&args.admin)?;
-    let mut query = Vec::new();
     let lists = [
         ("add", &args.add),
         ("remove", &args.remove),
@@ -199,23 +208,37 @@ fn plan(args: &PlanArgs) -> Result<(), Unable> {
         ("weight", &args.weight),
         ("council", &args.council),
     ];
+    let plan = planned(&mut worker, &lists, args.replicas)?;
+    if args.admin.ask.json {
+        let json = serde_json::to_string(&plan).expect("strings and numbers always serialize");
+        return print(&(json + "\n"));
+    }
+    let Plan { plan: id, base_epoch, .. } = &plan;
+    print(&format!(
+        "{}plan {id} for epoch {base_epoch}; nothing is changed before: kvorum cluster apply {id} \
+         --wait\n",
+        plan_text(&plan)
+    ))
+}
+
+/// Has a change planned: lists by the names that the node knows them by.
+pub(super) fn planned(
+    worker: &mut Worker<'_>,
+    lists: &[(&str, &Vec<String>)],
+    replicas: Option<u8>,
+) -> Result<Plan, Unable> {
+    let mut query = Vec::new();
     for (name, list) in lists {
         if !list.is_empty() {
             query.push(format!("{name}={}", percent(list.join(",").as_bytes())));
         }
     }
-    query.extend(args.replicas.map(|replicas| format!("replicas={replicas}")));
-    let target = format!("/admin/layout/plan?{}", query.join("&"));
-    let plan: Plan = worker.exchange("POST", &target, 200)?;
-    if args.admin.ask.json {
-        let json = serde_json::to_string(&plan).expect("strings and numbers always serialize");
-        print(&(json + "\n"))
-    } else {
-        print(&plan_text(&plan))
-    }
+    query.extend(replicas.map(|replicas| format!("replicas={replicas}")));
+    worker.exchange("POST", &format!("/admin/layout/plan?{}", query.join("&")), 200)
 }
 
-fn plan_text(plan: &Plan) -> String {
+/// What a plan would do.
+pub(super) fn plan_text(plan: &Plan) -> String {
     let mut text = String::new();
     let width = plan.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
     for PlannedNode { name, change, fill_before, fill_after } in &plan.nodes {
@@ -240,34 +263,40 @@ fn plan_text(plan: &Plan) -> String {
     for warning in &plan.warnings {
         let _ = writeln!(text, "warning: {warning}");
     }
-    let _ = writeln!(
-        text,
-        "plan {} for epoch {}; nothing is changed before: kvorum cluster apply {} --wait",
-        plan.plan, plan.base_epoch, plan.plan
-    );
     text
+}
+
+/// Has a plan decided; what becomes of it is shown by the layout.
+pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<(), Unable> {
+    let target = format!("/admin/layout/apply?plan={}", percent(plan.as_bytes()));
+    let _: LayoutStatus = worker.exchange("POST", &target, 202)?;
+    Ok(())
 }
 
 fn apply(args: &ApplyArgs) -> Result<(), Unable> {
     let url = &args.admin.ask.url;
     let mut worker = Worker::new(&args.admin)?;
-    let target = format!("/admin/layout/apply?plan={}", percent(args.plan.as_bytes()));
-    let _: LayoutStatus = worker.exchange("POST", &target, 202)?;
+    applied(&mut worker, &args.plan)?;
     if !args.wait {
         return print(&format!(
             "the council is asked for plan {}; kvorum cluster status --url {url} shows its end\n",
             args.plan
         ));
     }
-    let ended = wait_for(&mut worker, &args.plan)?;
-    match ended {
-        Ok(epoch) if args.admin.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
-        Ok(epoch) => print(&format!("done: epoch {epoch}\n")),
-        Err(why) => {
-            fail(why);
-            Err(Unable::No)
-        }
+    let epoch = settled(&mut worker, &args.plan)?;
+    if args.admin.ask.json {
+        print(&format!("{{\"epoch\":{epoch}}}\n"))
+    } else {
+        print(&format!("done: epoch {epoch}\n"))
     }
+}
+
+/// Waits for the end of a plan that is applied: the epoch in which all is done.
+pub(super) fn settled(worker: &mut Worker<'_>, plan: &str) -> Result<u64, Unable> {
+    wait_for(worker, plan)?.map_err(|why| {
+        fail(why);
+        Unable::No
+    })
 }
 
 fn abort(args: &AbortArgs) -> Result<(), Unable> {
@@ -336,6 +365,14 @@ fn wait_for(worker: &mut Worker<'_>, plan: &str) -> Result<Result<u64, String>, 
             _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &without))),
             _ => None,
         }
+    })
+}
+
+/// Waits until no keys move.
+pub(super) fn come_to_rest(worker: &mut Worker<'_>) -> Result<(), Unable> {
+    worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
+        show_moves(bar, &layout);
+        (layout.stage == "settled").then_some(())
     })
 }
 

@@ -1,5 +1,5 @@
-//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`, `cluster`: a cluster
-//! from the command line.
+//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`, `cluster`, `dev
+//! add`, `dev remove`: a cluster from the command line.
 //!
 //! ```text
 //!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
@@ -14,6 +14,7 @@ mod bytes;
 mod cluster;
 mod compact;
 mod connection;
+mod dev;
 mod entity;
 mod problem;
 mod profile;
@@ -35,6 +36,7 @@ use args::{Ask, Life, Votes, WantReceipt};
 pub(crate) use cluster::{ClusterArgs, cluster};
 pub(crate) use compact::compact;
 use connection::Connection;
+pub(crate) use dev::dev;
 pub(crate) use entity::{add, del, get, put};
 use problem::Problem;
 pub(crate) use profile::{ProfileArgs, profile};

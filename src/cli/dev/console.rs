@@ -29,20 +29,20 @@ impl Console {
     }
 
     /// A line that a node logged.
-    pub(super) fn logged(&self, number: usize, name: &str, line: &str) {
+    pub(super) fn logged(&self, number: u16, name: &str, line: &str) {
         let width = self.width;
         self.print(&match self.coloured {
-            true => format!("{}{name:width$} |{PLAIN} {line}\n", COLOURS[number % COLOURS.len()]),
+            true => format!("{}{name:width$} |{PLAIN} {line}\n", colour(number)),
             false => format!("{name:width$} | {line}\n"),
         });
     }
 
     /// A node's new state.
-    pub(super) fn state(&self, number: usize, name: &str, state: &str) {
+    pub(super) fn state(&self, number: u16, name: &str, state: &str) {
         let width = self.width;
         self.print(&match self.coloured {
             true => {
-                let colour = COLOURS[number % COLOURS.len()];
+                let colour = colour(number);
                 format!("{colour}{name:width$} ={PLAIN} {BOLD}{state}{PLAIN}\n")
             }
             false => format!("{name:width$} = {state}\n"),
@@ -58,4 +58,9 @@ impl Console {
     pub(super) fn finish(&self) {
         self.output.flush();
     }
+}
+
+/// That of a node, whose numbers begin at 1.
+fn colour(number: u16) -> &'static str {
+    COLOURS[usize::from(number) % COLOURS.len()]
 }

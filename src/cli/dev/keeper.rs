@@ -1,11 +1,11 @@
 //! Keeps one node running: starts it, passes on what it logs, says when its state changes, starts
 //! it again when somebody killed it, stops it in the end.
 
-use std::ffi::OsString;
+use std::cell::RefCell;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use super::Planned;
 use super::console::Console;
+use super::plan::{self, Plan};
 use crate::settings::secret::CLUSTER;
 
 /// How long a node that was killed stays down: long enough to see what the others do without it.
@@ -30,29 +30,37 @@ const STOPPING: Duration = Duration::from_secs(30);
 /// How often a node is asked whether it is well, and how long it may take to say so.
 const PROBE: Duration = Duration::from_secs(1);
 
+/// How what `/readyz` says begins if the node has left the cluster.
+const REMOVED: &[u8] = b"\r\n\r\nremoved: ";
+
 /// Longest line of a log that is passed on whole, in bytes.
 const LINE: u64 = 64 << 10;
 
-/// What the others must know of a node.
-#[derive(Debug)]
-pub(super) enum News {
-    /// It serves for the first time: its number and process.
-    Up(usize, u32),
-    /// It ends before it serves. Starting it again would not help.
-    GaveUp(String),
+/// How the keeping of a node ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// The node ends before it serves. Starting it again would not help.
+    GaveUp,
+    /// The cluster has removed the node: it serves nothing any more.
+    Removed,
 }
 
 /// Keeps one node.
 pub(super) struct Keeper {
-    number: usize,
-    name: String,
-    address: SocketAddr,
-    program: PathBuf,
-    args: Vec<OsString>,
-    secret: Option<String>,
-    console: Rc<Console>,
-    stopping: watch::Receiver<bool>,
-    tell: mpsc::Sender<News>,
+    /// Its number.
+    pub(super) number: u16,
+    /// How it is started.
+    pub(super) plan: Rc<RefCell<Plan>>,
+    /// This program.
+    pub(super) program: PathBuf,
+    /// Where its lines go.
+    pub(super) console: Rc<Console>,
+    /// Whether it is to stop.
+    pub(super) stopping: watch::Receiver<bool>,
+    /// Where it is told that the node serves, and by which process.
+    pub(super) tell: mpsc::Sender<(u16, u32)>,
 }
 
 /// How a life of the process ended.
@@ -61,66 +69,74 @@ enum End {
     Exited(ExitStatus),
     /// As it was told.
     Stopped,
+    /// For it is no member of the cluster any more.
+    Removed,
 }
 
 impl Keeper {
-    pub(super) fn new(
-        node: Planned,
-        program: &Path,
-        console: Rc<Console>,
-        stopping: watch::Receiver<bool>,
-        tell: mpsc::Sender<News>,
-    ) -> Self {
-        let Planned { number, name, address, args, secret } = node;
-        let program = program.to_owned();
-        Self { number, name, address, program, args, secret, console, stopping, tell }
+    /// Until it is told to stop, or the node can't be started, or has left the cluster.
+    pub(super) async fn run(mut self) -> (u16, Ended) {
+        let ended = self.keep().await;
+        (self.number, ended)
     }
 
-    /// Until it is told to stop, or the node can't be started.
-    pub(super) async fn run(mut self) {
-        let mut first = true;
+    async fn keep(&mut self) -> Ended {
         loop {
             let mut child = match self.spawn() {
                 Ok(child) => child,
                 Err(error) => {
                     let program = self.program.display();
-                    return self.give_up(&format!("cannot start {program}: {error}")).await;
+                    return self.give_up(&format!("cannot start {program}: {error}"));
                 }
             };
-            let (served, end) = self.live(&mut child, first).await;
+            let (served, end) = self.live(&mut child).await;
             match end {
-                Ok(End::Stopped) => return self.say("stopped"),
+                Ok(End::Stopped) => {
+                    self.say("stopped");
+                    return Ended::Stopped;
+                }
+                Ok(End::Removed) => {
+                    self.say("stopped: the cluster has removed it");
+                    return Ended::Removed;
+                }
                 Ok(End::Exited(status)) if !served => {
-                    return self.give_up(&format!("exited during startup: {}", how(status))).await;
+                    return self.give_up(&format!("exited during startup: {}", how(status)));
                 }
                 Ok(End::Exited(status)) => {
                     self.say(&format!("down: {}; restarting in {} s", how(status), PAUSE.as_secs()))
                 }
-                Err(error) => return self.give_up(&format!("lost: {error}")).await,
+                Err(error) => return self.give_up(&format!("lost: {error}")),
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
-                () = reported(&mut self.stopping) => return,
+                () = reported(&mut self.stopping) => return Ended::Stopped,
             }
-            first = false;
         }
     }
 
-    fn say(&self, state: &str) {
-        self.console.state(self.number, &self.name, state);
+    fn name(&self) -> String {
+        plan::name(self.number)
     }
 
-    async fn give_up(&self, why: &str) {
+    fn address(&self) -> SocketAddr {
+        self.plan.borrow().address(self.number)
+    }
+
+    fn say(&self, state: &str) {
+        self.console.state(self.number, &self.name(), state);
+    }
+
+    fn give_up(&self, why: &str) -> Ended {
         self.say(why);
-        // Nobody listens any more when all are being stopped.
-        let _ = self.tell.send(News::GaveUp(self.name.clone())).await;
+        Ended::GaveUp
     }
 
     fn spawn(&self) -> std::io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.args(&self.args).stdin(Stdio::null());
+        let plan = self.plan.borrow();
+        command.args(plan.words(self.number)).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        if let Some(secret) = &self.secret {
+        if let Some(secret) = plan.secret() {
             command.env(CLUSTER.variable, secret);
         }
         // A terminal's ctrl-C is for us; the nodes are told in our way. A life that ends by a panic
@@ -129,12 +145,11 @@ impl Keeper {
     }
 
     /// One life of the process: whether it ever served, and how it ended.
-    async fn live(&mut self, child: &mut Child, first: bool) -> (bool, std::io::Result<End>) {
+    async fn live(&mut self, child: &mut Child) -> (bool, std::io::Result<End>) {
         let pid = child.id().unwrap_or_default();
         let log = {
             let log = child.stderr.take();
-            let (console, number, name) =
-                (Rc::clone(&self.console), self.number, self.name.clone());
+            let (console, number, name) = (Rc::clone(&self.console), self.number, self.name());
             tokio::task::spawn_local(pass_on(log, move |line| console.logged(number, &name, line)))
         };
         let mut out = child.stdout.take().map(BufReader::new);
@@ -142,21 +157,20 @@ impl Keeper {
         let ended_early = tokio::select! {
             status = child.wait() => Some(status.map(End::Exited)),
             () = reported(&mut stopping) => Some(stop(child, pid).await),
-            () = greeted(&mut out) => None,
+            () = greeted(&mut out, || self.say("asks for a place in the cluster")) => None,
         };
         let served = ended_early.is_none();
         let end = if let Some(end) = ended_early {
             end
         } else {
-            self.say(&format!("up: pid {pid}, http://{}", self.address));
-            if first {
-                let _ = self.tell.send(News::Up(self.number, pid)).await;
-            }
+            self.say(&format!("up: pid {pid}, http://{}", self.address()));
+            // Nobody listens any more when all are being stopped.
+            let _ = self.tell.send((self.number, pid)).await;
             tokio::select! {
                 status = child.wait() => status.map(End::Exited),
                 () = reported(&mut stopping) => stop(child, pid).await,
                 () = drained(&mut out) => unreachable!("it never ends"),
-                () = self.watch_health() => unreachable!("it never ends"),
+                () = self.watch_health() => stop(child, pid).await.map(|_| End::Removed),
             }
         };
         // What it said last may still be in the pipe.
@@ -164,13 +178,14 @@ impl Keeper {
         (served, end)
     }
 
-    /// Says when the node does not answer any more, and when it does again. Never ends.
+    /// Says when the node does not answer any more, and when it does again. Ends when it has left
+    /// the cluster.
     async fn watch_health(&self) {
         let mut was = Health::Ready;
         let mut silent = false;
         loop {
             sleep(PROBE).await;
-            let asked = timeout(PROBE, ready(self.address)).await;
+            let asked = timeout(PROBE, ready(self.address())).await;
             let now = asked.unwrap_or(Ok(Health::Silent)).unwrap_or(Health::Silent);
             // Once may be a busy machine.
             let twice = std::mem::replace(&mut silent, now == Health::Silent);
@@ -181,6 +196,7 @@ impl Keeper {
                 Health::Ready => "answers again",
                 Health::NotReady => "not ready: see its log, and /readyz",
                 Health::Silent => "does not answer",
+                Health::Removed => return,
             });
             was = now;
         }
@@ -193,6 +209,7 @@ enum Health {
     Ready,
     NotReady,
     Silent,
+    Removed,
 }
 
 async fn ready(address: SocketAddr) -> std::io::Result<Health> {
@@ -201,8 +218,12 @@ async fn ready(address: SocketAddr) -> std::io::Result<Health> {
     stream.write_all(request).await?;
     let mut answer = Vec::new();
     stream.take(LINE).read_to_end(&mut answer).await?;
-    let good = answer.starts_with(b"HTTP/1.1 200 ");
-    Ok(if good { Health::Ready } else { Health::NotReady })
+    let body = answer.windows(REMOVED.len()).any(|bytes| bytes == REMOVED);
+    Ok(match answer.starts_with(b"HTTP/1.1 200 ") {
+        true => Health::Ready,
+        false if body => Health::Removed,
+        false => Health::NotReady,
+    })
 }
 
 /// Until everything is to be stopped.
@@ -223,13 +244,16 @@ async fn stop(child: &mut Child, pid: u32) -> std::io::Result<End> {
     Ok(End::Stopped)
 }
 
-/// Until the node says that it listens.
-async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>) {
+/// Until the node says that it listens; before, it may say that it asks for a place.
+async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             if line.contains(" listening on http://") {
                 return;
+            }
+            if line.contains(" waits for a place in the cluster of ") {
+                asks();
             }
         }
     }

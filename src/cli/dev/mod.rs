@@ -6,192 +6,312 @@
 //!              └─▶ kvorum serve (node-3, :8082) ─▶ its log ─┘
 //!                       ▲     │ killed by hand
 //!                       └─────┘ started again after a moment
+//!
+//!  kvorum dev add, kvorum dev remove ─▶ a socket in the data directory ─▶ nodes come and go
 //! ```
 
 mod console;
 mod keeper;
+mod plan;
+pub(crate) mod socket;
 
-use std::ffi::OsString;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs::File;
-use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::fs;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 
-use crate::cli::{Cli, Command, DevArgs};
+use crate::cli::DevArgs;
 use crate::runtime::accept;
-use crate::settings::secret::CLUSTER;
 use console::Console;
-use keeper::{Keeper, News};
+use keeper::{Ended, Keeper};
+use plan::Plan;
+use socket::{NodeTold, Socket, Told, Wanted};
 
-/// Memory of a node unless something else is said: three of them fit a laptop.
-const MEMORY: &str = "256MiB";
-
-/// Where the kernel gives out randomness.
-const RANDOM: &str = "/dev/urandom";
+/// Requests that wait at the socket; who sends more waits himself.
+const REQUESTS: usize = 4;
 
 /// Runs until told to stop, or until no node can be run. An error is one line.
 pub(crate) fn run(args: &DevArgs) -> Result<(), String> {
-    let nodes = plan(args)?;
-    for node in &nodes {
-        accept::bind(node.address).map_err(|error| {
-            format!("cannot listen on {}: {error}; choose another --port", node.address)
+    socket::is_the_only_one(&args.data)?;
+    let (plan, note) = Plan::new(args)?;
+    for number in plan.numbers() {
+        let address = plan.address(number);
+        accept::bind(address).map_err(|error| {
+            format!("cannot listen on {address}: {error}; choose another --port")
         })?;
     }
+    let data = &args.data;
+    fs::create_dir_all(data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-    runtime.block_on(supervise(nodes, &args.data))
+    runtime.block_on(supervise(plan, note, args))
 }
 
-/// One node of the cluster, and how it is started.
-#[derive(Debug)]
-struct Planned {
-    number: usize,
-    name: String,
-    address: SocketAddr,
-    args: Vec<OsString>,
-    /// What the nodes know each other by; `None` = the flags say it.
-    secret: Option<String>,
-}
-
-fn plan(args: &DevArgs) -> Result<Vec<Planned>, String> {
-    let last = args.port.checked_add(args.nodes - 1);
-    last.ok_or_else(|| format!("--port {}: there are no {} ports", args.port, args.nodes))?;
-    let addresses = (args.port..).take(args.nodes.into());
-    let addresses = addresses.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    let names: Vec<_> =
-        addresses.enumerate().map(|(n, address)| (format!("node-{}", n + 1), address)).collect();
-    let cluster: Vec<_> =
-        names.iter().map(|(name, address)| format!("{name}=http://{address}")).collect();
-    let cluster = cluster.join(",");
-    let random = random_secret().map_err(|error| format!("{RANDOM}: {error}"))?;
-    let mut nodes = Vec::new();
-    for (number, (name, address)) in names.into_iter().enumerate() {
-        let mut words: Vec<OsString> = vec!["serve".into()];
-        words.extend(["--listen".into(), address.to_string().into()]);
-        words.extend(["--advertise".into(), format!("http://{address}").into()]);
-        words.extend(["--cluster".into(), cluster.clone().into()]);
-        words.extend(["--data".into(), args.data.join(&name).into()]);
-        words.extend(args.serve.iter().cloned());
-        let parsed = Cli::read([OsString::from("kvorum")].into_iter().chain(words.clone()));
-        let Command::Serve(serve) = parsed.map_err(|error| said(&error))?.command else {
-            unreachable!("the first word is serve")
-        };
-        if serve.settings.memory.is_none() && serve.config.is_none() {
-            words.extend(["--memory".into(), MEMORY.into()]);
-        }
-        let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
-        let secret = (!said && CLUSTER.variable().is_none()).then(|| random.clone());
-        nodes.push(Planned { number, name, address, args: words, secret });
-    }
-    Ok(nodes)
-}
-
-/// A secret for as long as the cluster runs, so that no other process passes for one of its nodes.
-fn random_secret() -> std::io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open(RANDOM)?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// What is wrong with the flags after `--`, on one line.
-fn said(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    format!("{} (serve flags after --)", first.trim_start_matches("error: "))
-}
-
-async fn supervise(nodes: Vec<Planned>, data: &Path) -> Result<(), String> {
+async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), String> {
     let failed = |error| format!("cannot handle signals: {error}");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
-    let program = std::env::current_exe();
-    let program = program.map_err(|error| {
-        format!(
-            "cannot determine the path of this program: \
-        {error}"
-        )
-    })?;
-    let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or_default();
-    let console =
-        Console::new(width).map_err(|error| format!("cannot write to stdout: {error}"))?;
-    let console = Rc::new(console);
-    let (stop, stopping) = watch::channel(false);
-    let (tell, mut news) = mpsc::channel(nodes.len());
-    let urls: Vec<_> = nodes.iter().map(|node| format!("http://{}", node.address)).collect();
-    let keepers: Vec<_> = nodes
-        .into_iter()
-        .map(|node| {
-            let console = Rc::clone(&console);
-            let keeper = Keeper::new(node, &program, console, stopping.clone(), tell.clone());
-            tokio::task::spawn_local(keeper.run())
-        })
-        .collect();
-    drop(tell);
-    let mut pids = vec![0; urls.len()];
-    let mut running = 0;
+    let (ask, mut asked) = mpsc::channel(REQUESTS);
+    let _socket = Socket::open(&args.data, ask)?;
+    let (tell, mut serving) = mpsc::channel(plan::MAX_NODES);
+    let mut nodes = Nodes::start(plan, &args.data, tell)?;
+    nodes.console.print(&note);
     let outcome = loop {
         tokio::select! {
             _ = interrupt.recv() => break Ok(()),
             _ = terminate.recv() => break Ok(()),
             _ = hangup.recv() => break Ok(()),
-            reported = news.recv() => match reported {
-                Some(News::Up(number, pid)) => {
-                    pids[number] = pid;
-                    running += 1;
-                    if running == pids.len() {
-                        console.print(&greeting(&urls, &pids, data, &program));
+            Some((number, pid)) = serving.recv() => nodes.serves(number, pid),
+            Some((wanted, answer)) = asked.recv() => nodes.does(wanted, answer),
+            ended = nodes.keepers.join_next() => match ended {
+                Some(Ok((number, ended))) => {
+                    if let Err(error) = nodes.ended(number, ended) {
+                        break Err(error);
                     }
                 }
-                Some(News::GaveUp(name)) if running < pids.len() => {
-                    break Err(format!("{name} failed to start; the other nodes were stopped"));
-                }
-                Some(News::GaveUp(_)) => {}
+                // A panic in there was printed, and ended the process.
+                Some(Err(_)) => {}
                 None => break Err("no node is left running".to_owned()),
             },
         }
     };
     if outcome.is_ok() {
-        console.print("stopping\n");
+        nodes.console.print("stopping\n");
     }
-    // Those that gave up listen no more.
-    let _ = stop.send(true);
-    for keeper in keepers {
-        // A panic in there was printed.
-        let _ = keeper.await;
-    }
-    console.finish();
+    nodes.stop().await;
     outcome
 }
 
-fn greeting(urls: &[String], pids: &[u32], data: &Path, program: &Path) -> String {
-    let (count, program) = (urls.len(), program.display());
-    let mut text =
-        format!("\nkvorum: {count} node(s) running, data in {} (kept):\n\n", data.display());
-    for (number, (url, pid)) in urls.iter().zip(pids).enumerate() {
-        let _ = writeln!(text, "  node-{}  {url}  pid {pid}", number + 1);
+/// All nodes that are kept running.
+struct Nodes {
+    plan: Rc<RefCell<Plan>>,
+    data: PathBuf,
+    program: PathBuf,
+    console: Rc<Console>,
+    tell: mpsc::Sender<(u16, u32)>,
+    kept: BTreeMap<u16, Kept>,
+    keepers: JoinSet<(u16, Ended)>,
+    /// Whether all nodes of the beginning have served.
+    is_complete: bool,
+}
+
+/// One of them.
+struct Kept {
+    stop: watch::Sender<bool>,
+    /// Its process, once that serves.
+    pid: Option<u32>,
+    /// Who waits until it has stopped.
+    waiting: Vec<oneshot::Sender<Told>>,
+}
+
+impl Nodes {
+    fn start(
+        plan: Plan,
+        data: &std::path::Path,
+        tell: mpsc::Sender<(u16, u32)>,
+    ) -> Result<Self, String> {
+        let program = std::env::current_exe();
+        let program = program
+            .map_err(|error| format!("cannot determine the path of this program: {error}"))?;
+        let numbers = plan.numbers();
+        let width = numbers.iter().map(|number| plan::name(*number).len()).max();
+        let console = Console::new(width.unwrap_or_default())
+            .map_err(|error| format!("cannot write to stdout: {error}"))?;
+        let mut nodes = Self {
+            plan: Rc::new(RefCell::new(plan)),
+            data: data.to_owned(),
+            program,
+            console: Rc::new(console),
+            tell,
+            kept: BTreeMap::new(),
+            keepers: JoinSet::new(),
+            is_complete: false,
+        };
+        numbers.into_iter().for_each(|number| nodes.keep(number));
+        Ok(nodes)
     }
-    let (other, last) = (&urls[1 % count], &urls[count - 1]);
-    let first = &urls[0];
-    let votes = if count >= 3 { "&ack=2&from=3" } else { "" };
-    let _ = write!(
-        text,
-        "\nDashboard: {first}/ui\n\
-         \nTry in another terminal:\n\
-         \n  curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
-         \n  curl -i '{other}/v0/entity?id=greeting{votes}'\
-         \n  curl -i '{last}/v0/entities?start=a'\
-         \n  {program} status --watch --url {first}\
-         \n  kill -9 {}     # node-{count}; it restarts after {} s: watch it recover\n\
-         \nCtrl-C stops all.\n\n",
-        pids[count - 1],
-        keeper::PAUSE.as_secs(),
-    );
-    text
+
+    fn keep(&mut self, number: u16) {
+        let (stop, stopping) = watch::channel(false);
+        let keeper = Keeper {
+            number,
+            plan: Rc::clone(&self.plan),
+            program: self.program.clone(),
+            console: Rc::clone(&self.console),
+            stopping,
+            tell: self.tell.clone(),
+        };
+        self.keepers.spawn_local(keeper.run());
+        self.kept.insert(number, Kept { stop, pid: None, waiting: Vec::new() });
+    }
+
+    /// A node serves, by that process.
+    fn serves(&mut self, number: u16, pid: u32) {
+        if let Some(kept) = self.kept.get_mut(&number) {
+            kept.pid = Some(pid);
+        }
+        let is_news = self.plan.borrow_mut().serves(number);
+        if is_news {
+            self.save();
+        }
+        if !self.is_complete && self.members().iter().all(|number| self.pid(*number).is_some()) {
+            self.is_complete = true;
+            self.save();
+            self.console.print(&self.greeting());
+        }
+    }
+
+    /// A node is not kept any more. An error ends it all.
+    fn ended(&mut self, number: u16, ended: Ended) -> Result<(), String> {
+        let Some(kept) = self.kept.remove(&number) else { return Ok(()) };
+        let is_member = self.members().contains(&number);
+        if ended == Ended::GaveUp && is_member && !self.is_complete {
+            let name = plan::name(number);
+            return Err(format!("{name} failed to start; the other nodes were stopped"));
+        }
+        // A member that gave up is tried at the next start.
+        if ended != Ended::GaveUp || !is_member {
+            self.plan.borrow_mut().remove(number);
+            self.save();
+        }
+        for waiting in kept.waiting {
+            // Whoever went away needs no answer.
+            let _ = waiting.send(Told::Stopped { data: self.plan.borrow().data_of(number) });
+        }
+        Ok(())
+    }
+
+    /// Does what is wanted at the socket.
+    fn does(&mut self, wanted: Wanted, answer: oneshot::Sender<Told>) {
+        let told = match wanted {
+            Wanted::Nodes => Told::Nodes(self.told()),
+            Wanted::Add { zone, weight } => self.add(zone, weight),
+            Wanted::Stop { name } => {
+                let numbers = self.kept.keys().copied();
+                let number = numbers.into_iter().find(|number| plan::name(*number) == name);
+                match number.and_then(|number| self.kept.get_mut(&number)) {
+                    Some(kept) => {
+                        // A keeper that has just ended is heard of next.
+                        let _ = kept.stop.send(true);
+                        kept.waiting.push(answer);
+                        return;
+                    }
+                    None => Told::Stopped { data: self.data.join(name) },
+                }
+            }
+            Wanted::Settled => {
+                self.plan.borrow_mut().settles();
+                self.save();
+                Told::Noted
+            }
+        };
+        let _ = answer.send(told);
+    }
+
+    fn add(&mut self, zone: Option<String>, weight: Option<u32>) -> Told {
+        let waits = self.kept.keys().copied().find(|number| !self.members().contains(number));
+        if let Some(number) = waits {
+            let asks = self.plan.borrow().node(number).cloned().unwrap_or_default();
+            if !asks.may_be(zone.as_deref(), weight) {
+                let name = plan::name(number);
+                return Told::Refused(format!(
+                    "{name} asks for a place already, with another zone or weight: let it have \
+                     that (kvorum dev add), or stop it (kvorum dev remove {name})"
+                ));
+            }
+            return Told::Added { name: plan::name(number), before: true };
+        }
+        let added = self.plan.borrow_mut().add(zone, weight);
+        match added {
+            Ok(number) => {
+                self.save();
+                self.keep(number);
+                Told::Added { name: plan::name(number), before: false }
+            }
+            Err(why) => Told::Refused(why),
+        }
+    }
+
+    fn told(&self) -> Vec<NodeTold> {
+        let plan = self.plan.borrow();
+        let node = |(number, kept): (&u16, &Kept)| NodeTold {
+            name: plan::name(*number),
+            url: plan.url(*number),
+            is_member: plan.node(*number).is_some_and(|node| node.is_member),
+            is_up: kept.pid.is_some(),
+        };
+        self.kept.iter().map(node).collect()
+    }
+
+    /// The numbers of those that have a place in the cluster.
+    fn members(&self) -> Vec<u16> {
+        let plan = self.plan.borrow();
+        let is_member = |number: &u16| plan.node(*number).is_some_and(|node| node.is_member);
+        plan.numbers().into_iter().filter(is_member).collect()
+    }
+
+    fn pid(&self, number: u16) -> Option<u32> {
+        self.kept.get(&number)?.pid
+    }
+
+    fn save(&self) {
+        let saved = self.plan.borrow().save();
+        if let Err(error) = saved {
+            let data = self.data.display();
+            self.console.print(&format!(
+                "cannot note in {data} which nodes there are ({error}): the next kvorum dev may \
+                 not start those that were added\n"
+            ));
+        }
+    }
+
+    /// Stops all.
+    async fn stop(mut self) {
+        for kept in self.kept.values() {
+            // Those that gave up listen no more.
+            let _ = kept.stop.send(true);
+        }
+        while self.keepers.join_next().await.is_some() {}
+        self.console.finish();
+    }
+
+    fn greeting(&self) -> String {
+        let plan = self.plan.borrow();
+        let members = self.members();
+        let (count, program) = (members.len(), self.program.display());
+        let data = self.data.display();
+        let mut text = format!("\nkvorum: {count} node(s) running, data in {data} (kept):\n\n");
+        let pid = |number: u16| self.pid(number).unwrap_or_default();
+        for number in &members {
+            let (name, url) = (plan::name(*number), plan.url(*number));
+            let _ = writeln!(text, "  {name}  {url}  pid {}", pid(*number));
+        }
+        let [first, other, last] = [0, 1 % count, count - 1].map(|place| plan.url(members[place]));
+        let votes = if count >= 3 { "&ack=2&from=3" } else { "" };
+        let killed = members[count - 1];
+        let _ = write!(
+            text,
+            "\nDashboard: {first}/ui\n\
+             \nTry in another terminal:\n\
+             \n  curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
+             \n  curl -i '{other}/v0/entity?id=greeting{votes}'\
+             \n  curl -i '{last}/v0/entities?start=a'\
+             \n  {program} status --watch --url {first}\
+             \n  kill -9 {}     # {}; it restarts after {} s: watch it recover\
+             \n  {program} dev add --data {data}    # one more node; keys move to it\n\
+             \nCtrl-C stops all.\n\n",
+            pid(killed),
+            plan::name(killed),
+            keeper::PAUSE.as_secs(),
+        );
+        text
+    }
 }

@@ -80,11 +80,11 @@ impl Coordinator {
         now: Now,
         op: OpId,
         demand: Demand,
-        key: Bytes,
+        (key, most): (Bytes, u32),
         out: &mut Vec<Effect>,
     ) {
         let usual = AskedQuorum::default();
-        self.begin_read(now, Reader::Peer(op), demand.until, key, usual, out);
+        self.begin_read(now, Reader::Peer { op, most }, demand.until, key, usual, out);
     }
 
     fn begin_read(
@@ -624,12 +624,15 @@ impl Coordinator {
 
     /// Tells whoever asked for a value what it is.
     pub(super) fn tell_reader(&mut self, reader: Reader, answer: Answer, out: &mut Vec<Effect>) {
-        let op = match reader {
+        let (op, most) = match reader {
             Reader::Client(client) => return out.push(Effect::Answer { client, answer }),
-            Reader::Peer(op) => op,
+            Reader::Peer { op, most } => (op, most),
         };
         let authoritative = true;
         let reply = match answer {
+            Answer::Found(Some(record)) if record.bytes.len() > most as usize => {
+                Reply::Long { outline: record.outline(), authoritative }
+            }
             Answer::Found(Some(record)) => Reply::Found { record, authoritative },
             Answer::Found(None) => Reply::Absent { authoritative },
             _ => Reply::Busy,

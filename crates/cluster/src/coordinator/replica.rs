@@ -64,7 +64,9 @@ impl Coordinator {
         let verify = self.config.codec.verify;
         match request {
             Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
-            Request::ReadQuorum { key } => self.read_quorum_for(now, op, demand, key, out),
+            Request::ReadQuorum { key, most } => {
+                self.read_quorum_for(now, op, demand, (key, most), out);
+            }
             Request::Change { key, id, ack, conditional } => {
                 self.change_for(now, op, demand, (key, id, ack), conditional, out);
             }

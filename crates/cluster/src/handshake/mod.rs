@@ -14,7 +14,7 @@
 //! good twice, and the role, so that none can be sent back to the node that made it. The acceptor
 //! proves nothing to a stranger. Topologies are described after both proofs only, and only if they
 //! differ, so that both sides can log what differs. Whoever goes by a later layout than the other
-//! side tells it with its verdict, whatever that is.
+//! side tells it with its verdict, whatever that is; if it is one of a fork, the nodes part.
 //!
 //! This guards against strangers, not against somebody who can change packets on their way.
 
@@ -34,10 +34,13 @@ use crate::layout::Layout;
 use crate::logs::Claim;
 use crate::message::NodeId;
 use crate::proof::RoundId;
-use crate::view::View;
+use crate::view::{FIRST_EPOCH, View};
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (9, 9);
+pub const VERSIONS: (u16, u16) = (8, 10);
+
+/// From this one on nodes go by layouts, and can hear of others.
+pub const LAYOUTS_SINCE: u16 = 9;
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
@@ -82,6 +85,8 @@ pub struct PeerSeen {
     pub cluster: u64,
     /// What the connection is for.
     pub connection: ConnectionKind,
+    /// The greatest version of the protocol that both speak.
+    pub version: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -280,6 +285,11 @@ impl Handshake {
         let Some((code, description)) = body.split_first() else {
             return Err(self.refuse(Reason::Malformed("a verdict without a word")));
         };
+        let hears_of_fork =
+            code != &Reason::Topology.code() && !self.learn(description) && self.against.is_none();
+        if hears_of_fork {
+            self.against = Some(Reason::Forked);
+        }
         if self.role == Role::Dialer {
             self.pronounce(out);
         }
@@ -288,9 +298,6 @@ impl Handshake {
             0 => None,
             code => Some(Reason::of_code(*code).unwrap_or(Reason::Malformed("it refuses"))),
         };
-        if code != &Reason::Topology.code() {
-            self.learn(description);
-        }
         let hello = self.theirs.as_ref();
         let node = hello.and_then(|hello| self.node_of(hello));
         match (self.against.or(theirs), hello, node) {
@@ -303,6 +310,7 @@ impl Handshake {
                 voter: hello.voter,
                 cluster: hello.cluster,
                 connection: self.connection,
+                version: hello.versions.1.min(VERSIONS.1),
             })),
             (reason, ..) => {
                 let reason = reason.unwrap_or(Reason::Name);
@@ -321,10 +329,15 @@ impl Handshake {
         // Of two views, one is behind, and will hear of the other.
         let is_of_another_time = theirs.view.epoch != self.view.epoch;
         if !is_of_another_time && !self.view.agrees_with(theirs.view) {
-            return Some(Reason::Topology);
+            // Layouts that were decided agree, unless there is a fork.
+            let is_first = self.view.epoch == FIRST_EPOCH;
+            return Some(if is_first { Reason::Topology } else { Reason::Forked });
         }
         if theirs.cluster != ours.cluster && theirs.cluster != 0 && ours.cluster != 0 {
             return Some(Reason::Cluster);
+        }
+        if ours.layouts.entered().forks_from(theirs.view.epoch) {
+            return Some(Reason::Forked);
         }
         let (asked, reached) = match self.role {
             Role::Dialer => (self.asked_for(), theirs.name.as_str()),
@@ -349,14 +362,14 @@ impl Handshake {
 
     /// What the other side knows to be the cluster's layout, as it said with its verdict: who can't
     /// be met for it was removed, or for others came while it was away, has no other way to hear of
-    /// that.
-    fn learn(&self, layout: &[u8]) {
-        if !self.is_of_one_cluster() {
-            return;
-        }
-        if let Ok(layout) = Layout::from_bytes(layout) {
-            self.identity.layouts.learn(&Arc::new(layout));
-        }
+    /// that. Returns whether this node can go on with it.
+    fn learn(&self, layout: &[u8]) -> bool {
+        let Some(layout) = Layout::from_bytes(layout).ok().filter(|_| self.is_of_one_cluster())
+        else {
+            return true;
+        };
+        let layouts = &self.identity.layouts;
+        layouts.learn(&Arc::new(layout.clone())) || layouts.known().is_of_one_line(&layout)
     }
 
     fn is_of_one_cluster(&self) -> bool {

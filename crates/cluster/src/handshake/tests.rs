@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{Change, Joiner, Voter};
+use crate::layout::{Change, Joiner, Seat, Voter};
 use crate::logs::{Life, Lineage, Logs, Reported};
 use crate::proof::{Proof, Proofs};
 use crate::topology::{Member, Topology};
@@ -110,9 +110,18 @@ fn two_that_fit_meet() {
         let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, step);
         let connection = ConnectionKind::Bulk;
         let (node, incarnation, life, cluster) = (TO_B, 101, 40, 5);
-        let voter = 1;
-        let met =
-            PeerSeen { node, incarnation, life, knows_us, proven, voter, cluster, connection };
+        let (voter, version) = (1, VERSIONS.1);
+        let met = PeerSeen {
+            node,
+            incarnation,
+            life,
+            knows_us,
+            proven,
+            voter,
+            cluster,
+            connection,
+            version,
+        };
         assert_eq!(dialed, Ok(met));
         let (node, proven) = (NodeId(0), RoundId::default());
         let met = PeerSeen { node, incarnation: 100, knows_us: None, proven, ..met };
@@ -251,11 +260,11 @@ fn no_common_version_is_said() {
     let mut sent = Vec::new();
     let a = named("a").identity();
     Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
-    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[10, 0, 11, 0]);
+    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[11, 0, 12, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
-    let theirs = "a supports versions 10 to 11 of the peer protocol, this node, b, 9 to 9";
+    let theirs = "a supports versions 11 to 12 of the peer protocol, this node, b, 8 to 10";
     assert!(refused.text.contains(theirs), "{refused}");
 
     let hears = |bytes: &[u8]| {
@@ -270,12 +279,12 @@ fn no_common_version_is_said() {
     let mut earlier = out;
     earlier[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let heard = hears(&earlier);
-    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 9 to 9";
+    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 8 to 10";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 
     // One of version 2 or 1 refuses without a HELLO.
     let heard = hears(&[1, 0, 0, 0, frame::VERDICT, Reason::Version.code()]);
-    let theirs = "b supports other versions of the peer protocol, this node, a, 9 to 9";
+    let theirs = "b supports other versions of the peer protocol, this node, a, 8 to 10";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
@@ -290,7 +299,7 @@ fn a_node_of_the_version_before_is_told_in_words() {
     sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
-    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 9 to 9";
+    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 8 to 10";
     assert!(refused.text.contains(theirs), "{refused}");
     let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
     let hello = Hello::decode(&out[FRAME_HEAD..FRAME_HEAD + length]).unwrap();
@@ -298,16 +307,52 @@ fn a_node_of_the_version_before_is_told_in_words() {
     assert_eq!(out[FRAME_HEAD + length + 4], frame::VERDICT);
 }
 
+/// Between two that speak another range of versions, the greatest that both speak is in use.
+#[test]
+fn with_a_node_of_an_earlier_version_that_one_is_spoken() {
+    let mut sent = Vec::new();
+    let a = named("a").identity();
+    let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
+    // It proves what it said, so the bytes of its HELLO are changed on both sides.
+    let earlier = [8, 0, 8, 0];
+    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&earlier);
+    dialing.hellos[0][8..12].copy_from_slice(&earlier);
+    let mut accepting = Handshake::accept(named("b").identity(), [7; 32]);
+    let mut back = Vec::new();
+    accepting.receive(&sent, &mut back).unwrap();
+    sent.clear();
+    dialing.receive(&back, &mut sent).unwrap();
+    back.clear();
+    assert_eq!(accepting.receive(&sent, &mut back).unwrap(), None);
+    sent.clear();
+    let dialed = dialing.receive(&back, &mut sent).unwrap();
+    assert_eq!(dialed.unwrap().version, VERSIONS.1, "what it was told by the other side");
+    let accepted = accepting.receive(&sent, &mut back).unwrap();
+    assert_eq!(accepted.unwrap().version, 8);
+}
+
+fn first() -> Layout {
+    Layout::first(&topology(["a", "b", "c"], 3), |_| String::new())
+}
+
 /// Node `name` of a cluster that has become another one, by a change of its first members.
 fn changed(name: &str, change: &Change) -> Arc<Identity> {
-    let first = Layout::first(&topology(["a", "b", "c"], 3), |_| String::new());
-    let mut layout = first.planned(change, |_| Some(1)).unwrap();
+    let mut layout = first().planned(change, |_| Some(1)).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
+    going_by(name, layout)
+}
+
+/// Node `name`, which goes by that layout.
+fn going_by(name: &str, layout: Layout) -> Arc<Identity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.own(name).unwrap();
     let view = View::settled(epoch, layout.began, settled);
+    let view = match layout.decrees.last() {
+        Some(decree) => view.decreed(decree.number),
+        None => view,
+    };
     let voter = Voter { node: own, id: 1, is_first: true };
     let layouts = Arc::new(crate::layouts::Layouts::first(voter, layout));
     let logs = Arc::new(Logs::first(100 + u64::from(own.0)));
@@ -347,6 +392,64 @@ fn who_was_removed_is_told_so() {
     assert!(refused.text.contains("if it was removed, start it with an empty"), "{refused}");
     assert_eq!(a.layouts.known().id(), b.layouts.known().id());
     assert!(a.layouts.known().is_gone(NodeId(0)));
+}
+
+#[test]
+fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
+    let change = Change { remove: vec!["a".into()], replicas: Some(2), ..Change::default() };
+    for stranger in [
+        Someone { cluster: 6, ..named("a") },
+        Someone { cluster: 0, ..named("a") },
+        Someone { secret: "open barley", ..named("a") },
+    ] {
+        let (a, b) = (stranger.identity(), changed("b", &change));
+        let (dialed, accepted) = shake_in_steps(a.clone(), b, TO_B, usize::MAX);
+        assert!(dialed.is_err() && accepted.is_err());
+        assert_eq!(a.layouts.known().epoch, 1, "it is told nothing, and takes nothing");
+    }
+}
+
+/// Node `own` decided alone what follows.
+fn decreed(base: &Layout, own: u16, voter: u64) -> Layout {
+    base.decreed(Seat { node: NodeId(own), voter }, &[]).unwrap()
+}
+
+fn of_council(base: &Layout, name: &str) -> Layout {
+    let council = Some(vec![name.to_owned()]);
+    base.planned(&Change { council, ..Change::default() }, |_| Some(1)).unwrap()
+}
+
+/// A node that is behind hears of a decree; one that knows more, or of another decree, is on a
+/// fork. Whoever dials, each side that can know it says so, and nobody learns anything.
+#[test]
+fn who_is_on_a_fork_is_refused_and_who_is_behind_follows() {
+    let later = of_council(&first(), "b");
+    let by_a = decreed(&first(), 0, 70);
+    let by_b = decreed(&first(), 1, 71);
+    let next = of_council(&by_b, "a");
+    for (ours, theirs, is_fork) in [
+        (&by_a, &first(), false),
+        (&by_a, &later, true),
+        (&by_a, &by_b, true),
+        (&by_a, &next, true),
+        (&of_council(&by_a, "b"), &by_a, false),
+    ] {
+        for a_dials in [true, false] {
+            let (a, b) = (going_by("a", ours.clone()), going_by("b", theirs.clone()));
+            let (dialer, acceptor, to) = if a_dials { (&a, &b, TO_B) } else { (&b, &a, NodeId(0)) };
+            let (one, other) = shake_in_steps(dialer.clone(), acceptor.clone(), to, 7);
+            let epochs = (ours.epoch, theirs.epoch);
+            if is_fork {
+                let reasons = [one, other].map(|side| side.err().map(|refused| refused.reason));
+                assert!(reasons.contains(&Some(Reason::Forked)), "{epochs:?}: {reasons:?}");
+                assert_eq!(a.layouts.known().id(), ours.id(), "{epochs:?}");
+                assert_eq!(b.layouts.known().id(), theirs.id(), "{epochs:?}");
+            } else {
+                assert!(one.is_ok() && other.is_ok(), "{epochs:?}: {one:?} {other:?}");
+                assert_eq!(b.layouts.known().id(), ours.id(), "{epochs:?}");
+            }
+        }
+    }
 }
 
 /// It has the name of one that was removed, but not its id.
@@ -403,7 +506,7 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "96000000 01 6b766f72756d0001 0900 0900 0000000000000000 00 00",
+        "96000000 01 6b766f72756d0001 0800 0a00 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
@@ -411,12 +514,12 @@ fn the_bytes_are_those_of_the_document() {
         "0100000000000000",
         "00000000000000000000",
         "0100000000000000 0000",
-        "20000000 02 9668489aa45e19a21c8df9988608a456e9cb4c71446114855bf147b0c66205c3",
+        "20000000 02 9febeeb82f88308d4754c1c4c425b3f354b1c9e800645535edab2c02c04ad785",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "96000000 01 6b766f72756d0001 0900 0900 0000000000000000 01 00",
+        "96000000 01 6b766f72756d0001 0800 0a00 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
@@ -424,7 +527,7 @@ fn the_bytes_are_those_of_the_document() {
         "0100000000000000",
         "00000000000000000000",
         "0100000000000000 0100",
-        "20000000 02 5993308f0f68dc72642c0f4eef77eae26447316fe94018eafe0ce3d4ee1ba486",
+        "20000000 02 ce1248c317be84bdb54433ee9f935aa4ed8d6fd6f35ce9f2a29e6080acdd498d",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

@@ -26,6 +26,8 @@ pub enum Reason {
     Outlived,
     /// The other side knows a later process with this node's disk.
     Fenced,
+    /// It goes by what was decided after the cluster was recovered without knowing of it.
+    Forked,
 }
 
 impl Reason {
@@ -42,6 +44,7 @@ impl Reason {
             Self::Itself => "itself",
             Self::Outlived => "outlived",
             Self::Fenced => "fenced",
+            Self::Forked => "forked",
         }
     }
 
@@ -57,6 +60,7 @@ impl Reason {
             Self::Namesake => 7,
             Self::Itself => 8,
             Self::Outlived | Self::Fenced => 9,
+            Self::Forked => 10,
         }
     }
 
@@ -70,6 +74,7 @@ impl Reason {
             7 => Self::Namesake,
             8 => Self::Itself,
             9 => Self::Fenced,
+            10 => Self::Forked,
             _ => return None,
         })
     }
@@ -92,6 +97,17 @@ fn is_unknown(ours: &Identity, theirs: Option<&Hello>) -> bool {
         None => ours.views.current().named(&theirs.name).is_some(),
     };
     theirs.is_some_and(|theirs| !is_known(theirs))
+}
+
+fn forked(name: &str, ours: &Identity, theirs: Option<&Hello>) -> String {
+    let (own, epoch) = (ours.own_name(), ours.views.epoch());
+    let theirs = theirs.map_or(0, |hello| hello.view.epoch);
+    format!(
+        "{name} goes by epoch {theirs} and this node, {own}, by epoch {epoch}, and neither grew \
+         out of the other: the cluster was recovered (kvorum cluster recover) from a directory \
+         that knew nothing of one of them. The two exchange nothing. Keep one side; start each \
+         node of the other one with an empty directory and --join"
+    )
 }
 
 /// `dialed` is whom this side wanted to reach, if it made the connection; `description` is the
@@ -163,6 +179,7 @@ pub(super) fn refused(
              its data directory and was started later. This process no longer serves requests: \
              stop one of them, then restart the other"
         ),
+        Reason::Forked => forked(name, ours, theirs),
         Reason::Itself => format!(
             "that is this node, {own}, itself: check which URL belongs to which name in --cluster"
         ),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
+//!   form 2, if there are decrees: the same, and n 1, n × (base 8, epoch 8, number 8)
 //!   council: n 1, n × (id 2, voter 8)
 //!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
 //!
@@ -13,12 +14,13 @@
 
 use bytes::Buf;
 
-use super::{Before, Layout, MAX_COUNCIL, Node, Seat, Stage};
+use super::{Before, Decree, Layout, MAX_COUNCIL, Node, Seat, Stage};
 use crate::node_id::NodeId;
 use crate::topology::{HashWeight, Member, check_members};
 
-/// The form that is written; others are refused.
+/// The form that is written, and the one of layouts that grew out of decrees; others are refused.
 const FORM: u8 = 1;
+const DECREED: u8 = 2;
 
 /// Bytes of a layout at most: two lists of 16,384 nodes with names, zones and URLs of usual length.
 /// A message has room for it.
@@ -27,7 +29,7 @@ pub const MAX_BYTES: usize = 4 << 20;
 impl Layout {
     /// It as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = vec![FORM];
+        let mut out = vec![if self.decrees.is_empty() { FORM } else { DECREED }];
         out.extend(self.epoch.to_le_bytes());
         out.extend(self.base.to_le_bytes());
         out.push(match self.stage {
@@ -38,6 +40,12 @@ impl Layout {
         });
         out.extend(self.began.to_le_bytes());
         out.extend(self.next_id.to_le_bytes());
+        if !self.decrees.is_empty() {
+            out.push(self.decrees.len() as u8);
+            for Decree { base, epoch, number } in &self.decrees {
+                [base, epoch, number].iter().for_each(|n| out.extend(n.to_le_bytes()));
+            }
+        }
         out.push(self.council.len() as u8);
         for Seat { node, voter } in &self.council {
             out.extend(node.0.to_le_bytes());
@@ -72,6 +80,9 @@ impl Layout {
         }
         if !(1..=MAX_COUNCIL).contains(&size) {
             return Err("its council is empty, or too large");
+        }
+        if !self.has_true_decrees() {
+            return Err("its decrees don't follow on each other");
         }
         if self.began > self.epoch {
             return Err("it began after itself");
@@ -120,9 +131,7 @@ fn put_nodes(out: &mut Vec<u8>, replicas: u8, nodes: &[Node]) {
 }
 
 fn read(bytes: &mut &[u8]) -> Option<Layout> {
-    if bytes.try_get_u8().ok()? != FORM {
-        return None;
-    }
+    let form = bytes.try_get_u8().ok().filter(|form| [FORM, DECREED].contains(form))?;
     let epoch = bytes.try_get_u64_le().ok()?;
     let base = bytes.try_get_u128_le().ok()?;
     let stage = match bytes.try_get_u8().ok()? {
@@ -134,6 +143,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
     };
     let began = bytes.try_get_u64_le().ok()?;
     let next_id = bytes.try_get_u32_le().ok()?;
+    let decrees = if form == DECREED { read_decrees(bytes)? } else { Vec::new() };
     let mut council = Vec::new();
     for _ in 0..bytes.try_get_u8().ok()? {
         let node = NodeId(bytes.try_get_u16_le().ok()?);
@@ -147,7 +157,16 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
             Some(Before { nodes, replicas })
         }
     };
-    Some(Layout { epoch, replicas, stage, began, nodes, before, council, next_id, base })
+    Some(Layout { epoch, replicas, stage, began, nodes, before, council, next_id, base, decrees })
+}
+
+/// Those of a layout that has some.
+fn read_decrees(bytes: &mut &[u8]) -> Option<Vec<Decree>> {
+    let count = bytes.try_get_u8().ok().filter(|count| *count > 0)?;
+    let mut number = || bytes.try_get_u64_le().ok();
+    (0..count)
+        .map(|_| Some(Decree { base: number()?, epoch: number()?, number: number()? }))
+        .collect()
 }
 
 fn read_nodes(bytes: &mut &[u8]) -> Option<(u8, Vec<Node>)> {

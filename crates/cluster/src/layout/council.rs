@@ -12,8 +12,9 @@
 //!
 //! The layout that was accepted under the highest ballot goes before one's own. Two proposals may
 //! have one ballot: a councillor promises each ballot once, so one of them has no majority. A
-//! councillor votes about the successor of the layout that it knows, and about no other. Each rule,
-//! and what comes of it if it is left out, is in docs/membership-model.md;
+//! councillor votes about the successor of the layout that it knows, and about no other; what was
+//! decided on a fork (`decree.rs`) it does not learn. Each rule, and what comes of it if it is left
+//! out, is in docs/membership-model.md;
 //! `crates/cluster/tests/membership` is its model.
 //!
 //! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions:
@@ -101,7 +102,8 @@ pub struct Voter {
 }
 
 impl Voter {
-    fn has(&self, seat: &Seat) -> bool {
+    /// Whether a seat is this voter's.
+    pub(crate) fn has(&self, seat: &Seat) -> bool {
         let votes = if seat.voter == 0 { self.is_first } else { seat.voter == self.id };
         seat.node == self.node && votes
     }
@@ -152,9 +154,10 @@ impl Council {
         &self.vote
     }
 
-    /// A layout is decided. Returns `false` if that was known, or a later one is.
+    /// A layout is decided. Returns `false` if that was known, or a later one is, or if it is one
+    /// of a fork.
     pub fn learn(&mut self, layout: &Arc<Layout>) -> bool {
-        let is_later = layout.epoch > self.known.epoch;
+        let is_later = layout.epoch > self.known.epoch && self.known.is_of_one_line(layout);
         if is_later {
             (self.known, self.vote) = (Arc::clone(layout), Vote::default());
         }
@@ -170,7 +173,11 @@ impl Council {
         };
         let reply = match request {
             VoteRequest::Ask => self.tell(),
+            VoteRequest::Decided(layout) if !self.known.is_of_one_line(layout) => self.tell(),
             VoteRequest::Decided(_) => VoteReply::Learned,
+            VoteRequest::Prepare { base, .. } if !self.known.is_of_one_line(base) => {
+                VoteReply::NoVote
+            }
             VoteRequest::Prepare { base, .. } if self.known.epoch > base.epoch => self.tell(),
             VoteRequest::Accept { layout, .. } if self.known.epoch >= layout.epoch => self.tell(),
             _ if !self.has_seat() => VoteReply::NoVote,

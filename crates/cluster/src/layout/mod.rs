@@ -11,15 +11,18 @@
 //! docs/membership-model.md.
 //!
 //! A layout is made by one node (`plan.rs`), decided by councillors (`council.rs`), and then a fact
-//! that every node keeps and hands to who is behind (`bytes.rs`).
+//! that every node keeps and hands to who is behind (`bytes.rs`). If the councillors are lost, one
+//! is made without them (`decree.rs`).
 
 mod bytes;
 mod council;
+mod decree;
 mod moves;
 mod plan;
 
 pub use bytes::MAX_BYTES;
 pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter};
+pub use decree::{Decree, NoDecree};
 pub use moves::Moves;
 pub use plan::{Change, Joiner, PlanError};
 
@@ -95,6 +98,8 @@ pub struct Layout {
     pub next_id: u32,
     /// The id of the layout that this one was made for.
     pub base: u128,
+    /// The decrees that led to it, the first one first.
+    pub decrees: Vec<Decree>,
 }
 
 /// What a transition began with.
@@ -130,6 +135,7 @@ impl Layout {
             council: council.collect(),
             next_id: nodes.iter().map(|node| u32::from(node.id.0) + 1).max().unwrap_or(0),
             base: 0,
+            decrees: Vec::new(),
             nodes,
         }
     }
@@ -219,6 +225,7 @@ impl Layout {
             council: self.council.iter().filter(stays).copied().collect(),
             next_id: self.next_id,
             base: self.id(),
+            decrees: self.decrees.clone(),
         })
     }
 }

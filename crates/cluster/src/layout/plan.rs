@@ -54,6 +54,14 @@ pub enum PlanError {
         "node {0:?} is a member already: give the new node another name, or remove the other first"
     )]
     IsMember(String),
+    /// A name that is to be given on at once.
+    #[error(
+        "node {0:?} can't be added by the plan that removes one of that name: what nodes keep for \
+         each other goes by names. If it lost its disk and has the same URL, it needs no plan: \
+         start it with --join and an empty directory. Else give the new node another name, or add \
+         it once it is removed"
+    )]
+    NameStays(String),
     /// A URL that does not fit.
     #[error("the URL of node {0:?} has more than {MAX_URL} bytes")]
     LongUrl(String),
@@ -131,6 +139,7 @@ impl Layout {
             council,
             next_id,
             base: self.id(),
+            decrees: self.decrees.clone(),
         })
     }
 
@@ -175,6 +184,9 @@ impl Layout {
             let name = &joiner.member.name;
             // Two nodes of one name would issue versions of one origin.
             let joins_twice = members.iter().any(|(_, member)| member.member.name == *name);
+            if leaves(name) {
+                return Err(PlanError::NameStays(name.clone()));
+            }
             if joins_twice || self.named(name).is_some() {
                 return Err(PlanError::IsMember(name.clone()));
             }

@@ -255,10 +255,10 @@ impl Exchange {
             self.under_way.insert(number, job);
             return Some((number, Next::Delete(key)));
         }
-        let request = if job.newest.rank.ballot > 0 {
-            Request::ReadQuorum { key }
-        } else {
-            Request::Read { key, most: job.newest.bytes.saturating_add(GROWTH) }
+        let most = job.newest.bytes.saturating_add(GROWTH);
+        let request = match job.newest.rank.ballot {
+            0 => Request::Read { key, most },
+            _ => Request::ReadQuorum { key, most },
         };
         self.under_way.insert(number, job);
         Some((number, Next::Read(holder, request)))

@@ -1,7 +1,7 @@
 //! Repair of this node: what it is marked to lack (`missed.rs`) is streamed from all others. A node
 //! with a new disk under a known name lacks everything; one that lost the end of its log lacks what
 //! was written since. It is authoritative again only when each of the others has come to the end of
-//! its walk.
+//! its walk, but for those that a plan declares lost.
 //!
 //! ```text
 //!   marks of this node ─▶ for each other node: those that it has not streamed yet
@@ -108,6 +108,12 @@ impl Node {
         if self.may_still_count(now) {
             return;
         }
+        // The last one that was waited for may be declared lost by now.
+        let done = self.done_by_all(&marks);
+        if !done.is_empty() {
+            self.drop_done(&done);
+            self.stand_if_whole(out);
+        }
         for peer in self.others() {
             let source = &mut self.peers.of(peer).source;
             if !matches!(source.state, State::Idle) || source.not_before > now.mono {
@@ -174,8 +180,7 @@ impl Node {
                     record.rank.ballot == 0 || self.takes_unchosen(peer, key)
                 };
                 let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(takes_all);
-                let keys = unsettled.into_iter().map(|(key, _)| key).collect();
-                let page = Settling::new(items, keys, next);
+                let page = Settling::new(items, unsettled, next);
                 self.settle_page(now, peer, page, out);
             }
             (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
@@ -201,8 +206,7 @@ impl Node {
         mut page: Settling,
         out: &mut Vec<NodeEffect>,
     ) {
-        while let Some((at, key)) = page.next_key() {
-            let request = Request::ReadQuorum { key };
+        while let Some((at, request)) = page.next_request() {
             self.call(Caller::Settle(peer, at), peer, Class::Stream, request, out);
         }
         if page.is_open() {
@@ -262,17 +266,29 @@ impl Node {
         for marked in &walk.marks {
             source.done.insert(marked.mark.partition, marked.number);
         }
-        for marked in &walk.marks {
-            let done = self.others().all(|peer| self.has_done(peer, marked));
-            if done {
-                self.shared.missed.done(self.shared.own, marked.mark.partition, marked.number);
-            }
+        self.drop_done(&self.done_by_all(&walk.marks));
+        self.stand_if_whole(out);
+    }
+
+    /// Those of its marks that all others have worked off, but those that a plan declares lost:
+    /// what they held is, and the plan waits for this node.
+    fn done_by_all(&self, marks: &[Numbered]) -> Vec<Numbered> {
+        let layout = self.shared.layouts.entered();
+        let is_lost = |peer| layout.node(peer).is_some_and(|node| node.is_lost);
+        let is_done = |marked: &&Numbered| {
+            self.others().all(|peer| is_lost(peer) || self.has_done(peer, marked))
+        };
+        marks.iter().filter(is_done).copied().collect()
+    }
+
+    fn drop_done(&mut self, done: &[Numbered]) {
+        for marked in done {
+            self.shared.missed.done(self.shared.own, marked.mark.partition, marked.number);
         }
         let marks = self.shared.missed.of(self.shared.own);
         self.left_ahead.retain(|partition| {
             marks.iter().any(|marked| marked.mark.partition == Some(*partition))
         });
-        self.stand_if_whole(out);
     }
 
     /// A node that was not authoritative holds everything again once the mark for all partitions is

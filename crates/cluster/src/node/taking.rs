@@ -370,8 +370,7 @@ impl Node {
                 self.leave_what_is_ahead(now, &mut items);
                 let is_plain = |(_, record): &(Bytes, Record)| record.rank.ballot == 0;
                 let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(is_plain);
-                let keys = unsettled.into_iter().map(|(key, _)| key).collect();
-                self.settle_taken(now, (number, node), Settling::new(items, keys, next), out);
+                self.settle_taken(now, (number, node), Settling::new(items, unsettled, next), out);
             }
             (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
                 self.goes_on_from(now, (number, node), next, out);
@@ -387,9 +386,9 @@ impl Node {
         mut page: Settling,
         out: &mut Vec<NodeEffect>,
     ) {
-        while let Some((at, key)) = page.next_key() {
+        while let Some((at, request)) = page.next_request() {
             let caller = Caller::TakeSettle(number, node, at);
-            self.call(caller, node, Class::Stream, Request::ReadQuorum { key }, out);
+            self.call(caller, node, Class::Stream, request, out);
         }
         let Some(source) = self.source_of(number, node) else { return };
         if page.is_open() {

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::encode::KEY_LEN;
 use super::{
     ALL_PARTITIONS, ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_MAX, MARK_LEN, Malformed,
     PIECE_MAX, Sender, WHOLE_MAX, flag, kind,
@@ -239,7 +240,12 @@ impl Reader {
         })?;
         Ok(match head.kind {
             kind::READ => Request::Read { key: self.key()?, most: self.u32()? },
-            kind::READ_QUORUM => Request::ReadQuorum { key: self.key()? },
+            kind::READ_QUORUM => {
+                let key = self.key()?;
+                let says_most = head.length > KEY_LEN + key.len();
+                let most = if says_most { self.u32()? } else { u32::MAX };
+                Request::ReadQuorum { key, most }
+            }
             kind::CHANGE => {
                 let (key, id, ack) = (self.key()?, self.u64()?, self.u8()?);
                 Request::Change { key, id, ack, conditional: self.conditional()? }

@@ -184,8 +184,10 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
 pub fn message_len(message: &Message) -> usize {
     let body = match &message.body {
         Body::Request { request, .. } => match request {
-            Request::Read { key, .. } => KEY_LEN + key.len() + size_of::<u32>(),
-            Request::ReadQuorum { key } => KEY_LEN + key.len(),
+            Request::ReadQuorum { key, most: u32::MAX } => KEY_LEN + key.len(),
+            Request::Read { key, .. } | Request::ReadQuorum { key, .. } => {
+                KEY_LEN + key.len() + size_of::<u32>()
+            }
             Request::Change { key, conditional, .. } => {
                 KEY_LEN + key.len() + 8 + 1 + conditional_len(conditional)
             }
@@ -313,11 +315,12 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
 
 fn put_request(out: &mut Vec<u8>, request: &Request) {
     match request {
-        Request::Read { key, most } => {
+        // As nodes say it that speak version 9.
+        Request::ReadQuorum { key, most: u32::MAX } => put_key(out, key),
+        Request::Read { key, most } | Request::ReadQuorum { key, most } => {
             put_key(out, key);
             out.extend_from_slice(&most.to_le_bytes());
         }
-        Request::ReadQuorum { key } => put_key(out, key),
         Request::Change { key, id, ack, conditional } => {
             put_key(out, key);
             out.extend_from_slice(&id.to_le_bytes());

@@ -71,7 +71,7 @@ fn filter() -> impl Strategy<Value = Filter> {
 fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         (entry(), any::<u32>()).prop_map(|((key, _), most)| Request::Read { key, most }),
-        entry().prop_map(|(key, _)| Request::ReadQuorum { key }),
+        (entry(), any::<u32>()).prop_map(|((key, _), most)| Request::ReadQuorum { key, most }),
         entry().prop_map(|(key, record)| Request::Write { key, record }),
         entry().prop_map(|(key, record)| Request::AcceptNext { key, record }),
         vec(entry(), 0..5).prop_map(|items| Request::Writes { items }),
@@ -589,7 +589,8 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
     let mut items = vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
-        ("read quorum", ask(Class::Stream, Request::ReadQuorum { key: key() })),
+        ("read quorum", ask(Class::Stream, Request::ReadQuorum { key: key(), most: 0x4000 })),
+        ("read quorum 9", ask(Class::Stream, Request::ReadQuorum { key: key(), most: u32::MAX })),
         ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
         ("writes", ask(Class::Hint, Request::Writes { items: vec![(key(), short())] })),
         ("page chosen", ask(Class::Stream, page(chosen, None))),

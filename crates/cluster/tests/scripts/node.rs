@@ -150,7 +150,7 @@ impl World {
                 }
                 NodeEffect::Call { call, node, class, request } => {
                     let key = match request {
-                        Request::ReadQuorum { key } => key.clone(),
+                        Request::ReadQuorum { key, .. } => key.clone(),
                         _ => Bytes::new(),
                     };
                     self.calls.push((*call, key));

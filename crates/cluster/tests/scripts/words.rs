@@ -294,16 +294,18 @@ impl Words {
         words: &mut impl Iterator<Item = &'a str>,
     ) -> Result<Request, String> {
         match next(words, "a request")? {
-            "read" => {
+            kind @ ("read" | "quorum") => {
                 let key = self.key(next(words, "a key")?)?;
                 let most = match words.next() {
                     None => BRIEF_BYTES,
                     Some("to") => number(next(words, "bytes")?, "number of bytes")?,
                     Some(other) => return Err(format!("{other:?} is no bound")),
                 };
-                Ok(Request::Read { key, most })
+                Ok(match kind {
+                    "read" => Request::Read { key, most },
+                    _ => Request::ReadQuorum { key, most },
+                })
             }
-            "quorum" => Ok(Request::ReadQuorum { key: self.key(next(words, "a key")?)? }),
             "change" => {
                 let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
                 let (id, add) = (number(id, "id")?, number(next(words, "a sum")?, "number")?);
@@ -422,7 +424,12 @@ impl Words {
     pub(crate) fn request_text(&self, request: &Request) -> String {
         match request {
             Request::Read { key, most } => format!("read {}{}", Self::name_of(key), up_to(*most)),
-            Request::ReadQuorum { key } => format!("read {} by quorum", Self::name_of(key)),
+            Request::ReadQuorum { key, most: 0 } => {
+                format!("outline {} by quorum", Self::name_of(key))
+            }
+            Request::ReadQuorum { key, most } => {
+                format!("read {}{} by quorum", Self::name_of(key), up_to(*most))
+            }
             Request::Change { key, id, ack, conditional } => {
                 let Conditional { condition, change, expiry_ms } = conditional;
                 let until = until(*expiry_ms);

@@ -32,7 +32,7 @@ impl Identity {
                 Layouts::first(Voter { node: self.own, id: logs.voter(), is_first }, first)
             }
         };
-        if state == MembershipState::Verifying || !layouts.has_votes() {
+        if !layouts.has_votes() {
             layouts.loses_votes(logs.voter());
         }
         let (record, _) = layouts.encode();
@@ -82,6 +82,20 @@ pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
             epoch = layout.epoch,
             nodes = layout.nodes.len(),
             "another layout is in force"
+        );
+        tell_if_removed(shared);
+    }
+}
+
+/// Logs that the node is no member of the cluster any more, if that is so.
+pub(crate) fn tell_if_removed(shared: &Shared) {
+    if shared.is_removed() {
+        tracing::warn!(
+            name = shared.name_of(shared.own),
+            epoch = shared.views.epoch(),
+            "this node was removed from the cluster: it serves no requests for data and speaks \
+             with no other node. Stop it; its directory is of no use any more. To add it again, \
+             start it with an empty directory and --join"
         );
     }
 }

@@ -22,6 +22,7 @@
 //! Each batch has a version above all that were made before, so that the last one made holds, in
 //! whichever order they are committed.
 
+mod decree;
 mod format;
 mod join;
 mod layouts;
@@ -43,9 +44,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::clock::BOUND_KEY;
 use crate::start_error::StartError;
 use crate::store::Store;
+pub use decree::Survivor;
 use format::Kept;
 pub use join::{Candidate, Placed};
 use layouts::enter;
+pub(crate) use layouts::tell_if_removed;
 pub use marker::{Directory, Marker};
 
 /// Where the identity is stored.

@@ -51,6 +51,7 @@ pub struct Connection<R> {
     /// The other node's disk and its process on it.
     disk: (u64, u64),
     way: Way,
+    version: u16,
     outgoing: Outgoing,
     incoming: Incoming<R>,
     traffic: Traffic,
@@ -74,6 +75,7 @@ impl<R: Room> Connection<R> {
             peer: met.node,
             disk: (met.incarnation, met.life),
             way,
+            version: met.version,
             outgoing: Outgoing::new(),
             incoming: Incoming::new(),
             traffic: Traffic::default(),
@@ -126,8 +128,9 @@ impl<R: Room> Connection<R> {
         self.way != Way::Dialed && self.outgoing.writer.len() > most
     }
 
-    /// Adds a message, unless too much waits.
+    /// Adds a message, unless too much waits or the other node would not understand it.
     pub fn push(&mut self, message: Message, now: impl Fn() -> Now) -> bool {
+        let Some(message) = message.for_version(self.version) else { return false };
         let length = message_len(&message);
         let (bounds, out) = (self.table.bounds, &mut self.outgoing);
         let waiting = out.waiting();

@@ -1,7 +1,9 @@
 //! What all links of a node know of the other nodes, and have seen of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::wire::Sender;
@@ -134,9 +136,10 @@ impl PeerTable {
     /// A handshake came to its end: at once, for what is asked next must not be answered by what
     /// this node only believes to hold.
     pub fn met(&self, met: &PeerSeen) {
-        let PeerSeen { node, incarnation, life, knows_us, proven, voter, .. } = met;
+        let PeerSeen { node, incarnation, life, knows_us, proven, voter, version, .. } = met;
         self.seen.with(*node, |seen| {
             seen.voter.store(*voter, Ordering::Relaxed);
+            seen.version.store(*version, Ordering::Relaxed);
             seen.incarnation.store(*incarnation, Ordering::Relaxed);
         });
         self.shared.logs.met(*node, *incarnation, *life);
@@ -186,6 +189,7 @@ pub struct Seen {
     links: AtomicU32,
     incarnation: AtomicU64,
     voter: AtomicU64,
+    version: AtomicU16,
     rtt_micros: AtomicU64,
     /// What its wall clock showed at the latest when the counting clock was at zero, if both
     /// machines' clocks that only count go on alike: this node's own wall clock may jump.
@@ -208,6 +212,11 @@ impl Seen {
     /// Which voter it is, if it was seen.
     pub fn voter(&self) -> Option<u64> {
         Some(self.voter.load(Ordering::Relaxed)).filter(|voter| *voter != 0)
+    }
+
+    /// The version of the protocol that is spoken with it, if it was seen.
+    pub fn version(&self) -> Option<u16> {
+        Some(self.version.load(Ordering::Relaxed)).filter(|version| *version != 0)
     }
 
     /// How long it took to answer the last ping, in microseconds; 0 = it never did.

@@ -1,5 +1,6 @@
 //! A loop's end of a connection, and the memory for what comes over it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -65,14 +66,16 @@ impl Room for Held {
 }
 
 /// What a connection is lent while it takes something in.
-pub(crate) struct Lent {
+pub(crate) struct Lent<'a> {
     pub(crate) now: Now,
     pub(crate) memory: Memory,
     /// Whether something waits for memory.
     pub(crate) waits: bool,
+    /// Who was asked for a long record, and with which message.
+    pub(crate) fetching: &'a mut BTreeSet<(NodeId, u64)>,
 }
 
-impl Host for Lent {
+impl Host for Lent<'_> {
     type Room = Held;
 
     fn now(&self) -> Now {
@@ -85,8 +88,11 @@ impl Host for Lent {
         held
     }
 
-    /// Clients take whatever is read for them.
-    fn room_for_reply(&mut self, _peer: NodeId, _id: u64) -> Option<Held> {
+    /// Whoever has asked for a long record takes it, however long it is.
+    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Held> {
+        if !self.fetching.remove(&(peer, id)) {
+            return None;
+        }
         let memory = Memory::default();
         memory.0.store(u32::MAX as usize, Ordering::Relaxed);
         Some(Held { memory, bytes: u32::MAX as usize })

@@ -42,7 +42,7 @@ pub(super) fn brief(event: &Event) -> String {
 fn request_line(request: &Request) -> String {
     match request {
         Request::Read { key, most } => format!("read {key:?} up to {most}"),
-        Request::ReadQuorum { key } => format!("read {key:?} by quorum"),
+        Request::ReadQuorum { key, most } => format!("read {key:?} by quorum up to {most}"),
         Request::Write { key, record } => {
             format!("write {key:?} {}", rank_line(&record.rank))
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cluster::layout::Voter;
-use cluster::{CallId, ClientId, Event, OpId, Record, Shared, StoreError};
+use cluster::{CallId, ClientId, Event, NodeId, OpId, Record, Shared, StoreError};
 use lsm::MemDisk;
 use node::identity::Keeps;
 use node::link::{Attempt, Keeper, Link, PeerTable, Pings};
@@ -60,6 +60,8 @@ pub(crate) struct Loop {
     pub(crate) links: BTreeMap<usize, Link<(), u64>>,
     /// Its ends of connections.
     pub(crate) endpoints: BTreeMap<u64, Endpoint>,
+    /// Who was asked for a long record, and with which message.
+    pub(crate) fetching: BTreeSet<(NodeId, u64)>,
     /// Those that may have something to send.
     pub(crate) dirty: BTreeSet<u64>,
     pub(crate) pings: Pings,

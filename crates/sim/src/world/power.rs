@@ -143,6 +143,7 @@ impl World {
         let loops = (0..self.plan.loops).map(|_| Loop {
             own: Some(Box::new(own())),
             inbox: VecDeque::new(),
+            fetching: BTreeSet::new(),
             turn_is_due: false,
             wake_at: None,
             links: BTreeMap::new(),

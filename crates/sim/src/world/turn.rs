@@ -2,8 +2,8 @@
 //! writes of a turn become one batch, the messages on a connection one envelope.
 
 use cluster::{
-    Answer, CallId, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event, FailureKind,
-    Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailed,
+    Answer, Body, CallId, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
+    FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailed,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
@@ -16,7 +16,7 @@ use super::lines::{answer_line, brief};
 use super::machine::{Input, Outbox, Taken};
 use super::{Due, Place, World};
 use crate::ledger::{Asked, ClientOutcome, What};
-use crate::records::{WriteId, make};
+use crate::records::{BRIEF_BYTES, WriteId, make};
 use crate::store::Asker;
 
 /// What a simulated machine does for a loop in one of its turns.
@@ -90,6 +90,15 @@ impl Driver for InTurn<'_> {
     }
 
     fn send(&mut self, peer: NodeId, message: Message) {
+        let most = match &message.body {
+            Body::Request { request, .. } => request.most(),
+            Body::Reply(_) => None,
+        };
+        if most.is_some_and(|most| most > BRIEF_BYTES)
+            && let Some(process) = self.world.process(self.place)
+        {
+            process.loops[self.place.index].fetching.insert((peer, message.id));
+        }
         self.world.send(self.place, usize::from(peer.0), message);
     }
 

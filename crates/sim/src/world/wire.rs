@@ -169,8 +169,9 @@ impl World {
         loop {
             let now = self.times(place.node);
             let Some(process) = self.process(place) else { return };
-            let mut lent = Lent { now, memory: process.memory.clone(), waits: false };
+            let memory = process.memory.clone();
             let own = &mut process.loops[place.index];
+            let mut lent = Lent { now, memory, waits: false, fetching: &mut own.fetching };
             let Some(endpoint) = own.endpoints.get_mut(&id) else { return };
             let (dialed, end) = (endpoint.dialed, endpoint.end);
             let Some(connection) = endpoint.open() else { return };

@@ -10,8 +10,13 @@ use crate::record::{Outline, Rank, Record};
 #[derive(Debug, Clone, Copy)]
 pub(in crate::coordinator) enum Reader {
     Client(ClientId),
-    /// Another node, whose request it is.
-    Peer(OpId),
+    /// Another node.
+    Peer {
+        /// Its request.
+        op: OpId,
+        /// Bytes of a record that it has room for.
+        most: u32,
+    },
 }
 
 /// A read under way.

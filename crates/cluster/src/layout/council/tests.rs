@@ -30,6 +30,7 @@ fn first(council: &[Seat]) -> Layout {
         council: council.to_vec(),
         next_id: u32::from(NODES),
         base: 0,
+        decrees: Vec::new(),
     }
 }
 
@@ -110,6 +111,31 @@ fn what_must_be_durable_is_said_with_the_reply() {
     assert_eq!(node.asked(&prepare(&two, 1)), (VoteReply::Promise(None), both));
     assert_eq!(node.asked(&accept(9)), (VoteReply::Known(Arc::clone(&two)), Keep::default()));
     assert_eq!(node.asked(&prepare(&one, 9)).0, VoteReply::Known(Arc::clone(&two)));
+}
+
+#[test]
+fn of_a_fork_nothing_is_learned_and_nothing_voted() {
+    let seats = [seat(0, 1), seat(1, 1), seat(2, 1)];
+    let one = first(&seats);
+    let decreed = Arc::new(one.decreed(seat(0, 9), &[]).unwrap());
+    let two = Arc::new(next(&one, seats.to_vec(), 1));
+    let mut node = node_of(seat(1, 1), &two);
+    assert!(!node.learn(&decreed), "the decree knew nothing of the second layout");
+    let decided = VoteRequest::Decided(Arc::clone(&decreed));
+    assert_eq!(node.asked(&decided).0, VoteReply::Known(Arc::clone(&two)), "it did not learn it");
+    let prepare = VoteRequest::Prepare { base: Arc::clone(&decreed), ballot: 1 };
+    assert_eq!(node.asked(&prepare), (VoteReply::NoVote, Keep::default()));
+    assert_eq!(node.known(), &two);
+
+    // Whoever is behind learns it, and its vote about what the decree took the place of is gone.
+    let mut late = node_of(seat(2, 1), &Arc::new(one.clone()));
+    let base = Arc::new(one);
+    late.asked(&VoteRequest::Prepare { base: Arc::clone(&base), ballot: 1 });
+    late.asked(&VoteRequest::Accept { ballot: 1, layout: Arc::clone(&two) });
+    assert!(late.learn(&decreed) && late.completed().is_none() && !late.has_seat());
+    let again = VoteRequest::Prepare { base, ballot: 2 };
+    assert_eq!(late.asked(&again).0, VoteReply::Known(decreed));
+    assert!(!late.learn(&two));
 }
 
 #[test]

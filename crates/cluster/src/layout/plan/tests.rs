@@ -86,7 +86,9 @@ fn what_cannot_be_planned_is_named() {
     let remove = Change { remove: names(&["x"]), ..Change::default() };
     assert_eq!(refused(remove), PlanError::Unknown("x".to_owned()));
     let add = Change { add: vec![joiner("a")], ..Change::default() };
-    assert_eq!(refused(add), PlanError::IsMember("a".to_owned()));
+    assert_eq!(refused(add.clone()), PlanError::IsMember("a".to_owned()));
+    let replaced = Change { remove_lost: vec!["a".to_owned()], ..add };
+    assert_eq!(refused(replaced), PlanError::NameStays("a".to_owned()));
     let twice = Change { add: vec![joiner("d"), joiner("d")], ..Change::default() };
     assert_eq!(refused(twice), PlanError::IsMember("d".to_owned()));
     let few = Change { remove: names(&["a"]), ..Change::default() };

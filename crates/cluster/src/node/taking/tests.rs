@@ -12,7 +12,7 @@ use crate::membership::Membership;
 use crate::message::MovesState;
 use crate::node::{NodeConfig, NodeEvent, RoundConfig};
 use crate::proof::{Proof, RoundState};
-use crate::record::{Kind, Rank};
+use crate::record::{Kind, Outline, Rank};
 use crate::topology::{Member, Topology};
 
 /// What this node asks for.
@@ -31,7 +31,7 @@ enum Asked {
         known: usize,
     },
     /// Of a source: what a majority holds.
-    Settle(u16, String),
+    Settle(u16, String, u32),
     /// To be stored here.
     Write(Vec<String>),
     Other,
@@ -189,7 +189,7 @@ fn asked(node: NodeId, request: Request) -> Asked {
             let (start, end) = (text(&start), end.as_ref().map(text));
             Asked::Page { of: node.0, first, start, end, known: known.len() }
         }
-        Request::ReadQuorum { key } => Asked::Settle(node.0, text(&key)),
+        Request::ReadQuorum { key, most } => Asked::Settle(node.0, text(&key), most),
         Request::Writes { items } => {
             assert_eq!(node, NodeId(0), "it stores what it takes");
             Asked::Write(items.iter().map(|(key, _)| text(key)).collect())
@@ -238,7 +238,10 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
 
     // Of a page with a record of a conditional write, a majority's is stored.
     own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
-    let call = own.only(Asked::Settle(1, "b".to_owned()));
+    let call = own.only(Asked::Settle(1, "b".to_owned(), 0));
+    let outline = Outline { bytes: 7, ..record("b", 12).1.outline() };
+    own.reply(call, Reply::Long { outline, authoritative: true });
+    let call = own.only(Asked::Settle(1, "b".to_owned(), 7));
     let found = record("b", 12).1;
     own.reply(call, Reply::Found { record: found, authoritative: true });
     let call = own.only(Asked::Write(vec!["a".to_owned(), "b".to_owned()]));

@@ -1,0 +1,104 @@
+//! A decree, on the directory of a stopped node: what it knows of the cluster, and the layout that
+//! follows without the council.
+//!
+//! ```text
+//!   directory ─▶ Survivor::look ─▶ what people are shown ─▶ decide: the next start goes by it,
+//!                    └─ a copy that does not know that: refused   and others hear of it
+//! ```
+
+use cluster::LayoutsRecord;
+use cluster::layout::{Layout, NoDecree};
+use cluster::{MembershipState, NodeId};
+use lsm::{Batch, Engine, Space, Version};
+
+use super::marker::Directory;
+use super::{LIVES, damaged, format, in_store, layouts, newest, read};
+use crate::start_error::StartError;
+use crate::store::Store;
+
+/// A node whose directory is left.
+#[derive(Debug)]
+pub struct Survivor {
+    name: String,
+    state: MembershipState,
+    record: LayoutsRecord,
+}
+
+impl Survivor {
+    /// The node of that directory.
+    pub fn look<D: Directory>(engine: &Engine, directory: &D) -> Result<Self, StartError> {
+        let another = |what: &str| StartError::Another(what.to_owned());
+        let Some((kept, _)) = read(engine)? else {
+            return Err(another("it belongs to no node of a cluster yet"));
+        };
+        let stored = engine.read(Space::Node, layouts::KEY).map_err(in_store)?;
+        let Some(stored) = stored else {
+            return Err(another("it is of a release before layouts: start the node once"));
+        };
+        let record = LayoutsRecord::decode(&stored.value());
+        let record = record.map_err(|why| damaged("the cluster's layout", why.to_owned()))?;
+        let lives = engine.read(Space::Node, LIVES).map_err(in_store)?;
+        let lives = lives.map(|lives| format::decode_lives(&lives.value())).transpose();
+        let marker = lives.map_err(|why| damaged("the directory's lives", why))?;
+        if marker.is_some_and(|(marker, _)| !directory.holds(&marker)) {
+            return Err(another(
+                "it is a copy, or was moved from another file system, and its node does not know \
+                 that yet, which would lose its vote: start the node once, stop it, and run this \
+                 again",
+            ));
+        }
+        Ok(Self { name: kept.name, state: kept.state, record })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its id.
+    pub fn node(&self) -> NodeId {
+        self.record.node()
+    }
+
+    /// Its membership state.
+    pub fn state(&self) -> MembershipState {
+        self.state
+    }
+
+    /// The last layout that it knows to be decided.
+    pub fn layout(&self) -> &Layout {
+        self.record.known()
+    }
+
+    /// The epoch of a layout that it accepted, and that may have been decided.
+    pub fn accepted(&self) -> Option<u64> {
+        self.record.accepted()
+    }
+
+    /// Whether it has a vote.
+    pub fn has_vote(&self) -> bool {
+        self.record.has_vote()
+    }
+
+    /// The layout that it would decide, as the voter of this number: random, not 0. `lost` are
+    /// nodes that are gone with their disks.
+    pub fn decreed(&self, number: u64, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+        self.record.decreed(number, lost)
+    }
+
+    /// It goes by that layout from its next start on. Durable when this returns.
+    pub fn decide<S: Store>(
+        &self,
+        store: &S,
+        layout: Layout,
+        number: u64,
+    ) -> Result<(), StartError> {
+        let record = self.record.going_by(layout, number);
+        let origin = cluster::origin_of(&self.name);
+        let version = Version { time: newest(store.engine())? + 1, origin };
+        let mut batch = Batch::new();
+        batch.put(Space::Node, layouts::KEY, version, &record).map_err(in_store)?;
+        batch.make_durable();
+        store.commit(batch).map_err(in_store)
+    }
+}

@@ -1,0 +1,265 @@
+//! `kvorum dev add`, `kvorum dev remove`: a node comes to the cluster of a `kvorum dev` that runs,
+//! or leaves it.
+//!
+//! ```text
+//!   add ─▶ socket: a node is started ─▶ it asks to join ─▶ plan, apply ─▶ settled
+//!   remove ─▶ plan, apply ─▶ settled ─▶ socket: its process is stopped
+//! ```
+//!
+//! The plan is made and applied as by `kvorum cluster`. Whoever presses ctrl-C is told what is true
+//! then.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::admin::Worker;
+use super::args::{Admin, Ask};
+use super::cluster::{applied, come_to_rest, plan_text, planned, settled};
+use super::{Unable, fail, print};
+use crate::cli::dev::socket::{NodeTold, Told, Wanted, ask};
+use crate::cli::{DevAddArgs, DevCommand, DevRemoveArgs, DevRunning};
+use crate::operations::layout::LayoutStatus;
+use crate::operations::status::Cluster;
+
+/// How long a node that was started may take to ask for a place, and nodes to go by a layout that
+/// is settled.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is true if the command is interrupted now.
+#[derive(Debug, Clone)]
+struct Truth(Arc<Mutex<String>>);
+
+impl Truth {
+    fn is(&self, what: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    /// A change was applied at the node of that URL.
+    fn is_applied(&self, name: &str, url: &str) {
+        self.is(format!(
+            "the change goes on without this command, and kvorum dev does the rest for {name}. \
+             kvorum cluster status --url {url} shows how far it is; kvorum cluster abort --url \
+             {url} goes back, as long as reads have not switched"
+        ));
+    }
+}
+
+/// Does what is asked for, until it is done or somebody presses ctrl-C.
+pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| fail(format!("cannot handle signals: {error}")))?;
+    let truth = Truth(Arc::new(Mutex::new("nothing was changed".to_owned())));
+    let (done, ended) = oneshot::channel();
+    let told = truth.clone();
+    let work = move || {
+        let outcome = match &command {
+            DevCommand::Add(args) => add(args, &told),
+            DevCommand::Remove(args) => remove(args, &told),
+        };
+        // Nobody listens after ctrl-C.
+        let _ = done.send(outcome);
+    };
+    runtime.block_on(async {
+        let failed = |error| fail(format!("cannot handle signals: {error}"));
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let working = thread::Builder::new().name("dev".to_owned()).spawn(work);
+        working.map_err(|error| fail(format!("cannot start a thread: {error}")))?;
+        let interrupted = || {
+            let truth = truth.0.lock().unwrap_or_else(PoisonError::into_inner);
+            fail(format!("interrupted: {truth}"))
+        };
+        tokio::select! {
+            // A panic in there was printed, and ended the process.
+            ended = ended => ended.unwrap_or(Err(Unable::Failed)),
+            _ = interrupt.recv() => Err(interrupted()),
+            _ = terminate.recv() => Err(interrupted()),
+        }
+    })
+}
+
+fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
+    let DevAddArgs { zone, weight, running } = args;
+    let members = members(&running.data)?;
+    let Some(asked) = members.iter().find(|node| node.is_up) else {
+        return Err(fail("no node is up that could be asked: see the terminal of kvorum dev"));
+    };
+    let admin = admin(running, asked);
+    let mut worker = Worker::new(&admin)?;
+    all_are_up(&mut worker)?;
+    let wanted = Wanted::Add { zone: zone.clone(), weight: *weight };
+    let Told::Added { name, before } = ask(&running.data, &wanted).map_err(fail)? else {
+        return Err(confused());
+    };
+    truth.is(format!(
+        "{name} runs and asks for a place; the members are what they were. kvorum dev add goes on \
+         with it, kvorum dev remove {name} stops it"
+    ));
+    let since = if before { " since before" } else { "" };
+    print(&format!("{name} asks for a place in the cluster{since}\n"))?;
+    if has_place(&mut worker, &running.data, &name)? {
+        truth.is_applied(&name, &asked.url);
+        print(&format!("{name} has one by a change that is under way or done\n"))?;
+        come_to_rest(&mut worker)?;
+    } else {
+        let plan = planned(&mut worker, &[("add", &vec![name.clone()])], None)?;
+        print(&plan_text(&plan))?;
+        truth.is_applied(&name, &asked.url);
+        applied(&mut worker, &plan.plan)?;
+        let epoch = settled(&mut worker, &plan.plan)?;
+        print(&format!("done: epoch {epoch}\n"))?;
+    }
+    is_known_to_all(&mut worker, &running.data)?;
+    let url = nodes(&running.data)?.into_iter().find(|node| node.name == name);
+    let url = url.map(|node| node.url).unwrap_or_default();
+    print(&format!("{name} is a member of the cluster: {url}\n"))
+}
+
+fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
+    let DevRemoveArgs { node: name, replicas, running } = args;
+    let all = nodes(&running.data)?;
+    let Some(node) = all.iter().find(|node| node.name == *name) else {
+        let names: Vec<&str> = all.iter().map(|node| node.name.as_str()).collect();
+        let names = names.join(", ");
+        return Err(fail(format!("there is no node {name}: those that run are {names}")));
+    };
+    if node.is_member {
+        let others = all.iter().filter(|other| other.is_member && other.name != *name);
+        let others: Vec<&NodeTold> = others.collect();
+        if others.is_empty() {
+            return Err(fail(format!(
+                "{name} is the last node, and nobody would be left to take what it holds. To end \
+                 the cluster, stop kvorum dev and delete {}",
+                running.data.display()
+            )));
+        }
+        let Some(asked) = others.into_iter().find(|other| other.is_up) else {
+            return Err(fail(
+                "no other node is up that could be asked: see the terminal of kvorum \
+                             dev",
+            ));
+        };
+        leave(name, *replicas, &admin(running, asked), &running.data, truth)?;
+    }
+    let stop = Wanted::Stop { name: name.clone() };
+    let Told::Stopped { data } = ask(&running.data, &stop).map_err(fail)? else {
+        return Err(confused());
+    };
+    let data = data.display();
+    print(&format!(
+        "{name} is stopped. Its directory is of no use any more, and may be deleted: rm -r \
+         '{data}'\n"
+    ))
+}
+
+/// Has a node leave the cluster, if it has not done so.
+fn leave(
+    name: &String,
+    replicas: Option<u8>,
+    admin: &Admin,
+    data: &Path,
+    truth: &Truth,
+) -> Result<(), Unable> {
+    let mut worker = Worker::new(admin)?;
+    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
+    if layout.nodes.iter().all(|node| node.name != *name) {
+        truth.is_applied(name, &admin.ask.url);
+        print(&format!("{name} leaves by a change that is under way or done\n"))?;
+        come_to_rest(&mut worker)?;
+    } else {
+        all_are_up(&mut worker)?;
+        let plan = planned(&mut worker, &[("remove", &vec![name.clone()])], replicas)?;
+        print(&plan_text(&plan))?;
+        truth.is_applied(name, &admin.ask.url);
+        applied(&mut worker, &plan.plan)?;
+        let epoch = settled(&mut worker, &plan.plan)?;
+        print(&format!("done: epoch {epoch}\n"))?;
+    }
+    is_known_to_all(&mut worker, data)
+}
+
+fn nodes(data: &Path) -> Result<Vec<NodeTold>, Unable> {
+    match ask(data, &Wanted::Nodes).map_err(fail)? {
+        Told::Nodes(nodes) => Ok(nodes),
+        _ => Err(confused()),
+    }
+}
+
+fn members(data: &Path) -> Result<Vec<NodeTold>, Unable> {
+    Ok(nodes(data)?.into_iter().filter(|node| node.is_member).collect())
+}
+
+fn confused() -> Unable {
+    fail("the kvorum dev that runs answers something else than was asked: it is of another version")
+}
+
+fn admin(running: &DevRunning, node: &NodeTold) -> Admin {
+    let ask = Ask { url: node.url.clone(), timeout: None, json: false };
+    Admin { token_file: running.token_file.clone(), ask }
+}
+
+/// Waits until the node that was started has asked for a place; whether it has one already.
+fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, Unable> {
+    let until = Instant::now() + PATIENCE;
+    let mut looks = 0;
+    let answered = worker.wait("/admin/layout", |layout: LayoutStatus, _| {
+        looks += 1;
+        // It may have given up, which its log says.
+        let is_gone = looks % 5 == 0
+            && nodes(data).is_ok_and(|nodes| nodes.iter().all(|node| node.name != name));
+        if layout.nodes.iter().any(|node| node.name == name) {
+            Some(Some(true))
+        } else if layout.joining.iter().any(|node| node.name == name) {
+            Some(Some(false))
+        } else {
+            (is_gone || Instant::now() > until).then_some(None)
+        }
+    })?;
+    answered.ok_or_else(|| {
+        fail(format!(
+            "{name} does not ask for a place in the cluster: its log, in the terminal of kvorum \
+             dev, says why. The members are what they were"
+        ))
+    })
+}
+
+/// A change waits for nodes that are down: better to say so before there is one.
+fn all_are_up(worker: &mut Worker<'_>) -> Result<(), Unable> {
+    let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
+    let down: Vec<&str> =
+        cluster.nodes.iter().filter(|row| !row.up).map(|row| row.name.as_str()).collect();
+    if down.is_empty() {
+        return Ok(());
+    }
+    let down = down.join(", ");
+    Err(fail(format!(
+        "{down} can't be reached, and the change would wait for that: try again when all nodes are \
+         up (kvorum status). One that is lost for good is removed by kvorum cluster plan \
+         --remove-dead. Nothing was changed"
+    )))
+}
+
+/// Once all nodes go by a layout that has changed, they need the first list no more.
+fn is_known_to_all(worker: &mut Worker<'_>, data: &Path) -> Result<(), Unable> {
+    let until = Instant::now() + PATIENCE;
+    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
+    let all = worker.wait("/v0/cluster", |cluster: Cluster, _| {
+        let goes_by = |name: &str| {
+            let row = cluster.nodes.iter().find(|row| row.name == name)?;
+            row.status.as_ref().map(|status| status.epoch)
+        };
+        let mut nodes = layout.nodes.iter();
+        let all = nodes.all(|node| goes_by(&node.name).is_some_and(|at| at >= layout.epoch));
+        (all || Instant::now() > until).then_some(all)
+    })?;
+    if all {
+        ask(data, &Wanted::Settled).map_err(fail)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,387 @@
+//! Which nodes a `kvorum dev` has, and how each is started. Kept in a file beside their data
+//! directories, for nodes come and go while it runs.
+//!
+//! ```text
+//!  dev.json ─┐                              ┌─▶ the first nodes: --cluster
+//!  --nodes  ─┴─▶ nodes by number ─▶ words ──┤
+//!                    ▲                      └─▶ those that were added: --join
+//!                    └── add, remove: noted in dev.json
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{Cli, Command, DevArgs};
+use crate::runtime::accept;
+use crate::settings::secret::CLUSTER;
+
+/// Memory of a node unless something else is said: three of them fit a laptop.
+const MEMORY: &str = "256MiB";
+
+/// Nodes unless something else is said.
+const NODES: u16 = 3;
+
+/// Port of the first node unless something else is said.
+const PORT: u16 = 8080;
+
+/// The most nodes on one machine.
+pub(super) const MAX_NODES: usize = 16;
+
+/// Where the kernel gives out randomness.
+const RANDOM: &str = "/dev/urandom";
+
+/// The file in the data directory.
+const FILE: &str = "dev.json";
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Plan {
+    data: PathBuf,
+    /// Flags of every node.
+    serve: Vec<OsString>,
+    /// What the nodes know each other by; `None` = the flags say it.
+    secret: Option<String>,
+    kept: Kept,
+}
+
+/// What the file has.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    /// Port of the first node; the others have the following ones by their numbers.
+    port: u16,
+    /// The nodes that the cluster began with.
+    first: BTreeSet<u16>,
+    /// Whether the members are others by now, and all nodes are known to go by that: then the list
+    /// of the first ones, by which a node that knows no other must be started, is no use any more.
+    changed: bool,
+    /// The nodes that are to run.
+    nodes: BTreeMap<u16, Node>,
+}
+
+/// One node.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Node {
+    zone: Option<String>,
+    weight: Option<u32>,
+    /// Whether it has ever had a place in the cluster; otherwise it asks for one.
+    pub(super) is_member: bool,
+}
+
+impl Plan {
+    /// What the flags and the directory say. The text is for people: what of the flags has no
+    /// effect.
+    pub(super) fn new(args: &DevArgs) -> Result<(Self, String), String> {
+        let random = random_secret().map_err(|error| format!("{RANDOM}: {error}"))?;
+        let (data, serve) = (args.data.clone(), args.serve.clone());
+        let mut plan = Self { data, serve, secret: None, kept: Kept::default() };
+        let known = plan.load()?;
+        let is_known = known.is_some();
+        plan.kept = known.unwrap_or_else(|| Kept::first(args.nodes.unwrap_or(NODES)));
+        let mut note = String::new();
+        let (count, data) = (plan.kept.nodes.len(), plan.data.display());
+        if let Some(nodes) = args.nodes.filter(|nodes| is_known && usize::from(*nodes) != count) {
+            note += &format!(
+                "--nodes {nodes} has no effect: {data} has the {count} node(s) {}; kvorum dev add \
+                 and kvorum dev remove change that\n",
+                plan.names().join(", ")
+            );
+        }
+        let port = plan.kept.port;
+        match args.port {
+            Some(other) if plan.kept.is_fixed() && other != port => {
+                note += &format!(
+                    "--port {other} has no effect: the nodes of {data} know each other by their \
+                     ports, from {port} on, since nodes were added or removed\n"
+                );
+            }
+            _ if plan.kept.is_fixed() => {}
+            port => plan.kept.port = port.unwrap_or(PORT),
+        }
+        for number in plan.numbers() {
+            plan.port_of(number)?;
+        }
+        plan.prepare_flags(random)?;
+        Ok((plan, note))
+    }
+
+    /// Looks at the flags of `kvorum serve`: they may say what is otherwise said here.
+    fn prepare_flags(&mut self, random: String) -> Result<(), String> {
+        let Some(first) = self.numbers().first().copied() else { return Ok(()) };
+        let words = [OsString::from("kvorum")].into_iter().chain(self.words(first));
+        let parsed = Cli::read(words).map_err(|error| said(&error))?;
+        let Command::Serve(serve) = parsed.command else { unreachable!("the first word is serve") };
+        if serve.settings.memory.is_none() && serve.config.is_none() {
+            self.serve.extend(["--memory".into(), MEMORY.into()]);
+        }
+        let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
+        self.secret = (!said && CLUSTER.variable().is_none()).then_some(random);
+        Ok(())
+    }
+
+    /// What the directory has; `None` = no nodes yet.
+    fn load(&self) -> Result<Option<Kept>, String> {
+        let file = self.data.join(FILE);
+        match fs::read(&file) {
+            Ok(bytes) => {
+                let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| {
+                    let file = file.display();
+                    format!(
+                        "{file}: {error}: it is damaged; without it the nodes that have data \
+                             directories there are started"
+                    )
+                })?;
+                Ok(Some(kept).filter(|kept| !kept.nodes.is_empty()))
+            }
+            // One of an earlier build has none.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let last =
+                    (1..=MAX_NODES as u16).rev().find(|n| self.data_of(*n).join("STORE").exists());
+                Ok(last.map(Kept::first))
+            }
+            Err(error) => Err(format!("{}: {error}", file.display())),
+        }
+    }
+
+    /// Notes which nodes there are, for the next start.
+    pub(super) fn save(&self) -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(&self.kept).expect("strings and numbers serialize");
+        let (file, new) = (self.data.join(FILE), self.data.join(format!("{FILE}.new")));
+        fs::write(&new, bytes)?;
+        fs::rename(new, file)
+    }
+
+    /// The numbers of the nodes that are to run.
+    pub(super) fn numbers(&self) -> Vec<u16> {
+        self.kept.nodes.keys().copied().collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.kept.nodes.keys().map(|number| name(*number)).collect()
+    }
+
+    pub(super) fn node(&self, number: u16) -> Option<&Node> {
+        self.kept.nodes.get(&number)
+    }
+
+    /// Its data directory.
+    pub(super) fn data_of(&self, number: u16) -> PathBuf {
+        self.data.join(name(number))
+    }
+
+    fn port_of(&self, number: u16) -> Result<u16, String> {
+        let first = self.kept.port;
+        let port = first.checked_add(number - 1);
+        port.ok_or_else(|| format!("--port {first}: there is no port for {}", name(number)))
+    }
+
+    /// Where a node listens.
+    pub(super) fn address(&self, number: u16) -> SocketAddr {
+        let port = self.port_of(number).expect("it was looked at when the node was planned");
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
+    /// Its URL.
+    pub(super) fn url(&self, number: u16) -> String {
+        format!("http://{}", self.address(number))
+    }
+
+    /// What the nodes know each other by; `None` = the flags say it.
+    pub(super) fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
+    }
+
+    /// A node that joins: the next number with a free name and port.
+    pub(super) fn add(&mut self, zone: Option<String>, weight: Option<u32>) -> Result<u16, String> {
+        if self.kept.nodes.len() >= MAX_NODES {
+            return Err(format!("{MAX_NODES} nodes are the most that kvorum dev runs"));
+        }
+        let known = self.kept.first.iter().chain(self.kept.nodes.keys()).copied().max();
+        let mut number = known.unwrap_or(0) + 1;
+        loop {
+            let port = self.port_of(number)?;
+            let is_new = !self.data_of(number).exists();
+            if is_new && accept::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok() {
+                break;
+            }
+            number += 1;
+        }
+        self.kept.nodes.insert(number, Node { zone, weight, is_member: false });
+        Ok(number)
+    }
+
+    /// A node serves: it has a place in the cluster. Returns whether that is news.
+    pub(super) fn serves(&mut self, number: u16) -> bool {
+        let Some(node) = self.kept.nodes.get_mut(&number) else { return false };
+        !std::mem::replace(&mut node.is_member, true)
+    }
+
+    /// All nodes go by other members than the first ones.
+    pub(super) fn settles(&mut self) {
+        self.kept.changed = true;
+    }
+
+    /// A node is not to run any more.
+    pub(super) fn remove(&mut self, number: u16) {
+        self.kept.nodes.remove(&number);
+    }
+
+    /// How a node is started.
+    pub(super) fn words(&self, number: u16) -> Vec<OsString> {
+        let Kept { first, changed, nodes, .. } = &self.kept;
+        let node = nodes.get(&number).cloned().unwrap_or_default();
+        let address = self.address(number).to_string();
+        let mut words: Vec<OsString> = vec!["serve".into(), "--listen".into(), address.into()];
+        words.extend(["--advertise".into(), self.url(number).into()]);
+        let is_listed = if *changed { node.is_member } else { first.contains(&number) };
+        if is_listed {
+            words.extend(["--cluster".into(), self.list().into()]);
+        } else {
+            let members = nodes.iter().filter(|(_, node)| node.is_member);
+            let urls: Vec<String> = members.map(|(member, _)| self.url(*member)).collect();
+            words.extend(["--join".into(), urls.join(",").into()]);
+            words.extend(["--name".into(), name(number).into()]);
+            for (flag, value) in
+                [("--zone", node.zone), ("--weight", node.weight.map(|weight| weight.to_string()))]
+            {
+                words.extend(value.into_iter().flat_map(|value| [flag.into(), value.into()]));
+            }
+        }
+        words.extend(["--data".into(), self.data_of(number).into()]);
+        words.extend(self.serve.iter().cloned());
+        words
+    }
+
+    /// The members: the first ones, as long as a node may know no others.
+    fn list(&self) -> String {
+        let Kept { first, changed, nodes, .. } = &self.kept;
+        let members = nodes.iter().filter(|(_, node)| node.is_member).map(|(number, _)| *number);
+        let listed: Vec<u16> =
+            if *changed { members.collect() } else { first.iter().copied().collect() };
+        let listed = listed.into_iter().map(|number| {
+            let node = nodes.get(&number).cloned().unwrap_or_default();
+            let zone = node.zone.map(|zone| format!(";zone={zone}")).unwrap_or_default();
+            let weight = node.weight.map(|weight| format!(";weight={weight}")).unwrap_or_default();
+            format!("{}={}{zone}{weight}", name(number), self.url(number))
+        });
+        listed.collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Kept {
+    /// Whether nodes know each other by a layout: a node that joins has no list, by which it would
+    /// know other ports.
+    fn is_fixed(&self) -> bool {
+        self.changed || self.nodes.keys().any(|number| !self.first.contains(number))
+    }
+
+    /// A cluster that begins with so many.
+    fn first(nodes: u16) -> Self {
+        let first: BTreeSet<u16> = (1..=nodes).collect();
+        let member = Node { is_member: true, ..Node::default() };
+        let nodes = first.iter().map(|number| (*number, member.clone())).collect();
+        Self { port: PORT, first, changed: false, nodes }
+    }
+}
+
+impl Node {
+    /// Whether it is as somebody wants one, as far as that is said.
+    pub(super) fn may_be(&self, zone: Option<&str>, weight: Option<u32>) -> bool {
+        zone.is_none_or(|zone| self.zone.as_deref() == Some(zone))
+            && weight.is_none_or(|weight| self.weight.unwrap_or(1) == weight)
+    }
+}
+
+/// A node's name.
+pub(super) fn name(number: u16) -> String {
+    format!("node-{number}")
+}
+
+/// A secret for as long as the cluster runs, so that no other process passes for one of its nodes.
+fn random_secret() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open(RANDOM)?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// What is wrong with the flags after `--`, on one line.
+fn said(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    format!("{} (serve flags after --)", first.trim_start_matches("error: "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn plan(data: &Path, nodes: Option<u16>, port: u16) -> (Plan, String) {
+        let (data, serve) = (data.to_owned(), vec!["--sync".into(), "never".into()]);
+        Plan::new(&DevArgs { command: None, nodes, port: Some(port), data, serve }).unwrap()
+    }
+
+    fn line(plan: &Plan, number: u16) -> String {
+        plan.words(number).join(&OsString::from(" ")).into_string().unwrap()
+    }
+
+    #[test]
+    fn a_cluster_begins_with_a_list_and_goes_on_as_what_it_has_become() {
+        let data = tempfile::tempdir().unwrap();
+        let (mut one, note) = plan(data.path(), Some(1), 18_080);
+        assert!(note.is_empty() && one.secret().is_some());
+        let begins = line(&one, 1);
+        assert!(begins.contains("--cluster node-1=http://127.0.0.1:18080 --data"), "{begins}");
+        assert!(begins.ends_with("--sync never --memory 256MiB"), "{begins}");
+
+        let number = one.add(Some("x".to_owned()), Some(2)).unwrap();
+        let joins = line(&one, number);
+        assert!(
+            joins.contains(&format!("--join {} --name {}", one.url(1), name(number))),
+            "{joins}"
+        );
+        assert!(joins.contains("--zone x --weight 2"), "{joins}");
+        assert_eq!(line(&one, 1), begins, "whoever knows no other layout needs the first list");
+        assert!(one.serves(number) && !one.serves(number));
+        one.settles();
+        one.save().unwrap();
+
+        let (mut again, note) = plan(data.path(), Some(3), 19_000);
+        assert!(note.contains("has the 2 node(s) node-1, node-"), "{note}");
+        assert!(note.contains("--port 19000 has no effect"), "{note}");
+        let both = format!("node-1={},{}={}", again.url(1), name(number), again.url(number));
+        for node in [1, number] {
+            let said = line(&again, node);
+            assert!(said.contains(&format!("--cluster {both};zone=x;weight=2 ")), "{said}");
+        }
+        again.remove(1);
+        again.save().unwrap();
+        assert_eq!(plan(data.path(), None, 18_080).0.numbers(), [number]);
+    }
+
+    #[test]
+    fn a_directory_of_an_earlier_build_keeps_its_nodes() {
+        let data = tempfile::tempdir().unwrap();
+        fs::create_dir_all(data.path().join("node-2")).unwrap();
+        fs::write(data.path().join("node-2/STORE"), "").unwrap();
+        assert_eq!(plan(data.path(), None, 18_080).0.numbers(), [1, 2]);
+        let (mut two, note) = plan(data.path(), Some(2), 19_000);
+        assert_eq!((two.url(1).as_str(), note.as_str()), ("http://127.0.0.1:19000", ""));
+        assert_eq!(two.add(None, None).map(|number| number > 2), Ok(true));
+        fs::write(data.path().join(FILE), "no json").unwrap();
+        let args = DevArgs {
+            command: None,
+            nodes: None,
+            port: None,
+            data: data.path().to_owned(),
+            serve: Vec::new(),
+        };
+        assert!(Plan::new(&args).unwrap_err().contains("dev.json"));
+    }
+}

@@ -1,0 +1,187 @@
+//! How `kvorum dev add` and `kvorum dev remove` reach the `kvorum dev` that runs: a Unix socket in
+//! its data directory, which is for its owner alone. A line of JSON each way, then it is closed.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::process::umask;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+/// Its name.
+const NAME: &str = "dev.sock";
+
+/// Longest line, in bytes.
+const LINE: u64 = 64 << 10;
+
+/// How long whoever connects may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an answer may take. A node may take half of that to stop.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// What is wanted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Wanted {
+    /// To know which nodes there are.
+    Nodes,
+    /// A node that asks for a place: one that does already, or another one.
+    Add { zone: Option<String>, weight: Option<u32> },
+    /// That a node is not run any more.
+    Stop { name: String },
+    /// All nodes go by other members than those that the cluster began with.
+    Settled,
+}
+
+/// The answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Told {
+    /// The nodes, in order.
+    Nodes(Vec<NodeTold>),
+    /// This one asks for a place, since just now or since before.
+    Added { name: String, before: bool },
+    /// It does not run any more; where its data is.
+    Stopped { data: PathBuf },
+    /// It is noted.
+    Noted,
+    /// Why it can't be done.
+    Refused(String),
+}
+
+/// A node that is kept running.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NodeTold {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// Whether it has a place in the cluster; otherwise it asks for one.
+    pub(crate) is_member: bool,
+    /// Whether its process serves.
+    pub(crate) is_up: bool,
+}
+
+/// What is wanted, and where the answer goes.
+pub(super) type Request = (Wanted, oneshot::Sender<Told>);
+
+/// The socket, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Socket {
+    path: PathBuf,
+}
+
+/// Refuses to be a second one with that data directory. An error is one line.
+pub(super) fn is_the_only_one(data: &Path) -> Result<(), String> {
+    if UnixStream::connect(data.join(NAME)).is_ok() {
+        let data = data.display();
+        return Err(format!(
+            "another kvorum dev runs with the data directory {data}: stop that one, or choose \
+             another --data"
+        ));
+    }
+    Ok(())
+}
+
+impl Socket {
+    /// Hands what is wanted to `requests`. An error is one line.
+    pub(super) fn open(data: &Path, requests: mpsc::Sender<Request>) -> Result<Self, String> {
+        let path = data.join(NAME);
+        let said = |error: io::Error| format!("{}: {error}", path.display());
+        // One that nobody listens on is left of a process that was killed.
+        is_the_only_one(data)?;
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(said(error)),
+            _ => {}
+        }
+        let before = umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(&path);
+        umask(before);
+        let listener = bound.map_err(said)?;
+        spawn_local(accept(listener, requests));
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // If it stays, the next start takes it away.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
+    // It fails where the process has no descriptor left, which the one that is waited for gives.
+    while let Ok((stream, _)) = listener.accept().await {
+        let requests = requests.clone();
+        spawn_local(async move {
+            // Whoever went away needs no answer.
+            let _ = serve(stream, requests).await;
+        });
+    }
+}
+
+async fn serve(
+    mut stream: tokio::net::UnixStream,
+    requests: mpsc::Sender<Request>,
+) -> io::Result<()> {
+    let (from, mut to) = stream.split();
+    let mut line = Vec::new();
+    let mut from = tokio::io::BufReader::new(from.take(LINE));
+    timeout(PATIENCE, from.read_until(b'\n', &mut line)).await??;
+    let told = match serde_json::from_slice(&line) {
+        Ok(wanted) => {
+            let (answer, answered) = oneshot::channel();
+            let sent = requests.send((wanted, answer)).await;
+            let stopping = || Told::Refused("kvorum dev is about to stop".to_owned());
+            if sent.is_ok() { answered.await.unwrap_or_else(|_| stopping()) } else { stopping() }
+        }
+        Err(error) => Told::Refused(format!(
+            "the kvorum dev that runs does not understand that ({error}): it is of another version"
+        )),
+    };
+    to.write_all(&line_of(&told)).await
+}
+
+fn line_of(what: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(what).expect("strings and numbers always serialize");
+    line.push(b'\n');
+    line
+}
+
+/// Asks the `kvorum dev` that runs with that data directory. An error is one line.
+pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<Told, String> {
+    let path = data.join(NAME);
+    let shown = data.display();
+    let mut stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        Err(error)
+            if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
+                .contains(&error.kind()) =>
+        {
+            return Err(format!(
+                "no kvorum dev is running with the data directory {shown}: start one with kvorum \
+                 dev --data {shown}, or say by --data which one is meant"
+            ));
+        }
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    let asked = || -> io::Result<Told> {
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.write_all(&line_of(wanted))?;
+        let mut line = Vec::new();
+        BufReader::new(&stream).read_until(b'\n', &mut line)?;
+        Ok(serde_json::from_slice(&line)?)
+    };
+    let mut asked = asked;
+    match asked() {
+        Ok(Told::Refused(why)) => Err(why),
+        Ok(told) => Ok(told),
+        Err(error) => Err(format!("the kvorum dev of {shown} did not answer: {error}")),
+    }
+}

@@ -1,0 +1,209 @@
+//! `kvorum cluster recover`: a stopped node decides alone what follows, for the council's majority
+//! is lost for good. What that means is in [`cluster::layout::Decree`]; here it is told, and done
+//! only if it is asked for.
+
+use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use cluster::layout::{Layout, Stage};
+use cluster::{MembershipState, NodeId};
+use lsm::{Disk, Engine, Options, RealDisk};
+use node::StartError;
+use node::identity::Survivor;
+
+use crate::node::life_file::DataDirectory;
+
+/// Everything after `cluster recover`.
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// Data directory of the node, which must be stopped
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+
+    /// Nodes that are gone for good, with their disks
+    #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
+    lost: Vec<String>,
+
+    /// Councillors that are up with another disk than they were seated with, and so have no vote
+    #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
+    without_vote: Vec<String>,
+
+    /// Do it
+    #[arg(long)]
+    yes: bool,
+}
+
+/// What came of it, for people. An error is one line.
+pub(super) fn run(args: &RecoverArgs) -> Result<String, String> {
+    let in_data = |error: String| format!("data directory {}: {error}", args.data.display());
+    let failed = |error: StartError| in_data(error.to_string());
+    let engine = open(&args.data).map_err(in_data)?;
+    let survivor = Survivor::look(&engine, &DataDirectory(&args.data)).map_err(failed)?;
+    let lost = ids(&survivor, &args.lost).map_err(in_data)?;
+    let without_vote = ids(&survivor, &args.without_vote).map_err(in_data)?;
+    let voting = voting(&survivor, &[&lost[..], &without_vote].concat());
+    refuse(survivor.layout(), &voting).map_err(in_data)?;
+    let number = RandomState::new().hash_one("voter").max(1);
+    let decreed = survivor.decreed(number, &lost);
+    let decreed = decreed.map_err(|error| in_data(error.to_string()))?;
+    let told = state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed);
+    if !args.yes {
+        return Ok(told
+            + "Nothing was changed. Be sure that the lost nodes are off for good, and that no \
+               other survivor goes by a later epoch;\nthen run again with --yes.\n");
+    }
+    let epoch = decreed.epoch;
+    survivor.decide(&engine, decreed, number).map_err(failed)?;
+    engine.close().map_err(|error| in_data(error.to_string()))?;
+    Ok(told + &done(&survivor, epoch, &args.lost))
+}
+
+fn open(data: &Path) -> Result<Engine, String> {
+    if !data.join("STORE").exists() {
+        return Err("it holds no node's data".to_owned());
+    }
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).map_err(|error| error.to_string())?);
+    Engine::open(disk, Options::default()).map_err(|error| error.to_string())
+}
+
+fn name(layout: &Layout, id: NodeId) -> &str {
+    layout.node(id).map_or("?", |node| &node.member.name)
+}
+
+/// Whom the names mean.
+fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, String> {
+    let layout = survivor.layout();
+    let all: Vec<&str> = layout.all().map(|node| node.member.name.as_str()).collect();
+    let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
+        Some(node) if node.id == survivor.node() => {
+            Err(format!("it is that of node {name}, which is not lost then: name the others"))
+        }
+        Some(node) => Ok(node.id),
+        None => Err(format!("node {name:?} is not a member: the members are {}", all.join(", "))),
+    };
+    names.iter().map(id).collect()
+}
+
+/// The councillors that can still vote, as far as is said.
+fn voting(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
+    let seats = survivor.layout().council.iter().map(|seat| seat.node);
+    let votes = |node: &NodeId| match *node == survivor.node() {
+        true => survivor.has_vote(),
+        false => !without.contains(node),
+    };
+    seats.filter(votes).collect()
+}
+
+/// Why there must be no decree, if there must not.
+fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), String> {
+    let needed = layout.council.len() / 2 + 1;
+    if voting.len() < needed {
+        return Ok(());
+    }
+    let voting: Vec<&str> = voting.iter().map(|id| name(layout, *id)).collect();
+    Err(format!(
+        "of the council, {} can vote, and {needed} are enough: start them, and change the members \
+         with kvorum cluster plan. If one is gone for good with its disk, name it with --lost; if \
+         one has come back with another disk, with --without-vote. Nothing was changed",
+        voting.join(", ")
+    ))
+}
+
+/// What the directory knows.
+fn state(
+    survivor: &Survivor,
+    voting: &[NodeId],
+    lost: &[NodeId],
+    without_vote: &[NodeId],
+) -> String {
+    let layout = survivor.layout();
+    let stage = match layout.stage {
+        Stage::Settled => "settled",
+        Stage::Prepare => "a change is prepared",
+        Stage::ReadOld => "keys move, and reads have not switched",
+        Stage::ReadNew => "keys have moved, and reads have switched",
+    };
+    let mut text = format!(
+        "node {}, {}: epoch {}, {stage}, replicas {}\n",
+        survivor.name(),
+        survivor.state().label(),
+        layout.epoch,
+        layout.replicas
+    );
+    for node in layout.all() {
+        let fate = if lost.contains(&node.id) { "  lost" } else { "" };
+        let _ = writeln!(text, "  {}  {}{fate}", node.member.name, node.url);
+    }
+    let seats = layout.council.iter().map(|seat| {
+        let vote = if voting.contains(&seat.node) {
+            "can vote"
+        } else if lost.contains(&seat.node) {
+            "lost"
+        } else if without_vote.contains(&seat.node) || seat.node == survivor.node() {
+            "has no vote"
+        } else {
+            "unknown"
+        };
+        format!("{} ({vote})", name(layout, seat.node))
+    });
+    let seats: Vec<String> = seats.collect();
+    let needed = layout.council.len() / 2 + 1;
+    let _ = writeln!(
+        text,
+        "council: {}; {needed} must vote, and {} can",
+        seats.join(", "),
+        voting.len()
+    );
+    text
+}
+
+/// What a decree does, and what it may cost.
+fn cost(survivor: &Survivor, decreed: &Layout) -> String {
+    let (layout, name) = (survivor.layout(), survivor.name());
+    let (epoch, next) = (layout.epoch, decreed.epoch);
+    let mut text = format!(
+        "\nNode {name} would go by epoch {next}, and decide alone about what comes next. Other \
+         nodes hear of that from it.\n\n\
+         If the lost councillors had decided anything after epoch {epoch}, it never was: a node \
+         that goes by that is refused by\nthe others for good, and can come back only with an \
+         empty directory.\n"
+    );
+    if let Some(accepted) = survivor.accepted() {
+        let _ = writeln!(
+            text,
+            "That may be so: this node has voted for a change to epoch {accepted}, and not heard \
+             what became of it."
+        );
+    }
+    if survivor.state() == MembershipState::Rebuilding {
+        text += "This node's disk was replaced, and the others know more: take the directory of \
+                 another node if one is left.\n";
+    }
+    text += match layout.stage {
+        Stage::Settled => "No key moves by this. ",
+        Stage::Prepare | Stage::ReadOld => {
+            "The change that is under way is gone back from: nodes that were about to join must \
+             ask again, with an empty directory. "
+        }
+        Stage::ReadNew => {
+            "The change that is under way goes forward, and waits for no node that is lost. "
+        }
+    };
+    text += "What only lost nodes held is lost.\n\n";
+    text
+}
+
+fn done(survivor: &Survivor, epoch: u64, lost: &[String]) -> String {
+    let dead: String = lost.iter().map(|name| format!(" --remove-dead {name}")).collect();
+    format!(
+        "Done: node {} goes by epoch {epoch} from its next start on. Start it; then let nodes \
+         take the places of those\nthat are lost, which gives the council back its size, for \
+         example:\n\n  \
+         kvorum serve --join URL --name NEW …\n  \
+         kvorum cluster plan --add NEW{dead}\n",
+        survivor.name()
+    )
+}

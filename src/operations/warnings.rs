@@ -1,0 +1,80 @@
+//! What to think of before a plan is applied.
+
+use cluster::layout::{Layout, Seat, Stage};
+use cluster::{NodeId, Topology};
+
+use super::layout::names;
+use crate::node::Node;
+
+/// Of a plan for the layout `base`, as this node sees the others.
+pub(super) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
+    let mut warnings = Vec::new();
+    warnings.extend(no_majority(node, base));
+    warnings.extend(waits(node, planned));
+    let (nodes, replicas) = (planned.nodes.len(), planned.replicas);
+    if nodes < usize::from(replicas) {
+        warnings.push(format!("{nodes} nodes hold {nodes} copies of a key, not {replicas}"));
+    }
+    let unused = planned.council.iter().filter(|seat| !after.contains(seat.node)).count();
+    if unused > 0 {
+        warnings.push(format!("{unused} councillors leave"));
+    }
+    let lost = text(before(planned).filter(|node| node.is_lost));
+    if !lost.is_empty() {
+        warnings.push(format!("what {lost} alone held is lost: writes with ack=1 above all"));
+    }
+    warnings
+}
+
+fn before(planned: &Layout) -> impl Iterator<Item = &cluster::layout::Node> {
+    planned.before.iter().flat_map(|before| &before.nodes)
+}
+
+fn text<'a>(nodes: impl Iterator<Item = &'a cluster::layout::Node>) -> String {
+    nodes.map(|node| node.member.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn is_up(node: &Node, id: NodeId) -> bool {
+    id == node.shared.own || node.facts.seen(id).links() > 0
+}
+
+/// Whether a councillor can vote, as far as this node knows.
+fn can_vote(node: &Node, seat: &Seat) -> bool {
+    if seat.node == node.shared.own {
+        return node.shared.layouts.has_seat();
+    }
+    let has_its_disk = seat.voter == 0 || node.facts.seen(seat.node).voter() == Some(seat.voter);
+    is_up(node, seat.node) && has_its_disk
+}
+
+/// That nobody can decide it.
+fn no_majority(node: &Node, base: &Layout) -> Option<String> {
+    let away: Vec<Seat> =
+        base.council.iter().filter(|seat| !can_vote(node, seat)).copied().collect();
+    let can = base.council.len() - away.len();
+    (can < base.council.len() / 2 + 1).then(|| {
+        format!(
+            "no majority of the council ({}) can vote: not {}. The plan can't be decided before \
+             more of them are up with the disks that they were seated with; if those are lost for \
+             good: kvorum cluster recover, on the directory of a node that is left",
+            names(base, &base.council).join(", "),
+            names(base, &away).join(", ")
+        )
+    })
+}
+
+/// That it will not end before somebody is back.
+fn waits(node: &Node, planned: &Layout) -> Option<String> {
+    if planned.stage == Stage::Settled {
+        return None;
+    }
+    let is_before = |id| before(planned).any(|node| node.id == id && !node.is_lost);
+    let is_awaited = |id| is_before(id) && !is_up(node, id);
+    let away = text(planned.all().filter(|node| is_awaited(node.id)));
+    (!away.is_empty()).then(|| {
+        format!(
+            "{away} can't be reached from this node: the change waits for it before it ends. If \
+             it is lost with its disk, remove it with --remove-dead in this plan"
+        )
+    })
+}

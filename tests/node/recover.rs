@@ -1,0 +1,243 @@
+//! `kvorum cluster recover`: the council's majority is lost with its disks, and a node that is left
+//! decides alone; who knew more than it, or comes back, is told so.
+
+use std::process::Output;
+use std::thread::{self, JoinHandle};
+
+use tempfile::TempDir;
+
+use crate::cluster::{Cluster, key};
+use crate::moves::{goes_by, layout, moved, planned, text};
+use crate::process::{Node, kvorum, run, wait_until};
+use crate::rollback::copy;
+
+/// The epoch after a recovery.
+const RECOVERED: u64 = 1_000_000;
+
+const KEYS: usize = 100;
+
+fn recover(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
+    let data = cluster.data(node);
+    run(&[&["cluster", "recover", "--data", data.to_str().unwrap()], args].concat())
+}
+
+/// The same, done.
+fn recovered(cluster: &Cluster, node: usize, args: &[&str]) -> String {
+    let done = recover(cluster, node, &[args, &["--yes"]].concat());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    text(&done.stdout)
+}
+
+/// A node that joins the cluster of `n0` once a plan has it.
+fn joins(cluster: &Cluster, name: &str) -> JoinHandle<Node> {
+    let of = format!("http://{}", cluster.address(0));
+    let name = name.to_owned();
+    let handle = thread::spawn({
+        let name = name.clone();
+        move || {
+            let args = ["--join", &of, "--name", &name, "--log", "warn"];
+            Node::start_with(kvorum(), tempfile::tempdir().unwrap(), &args)
+        }
+    });
+    wait_until("it asks to join", || {
+        let asking = layout(cluster, 0)["joining"].as_array().cloned().unwrap_or_default();
+        asking.iter().any(|asker| asker["name"] == name)
+    });
+    handle
+}
+
+/// All of three copies.
+fn write(cluster: &Cluster) {
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"before");
+        assert_eq!(put.status, 201, "{}", text(&put.body()));
+    }
+}
+
+fn read(cluster: &Cluster) {
+    read_from(cluster, 0);
+}
+
+fn read_from(cluster: &Cluster, first: usize) {
+    let mut client = cluster.client(0);
+    for number in first..KEYS {
+        let got = client.get(&key(number));
+        assert_eq!((got.status, got.body()), (200, b"before".to_vec()), "{}", key(number));
+    }
+}
+
+#[test]
+fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    write(&cluster);
+    let early = recover(&cluster, 0, &["--lost", "n1,n2"]);
+    assert!(!early.status.success(), "the node runs: {}", text(&early.stdout));
+    (1..3).for_each(|node| cluster.kill(node));
+    let old: TempDir = cluster.take_data(1);
+    cluster.wipe(1);
+    cluster.wipe(2);
+    wait_until("its seeing that they are gone", || {
+        let peers = cluster.status(0)["peers"].clone();
+        peers.as_array().unwrap().iter().all(|peer| peer["up"] == false)
+    });
+    let plan = planned(&cluster, 0, &["--council", "n0"]);
+    let warned = plan["warnings"].to_string();
+    assert!(warned.contains("no majority of the council (n0, n1, n2) can vote"), "{warned}");
+    assert!(warned.contains("kvorum cluster recover"), "{warned}");
+    cluster.kill(0);
+
+    // Who is lost has to be said, and nothing is done unless that is.
+    for (args, said) in [
+        (&[][..], "n0, n1, n2 can vote, and 2 are enough"),
+        (&["--lost", "n1", "--yes"], "n0, n2 can vote, and 2 are enough"),
+        (&["--lost", "n0"], "is that of node n0, which is not lost then"),
+        (&["--lost", "x"], "node \"x\" is not a member: the members are n0, n1, n2"),
+    ] {
+        let refused = recover(&cluster, 0, args);
+        let why = text(&refused.stderr);
+        assert!(!refused.status.success() && why.contains(said), "{args:?}: {why}");
+    }
+    let shown = text(&recover(&cluster, 0, &["--lost", "n1,n2"]).stdout);
+    for said in [
+        "node n0, member: epoch 1, settled, replicas 3",
+        "council: n0 (can vote), n1 (lost), n2 (lost); 2 must vote, and 1 can",
+        "Node n0 would go by epoch 1000000",
+        "Nothing was changed",
+    ] {
+        assert!(shown.contains(said), "{said}: {shown}");
+    }
+    let done = recovered(&cluster, 0, &["--lost", "n1,n2"]);
+    assert!(done.contains("--remove-dead n1 --remove-dead n2"), "{done}");
+
+    cluster.up(0);
+    goes_by(&cluster, 0, RECOVERED);
+    assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0"]));
+    let joiners = ["d", "e"].map(|name| joins(&cluster, name));
+    let change = ["--add", "d,e", "--remove-dead", "n1", "--remove-dead", "n2"];
+    let epoch = moved(&cluster, 0, &change);
+    assert_eq!(epoch, RECOVERED + 4);
+    let _joined = joiners.map(|joiner| joiner.join().unwrap());
+    let council = layout(&cluster, 0)["council"].to_string();
+    assert_eq!(council, r#"["n0","d","e"]"#, "the council has its size again");
+    read(&cluster);
+
+    // One of the dead comes back as it was: it hears that it was removed.
+    cluster.put_back(1, old);
+    cluster.up(1);
+    wait_until("being told", || cluster.status(1)["membership"] == "removed");
+    assert_eq!(cluster.client(1).get(&key(1)).status, 503);
+    read(&cluster);
+}
+
+#[test]
+fn survivors_hear_of_it_and_a_councillor_that_comes_back_follows() {
+    let mut cluster = Cluster::start(5, &[]);
+    cluster.settled();
+    assert_eq!(moved(&cluster, 0, &["--council", "n0,n3,n4"]), 2);
+    (0..5).for_each(|node| goes_by(&cluster, node, 2));
+    write(&cluster);
+    (3..5).for_each(|node| cluster.kill(node));
+    cluster.kill(0);
+    recovered(&cluster, 0, &["--lost", "n3,n4"]);
+    cluster.up(0);
+    (0..3).for_each(|node| goes_by(&cluster, node, RECOVERED));
+    // It was not lost after all, and has no say any more.
+    cluster.up(3);
+    goes_by(&cluster, 3, RECOVERED);
+    assert_eq!(layout(&cluster, 3)["has_vote"], false);
+    assert_eq!(moved(&cluster, 1, &["--council", "n0,n1,n2"]), RECOVERED + 1);
+    goes_by(&cluster, 3, RECOVERED + 1);
+    read(&cluster);
+}
+
+#[test]
+fn a_copy_of_a_directory_decides_too() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    write(&cluster);
+    (0..3).for_each(|node| cluster.stop(node));
+    let copied = tempfile::tempdir().unwrap();
+    copy(&cluster.data(0), &copied.path().join("data"));
+    (0..3).for_each(|node| cluster.wipe(node));
+    cluster.put_back(0, copied);
+    let lost = ["--lost", "n1,n2"];
+    let refused = text(&recover(&cluster, 0, &lost).stderr);
+    let says = |what: &str| refused.contains(what);
+    assert!(says("it is a copy") && says("start the node once"), "{refused}");
+    cluster.up(0);
+    cluster.stop(0);
+    let shown = recovered(&cluster, 0, &lost);
+    assert!(shown.contains("node n0, verifying: epoch 1"), "{shown}");
+    for _ in 0..2 {
+        cluster.up(0);
+        goes_by(&cluster, 0, RECOVERED);
+        assert_eq!(layout(&cluster, 0)["has_vote"], true, "whatever it may lack");
+        cluster.stop(0);
+    }
+    // It is rebuilt from nodes that hold nothing: those that held something are declared lost.
+    cluster.up(0);
+    let joiners = ["d", "e"].map(|name| joins(&cluster, name));
+    moved(&cluster, 0, &["--add", "d,e", "--remove-dead", "n1,n2"]);
+    let _joined = joiners.map(|joiner| joiner.join().unwrap());
+    wait_until("its being a member", || cluster.status(0)["membership"] == "member");
+    read(&cluster);
+}
+
+/// A node that is rebuilt waits for what all others hold, but not for those that are declared lost:
+/// else the plan that removes them would wait for it, and it for them.
+#[test]
+fn who_is_rebuilt_does_not_wait_for_the_dead() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    write(&cluster);
+    cluster.kill(2);
+    cluster.kill(3);
+    cluster.wipe(2);
+    cluster.up(2);
+    wait_until("its being rebuilt", || cluster.status(2)["membership"] == "rebuilding");
+    moved(&cluster, 0, &["--remove-dead", "n3"]);
+    wait_until("its being a member", || cluster.status(2)["membership"] == "member");
+    read(&cluster);
+}
+
+/// Whether a node has refused to work with another one.
+fn has_refused(cluster: &Cluster, node: usize) -> bool {
+    let metrics = text(&cluster.client(node).get("/metrics").body());
+    let mut lines = metrics.lines();
+    lines.any(|line| {
+        let count = line.strip_prefix("kvorum_peer_handshakes_refused_total ");
+        count.is_some_and(|count| count != "0")
+    })
+}
+
+#[test]
+fn councillors_that_decided_something_else_are_refused() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    write(&cluster);
+    cluster.kill(0);
+    recovered(&cluster, 0, &["--lost", "n1,n2"]);
+    // They were not lost, and are a majority by themselves.
+    assert_eq!(moved(&cluster, 1, &["--council", "n1"]), 2);
+    goes_by(&cluster, 2, 2);
+    cluster.up(0);
+    for node in 0..3 {
+        wait_until("refusing the other side", || has_refused(&cluster, node));
+    }
+    assert_eq!(cluster.client(1).put(&key(1), b"after").status, 201, "two of three go on");
+    assert_eq!(cluster.client(0).put(&key(1), b"lost").status, 504, "one of three does not");
+    goes_by(&cluster, 0, RECOVERED);
+    goes_by(&cluster, 1, 2);
+    // The other side is kept: the node comes back with an empty disk.
+    let log = cluster.stop_for_its_log(0);
+    let why = "goes by epoch 2 and this node, n0, by epoch 1000000, and neither grew out of the";
+    assert!(log.contains(why) && log.contains("start each node of the other one"), "{log}");
+    cluster.wipe(0);
+    cluster.up(0);
+    cluster.settled();
+    goes_by(&cluster, 0, 2);
+    read_from(&cluster, 2);
+    assert_eq!(cluster.client(0).get(&key(1)).body(), b"after");
+}
