@@ -398,8 +398,10 @@ impl Moves {
         let new = self.new.clone();
         let member = self.members.get_mut(&node).expect("it has entered");
         let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank);
-        if rank(&held) > rank(&member.held) {
-            member.held = held;
+        if let Some(record) = held.filter(|held| Some(held.rank) > rank(&member.held)) {
+            // As of all that a node stores: who writes something older is told of it.
+            member.shared.newest.fetch_max(record.rank.version.time, Ordering::SeqCst);
+            member.held = Some(record);
         }
         if old.contains(&node) {
             member.taken.insert(node);
@@ -604,6 +606,12 @@ proptest! {
 #[test]
 fn a_reply_to_what_was_given_up_is_nobodys() {
     assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());
+}
+
+/// What a node has taken is newer than what is written next, by another clock: that is told.
+#[test]
+fn what_is_taken_is_looked_at_by_who_writes() {
+    assert!(run(15_352_397_974_940_723_940, 1, 115).is_linearizable());
 }
 
 /// The worlds are not so rough that nothing comes of anything: most moves end, and most clients are
