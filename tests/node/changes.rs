@@ -5,11 +5,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::moves::{cluster_command, layout, moved, text};
+use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
 use crate::process::{Node, kvorum, wait_until};
 
 const KEYS: usize = 100;
@@ -132,4 +133,215 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     });
     read(&cluster);
     assert_eq!(moved(&cluster, 1, &["--council", "n0,n1,d"]), 6, "it can be a councillor");
+}
+
+/// What a command says that does nothing.
+fn why_not(cluster: &Cluster, node: usize, args: &[&str]) -> String {
+    let refused = cluster_command(cluster, node, args);
+    assert!(!refused.status.success(), "{args:?}: {}", text(&refused.stdout));
+    text(&refused.stderr)
+}
+
+fn plan_id(cluster: &Cluster, node: usize, change: &[&str]) -> String {
+    planned(cluster, node, change)["plan"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn of_two_plans_one_is_done_and_none_is_done_twice() {
+    let cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    let plans = [0, 1].map(|node| plan_id(&cluster, node, &["--weight", &format!("n{node}=2")]));
+    let apply = |node: usize| cluster_command(&cluster, node, &["apply", "--wait", &plans[node]]);
+    let [one, other] = thread::scope(|scope| {
+        [0, 1].map(|node| scope.spawn(move || apply(node))).map(|applied| applied.join().unwrap())
+    });
+    let done = |of: &std::process::Output| of.status.success();
+    assert!(done(&one) != done(&other), "{}{}", text(&one.stderr), text(&other.stderr));
+    let (first, failed) = if done(&one) { (0, other) } else { (1, one) };
+    let why = text(&failed.stderr);
+    let overtaken = why.contains("another change was decided before: plan again");
+    assert!(overtaken || why.contains("the plan was made in epoch 1, and it is epoch"), "{why}");
+    // The first one moved keys: it is over, and not applied once more.
+    (0..4).for_each(|node| goes_by(&cluster, node, 5));
+    for node in [first, 1 - first] {
+        let why = why_not(&cluster, node, &["apply", &plans[node]]);
+        assert!(why.contains("the plan was made in epoch 1, and it is epoch 5 by now"), "{why}");
+    }
+    let next = plan_id(&cluster, 2, &["--weight", "n3=2"]);
+    assert!(cluster_command(&cluster, 2, &["apply", &next]).status.success());
+    for args in [&["apply", &next][..], &["plan", "--weight", "n3=3"]] {
+        let again = cluster_command(&cluster, 2, args);
+        let why = text(&again.stderr);
+        let is_known = why.contains("made in epoch 5") || why.contains("another change is under");
+        assert!(again.status.success() || is_known, "{args:?}: {why}");
+    }
+    (0..4).for_each(|node| goes_by(&cluster, node, 9));
+}
+
+#[test]
+fn who_is_gone_is_nobody_and_somebody_has_to_stay() {
+    let cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    write(&cluster);
+    assert_eq!(moved(&cluster, 0, &["--remove", "n3"]), 5);
+    for (args, said) in [
+        (&["--remove", "n3"][..], "node \"n3\" is not a member"),
+        (&["--remove-dead", "n3"], "node \"n3\" is not a member"),
+        (&["--weight", "n3=2"], "node \"n3\" is not a member"),
+        (&["--council", "n0,n1,n3"], "node \"n3\" is not a member"),
+        (&["--remove", "n1,n2"], "1 nodes would be left, fewer than replicas 3"),
+        (&["--remove", "n0,n1,n2"], "0 nodes would be left, fewer than replicas 3"),
+        (&["--remove-dead", "n0,n1,n2", "--replicas", "1"], "0 nodes would be left"),
+        (&["--remove", "n0", "--remove-dead", "n0"], "2 nodes would be left, fewer than"),
+        (&["--weight", "n0=0"], "weight 0 is out of range"),
+        (&["--add", "d=http://h:1;weight=0"], "weight 0 is out of range"),
+        (&["--add", "d"], "does not ask this node to join (those that do: none)"),
+    ] {
+        let why = why_not(&cluster, 0, &[&["plan"], args].concat());
+        assert!(why.contains(said), "{args:?}: {why}");
+    }
+    // A councillor can go as any other node, also by a plan that it made itself.
+    assert!(layout(&cluster, 0)["council"].to_string().contains("n0"));
+    let plan = plan_id(&cluster, 0, &["--remove", "n0", "--replicas", "2"]);
+    assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
+    (1..3).for_each(|node| goes_by(&cluster, node, 9));
+    assert!(!layout(&cluster, 1)["council"].to_string().contains("n0"));
+    wait_until("its being told", || cluster.status(0)["membership"] == "removed");
+    let mut client = cluster.client(1);
+    for number in 0..KEYS {
+        assert_eq!(client.get(&key(number)).body(), b"value", "{}", key(number));
+    }
+}
+
+#[test]
+fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    write(&cluster);
+    cluster.kill(3);
+    wait_until("its being down", || cluster.status(0)["peers"][2]["up"] == false);
+    let leaves = planned(&cluster, 0, &["--remove", "n3"]);
+    let warned = leaves["warnings"].to_string();
+    assert!(warned.contains("n3 can't be reached from this node"), "{warned}");
+    assert!(warned.contains("remove it with --remove-dead in this plan"), "{warned}");
+    // A node that never comes, beside one that is down.
+    for (change, stage, late, epoch) in [
+        (&["--remove", "n3"][..], "read old", "n3 (down)", 4),
+        (&["--add", "d=http://127.0.0.1:9"], "prepare", "d (down)", 6),
+    ] {
+        let plan = plan_id(&cluster, 0, change);
+        assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
+        wait_until("the stage", || layout(&cluster, 0)["stage"] == stage);
+        wait_until("its being named", || {
+            let status = text(&cluster_command(&cluster, 0, &["status"]).stdout);
+            let named = status.lines().last().unwrap_or_default().to_owned();
+            named.contains(late) && named.contains("kvorum cluster abort, and plan again with")
+        });
+        let aborted = cluster_command(&cluster, 0, &["abort", "--wait"]);
+        assert!(text(&aborted.stdout).contains(&format!("epoch {epoch}")), "{aborted:?}");
+    }
+    assert_eq!(moved(&cluster, 0, &["--remove-dead", "n3"]), 10);
+    read(&cluster);
+    cluster.up(3);
+    wait_until("its being told", || cluster.status(3)["membership"] == "removed");
+}
+
+#[test]
+fn a_joiner_that_dies_in_the_middle_goes_on() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    write(&cluster);
+    let joiner = Joiner::new(&cluster, "d");
+    let starts = joiner.asks(&cluster);
+    let plan = plan_id(&cluster, 0, &["--add", "d"]);
+    assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
+    // Killed as soon as it has its place, and once more when keys move.
+    let data = starts.join().unwrap().kill();
+    assert_ne!(layout(&cluster, 0)["stage"], "settled", "it is waited for");
+    let d = joiner.starts(data).join().unwrap();
+    wait_until("keys move", || layout(&cluster, 0)["stage"] != "prepare");
+    let d = joiner.starts(d.kill()).join().unwrap();
+    goes_by_epoch(&cluster, 5);
+    wait_until("its being a member", || membership(&d) == "member");
+    assert!(d.client().get("/v0/entities?start=%00&local=true").chunks.len() > KEYS / 2);
+    read(&cluster);
+}
+
+/// A process that hangs keeps its connections: requests go round it, and the change goes on once it
+/// does.
+#[test]
+fn a_joiner_that_hangs_costs_no_request() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    write(&cluster);
+    let starts = Joiner::new(&cluster, "d").asks(&cluster);
+    let plan = plan_id(&cluster, 0, &["--add", "d"]);
+    assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
+    let d = starts.join().unwrap();
+    wait_until("keys move", || layout(&cluster, 0)["stage"] == "read old");
+    d.signal(Signal::STOP);
+    let mut client = cluster.client(1);
+    for number in 0..KEYS {
+        let put = client.put(&key(number), b"value");
+        assert_eq!(put.status, 201, "{}", text(&put.body()));
+    }
+    read(&cluster);
+    d.signal(Signal::CONT);
+    goes_by_epoch(&cluster, 5);
+    wait_until("its being a member", || membership(&d) == "member");
+    read(&cluster);
+}
+
+fn goes_by_epoch(cluster: &Cluster, epoch: u64) {
+    (0..3).for_each(|node| goes_by(cluster, node, epoch));
+}
+
+#[test]
+fn data_of_others_is_left_alone() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let joiner = Joiner::new(&cluster, "d");
+    // A node that was alone, and one of another cluster.
+    let alone = Node::start(&["--name", "d", "--log", "warn"]).stop();
+    let why = joiner.refused(&alone, |_| ());
+    assert!(why.contains("it is that of node d"), "{why}");
+    assert!(why.contains("--join takes an empty one"), "{why}");
+    let mut other = Cluster::start(2, &[]);
+    other.settled();
+    other.stop(1);
+    let why = joiner.refused(&other.take_data(1), |_| ());
+    assert!(why.contains("it is that of node n1"), "{why}");
+    // What is no store at all.
+    let full = tempfile::tempdir().unwrap();
+    std::fs::create_dir(full.path().join("data")).unwrap();
+    std::fs::write(full.path().join("data/notes.txt"), "mine").unwrap();
+    let why = joiner.refused(&full, |_| ());
+    assert!(why.contains("notes.txt") || why.contains("not empty"), "{why}");
+    assert_eq!(std::fs::read(full.path().join("data/notes.txt")).unwrap(), b"mine");
+    let why = joiner.refused(&tempfile::tempdir().unwrap(), |command| {
+        command.env("KVORUM_CLUSTER_SECRET", "a secret that the cluster does not have");
+    });
+    assert!(why.contains("does not know this node's cluster secret"), "{why}");
+}
+
+#[test]
+fn once_reads_have_switched_there_is_no_way_back() {
+    let cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    let mut weight = 1;
+    // The stage lasts for half a second at least, unless this process is held up for as long.
+    let why = loop {
+        weight += 1;
+        assert!(weight < 8, "it is never seen");
+        let plan = plan_id(&cluster, 0, &["--weight", &format!("n0={weight}")]);
+        assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
+        wait_until("the stage", || layout(&cluster, 0)["stage"] == "read old");
+        wait_until("the switch", || layout(&cluster, 0)["stage"] != "read old");
+        let why = why_not(&cluster, 0, &["abort"]);
+        wait_until("its end", || layout(&cluster, 0)["stage"] == "settled");
+        if !why.contains("there is nothing to abort") {
+            break why;
+        }
+    };
+    assert!(why.contains("reads go to the new replicas already: the change can only go"), "{why}");
 }

@@ -155,7 +155,9 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
         }
         print(&format!("{json}\n"))?;
     } else {
-        print(&status_text(&layout, epoch_of))?;
+        let rows = cluster.nodes.iter().filter(|row| row.status.is_none());
+        let down: Vec<&str> = rows.map(|row| row.name.as_str()).collect();
+        print(&(status_text(&layout, epoch_of) + &held_up(&layout, &down)))?;
     }
     let agree = layout.nodes.iter().all(|node| epoch_of(&node.name) == Some(layout.epoch));
     if agree { Ok(()) } else { Err(Unable::No) }
@@ -376,6 +378,36 @@ pub(super) fn come_to_rest(worker: &mut Worker<'_>) -> Result<(), Unable> {
     })
 }
 
+/// Who holds up a change that is under way: nodes that are down, those that leave included, and
+/// those that have not done their part yet.
+fn held_up(layout: &LayoutStatus, down: &[&str]) -> String {
+    if layout.stage == "settled" {
+        return String::new();
+    }
+    let is_told = !layout.moves.is_empty() && layout.stage != "read new";
+    let slow = if is_told { slow(layout) } else { String::new() };
+    let slow = slow.split(", ").filter(|name| !name.is_empty() && !down.contains(name));
+    let down_too = down.iter().map(|name| format!("{name} (down)"));
+    let all: Vec<String> = slow.map(str::to_owned).chain(down_too).collect();
+    let mut text = format!("{}: ", stage_text(&layout.stage));
+    text +=
+        &if all.is_empty() { "goes on".to_owned() } else { format!("not yet {}", all.join(", ")) };
+    if !down.is_empty() && layout.stage != "read new" {
+        text +=
+            "; if one is gone for good: kvorum cluster abort, and plan again with --remove-dead";
+    }
+    text + "\n"
+}
+
+/// What a stage waits for.
+fn stage_text(stage: &str) -> &'static str {
+    match stage {
+        "prepare" => "waiting until all nodes are up and have room",
+        "read old" => "waiting until all nodes hold what moves to them",
+        _ => "reads have switched; waiting for most nodes of before to go by it",
+    }
+}
+
 /// The nodes that a stage waits for, as far as the node that is asked knows.
 fn slow(layout: &LayoutStatus) -> String {
     let has_all = |name: &str| layout.moves.iter().any(|told| told.node == name && told.has_all);
@@ -388,14 +420,14 @@ fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
     let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
     let message = match layout.stage.as_str() {
         "settled" => "asking the council".to_owned(),
-        "prepare" => format!("waiting until all nodes are up and have room: {}", slow(layout)),
+        stage @ "prepare" => format!("{}: {}", stage_text(stage), slow(layout)),
         "read old" => format!(
             "{} records taken, {}; not yet all: {}",
             HumanCount(sum(|told| told.records)),
             HumanBytes(sum(|told| told.bytes)),
             slow(layout)
         ),
-        _ => "reads have switched; waiting for most nodes to go by it".to_owned(),
+        stage => stage_text(stage).to_owned(),
     };
     let (done, of) = (sum(|told| told.sources.into()), sum(|told| told.of_sources.into()));
     show(bar, done, Some(of).filter(|of| *of > 0), message);
