@@ -130,6 +130,11 @@ impl Reports {
         planned.await.ok()
     }
 
+    /// That a change is gone back from, if it can be.
+    pub(crate) fn aborted(&self, known: &Layout) -> Option<Layout> {
+        known.aborted(|name| self.0.voter_of(name))
+    }
+
     /// A plan that this node made.
     pub(crate) fn plan_of(&self, id: u128) -> Option<Arc<Layout>> {
         self.0.plans.find(id)

@@ -41,6 +41,10 @@ struct Shape {
     /// Simulated seconds with faults.
     #[arg(long, global = true)]
     seconds: Option<u64>,
+    /// Changes of the layout of a thousand that are of nodes which join, leave or are lost; if it
+    /// is not 0, keys move in every run.
+    #[arg(long, global = true)]
+    members: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -74,6 +78,10 @@ impl Shape {
         plan.nodes = self.nodes.unwrap_or(plan.nodes);
         plan.loops = self.loops.unwrap_or(plan.loops);
         plan.seconds = self.seconds.unwrap_or(plan.seconds);
+        if let Some(members) = self.members {
+            plan.members = members;
+            plan.has_moves(members > 0);
+        }
         plan
     }
 }
@@ -181,6 +189,8 @@ struct Sum {
     faults: u64,
     changes: u64,
     moves: u64,
+    joined: u64,
+    left: u64,
     answered: u64,
     events: u64,
     contended: Contended,
@@ -194,6 +204,8 @@ impl Sum {
         self.faults += report.faults;
         self.changes += report.changes;
         self.moves += report.moves;
+        self.joined += report.joined;
+        self.left += report.left;
         self.answered += report.tally.reads + report.tally.writes;
         self.events += report.events;
         self.contended.add(&report.contended);
@@ -202,13 +214,15 @@ impl Sum {
     fn line(&self, took: Duration) -> String {
         format!(
             "{} seeds, {} failed; {:.1} simulated hours, {} faults, {} changes of the layout, {} \
-             moves, {} requests answered, {:.1} M events in {:.0} s; {}",
+             moves, {} nodes joined, {} left, {} requests answered, {:.1} M events in {:.0} s; {}",
             self.seeds,
             self.failed,
             self.micros as f64 / 3.6e9,
             self.faults,
             self.changes,
             self.moves,
+            self.joined,
+            self.left,
             self.answered,
             self.events as f64 / 1e6,
             took.as_secs_f64(),

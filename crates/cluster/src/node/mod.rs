@@ -322,6 +322,8 @@ impl Node {
             if !before.agrees_with(self.view.id()) {
                 self.placement_changes(now, out);
                 self.takes_anew(out);
+                self.others_are_fewer(out);
+                self.stand_if_confirmed(out);
             }
         }
         match event {

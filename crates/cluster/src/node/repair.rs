@@ -262,7 +262,20 @@ impl Node {
         for marked in &walk.marks {
             source.done.insert(marked.mark.partition, marked.number);
         }
-        for marked in &walk.marks {
+        self.drop_marks(&walk.marks, out);
+    }
+
+    /// Who was waited for may have left: nobody else comes to an end after that.
+    pub(super) fn others_are_fewer(&mut self, out: &mut Vec<NodeEffect>) {
+        let marks = self.shared.missed.of(self.shared.own);
+        if !marks.is_empty() {
+            self.drop_marks(&marks, out);
+        }
+    }
+
+    /// Drops those of these marks of this node that all others have done.
+    fn drop_marks(&mut self, marks: &[Numbered], out: &mut Vec<NodeEffect>) {
+        for marked in marks {
             let done = self.others().all(|peer| self.has_done(peer, marked));
             if done {
                 self.shared.missed.done(self.shared.own, marked.mark.partition, marked.number);
