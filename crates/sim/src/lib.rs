@@ -24,7 +24,7 @@ mod world;
 pub use histories::Contended;
 pub use ledger::Tally;
 pub use plan::{Fault, Plan};
-pub use scale::{Parts, Scale, measure, parts};
+pub use scale::{Growth, Parts, Scale, Traffic, measure, measure_growth, parts};
 
 use world::World;
 

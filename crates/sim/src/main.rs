@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use cluster::Topology;
-use sim::{Contended, Plan, Report, Scale};
+use sim::{Contended, Plan, Report, Scale, Traffic};
 
 /// Whole kvorum clusters in one thread, from one seed.
 #[derive(Debug, Parser)]
@@ -69,6 +69,9 @@ enum Command {
         /// Numbers of nodes.
         #[arg(value_delimiter = ',', default_values_t = [3, 10, 100, 1000])]
         sizes: Vec<usize>,
+        /// How many nodes join a cluster of how many: instead, what that takes of messages.
+        #[arg(long, num_args = 2)]
+        grow: Vec<usize>,
     },
 }
 
@@ -98,7 +101,11 @@ fn main() -> ExitCode {
             let limit = minutes.map(|minutes| Duration::from_secs(60 * minutes));
             sweep(&cli.shape, from, count, limit, first)
         }
-        Some(Command::Scale { sizes }) => {
+        Some(Command::Scale { grow, .. }) if !grow.is_empty() => {
+            growth(grow[0], grow[1], cli.seed);
+            true
+        }
+        Some(Command::Scale { sizes, .. }) => {
             scale(&sizes, cli.seed);
             true
         }
@@ -172,6 +179,23 @@ fn scale(sizes: &[usize], seed: u64) {
             counted.hint_micros as f64 / 1e6,
         );
     }
+}
+
+fn growth(nodes: usize, joiners: usize, seed: u64) {
+    let grown = sim::measure_growth(nodes, joiners, seed);
+    println!(
+        "| nodes | | seconds | messages a node and second | bytes a node and second |\n\
+         |---|---|---|---|---|"
+    );
+    let row = |what: &str, nodes: usize, traffic: Traffic| {
+        let seconds = traffic.micros as f64 / 1e6;
+        let each = |of: u64| of as f64 / seconds / nodes as f64;
+        let (messages, bytes) = (each(traffic.messages), each(traffic.bytes));
+        println!("| {nodes} | {what} | {seconds:.2} | {messages:.1} | {bytes:.0} |");
+    };
+    row("at rest before", nodes, grown.before);
+    row("until all go by the last layout", nodes + joiners, grown.change);
+    row("at rest after", nodes + joiners, grown.after);
 }
 
 /// Bytes of memory that this process has in use; 0 where that can't be told.
