@@ -108,14 +108,16 @@ pub(super) async fn abort(
     access::admit(service.limits(), watch, headers)?;
     params::none(query)?;
     let known = service.reports.known_layout();
-    let Some(before) = known.aborted() else {
+    let Some(before) = service.reports.aborted(&known) else {
         let why = match known.stage {
             Stage::ReadNew => {
                 "reads go to the new replicas already: the change can only go forward, and does \
                  once most nodes of before are up"
             }
-            Stage::Settled | Stage::Prepare | Stage::ReadOld => {
-                "no keys move: there is nothing to abort"
+            Stage::Settled => "no keys move: there is nothing to abort",
+            Stage::Prepare | Stage::ReadOld => {
+                "this node sees none of the nodes of before, of which one at least must be a \
+                 councillor afterwards: abort at one of them, or once they are up"
             }
         };
         return Err(Problem::no_plan(why.to_owned()));

@@ -140,6 +140,11 @@ impl Reports {
         self.0.shared.view().ids().find_map(|node| outdated(&node))
     }
 
+    /// That a change is gone back from, if it can be.
+    pub(crate) fn aborted(&self, known: &Layout) -> Option<Layout> {
+        known.aborted(|name| self.0.voter_of(name))
+    }
+
     /// A plan that this node made.
     pub(crate) fn plan_of(&self, id: u128) -> Option<Arc<Layout>> {
         self.0.plans.find(id)

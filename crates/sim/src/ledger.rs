@@ -483,9 +483,10 @@ impl Ledger {
         {
             let what = format!(
                 "risen: {} of {key:?} was returned to who asked at {}; since {at} it is proven \
-                 that there is nothing such up to {watermark:x}",
+                 that up to {watermark:x} there is only {:x?}",
                 show(Some(record)),
-                operation.begun
+                operation.begun,
+                ranks.get(key)
             );
             self.accuse(now, what);
         }

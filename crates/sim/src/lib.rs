@@ -24,7 +24,7 @@ mod world;
 pub use histories::Contended;
 pub use ledger::Tally;
 pub use plan::{Fault, Plan};
-pub use scale::{Parts, Scale, measure, parts};
+pub use scale::{Growth, Parts, Scale, Traffic, measure, measure_growth, parts};
 
 use world::World;
 
@@ -43,6 +43,10 @@ pub struct Report {
     pub changes: u64,
     /// Times that keys had moved when all was settled again.
     pub moves: u64,
+    /// Nodes that were members of a layout by which nothing moves and were not before …
+    pub joined: u64,
+    /// … and those that were not any more.
+    pub left: u64,
     /// Simulated microseconds.
     pub micros: u64,
     /// Events of the run, and the hash over all of them: equal runs have equal hashes.

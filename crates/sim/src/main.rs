@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use cluster::Topology;
-use sim::{Contended, Plan, Report, Scale};
+use sim::{Contended, Plan, Report, Scale, Traffic};
 
 /// Whole kvorum clusters in one thread, from one seed.
 #[derive(Debug, Parser)]
@@ -41,6 +41,10 @@ struct Shape {
     /// Simulated seconds with faults.
     #[arg(long, global = true)]
     seconds: Option<u64>,
+    /// Changes of the layout of a thousand that are of nodes which join, leave or are lost; if it
+    /// is not 0, keys move in every run.
+    #[arg(long, global = true)]
+    members: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -65,6 +69,9 @@ enum Command {
         /// Numbers of nodes.
         #[arg(value_delimiter = ',', default_values_t = [3, 10, 100, 1000])]
         sizes: Vec<usize>,
+        /// How many nodes join a cluster of how many: instead, what that takes of messages.
+        #[arg(long, num_args = 2)]
+        grow: Vec<usize>,
     },
 }
 
@@ -74,6 +81,10 @@ impl Shape {
         plan.nodes = self.nodes.unwrap_or(plan.nodes);
         plan.loops = self.loops.unwrap_or(plan.loops);
         plan.seconds = self.seconds.unwrap_or(plan.seconds);
+        if let Some(members) = self.members {
+            plan.members = members;
+            plan.has_moves(members > 0);
+        }
         plan
     }
 }
@@ -90,7 +101,11 @@ fn main() -> ExitCode {
             let limit = minutes.map(|minutes| Duration::from_secs(60 * minutes));
             sweep(&cli.shape, from, count, limit, first)
         }
-        Some(Command::Scale { sizes }) => {
+        Some(Command::Scale { grow, .. }) if !grow.is_empty() => {
+            growth(grow[0], grow[1], cli.seed);
+            true
+        }
+        Some(Command::Scale { sizes, .. }) => {
             scale(&sizes, cli.seed);
             true
         }
@@ -166,6 +181,23 @@ fn scale(sizes: &[usize], seed: u64) {
     }
 }
 
+fn growth(nodes: usize, joiners: usize, seed: u64) {
+    let grown = sim::measure_growth(nodes, joiners, seed);
+    println!(
+        "| nodes | | seconds | messages a node and second | bytes a node and second |\n\
+         |---|---|---|---|---|"
+    );
+    let row = |what: &str, nodes: usize, traffic: Traffic| {
+        let seconds = traffic.micros as f64 / 1e6;
+        let each = |of: u64| of as f64 / seconds / nodes as f64;
+        let (messages, bytes) = (each(traffic.messages), each(traffic.bytes));
+        println!("| {nodes} | {what} | {seconds:.2} | {messages:.1} | {bytes:.0} |");
+    };
+    row("at rest before", nodes, grown.before);
+    row("until all go by the last layout", nodes + joiners, grown.change);
+    row("at rest after", nodes + joiners, grown.after);
+}
+
 /// Bytes of memory that this process has in use; 0 where that can't be told.
 fn resident() -> u64 {
     const PAGE: u64 = 4096;
@@ -181,6 +213,8 @@ struct Sum {
     faults: u64,
     changes: u64,
     moves: u64,
+    joined: u64,
+    left: u64,
     answered: u64,
     events: u64,
     contended: Contended,
@@ -194,6 +228,8 @@ impl Sum {
         self.faults += report.faults;
         self.changes += report.changes;
         self.moves += report.moves;
+        self.joined += report.joined;
+        self.left += report.left;
         self.answered += report.tally.reads + report.tally.writes;
         self.events += report.events;
         self.contended.add(&report.contended);
@@ -202,13 +238,15 @@ impl Sum {
     fn line(&self, took: Duration) -> String {
         format!(
             "{} seeds, {} failed; {:.1} simulated hours, {} faults, {} changes of the layout, {} \
-             moves, {} requests answered, {:.1} M events in {:.0} s; {}",
+             moves, {} nodes joined, {} left, {} requests answered, {:.1} M events in {:.0} s; {}",
             self.seeds,
             self.failed,
             self.micros as f64 / 3.6e9,
             self.faults,
             self.changes,
             self.moves,
+            self.joined,
+            self.left,
             self.answered,
             self.events as f64 / 1e6,
             took.as_secs_f64(),

@@ -87,8 +87,9 @@ pub(crate) struct Network {
     connections: BTreeMap<u64, Connection>,
     next: u64,
     random: Random,
-    /// Messages that were sent.
+    /// Messages that were sent, and bytes.
     pub(crate) messages: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Network {
@@ -101,6 +102,7 @@ impl Network {
             next: 1,
             random,
             messages: 0,
+            bytes: 0,
         }
     }
 
@@ -194,6 +196,7 @@ impl Network {
         if taken.is_empty() {
             return (0, Vec::new());
         }
+        self.bytes += taken.len() as u64;
         let first = if self.random.permille(SPLIT) {
             self.random.between(1, taken.len() as u64) as usize
         } else {

@@ -101,6 +101,12 @@ impl Fault {
     ];
 }
 
+/// Longest time between two changes where they are wanted, in microseconds.
+const MOVES_MICROS: u64 = 3_000_000;
+
+/// Nodes that join a cluster in the course of a run at most.
+const MOST_JOINERS: usize = 24;
+
 /// See the module. All times are simulated.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -160,6 +166,10 @@ pub struct Plan {
     pub change_micros: u64,
     /// Changes of a thousand that move keys; the others are of the council alone.
     pub moves: u64,
+    /// Of changes that move keys, how many of a thousand are of nodes that join, leave or are lost.
+    pub members: u64,
+    /// How many nodes may join in the course of the run.
+    pub joiners: usize,
     /// Changes of a thousand that end in going back, of those that come while keys move and reads
     /// have not switched; the others come to nothing.
     pub aborts: u64,
@@ -211,6 +221,8 @@ impl Plan {
             // Drawn apart, so that the rest of a seed's run stays what it was.
             change_micros: *Random::new(seed ^ 0x1a70).pick(&[0, 0, 300_000, 3_000_000]),
             moves: *Random::new(seed ^ 0x30fe5).pick(&[0, 100, 300, 1000]),
+            members: *Random::new(seed ^ 0x3e3b).pick(&[0, 0, 300, 1000]),
+            joiners: MOST_JOINERS,
             aborts: *Random::new(seed ^ 0xab027).pick(&[0, 0, 0, 30, 300]),
             founded: false,
             keeps_links: true,
@@ -236,6 +248,31 @@ impl Plan {
         let share = *random.pick(&[10, 100]);
         let interval_micros = *random.pick(&[100_000, 100_000, 3_000_000, 0]);
         RoundConfig { interval_micros, full_interval_micros, share, settled_micros }
+    }
+
+    /// If that is wanted, the layout changes every few seconds at least, and keys move.
+    pub fn has_moves(&mut self, wanted: bool) {
+        if wanted && self.change_micros == 0 {
+            self.change_micros = MOVES_MICROS;
+        }
+        if wanted && self.moves == 0 {
+            self.moves = 1000;
+        }
+    }
+
+    /// Whether nodes join and leave.
+    pub(crate) fn changes_members(&self) -> bool {
+        self.change_micros > 0 && self.moves > 0 && self.members > 0
+    }
+
+    /// Ids that may be given to nodes: each once.
+    pub(crate) fn ids(&self) -> usize {
+        self.nodes + if self.changes_members() { self.joiners } else { 0 }
+    }
+
+    /// Nodes that there are at any time at least, so that a request may name as many.
+    pub(crate) fn least_nodes(&self) -> usize {
+        if self.changes_members() { self.nodes.min(3) } else { self.nodes }
     }
 
     /// Whether no process ends and no clock goes wrong.

@@ -15,6 +15,9 @@ use crate::world::World;
 /// Simulated seconds of each part of a measurement.
 const SECONDS: u64 = 5;
 
+/// No change comes by itself.
+const NEVER: u64 = 1 << 60;
+
 /// What was counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
@@ -44,6 +47,45 @@ pub fn measure(nodes: usize, seed: u64) -> Scale {
     plan.keeps_links = false;
     plan.contenders = 0;
     World::new(plan).scale(SECONDS * 1_000_000)
+}
+
+/// What nodes say to each other so that all know who belongs to the cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Traffic {
+    /// Messages, replies included, of all nodes.
+    pub messages: u64,
+    /// Bytes on connections, pings and handshakes included.
+    pub bytes: u64,
+    /// Simulated microseconds.
+    pub micros: u64,
+}
+
+/// A cluster that grows while nobody asks it for anything: what that takes at rest before, until
+/// all nodes go by the last layout, and at rest after it.
+#[derive(Debug, Clone, Copy)]
+pub struct Growth {
+    /// Nodes before.
+    pub nodes: usize,
+    /// Nodes that join, all at once.
+    pub joiners: usize,
+    /// Before.
+    pub before: Traffic,
+    /// From the plan on.
+    pub change: Traffic,
+    /// After.
+    pub after: Traffic,
+}
+
+/// Runs a cluster of so many nodes without faults, clients and rounds of repair, to which so many
+/// join.
+pub fn measure_growth(nodes: usize, joiners: usize, seed: u64) -> Growth {
+    let mut plan = Plan::of(seed);
+    (plan.nodes, plan.joiners, plan.loops, plan.replicas) = (nodes, joiners, 2, 3);
+    (plan.clients, plan.contenders, plan.faults, plan.founded) = (0, 0, Vec::new(), true);
+    (plan.skew_micros, plan.clock_micros, plan.rounds) = (0, 1, RoundConfig::NONE);
+    (plan.change_micros, plan.moves, plan.members) = (NEVER, 1000, 1000);
+    plan.disk_micros = (50, 200);
+    World::new(plan).grows(joiners, SECONDS * 1_000_000)
 }
 
 /// All that the protocol keeps in memory for one node of a cluster, the topology left out, which

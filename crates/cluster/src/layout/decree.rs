@@ -51,7 +51,7 @@ impl Layout {
     /// that are gone with their disks. The voter of the seat is a new one.
     pub fn decreed(&self, seat: Seat, lost: &[NodeId]) -> Result<Self, NoDecree> {
         let epoch = (self.epoch / EPOCHS + 1) * EPOCHS;
-        let mut next = self.aborted().unwrap_or_else(|| self.clone());
+        let mut next = self.aborted(|_| Some(seat.voter)).unwrap_or_else(|| self.clone());
         if self.stage == Stage::ReadOld {
             next.began = epoch;
         }

@@ -208,13 +208,16 @@ impl Layout {
     }
 
     /// Back to where it was, as long as reads have not switched. Before keys began to move nothing
-    /// is placed otherwise by that. The council stays the new one, so
-    /// that a councillor whose disk is lost can be replaced meanwhile; ids that were given stay
-    /// given.
-    pub fn aborted(&self) -> Option<Self> {
+    /// is placed otherwise by that. The council stays the new one, so that a councillor whose disk
+    /// is lost can be replaced meanwhile; nodes that stay take the seats of those that were to
+    /// join. Ids that were given stay given. `voter_of`: which voter a node is that is up.
+    pub fn aborted(&self, voter_of: impl Fn(&str) -> Option<u64>) -> Option<Self> {
         let before = self.before.as_ref().filter(|_| self.stage != Stage::ReadNew)?;
         let is_placed_anew = self.stage == Stage::ReadOld;
-        let stays = |seat: &&Seat| before.nodes.iter().any(|node| node.id == seat.node);
+        let council = plan::council_of(&before.nodes, &self.council, voter_of);
+        if council.is_empty() {
+            return None;
+        }
         Some(Self {
             epoch: self.epoch + 1,
             replicas: before.replicas,
@@ -222,7 +225,7 @@ impl Layout {
             began: if is_placed_anew { self.epoch + 1 } else { self.began },
             nodes: before.nodes.clone(),
             before: None,
-            council: self.council.iter().filter(stays).copied().collect(),
+            council,
             next_id: self.next_id,
             base: self.id(),
             decrees: self.decrees.clone(),

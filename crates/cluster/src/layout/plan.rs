@@ -206,21 +206,12 @@ impl Layout {
         nodes: &[Node],
         voter_of: impl Fn(&str) -> Option<u64>,
     ) -> Result<Vec<Seat>, PlanError> {
-        let seat = |node: &Node| {
-            let name = &node.member.name;
-            let held = self.council.iter().find(|seat| seat.node == node.id);
-            // One whose disk was replaced is seated anew.
-            let voter = voter_of(name).or(held.map(|seat| seat.voter));
-            voter.map(|voter| Seat { node: node.id, voter })
-        };
-        let seated =
-            |node: &Node| seat(node).ok_or_else(|| PlanError::NotSeen(node.member.name.clone()));
-        let of_id =
-            |id: NodeId| nodes.iter().find(|node| node.id == id).expect("it was chosen of them");
         let Some(names) = &change.council else {
-            let stay: Vec<NodeId> = self.council.iter().map(|seat| seat.node).collect();
-            let chosen = councillors(nodes, &stay, |node| seat(node).is_some());
-            return chosen.into_iter().map(|id| seated(of_id(id))).collect();
+            return Ok(council_of(nodes, &self.council, voter_of));
+        };
+        let seated = |node: &Node| {
+            let seat = seat(node, &self.council, &voter_of);
+            seat.ok_or_else(|| PlanError::NotSeen(node.member.name.clone()))
         };
         let mut named: Vec<&String> = names.iter().collect();
         named.sort();
@@ -237,6 +228,27 @@ impl Layout {
         seats.sort_by_key(|seat| seat.node);
         Ok(seats)
     }
+}
+
+/// A node's seat, if it is known which voter it is: by now, or when it was seated.
+fn seat(node: &Node, held: &[Seat], voter_of: impl Fn(&str) -> Option<u64>) -> Option<Seat> {
+    let held = held.iter().find(|seat| seat.node == node.id);
+    // One whose disk was replaced is seated anew.
+    let voter = voter_of(&node.member.name).or(held.map(|seat| seat.voter))?;
+    Some(Seat { node: node.id, voter })
+}
+
+/// The council of these nodes that follows on one.
+pub(super) fn council_of(
+    nodes: &[Node],
+    held: &[Seat],
+    voter_of: impl Fn(&str) -> Option<u64>,
+) -> Vec<Seat> {
+    let stay: Vec<NodeId> = held.iter().map(|seat| seat.node).collect();
+    let seat = |node: &Node| seat(node, held, &voter_of);
+    let chosen = councillors(nodes, &stay, |node| seat(node).is_some());
+    let of_id = |id: NodeId| nodes.iter().find(|node| node.id == id);
+    chosen.into_iter().filter_map(|id| seat(of_id(id)?)).collect()
 }
 
 /// The nodes of a council, in the order of their ids: who is in it stays, others come from the

@@ -141,7 +141,15 @@ impl Node {
             return;
         }
         self.peers.of(peer).confirmed = true;
-        // All of them: one that is missing may be the only one that knows more.
+        self.stand_if_confirmed(out);
+    }
+
+    /// A new node is a member once all others have confirmed it: one that is missing may be the
+    /// only one that knows more.
+    pub(super) fn stand_if_confirmed(&mut self, out: &mut Vec<NodeEffect>) {
+        if self.shared.membership.state() != MembershipState::Joining {
+            return;
+        }
         let confirmed = |peer| self.peers.get(peer).is_some_and(|peer| peer.confirmed);
         if self.others().all(confirmed) {
             self.stand(MembershipState::Member, out);

@@ -323,6 +323,7 @@ impl Node {
             if !before.agrees_with(self.view.id()) {
                 self.placement_changes(now, out);
                 self.takes_anew(out);
+                self.stand_if_confirmed(out);
             }
         }
         match event {

@@ -32,6 +32,7 @@ use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
 use crate::proof::{RoundId, RoundStep};
 use crate::record::Record;
+use crate::topology::partition_of;
 
 /// Bytes of one page; one is under way from each node.
 const PAGE_BYTES: u32 = 256 * 1024;
@@ -368,7 +369,10 @@ impl Node {
         match (std::mem::replace(&mut source.state, State::Asked), result) {
             (State::Asked, Ok(Reply::Page(Page { mut items, next, .. }))) => {
                 self.leave_what_is_ahead(now, &mut items);
-                let is_plain = |(_, record): &(Bytes, Record)| record.rank.ballot == 0;
+                let layout = self.shared.layouts.entered();
+                let is_plain = |(key, record): &(Bytes, Record)| {
+                    record.rank.ballot == 0 || self.has_no_majority(&layout, key, record)
+                };
                 let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(is_plain);
                 self.settle_taken(now, (number, node), Settling::new(items, unsettled, next), out);
             }
@@ -377,6 +381,19 @@ impl Node {
             }
             _ => self.source_failed(now, node, out),
         }
+    }
+
+    /// Whether so many replicas of before are declared lost that the others are no majority. Nothing
+    /// is chosen by them any more, and nobody can tell what was: what is left of it is taken.
+    fn has_no_majority(&self, layout: &Layout, key: &Bytes, record: &Record) -> bool {
+        let (before, mut order) = (&self.view.topology, Vec::new());
+        let copies = if record.copies == 0 { before.default_copies() } else { record.copies };
+        before.replicas(partition_of(key), copies, &mut order);
+        let of_before = |id: &NodeId| {
+            let mut before = layout.before.iter().flat_map(|before| &before.nodes);
+            before.any(|node| node.id == *id && !node.is_lost)
+        };
+        order.iter().filter(|id| of_before(id)).count() <= order.len() / 2
     }
 
     fn settle_taken(

@@ -121,7 +121,7 @@ fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
     assert_eq!(started.shared.layouts.entered().id(), joins.id());
     assert!(!started.shared.membership.is_confirmed(), "there is somebody to ask");
 
-    learn(&engine, &started, joins.aborted().unwrap());
+    learn(&engine, &started, joins.aborted(|_| Some(5)).unwrap());
     assert!(started.shared.is_alone());
     start(&engine, &files, alone(&one), 3);
     assert!(forgets(&engine), "it is alone again from a start on");

@@ -40,7 +40,7 @@ impl World {
             return;
         }
         let asked = self.next_question(client);
-        let node = self.clients[client].random.index(self.plan.nodes);
+        let node = *self.clients[client].random.pick(&self.nodes);
         let number = self.ask(node, asked);
         self.clients[client].waits_for = Some(number);
     }
@@ -90,7 +90,7 @@ impl World {
         };
         let (mut ack, mut from) = (None, None);
         if random.permille(plan.named_quorums) {
-            let most = plan.nodes as u64;
+            let most = plan.least_nodes() as u64;
             let named = random.between(1, most);
             from = Some(named as u8);
             if random.permille(500) {

@@ -46,12 +46,13 @@ impl World {
                 return;
             }
             seconds += 1;
+            self.see_to_the_lost();
             self.run_until(self.now + 1_000_000);
         }
         self.hints_are_delivered();
         // Where there are rounds, seals refuse some of it.
         let has_rounds = self.plan.rounds.interval_micros > 0;
-        if !has_rounds && self.plan.forgets_nothing() {
+        if !has_rounds && self.plan.forgets_nothing() && self.left() == 0 {
             // A conditional write that was not answered is completed by the next read.
             let mut keys = self.ledger.keys();
             keys.retain(|key| !is_contended(key) && !self.may_be_refused(key));
@@ -76,13 +77,14 @@ impl World {
             machine.process.as_ref().map_or(0, |process| process.shared.proofs.seal())
         };
         let greatest = self.machines.iter().map(seal).max().unwrap_or(0);
-        let held = (0..self.plan.nodes).filter_map(|node| self.held(node, key).ok().flatten());
+        let members = self.members().into_iter();
+        let held = members.filter_map(|node| self.held(node, key).ok().flatten());
         held.map(|record| record.rank.when()).max().is_some_and(|newest| newest <= greatest)
     }
 
     /// A full round of repair leaves nothing that differs, whatever has happened, and proves that.
     fn a_round_makes_equal(&mut self) {
-        let driver = self.random.index(self.plan.nodes);
+        let driver = *self.random.pick(&self.members());
         let Some(process) = &self.machines[driver].process else { return };
         let shared = std::sync::Arc::clone(&process.shared);
         // Until everything is old enough to be compared by whoever drives it.
@@ -126,7 +128,8 @@ impl World {
         if self.network.settled_at() > self.now + STRAGGLER_MICROS {
             return Some("packets that were lost are still on their way".to_owned());
         }
-        for machine in &self.machines {
+        for node in self.members() {
+            let machine = &self.machines[node];
             let name = &machine.name;
             let Some(process) = &machine.process else { return Some(format!("{name} is down")) };
             let clock = process.shared.clock.now(machine.wall.wall(self.now)) >> 12;
@@ -139,7 +142,7 @@ impl World {
                     process.task.as_deref().map(|task| task.node().repaired())
                 ));
             }
-            for peer in (0..self.plan.nodes as u16).map(NodeId) {
+            for peer in self.members().into_iter().map(|peer| NodeId(peer as u16)) {
                 let missed = process.shared.missed.partitions(peer);
                 if missed > 0 {
                     return Some(format!("{name} has {missed} marks of n{}", peer.0));
@@ -157,7 +160,7 @@ impl World {
     fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, ClientOutcome)> {
         let mut asked = Vec::new();
         for question in questions {
-            let node = self.random.index(self.plan.nodes);
+            let node = *self.random.pick(&self.members());
             asked.push((self.ask(node, question.clone()), question));
             self.run_until(self.now + STEP_MICROS);
         }
@@ -246,14 +249,14 @@ impl World {
     /// The greatest number of copies that a request may have asked for.
     fn widest(&self) -> u8 {
         let usual = self.topology.default_copies();
-        if self.plan.named_quorums > 0 { self.plan.nodes as u8 } else { usual }
+        if self.plan.named_quorums > 0 { self.plan.least_nodes() as u8 } else { usual }
     }
 
     /// Every replica of a key holds the same, and nobody else holds it.
     fn compare_replicas(&mut self, keys: Vec<Bytes>) {
         for key in keys {
             let mut held: BTreeMap<usize, Record> = BTreeMap::new();
-            for node in 0..self.plan.nodes {
+            for node in self.members() {
                 match self.held(node, &key) {
                     Ok(Some(record)) => {
                         // Replicas need not purge at the same time.
@@ -334,7 +337,7 @@ impl World {
         if open > 0 {
             self.ledger.accuse(self.now, format!("{open} requests were never answered"));
         }
-        for node in 0..self.plan.nodes {
+        for node in self.members() {
             let Some(process) = &self.machines[node].process else { continue };
             let under_way: usize =
                 process.loops.iter().map(|own| own.own.as_ref().map_or(0, |own| own.len())).sum();

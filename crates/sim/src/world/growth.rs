@@ -1,10 +1,13 @@
 //! A cluster whose costs are counted: see [`crate::measure`].
 
+use std::sync::Arc;
+
 use cluster::NodeId;
+use cluster::layout::Change;
 
 use super::power::End;
 use super::{Due, World};
-use crate::scale::Scale;
+use crate::scale::{Growth, Scale, Traffic};
 
 /// The node that goes away.
 const AWAY: usize = 0;
@@ -43,6 +46,38 @@ impl World {
         let hints = waiting.iter().sum();
         let (holders, hint_micros) = (waiting.len() as u64, self.now - back);
         Scale { answered, messages, connections, hints, holders, hint_micros }
+    }
+
+    /// Runs so long as it is, until so many nodes have joined, and so long again.
+    pub(crate) fn grows(mut self, joiners: usize, micros: u64) -> Growth {
+        let nodes = self.nodes.len();
+        // All have met by then.
+        self.run_until(self.now + 2 * micros);
+        let before = self.traffic(|world| world.run_until(world.now + micros));
+        let change = self.traffic(|world| {
+            let process = world.machines[AWAY].process.as_ref().expect("nothing ends it");
+            let (life, shared) = (process.life, Arc::clone(&process.shared));
+            let change = Change { add: world.joiners(joiners), ..Change::default() };
+            let planned = world.planned(AWAY, &shared.layouts.known(), &change);
+            world.propose(AWAY, life, planned.expect("names and ids are new"));
+            let mut looks = 0;
+            while (world.members().len() == nodes || world.unsettled_layouts().is_some())
+                && looks < MOST_LOOKS
+            {
+                world.run_until(world.now + LOOK_MICROS);
+                looks += 1;
+            }
+        });
+        let after = self.traffic(|world| world.run_until(world.now + micros));
+        Growth { nodes, joiners, before, change, after }
+    }
+
+    /// What is said while something is done.
+    fn traffic(&mut self, what: impl FnOnce(&mut Self)) -> Traffic {
+        let (messages, bytes, now) = (self.network.messages, self.network.bytes, self.now);
+        what(self);
+        let messages = self.network.messages - messages;
+        Traffic { messages, bytes: self.network.bytes - bytes, micros: self.now - now }
     }
 
     /// How many hints each of those has that has any.

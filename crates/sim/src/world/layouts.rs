@@ -30,45 +30,80 @@ impl World {
         }
         let pause = self.changes.between(self.plan.change_micros / 10, self.plan.change_micros);
         self.agenda.put(self.now + pause, Due::Change);
-        let node = self.changes.index(self.plan.nodes);
+        let node = *self.changes.pick(&self.nodes);
         let Some(process) = &self.machines[node].process else { return };
         let (life, shared) = (process.life, Arc::clone(&process.shared));
         let known = shared.layouts.known();
         let planned = if known.stage != Stage::Settled {
-            known.aborted().filter(|_| self.changes.permille(self.plan.aborts))
+            let is_held_up = self.is_held_up(&known);
+            let back = self.voters_of(node).and_then(|voter_of| known.aborted(voter_of));
+            back.filter(|_| is_held_up || self.changes.permille(self.plan.aborts))
         } else {
-            let moves = self.plan.moves > 0 && self.changes.permille(self.plan.moves);
-            let change = if moves { self.moving_change(&known) } else { self.another_council() };
-            let Some(process) = &self.machines[node].process else { return };
-            let voter_of = |name: &str| {
-                let other = self.machines.iter().position(|machine| machine.name == name)?;
-                match other == node {
-                    true => Some(shared.layouts.voter().id),
-                    false => process.table.seen(NodeId(other as u16)).voter(),
-                }
-            };
-            known.planned(&change, voter_of).ok()
+            let change = self.wanted_change(&known);
+            self.planned(node, &known, &change)
         };
         if let Some(planned) = planned {
-            let Layout { epoch, stage, replicas, .. } = &planned;
-            let line = format_args!("n{node} wants layout {epoch}, {stage:?}, x{replicas}");
-            self.journal.line(self.now, line);
-            self.node_event(node, life, NodeEvent::Propose(Arc::new(planned)).into());
+            self.propose(node, life, planned);
         }
     }
 
-    fn another_council(&mut self) -> Change {
-        let mut names: Vec<String> = self.machines.iter().map(|m| m.name.clone()).collect();
+    pub(super) fn propose(&mut self, node: usize, life: u32, planned: Layout) {
+        let Layout { epoch, stage, replicas, .. } = &planned;
+        let line = format_args!("n{node} wants layout {epoch}, {stage:?}, x{replicas}");
+        self.journal.line(self.now, line);
+        self.node_event(node, life, NodeEvent::Propose(Arc::new(planned)).into());
+    }
+
+    /// The layout that makes a change, as a node plans it that knows who is up.
+    pub(super) fn planned(&self, node: usize, known: &Layout, change: &Change) -> Option<Layout> {
+        known.planned(change, self.voters_of(node)?).ok()
+    }
+
+    /// Which voter a node is that this one sees, or that asks for a place.
+    pub(super) fn voters_of(&self, node: usize) -> Option<impl Fn(&str) -> Option<u64>> {
+        let process = self.machines[node].process.as_ref()?;
+        Some(move |name: &str| {
+            if let Some(asker) = self.askers.iter().find(|asker| asker.member.name == name) {
+                return Some(asker.numbers.voter);
+            }
+            let other = self.machines.iter().position(|machine| machine.name == name)?;
+            match other == node {
+                true => Some(process.shared.layouts.voter().id),
+                false => process.table.seen(NodeId(other as u16)).voter(),
+            }
+        })
+    }
+
+    fn wanted_change(&mut self, known: &Layout) -> Change {
+        let has_lost = known.nodes.iter().any(|node| self.is_lost(node));
+        if has_lost || self.plan.moves > 0 && self.changes.permille(self.plan.moves) {
+            let changes_members = self.plan.changes_members();
+            if changes_members && (has_lost || self.changes.permille(self.plan.members)) {
+                return self.members_change(known);
+            }
+            self.moving_change(known)
+        } else {
+            self.another_council(known)
+        }
+    }
+
+    pub(super) fn another_council(&mut self, known: &Layout) -> Change {
+        let names = known.nodes.iter().map(|node| node.member.name.clone());
+        let council = Some(self.some_councillors(names.collect()));
+        Change { council, ..Change::default() }
+    }
+
+    pub(super) fn some_councillors(&mut self, mut names: Vec<String>) -> Vec<String> {
         let size = *self.changes.pick(&[1, 3, 3, 5]);
         while names.len() > size || names.len().is_multiple_of(2) {
             let gone = self.changes.index(names.len());
             names.swap_remove(gone);
         }
-        Change { council: Some(names), ..Change::default() }
+        names
     }
 
     /// Other weights, or another number of copies, or both.
-    fn moving_change(&mut self, known: &Layout) -> Change {
+    pub(super) fn moving_change(&mut self, known: &Layout) -> Change {
         let mut change = Change::default();
         if self.changes.permille(OF_COPIES) {
             let mut numbers = vec![2, 3, 5];
@@ -76,17 +111,17 @@ impl World {
                 // Where disks are lost, nothing of one copy is promised.
                 numbers.push(1);
             }
-            numbers.retain(|n| usize::from(*n) <= self.plan.nodes && *n != known.replicas);
+            numbers.retain(|n| usize::from(*n) <= known.nodes.len() && *n != known.replicas);
             if !numbers.is_empty() {
                 change.replicas = Some(*self.changes.pick(&numbers));
             }
         }
         if change.replicas.is_none() || self.changes.permille(OF_WEIGHTS) {
-            let first = self.changes.index(self.plan.nodes);
-            for node in 0..self.plan.nodes {
+            let first = self.changes.index(known.nodes.len());
+            for (node, of) in known.nodes.iter().enumerate() {
                 if node == first || self.changes.permille(300) {
                     let weight = self.changes.between(1, MOST_WEIGHT) as u32;
-                    change.weights.push((self.machines[node].name.clone(), weight));
+                    change.weights.push((of.member.name.clone(), weight));
                 }
             }
         }
@@ -120,6 +155,9 @@ impl World {
             let what = format!("two layouts of epoch {}: one is that of node {node}", layout.epoch);
             self.ledger.accuse(self.now, what);
         }
+        if is_latest {
+            self.leave_by(&layout);
+        }
         if is_latest && self.placement != view.id().placement {
             self.placement = view.id().placement;
             self.ledger.placed_otherwise();
@@ -134,17 +172,19 @@ impl World {
     /// it. While keys move nobody can be seated anew, so they would move for ever.
     pub(super) fn needs_vote_of(&self, node: usize) -> bool {
         let Some(layout) = self.layouts.values().next_back() else { return false };
-        let has_vote = |seat: &&Seat| {
-            let seated = usize::from(seat.node.0);
-            let machine = &self.machines[seated];
-            let is_seated = |voter: &Voter| match seat.voter {
-                0 => voter.is_first,
-                id => voter.id == id,
-            };
-            seated != node && !machine.rotten && machine.voter.as_ref().is_some_and(is_seated)
-        };
-        let left = layout.council.iter().filter(has_vote).count();
+        let others = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
+        let left = others.filter(|seat| self.has_vote(seat)).count();
         layout.stage != Stage::Settled && left <= layout.council.len() / 2
+    }
+
+    /// Whether whoever has a seat has the disk that it was given for.
+    pub(super) fn has_vote(&self, seat: &Seat) -> bool {
+        let machine = &self.machines[usize::from(seat.node.0)];
+        let is_seated = |voter: &Voter| match seat.voter {
+            0 => voter.is_first,
+            id => voter.id == id,
+        };
+        !machine.rotten && machine.voter.as_ref().is_some_and(is_seated)
     }
 
     /// Whether keys have moved, or were about to.
@@ -164,7 +204,7 @@ impl World {
             })
         };
         let is_settled = last.is_none_or(|(_, layout)| layout.stage == Stage::Settled);
-        !self.has_moved() || is_settled && (0..self.plan.nodes).all(is_over)
+        !self.has_moved() || is_settled && self.members().into_iter().all(is_over)
     }
 
     /// How often keys have moved.
@@ -181,7 +221,7 @@ impl World {
             let layout = process.shared.layouts.entered();
             Some((layout.epoch, layout.stage))
         };
-        let entered: Vec<_> = (0..self.plan.nodes).map(entered).collect();
+        let entered: Vec<_> = self.members().into_iter().map(entered).collect();
         let first = entered[0];
         let is_settled = first.is_some_and(|(_, stage)| stage == Stage::Settled);
         if is_settled && entered.iter().all(|other| *other == first) {
@@ -191,7 +231,8 @@ impl World {
             let process = self.machines[node].process.as_ref()?;
             Some(process.shared.moves.told())
         };
-        let told: Vec<_> = (0..self.plan.nodes).filter_map(why).filter(|t| !t.is_empty()).collect();
+        let told = self.members().into_iter().filter_map(why);
+        let told: Vec<_> = told.filter(|t| !t.is_empty()).collect();
         Some(format!("nodes go by different layouts, or keys move: {entered:?} {told:?}"))
     }
 }

@@ -75,6 +75,8 @@ pub(crate) struct Taken {
     pub(crate) mono: u64,
     /// Pauses of the machine so far: a process that stood still may be late.
     pub(crate) pauses: u32,
+    /// Whether the node knew that it belongs to the cluster no more.
+    pub(crate) was_removed: bool,
 }
 
 /// One life of a node.
@@ -96,9 +98,27 @@ pub(crate) struct Process {
     pub(crate) synced_at: u64,
 }
 
+/// What a machine is to the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A node of the list that the cluster began with.
+    Listed,
+    /// One that asked for a place.
+    Joined,
+    /// A node that will not start again, and has to be removed as dead.
+    Lost,
+    /// A former node that was switched off.
+    Gone,
+    /// Of an id that nobody has yet.
+    Vacant,
+}
+
 /// See the module.
 pub(crate) struct Machine {
     pub(crate) name: String,
+    pub(crate) role: Role,
+    /// It was removed, and is to be switched off.
+    pub(crate) leaves: bool,
     pub(crate) wall: Wall,
     /// The most that it was ahead of true time, in microseconds.
     pub(crate) most_ahead: i64,
@@ -136,6 +156,8 @@ impl Machine {
         let drift = random.between(0, 200) as i64 - 100;
         Self {
             name: format!("node-{number:04}"),
+            role: Role::Listed,
+            leaves: false,
             wall: Wall::new(offset, drift, plan.clock_micros),
             most_ahead: 0,
             disk: MemDisk::new(),
@@ -154,6 +176,17 @@ impl Machine {
             held: Vec::new(),
             slow_disk: 0,
         }
+    }
+
+    /// Of an id that nobody has yet.
+    pub(crate) fn vacant(number: usize, plan: &Plan, random: &mut Random) -> Self {
+        let machine = Self::new(number, plan, random);
+        Self { name: String::new(), role: Role::Vacant, ..machine }
+    }
+
+    /// Whether its process may be started.
+    pub(crate) fn is_there(&self) -> bool {
+        matches!(self.role, Role::Listed | Role::Joined)
     }
 }
 

@@ -20,6 +20,7 @@ mod life;
 mod lines;
 mod links;
 mod machine;
+mod members;
 mod nemesis;
 mod node;
 mod power;
@@ -107,6 +108,10 @@ pub(crate) enum Due {
     },
     /// Somebody wants another layout.
     Change,
+    /// Those that wait for a place ask for it.
+    Ask,
+    /// A node that was removed is switched off.
+    SwitchOff(usize),
     /// A node found out that its directory is an older copy.
     Outdated {
         node: usize,
@@ -174,7 +179,13 @@ pub(crate) struct World {
     agenda: Agenda<Due>,
     random: Random,
     pub(crate) journal: Journal,
+    /// By the id of the node.
     machines: Vec<Machine>,
+    /// Those whose process may be started, in the order of their ids.
+    nodes: Vec<usize>,
+    /// Nodes that ask for a place, and how many there were.
+    askers: Vec<members::Asker>,
+    asked: usize,
     network: Network,
     clients: Vec<Client>,
     pub(crate) ledger: Ledger,
@@ -206,8 +217,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: Plan) -> Self {
         let mut random = Random::new(plan.seed ^ 0x5eed);
-        let network = Network::new(plan.nodes, plan.speed, random.fork());
-        let machines: Vec<_> =
+        let network = Network::new(plan.ids(), plan.speed, random.fork());
+        let mut machines: Vec<_> =
             (0..plan.nodes).map(|n| Machine::new(n, &plan, &mut random)).collect();
         let members = machines.iter().map(|machine: &Machine| Member {
             name: machine.name.clone(),
@@ -216,6 +227,9 @@ impl World {
         });
         let topology = Topology::new(members.collect(), plan.replicas);
         let topology = topology.expect("the names of the machines are in order");
+        let mut apart = Random::new(plan.seed ^ 0x70_1ae5);
+        let vacant = plan.nodes..plan.ids();
+        machines.extend(vacant.map(|n| Machine::vacant(n, &plan, &mut apart)));
         let mut clients: Vec<_> =
             (0..plan.clients).map(|n| Client::new(n, random.fork())).collect();
         let nemesis = nemesis::Nemesis::new(random.fork());
@@ -226,6 +240,9 @@ impl World {
             agenda: Agenda::new(),
             journal: Journal::new(plan.log),
             machines,
+            nodes: (0..plan.nodes).collect(),
+            askers: Vec::new(),
+            asked: 0,
             network,
             clients,
             ledger: Ledger::new(topology.default_copies()),
@@ -307,6 +324,8 @@ impl World {
             Due::Asked { number, place } => self.asked(number, place),
             Due::ClientOutcome { number, outcome } => self.client_done(number, &outcome),
             Due::Change => self.change_layout(),
+            Due::Ask => self.askers_ask(),
+            Due::SwitchOff(node) => self.switch_off(node),
             Due::Nemesis => self.next_fault(),
             Due::Remedy(remedy) => self.remedy(remedy),
             Due::Start(node) => self.start(node),
@@ -322,6 +341,8 @@ impl World {
             faults: self.faults,
             changes: self.layouts.len().saturating_sub(1) as u64,
             moves: self.moves_ended(),
+            joined: self.joined() as u64,
+            left: self.left() as u64,
             micros: self.now,
             events: self.journal.lines(),
             hash: self.journal.hash(),

@@ -4,6 +4,7 @@ use lsm::disk::{Fault as DiskFault, Op};
 use lsm::{Disk, MemDisk, SyncMode};
 
 use super::life::LifeFile;
+use super::machine::Role;
 use super::power::End;
 use super::{Due, Place, World};
 use crate::plan::Fault;
@@ -11,6 +12,9 @@ use crate::random::Random;
 
 /// How far wall clocks jump at most, in microseconds.
 const JUMP_MICROS: u64 = 300_000_000;
+
+/// After how long somebody looks again at a node that can't go on and must not be given up yet.
+const OUTDATED_MICROS: u64 = 5_000_000;
 
 /// A day, in microseconds.
 const DAY_MICROS: i64 = 86_400_000_000;
@@ -69,7 +73,7 @@ impl World {
             return;
         }
         let fault = *self.nemesis.random.pick(&self.plan.faults);
-        let node = self.nemesis.random.index(self.plan.nodes);
+        let node = *self.nemesis.random.pick(&self.nodes);
         self.journal.line(self.now, format_args!("fault {fault:?} n{node}"));
         self.faults += 1;
         self.strike(fault, node);
@@ -92,7 +96,7 @@ impl World {
             Fault::PowerCut => self.crash(node, self.power_cut()),
             Fault::PowerCutAll => {
                 let all = self.nemesis.random.permille(500);
-                for node in 0..self.plan.nodes {
+                for node in self.nodes.clone() {
                     if all || self.nemesis.random.permille(500) {
                         self.crash(node, self.power_cut());
                     }
@@ -148,7 +152,7 @@ impl World {
             Fault::ClockByDays => self.clock_by_days(node),
             Fault::RollingRestart => {
                 if !std::mem::replace(&mut self.nemesis.rolling, true) {
-                    self.stop_cleanly(0, true);
+                    self.stop_cleanly(self.nodes[0], true);
                 }
             }
         }
@@ -166,12 +170,18 @@ impl World {
     }
 
     /// Whether every other lost disk has been made up for.
-    fn may_lose_disk(&self, node: usize) -> bool {
+    pub(super) fn may_lose_disk(&self, node: usize) -> bool {
         if self.nemesis.off.is_some() || self.needs_vote_of(node) {
             return false;
         }
+        if self.plan.changes_members() && !self.may_be_lost(node) {
+            return false;
+        }
         let other = self.nemesis.wiped;
-        let well = |other: usize| !self.machines[other].rotten && self.is_member(other);
+        let well = |other: usize| {
+            let is_whole = !self.machines[other].rotten && self.is_member(other);
+            is_whole || self.is_made_up_for(other)
+        };
         other.is_none_or(|other| other != node && well(other))
     }
 
@@ -181,9 +191,16 @@ impl World {
         self.wipe(node);
     }
 
-    /// The node's directory is an older copy, which it must not go on with.
+    /// The node's directory is an older copy, which it must not go on with. One that has joined is
+    /// given no place again with an empty one: it has to be removed, and not with others at once.
     pub(super) fn outdated(&mut self, node: usize, life: u32) {
-        if self.process(Place { node, life, index: 0 }).is_some() {
+        if self.process(Place { node, life, index: 0 }).is_none() {
+            return;
+        }
+        if self.machines[node].role == Role::Joined && !self.may_lose_disk(node) {
+            self.end_process(node, End::Kill);
+            self.agenda.put(self.now + OUTDATED_MICROS, Due::Start(node));
+        } else {
             self.replace_disk(node);
         }
     }
@@ -228,7 +245,7 @@ impl World {
 
     /// Which ways a partition blocks.
     fn ways(&mut self, fault: Fault, node: usize) -> Vec<(usize, usize)> {
-        let nodes = self.plan.nodes;
+        let nodes = self.machines.len();
         let random = &mut self.nemesis.random;
         let others: Vec<usize> = (0..nodes).filter(|other| *other != node).collect();
         if fault == Fault::OneWay {
@@ -375,17 +392,23 @@ impl World {
                 self.end_process(node, End::Clean);
                 let away = self.nemesis.random.spread(100_000, 3_000_000);
                 self.agenda.put(self.now + away, Due::Start(node));
-                if roll && node + 1 < self.plan.nodes {
+                let next = self.nodes.iter().copied().find(|next| *next > node);
+                if let Some(next) = next.filter(|_| roll) {
                     let wait = away + self.nemesis.random.spread(500_000, 5_000_000);
-                    self.later(wait, Remedy::Roll(node + 1));
+                    self.later(wait, Remedy::Roll(next));
                 } else if roll {
                     self.nemesis.rolling = false;
                 }
             }
-            Remedy::Replace(node) => self.replace_disk(node),
+            Remedy::Replace(node) => {
+                if self.machines[node].is_there() {
+                    self.replace_disk(node);
+                }
+            }
             Remedy::RollBack(node, copy, life_file) => {
                 let machine = &self.machines[node];
-                if self.may_lose_disk(node) && !machine.disk_is_bad {
+                let is_whole = machine.is_there() && !machine.disk_is_bad;
+                if self.may_lose_disk(node) && is_whole {
                     self.nemesis.wiped = Some(node);
                     self.crash(node, End::Kill);
                     self.exchange_disk(node, copy);
@@ -414,7 +437,7 @@ impl World {
         if let Some(node) = self.nemesis.off {
             self.clock_right(node);
         }
-        for node in 0..self.plan.nodes {
+        for node in self.nodes.clone() {
             self.mend_disk(node);
             self.resume(node);
             if self.machines[node].rotten {

@@ -157,6 +157,11 @@ impl World {
     /// What was kept for a node has reached it, once no hint waits any more.
     pub(super) fn hints_are_delivered(&mut self) {
         for ((peer, holder, key), rank) in std::mem::take(&mut self.owed) {
+            let members = self.members();
+            if !members.contains(&peer) || !members.contains(&holder) {
+                // What a node that has left kept for others went with it.
+                continue;
+            }
             let held = self.held(peer, &key).ok().flatten();
             // Contended keys have as many copies as there are by default.
             let is_replica = match is_contended(&key) {

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cluster::handshake::Secret;
-use cluster::{Config, MembershipState, NodeConfig, NodeId, Shared, handshake, origin_of};
+use cluster::{Config, MembershipState, NodeConfig, Shared, handshake, origin_of};
 use lsm::{Error, MemDisk, SyncMode};
-use node::identity::Named;
 use node::link::{Bounds, Keeper, PING_MICROS, PeerTable, Pings};
 use node::records::{CODEC, STEPS};
 use node::{PageWork, Pages, StartError, Started, Starting, Task};
 
 use super::endpoint::Memory;
 use super::life::LifeFile;
-use super::machine::{Loop, Process};
+use super::machine::{Loop, Process, Role};
 use super::ranges::Walks;
 use super::{Due, Place, World};
 use crate::ledger::ClientOutcome;
@@ -37,7 +36,7 @@ const WAITING_BYTES: usize = 1 << 20;
 const START_AHEAD: u64 = 2_000_000;
 
 /// The cluster that all nodes belong to.
-const CLUSTER: u64 = 7;
+pub(super) const CLUSTER: u64 = 7;
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +52,7 @@ pub(crate) enum End {
 impl World {
     pub(super) fn start(&mut self, node: usize) {
         let machine = &mut self.machines[node];
-        if machine.process.is_some() || machine.opened.is_some() {
+        if machine.process.is_some() || machine.opened.is_some() || !machine.is_there() {
             return;
         }
         machine.dark = false;
@@ -80,8 +79,13 @@ impl World {
         let store_id = u64::from(origin_of(&machine.name)) + 1;
         let store = Store::open(&machine.disk, store_id, &self.plan);
         let store = store.map_err(|source| StartError::Store { what: "the store", source })?;
-        let own = NodeId(node as u16);
-        let named = Named { topology: &self.first, own, named: true, urls: &[] };
+        if machine.role == Role::Joined && !self.takes_place(node, store.engine())? {
+            self.lose_store(node, store, End::PowerCut);
+            return Ok(None);
+        }
+        let settings = self.settings(node);
+        let named = settings.named();
+        let machine = &self.machines[node];
         let state =
             if self.plan.founded { MembershipState::Member } else { MembershipState::Joining };
         let (incarnation, wall) = (self.random.number(), machine.wall.wall(self.now));
@@ -108,10 +112,10 @@ impl World {
         let machine = &mut self.machines[node];
         let Some(opened) = machine.opened.take_if(|_| machine.lives == life) else { return };
         let (store, starting) = *opened;
-        let (own, wall) = (NodeId(node as u16), machine.wall.wall(self.now));
-        let number = self.random.number();
-        let named = Named { topology: &self.first, own, named: true, urls: &[] };
-        let begun = starting.begin(store.engine(), &machine.life_file, named, wall, number);
+        let (wall, number) = (machine.wall.wall(self.now), self.random.number());
+        let (settings, life_file) = (self.settings(node), &self.machines[node].life_file);
+        let named = settings.named();
+        let begun = starting.begin(store.engine(), life_file, named, wall, number);
         match begun {
             Ok(started) => self.run_process(node, life, store, started),
             Err(error) => self.start_again(node, &error),

@@ -32,7 +32,8 @@ impl World {
             return;
         }
         self.looked_at = self.now;
-        let members: Vec<usize> = (0..self.plan.nodes)
+        let all = self.all_nodes();
+        let members: Vec<usize> = (all.iter().copied())
             .filter(|node| self.is_member(*node) && !self.machines[*node].disk_is_bad)
             .collect();
         let held: Vec<(usize, Held)> =
@@ -61,7 +62,7 @@ impl World {
             }
         }
         // What only a node holds that was not looked at is not known otherwise.
-        if held.len() == self.plan.nodes {
+        if held.len() == all.len() {
             let newest = newest.into_iter();
             let ranks = newest.map(|(key, record)| (key.clone(), record.rank)).collect();
             self.ledger.is_proven(self.now, watermark, ranks);
@@ -118,7 +119,7 @@ impl World {
     /// Once all is compacted, a node holds nothing any more that may be purged up to this time,
     /// which is proven.
     pub(super) fn all_is_purged(&mut self, proven: u64) {
-        for node in 0..self.plan.nodes {
+        for node in self.members() {
             if self.watermark(node) < proven {
                 let what = format!("node {node} does not know that {proven:x} is proven");
                 self.ledger.accuse(self.now, what);

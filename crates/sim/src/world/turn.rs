@@ -329,8 +329,9 @@ impl World {
         }
         let (client, copies) = (ClientId(number), asked.quorum.from.unwrap_or(0));
         let pauses = self.machines[place.node].pauses;
+        let was_removed = self.knows_that_it_was_removed(place.node);
         let Some(process) = self.process(place) else { return };
-        process.taken.insert(client, Taken { mono: now.mono, pauses });
+        process.taken.insert(client, Taken { mono: now.mono, pauses, was_removed });
         let kind = match asked.what {
             What::Get => {
                 let event = Event::Get { client, key: asked.key, quorum: asked.quorum };
@@ -376,6 +377,11 @@ impl World {
         if taken.pauses == pauses && now.mono > taken.mono + deadline {
             let took = now.mono - taken.mono;
             let what = format!("late: {client:?} is answered after {took} us with {answer:?}");
+            self.ledger.accuse(self.now, what);
+        }
+        if taken.was_removed && !matches!(answer, Answer::Failed(_)) {
+            let what =
+                format!("node {} was removed, was asked then, and answers {answer:?}", place.node);
             self.ledger.accuse(self.now, what);
         }
         let line = format_args!("n{} answers {} {}", place.node, client.0, answer_line(&answer));

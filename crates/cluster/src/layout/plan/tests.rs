@@ -45,7 +45,7 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
     let prepared = planned(&one, &change).unwrap();
     assert_eq!((prepared.epoch, prepared.stage, prepared.began), (2, Stage::Prepare, 1));
     assert_eq!(prepared.base, one.id());
-    let back = prepared.aborted().unwrap();
+    let back = prepared.aborted(|_| Some(5)).unwrap();
     assert_eq!((back.epoch, back.stage, back.began), (3, Stage::Settled, 1), "as if nothing was");
     let old = prepared.next_stage().unwrap();
     assert_eq!((old.epoch, old.stage, old.began), (3, Stage::ReadOld, 3));
@@ -62,18 +62,38 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
 
     let new = old.next_stage().unwrap();
     assert_eq!((new.epoch, new.stage, new.began), (4, Stage::ReadNew, 3));
-    assert_eq!(new.aborted(), None, "reads have switched");
+    assert_eq!(new.aborted(|_| Some(5)), None, "reads have switched");
     let settled = new.next_stage().unwrap();
     assert_eq!((settled.epoch, settled.stage, settled.before.clone()), (5, Stage::Settled, None));
     assert!(settled.is_gone(NodeId(1)) && !settled.is_gone(NodeId(4)));
     assert_eq!(settled.next_stage(), None);
 
-    let back = old.aborted().unwrap();
+    let back = old.aborted(|_| Some(5)).unwrap();
     assert_eq!((back.epoch, back.began, &back.nodes), (4, 4, &one.nodes));
     assert!(back.is_gone(NodeId(3)), "an id is given once, though its node never held anything");
     // The same name with another disk is another node.
     let later = planned(&settled, &Change { add: vec![joiner("b")], ..Change::default() }).unwrap();
     assert_eq!(later.named("b").unwrap().id, NodeId(4));
+}
+
+/// Without a councillor no layout would follow ever, and of two both would be needed.
+#[test]
+fn who_stays_has_the_seats_of_joiners_when_a_change_is_gone_back_from() {
+    let one = first(&["a", "b", "c"], 3);
+    let add = vec![joiner("d"), joiner("e")];
+    for (council, back) in [(&["d"][..], &[0, 1, 2][..]), (&["a", "d", "e"], &[0, 1, 2])] {
+        let council = Some(names(council));
+        let change = Change { add: add.clone(), council, ..Change::default() };
+        let prepared = one.planned(&change, |_| Some(5)).unwrap();
+        let aborted = prepared.aborted(|_| Some(5)).unwrap();
+        let seats: Vec<u16> = aborted.council.iter().map(|seat| seat.node.0).collect();
+        assert_eq!(seats, back);
+        let only_a = prepared.aborted(|name| (name == "a").then_some(5)).unwrap();
+        assert_eq!(only_a.council, [Seat { node: NodeId(0), voter: 5 }]);
+    }
+    let change = Change { add, council: Some(names(&["d"])), ..Change::default() };
+    let prepared = one.planned(&change, |_| Some(5)).unwrap();
+    assert_eq!(prepared.aborted(|_| None), None, "nobody could decide anything afterwards");
 }
 
 #[test]

@@ -34,6 +34,8 @@ enum Asked {
     Settle(u16, String, u32),
     /// To be stored here.
     Write(Vec<String>),
+    /// What this node is marked to lack.
+    Lacking(u16),
     Other,
 }
 
@@ -43,6 +45,7 @@ struct Own {
     mono: u64,
     open: Vec<(CallId, Asked)>,
     keeps: usize,
+    stored_states: Vec<MembershipState>,
 }
 
 /// Node 0 of four, to which a part of what 1, 2 and 3 hold moves.
@@ -73,7 +76,7 @@ impl Own {
             tombstone: |_, _| unreachable!("nothing is deleted"),
         };
         let node = Node::new(Arc::clone(&shared), config);
-        Self { shared, node, mono: 1, open: Vec::new(), keeps: 0 }
+        Self { shared, node, mono: 1, open: Vec::new(), keeps: 0, stored_states: Vec::new() }
     }
 
     fn more_of_node_0(&self) -> Layout {
@@ -97,6 +100,7 @@ impl Own {
                     self.open.push((call, asked(node, request)));
                 }
                 NodeEffect::KeepLayouts => self.keeps += 1,
+                NodeEffect::Stand(state) => self.stored_states.push(state),
                 _ => {}
             }
         }
@@ -117,7 +121,8 @@ impl Own {
     /// What was asked since this was called last.
     fn asked(&mut self) -> Vec<(CallId, Asked)> {
         let open = std::mem::take(&mut self.open);
-        open.into_iter().filter(|(_, asked)| *asked != Asked::Other).collect()
+        let is_of_taking = |asked: &Asked| !matches!(asked, Asked::Other | Asked::Lacking(_));
+        open.into_iter().filter(|(_, asked)| is_of_taking(asked)).collect()
     }
 
     /// The only one.
@@ -182,8 +187,10 @@ fn asked(node: NodeId, request: Request) -> Asked {
         Request::Round { step: RoundStep::Seal, .. } => Asked::Seal,
         Request::Round { round, step: RoundStep::Ask } if round.time > 0 => Asked::Clock(node.0),
         Request::Page(PageRequest { start, end, filter, .. }) => {
-            let Filter::Moved { node: to, first, known, .. } = filter else {
-                return Asked::Other;
+            let (to, first, known) = match filter {
+                Filter::Moved { node, first, known, .. } => (node, first, known),
+                Filter::HeldBy { .. } => return Asked::Lacking(node.0),
+                _ => return Asked::Other,
             };
             assert_eq!(to, NodeId(0));
             let (start, end) = (text(&start), end.as_ref().map(text));
@@ -378,7 +385,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
     let open = own.asked();
     rest_is_empty(&mut own, open);
     let (record, _) = own.shared.layouts.encode();
-    let first = Layout { ..own.shared.layouts.known().aborted().unwrap() };
+    let first = Layout { ..own.shared.layouts.known().aborted(|_| Some(5)).unwrap() };
     let again = crate::layouts::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.taken(), own.shared.layouts.taken());
     assert!(again.lacks(NodeId(0)).is_to_take);
@@ -401,11 +408,58 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
 fn another_placement_ends_what_is_under_way() {
     let mut own = Own::new();
     let first = own.sealed();
-    let back = own.shared.layouts.known().aborted().unwrap();
+    let back = own.shared.layouts.known().aborted(|_| Some(5)).unwrap();
     own.shared.layouts.learn(&Arc::new(back));
     own.kept();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
     own.after(1_000_000);
     assert_eq!(own.asked(), [], "nothing of it is stored");
     assert!(own.shared.layouts.has_leftovers(), "what it took is of no use here");
+}
+
+/// Two of three replicas are declared lost: nobody can tell any more what a majority holds.
+#[test]
+fn what_is_left_is_taken_where_no_majority_is_left() {
+    let mut own = Own::settled(MembershipState::Member);
+    let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
+    let change = Change { remove_lost, replicas: Some(2), ..Change::default() };
+    let prepared = own.shared.layouts.known().planned(&change, |_| Some(5)).unwrap();
+    own.learns(prepared.clone());
+    own.learns(prepared.next_stage().unwrap());
+    let before = own.shared.view().topology.clone();
+    let is_of = |key: &str, node| before.holds(NodeId(node), partition_of(key.as_bytes()), 3);
+    let key = |wanted: [bool; 4]| {
+        let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o"];
+        keys.into_iter().find(|key| [0, 1, 2, 3].map(|node| is_of(key, node)) == wanted).unwrap()
+    };
+    let (without, with) = (key([false, true, true, true]), key([true, true, false, true]));
+    let first = own.sealed();
+    assert_eq!(first.len(), 1);
+    own.reply(first[0].0, page(vec![record(without, 9), record(with, 9)], None));
+    let call = own.only(Asked::Settle(1, with.to_owned(), 0));
+    own.reply(call, Reply::Absent { authoritative: true });
+    own.only(Asked::Write(vec![without.to_owned()]));
+}
+
+/// It will never be at the end of a walk.
+#[test]
+fn a_node_that_has_left_is_not_waited_for() {
+    let mut own = Own::settled(MembershipState::Rebuilding);
+    own.after(1);
+    let asked = std::mem::take(&mut own.open);
+    for (call, asked) in asked {
+        if matches!(asked, Asked::Lacking(1 | 2)) {
+            own.reply(call, page(Vec::new(), None));
+        }
+    }
+    let lacks = |own: &Own| own.shared.missed.partitions(NodeId(0)) > 0;
+    assert!(lacks(&own), "the third may be the only one that has something");
+    let known = own.shared.layouts.known();
+    let mut layout = Layout { epoch: known.epoch + 1, began: known.epoch + 1, ..(*known).clone() };
+    layout.nodes.retain(|node| node.id != NodeId(3));
+    own.stored_states.clear();
+    own.learns(layout);
+    own.after(1);
+    assert!(!lacks(&own));
+    assert_eq!(own.stored_states, [MembershipState::Member]);
 }

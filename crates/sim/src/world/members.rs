@@ -1,0 +1,445 @@
+//! Nodes that join, leave, and are lost. Who joins runs what `kvorum serve --join` does: it asks
+//! for a place, with numbers that are on its disk, until a layout has it, and starts then. Who is
+//! removed goes on until it is switched off, and never comes back. Who has lost its disk for good
+//! is removed as dead.
+//!
+//! ```text
+//!   asks ──a layout has it──▶ joined ──removed──▶ leaves ──the new council knows──▶ gone
+//!                               └──── its disk is lost ──▶ lost ──removed as dead ─────┘
+//! ```
+
+use cluster::layout::{Change, Joiner, Layout, Node, Seat, Stage};
+use cluster::{Member, NodeId, Topology};
+use lsm::{Engine, MemDisk};
+use node::StartError;
+use node::identity::{Candidate, Named, Placed};
+
+use super::machine::{Machine, Role};
+use super::power::{CLUSTER, End};
+use super::{Due, World};
+use crate::store::Store;
+
+/// How often a node that has no place asks for one, in microseconds.
+const ASK_MICROS: u64 = 1_000_000;
+
+/// How long a node that was removed runs on at most, in microseconds.
+const LEAVES_MICROS: u64 = 5_000_000;
+
+/// Nodes of a cluster that joiners make no larger.
+const MOST_NODES: usize = 9;
+
+/// Nodes that join or leave at once at most.
+const AT_ONCE: usize = 3;
+
+/// Of changes of the members, how many of a thousand come with another council, with other weights
+/// or copies, and with a node that is lost.
+const OF_COUNCIL: u64 = 300;
+const OF_MORE: u64 = 400;
+const OF_LOST: u64 = 250;
+
+/// Of joiners, how many of a thousand are in a zone.
+const IN_ZONES: u64 = 200;
+
+/// Of starts of joiners, how many of a thousand end when they have just taken their place.
+const BREAK_OFF: u64 = 200;
+
+/// Who asks for a place.
+pub(super) struct Asker {
+    pub(super) member: Member,
+    pub(super) numbers: Candidate,
+    disk: MemDisk,
+}
+
+/// What it is told.
+enum Told {
+    Placed(NodeId, Layout),
+    Waits,
+    /// There is another node of its name, with another disk.
+    Refused,
+}
+
+/// A node's settings.
+pub(super) struct Settings {
+    topology: Topology,
+    own: NodeId,
+    named: bool,
+}
+
+impl Settings {
+    pub(super) fn named(&self) -> Named<'_> {
+        Named { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
+    }
+}
+
+impl World {
+    /// A node's settings: one that joins knows nobody but itself.
+    pub(super) fn settings(&self, node: usize) -> Settings {
+        let Machine { role, name, .. } = &self.machines[node];
+        if *role != Role::Joined {
+            return Settings {
+                topology: self.first.clone(),
+                own: NodeId(node as u16),
+                named: true,
+            };
+        }
+        let member = Member { name: name.clone(), zone: String::new(), weight: 1 };
+        let topology = Topology::new(vec![member], self.plan.replicas);
+        let topology = topology.expect("it was named as nodes are");
+        Settings { topology, own: NodeId(0), named: false }
+    }
+
+    /// The members as of the last layout that any node went by.
+    pub(super) fn members(&self) -> Vec<usize> {
+        let last = self.layouts.values().next_back();
+        self.ids(last.map(|layout| layout.nodes.iter()))
+    }
+
+    /// The same, with those that are about to leave.
+    pub(super) fn all_nodes(&self) -> Vec<usize> {
+        let last = self.layouts.values().next_back();
+        self.ids(last.map(|layout| layout.all()))
+    }
+
+    /// In their order; if there is no layout yet, all that there are.
+    fn ids<'a>(&self, nodes: Option<impl Iterator<Item = &'a Node>>) -> Vec<usize> {
+        let Some(nodes) = nodes else { return self.nodes.clone() };
+        let mut ids: Vec<usize> = nodes.map(|node| usize::from(node.id.0)).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// How many members there were of a settled layout and not of the one before it, and the other
+    /// way.
+    fn came_and_went(&self) -> (usize, usize) {
+        let settled: Vec<&Layout> = (self.layouts.values().map(AsRef::as_ref))
+            .filter(|layout| layout.stage == Stage::Settled)
+            .collect();
+        let lacks = |one: &Layout, other: &Layout| {
+            other.nodes.iter().filter(|node| one.member(node.id).is_none()).count()
+        };
+        let came = settled.windows(2).map(|pair| lacks(pair[0], pair[1])).sum();
+        let went = settled.windows(2).map(|pair| lacks(pair[1], pair[0])).sum();
+        (came, went)
+    }
+
+    pub(super) fn joined(&self) -> usize {
+        self.came_and_went().0
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.came_and_went().1
+    }
+
+    /// Whether a node of a layout does not run and never will.
+    pub(super) fn is_lost(&self, node: &Node) -> bool {
+        let machine = &self.machines[usize::from(node.id.0)];
+        let asks = || self.askers.iter().any(|asker| asker.member.name == node.member.name);
+        match machine.role {
+            Role::Listed | Role::Joined => false,
+            Role::Lost | Role::Gone => true,
+            Role::Vacant => !asks(),
+        }
+    }
+
+    /// Whether a change waits for a node that will never answer.
+    pub(super) fn is_held_up(&self, layout: &Layout) -> bool {
+        let before = layout.before.iter().flat_map(|before| &before.nodes);
+        let mut waited_for = layout.nodes.iter().chain(before.filter(|node| !node.is_lost));
+        let waits = matches!(layout.stage, Stage::Prepare | Stage::ReadOld);
+        waits && waited_for.any(|node| self.is_lost(node))
+    }
+
+    /// Whether what a node's disk held is on others, and the node away.
+    pub(super) fn is_made_up_for(&self, node: usize) -> bool {
+        let machine = &self.machines[node];
+        machine.role == Role::Gone || machine.leaves
+    }
+
+    /// Whether a node's disk may be lost so that it can be removed as dead: the council decides
+    /// without it, and others can take its place.
+    pub(super) fn may_be_lost(&self, node: usize) -> bool {
+        let Some(last) = self.layouts.values().next_back() else { return false };
+        let machine = |seat: &Seat| &self.machines[usize::from(seat.node.0)];
+        let others = || last.council.iter().filter(|seat| usize::from(seat.node.0) != node);
+        let knows = others().filter(|seat| machine(seat).epoch >= last.epoch).count();
+        let votes = others().filter(|seat| self.has_vote(seat)).count();
+        let left = last.nodes.iter().filter(|other| usize::from(other.id.0) != node);
+        let left = left.filter(|node| !self.is_lost(node)).count();
+        let least = self.plan.least_nodes().max(usize::from(last.replicas));
+        let can_replace = left >= least || self.ids_left(last) > AT_ONCE;
+        knows.min(votes) > last.council.len() / 2 && can_replace
+    }
+
+    fn ids_left(&self, layout: &Layout) -> usize {
+        self.machines.len() - layout.next_id as usize
+    }
+
+    /// Nodes that join, leave, or are lost, and perhaps other weights, copies and councillors.
+    pub(super) fn members_change(&mut self, known: &Layout) -> Change {
+        let more = self.changes.permille(OF_MORE);
+        let mut change = if more { self.moving_change(known) } else { Change::default() };
+        if !self.plan.forgets_nothing() && self.changes.permille(OF_LOST) {
+            let node = usize::from(self.changes.pick(&known.nodes).id.0);
+            if self.machines[node].is_there() && self.may_lose_disk(node) {
+                self.is_lost_with_its_disk(node);
+            }
+        }
+        let leave = self.changes.index(AT_ONCE);
+        let add = self.changes.index(AT_ONCE + 1);
+        self.exchange_nodes(known, &mut change, leave, add);
+        if self.changes.permille(OF_COUNCIL) {
+            let gone = |name: &String| change.remove.contains(name);
+            let lost = |name: &String| change.remove_lost.contains(name);
+            let stay = known.nodes.iter().map(|node| node.member.name.clone());
+            let stay = stay.filter(|name| !gone(name) && !lost(name));
+            let come = change.add.iter().map(|joiner| joiner.member.name.clone());
+            change.council = Some(self.some_councillors(stay.chain(come).collect()));
+        }
+        change
+    }
+
+    /// Removes the lost ones as dead, so many others, and adds so many; fewer or more if it must.
+    fn exchange_nodes(
+        &mut self,
+        known: &Layout,
+        change: &mut Change,
+        mut leave: usize,
+        mut add: usize,
+    ) {
+        let (lost, stay): (Vec<_>, Vec<_>) =
+            known.nodes.iter().partition(|node| self.is_lost(node));
+        let name = |node: &&Node| node.member.name.clone();
+        change.remove_lost = lost.iter().map(name).collect();
+        let mut stay: Vec<String> = stay.iter().map(name).collect();
+        let room = MOST_NODES.saturating_sub(stay.len()).min(self.ids_left(known));
+        (leave, add) = (leave.min(stay.len()), add.min(room));
+        let replicas = change.replicas.unwrap_or(known.replicas);
+        let least = self.plan.least_nodes().max(usize::from(replicas));
+        while stay.len() + add < least + leave && (leave > 0 || add < room) {
+            if leave > 0 {
+                leave -= 1;
+            } else {
+                add += 1;
+            }
+        }
+        if leave + add + lost.len() == 0 && room > 0 {
+            add = 1;
+        }
+        for _ in 0..leave {
+            let gone = self.changes.index(stay.len());
+            change.remove.push(stay.swap_remove(gone));
+        }
+        let left = stay.len() + add;
+        if left < usize::from(replicas) && left < known.nodes.len() {
+            change.replicas = Some(left as u8);
+        }
+        change.add = self.joiners(add);
+    }
+
+    /// So many of those that ask for a place and were in no layout yet; if they are fewer, others
+    /// begin to ask. Who was in one may be told so, though that was gone back from.
+    pub(super) fn joiners(&mut self, count: usize) -> Vec<Joiner> {
+        let layouts = &self.layouts;
+        let is_new = |asker: &&Asker| {
+            let mut all = layouts.values().flat_map(|layout| layout.all());
+            all.all(|node| node.member != asker.member)
+        };
+        let joiner = |asker: &Asker| Joiner {
+            member: asker.member.clone(),
+            url: format!("http://{}", asker.member.name),
+            disk: asker.numbers.incarnation,
+        };
+        let mut joiners: Vec<Joiner> =
+            self.askers.iter().filter(is_new).take(count).map(joiner).collect();
+        while joiners.len() < count {
+            if self.askers.is_empty() {
+                self.agenda.put(self.now + ASK_MICROS, Due::Ask);
+            }
+            let asker = self.new_asker();
+            joiners.push(joiner(&asker));
+            self.askers.push(asker);
+        }
+        joiners
+    }
+
+    /// A node with an empty disk begins to ask.
+    fn new_asker(&mut self) -> Asker {
+        self.asked += 1;
+        let random = &mut self.changes;
+        // Names come before, between and after those of others, whatever the ids.
+        let name = format!("{}-{:04}", random.pick(&["a", "node", "z"]), 1000 + self.asked);
+        let zone = if random.permille(IN_ZONES) { *random.pick(&["x", "y"]) } else { "" };
+        let member = Member { name, zone: zone.to_owned(), weight: random.between(1, 4) as u32 };
+        let new = Candidate { incarnation: random.number(), voter: random.number() };
+        let disk = MemDisk::new();
+        let store = Store::open(&disk, self.asked as u64, &self.plan);
+        let store = store.expect("nothing is wrong with an empty disk");
+        let numbers = Candidate::of(store.engine(), new);
+        let numbers = numbers.expect("nothing is wrong with it").expect("it is empty");
+        drop(store);
+        let disk = disk.crash(self.changes.number());
+        Asker { member, numbers, disk }
+    }
+
+    /// Each of those that have no place asks some node.
+    pub(super) fn askers_ask(&mut self) {
+        for asker in std::mem::take(&mut self.askers) {
+            match self.asks(&asker.member.name, asker.numbers) {
+                Told::Placed(own, _) => self.is_placed(usize::from(own.0), asker),
+                Told::Waits | Told::Refused => self.askers.push(asker),
+            }
+        }
+        if !self.askers.is_empty() {
+            self.agenda.put(self.now + ASK_MICROS, Due::Ask);
+        }
+    }
+
+    /// What some node tells who asks for a place.
+    fn asks(&mut self, name: &str, numbers: Candidate) -> Told {
+        let node = *self.changes.pick(&self.nodes);
+        let machine = &self.machines[node];
+        let Some(process) = machine.process.as_ref().filter(|_| !machine.paused) else {
+            return Told::Waits;
+        };
+        let layout = process.shared.layouts.entered();
+        let Some(id) = layout.named(name).map(|node| node.id) else { return Told::Waits };
+        let seen = process.table.seen(id).incarnation();
+        match seen.or_else(|| process.shared.logs.incarnation(id)) {
+            Some(seen) if seen != numbers.incarnation => Told::Refused,
+            _ => Told::Placed(id, Layout::clone(&layout)),
+        }
+    }
+
+    /// Who asked has a place, and starts.
+    fn is_placed(&mut self, node: usize, asker: Asker) {
+        let machine = &mut self.machines[node];
+        if machine.role != Role::Vacant {
+            let what = format!("{} is given the id of {}: {node}", asker.member.name, machine.name);
+            return self.ledger.accuse(self.now, what);
+        }
+        (machine.role, machine.name, machine.disk) = (Role::Joined, asker.member.name, asker.disk);
+        self.journal.line(self.now, format_args!("n{node} is {}", machine.name));
+        self.nodes.push(node);
+        self.nodes.sort_unstable();
+        self.agenda.put(self.now + 1_000, Due::Start(node));
+        if let Some(last) = self.layouts.values().next_back().cloned() {
+            self.leave_by(&last);
+        }
+    }
+
+    /// The start of a node that has joined or is about to: whether it goes on.
+    pub(super) fn takes_place(&mut self, node: usize, engine: &Engine) -> Result<bool, StartError> {
+        let (incarnation, voter) = (self.changes.number(), self.changes.number());
+        let Some(numbers) = Candidate::of(engine, Candidate { incarnation, voter })? else {
+            return Ok(true);
+        };
+        let name = self.machines[node].name.clone();
+        match self.asks(&name, numbers) {
+            Told::Placed(own, layout) => {
+                let (wall, skew) = (self.times(node).wall, self.plan.max_skew_micros);
+                let placed = Placed { cluster: CLUSTER, own, layout };
+                numbers.takes(engine, placed, wall, skew)?;
+                if self.plan.faults.is_empty() || !self.changes.permille(BREAK_OFF) {
+                    return Ok(true);
+                }
+            }
+            Told::Refused => {
+                self.is_lost_for_good(node);
+                return Ok(false);
+            }
+            Told::Waits => {}
+        }
+        self.agenda.put(self.now + ASK_MICROS, Due::Start(node));
+        Ok(false)
+    }
+
+    /// A machine burns.
+    fn is_lost_with_its_disk(&mut self, node: usize) {
+        self.faults += 1;
+        self.note_lost_disk(node);
+        self.end_process(node, End::Kill);
+        self.exchange_disk(node, MemDisk::new());
+        self.is_lost_for_good(node);
+    }
+
+    fn is_lost_for_good(&mut self, node: usize) {
+        self.journal.line(self.now, format_args!("n{node} will not come back"));
+        self.machines[node].role = Role::Lost;
+        self.nodes.retain(|other| *other != node);
+        if let Some(last) = self.layouts.values().next_back().cloned() {
+            self.leave_by(&last);
+        }
+    }
+
+    /// A layout is in force somewhere: who is no part of it any more is to be switched off.
+    pub(super) fn leave_by(&mut self, layout: &Layout) {
+        for node in 0..self.machines.len() {
+            let machine = &mut self.machines[node];
+            if machine.leaves || !layout.is_gone(NodeId(node as u16)) {
+                continue;
+            }
+            match machine.role {
+                Role::Listed | Role::Joined => {
+                    machine.leaves = true;
+                    let at = self.now + self.changes.between(0, LEAVES_MICROS);
+                    self.agenda.put(at, Due::SwitchOff(node));
+                }
+                Role::Lost => machine.role = Role::Gone,
+                Role::Vacant | Role::Gone => {}
+            }
+        }
+    }
+
+    /// A node that was removed may be switched off, once a majority of the new council knows that.
+    pub(super) fn switch_off(&mut self, node: usize) {
+        let Some(last) = self.layouts.values().next_back().cloned() else { return };
+        let knows = |seat: &&Seat| {
+            let machine = &self.machines[usize::from(seat.node.0)];
+            machine.epoch >= last.epoch
+        };
+        if last.council.iter().filter(knows).count() <= last.council.len() / 2 {
+            self.agenda.put(self.now + LEAVES_MICROS / 10, Due::SwitchOff(node));
+            return;
+        }
+        self.end_process(node, End::Kill);
+        self.machines[node].role = Role::Gone;
+        self.nodes.retain(|other| *other != node);
+        self.forget_hints(node);
+    }
+
+    /// In the end, what cannot end by itself is seen to: a change that waits for a node that is
+    /// lost is gone back from, and such nodes are removed as dead.
+    pub(super) fn see_to_the_lost(&mut self) {
+        let Some(last) = self.layouts.values().next_back().cloned() else { return };
+        let has_lost = last.nodes.iter().any(|node| self.is_lost(node));
+        if !has_lost && !self.is_held_up(&last) {
+            return;
+        }
+        let node = *self.changes.pick(&self.nodes);
+        let Some(process) = &self.machines[node].process else { return };
+        let life = process.life;
+        if process.shared.layouts.known().epoch != last.epoch {
+            return;
+        }
+        let planned = if last.stage == Stage::Settled {
+            let mut change = Change::default();
+            self.exchange_nodes(&last, &mut change, 0, 0);
+            self.planned(node, &last, &change)
+        } else {
+            let back = self.voters_of(node).and_then(|voter_of| last.aborted(voter_of));
+            back.filter(|_| self.is_held_up(&last))
+        };
+        if let Some(planned) = planned {
+            self.propose(node, life, planned);
+        }
+    }
+
+    /// Whether a node knows that it belongs to the cluster no more, and so answers no request.
+    pub(super) fn knows_that_it_was_removed(&self, node: usize) -> bool {
+        let process = self.machines[node].process.as_ref();
+        process.is_some_and(|process| {
+            let layout = process.shared.layouts.entered();
+            layout.is_gone(process.shared.own)
+        })
+    }
+}
