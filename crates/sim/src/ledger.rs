@@ -169,7 +169,7 @@ pub(crate) struct Ledger {
     /// How often keys were placed otherwise: moved, were about to, or did not after all.
     placements: u64,
     /// Whether all nodes have come to the end of that, and dropped what is placed elsewhere.
-    pub(crate) is_quiet: bool,
+    is_quiet: bool,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
     /// When, and whose they were, by origin: with a disk goes the bound of its node's clock.

@@ -383,8 +383,8 @@ impl Node {
         }
     }
 
-    /// Whether so many replicas of before are declared lost that the others are no majority. Nothing
-    /// is chosen by them any more, and nobody can tell what was: what is left of it is taken.
+    /// Whether so many replicas of before are declared lost that the others are no majority.
+    /// Nothing is chosen by them any more, and nobody can tell what was: what is left is taken.
     fn has_no_majority(&self, layout: &Layout, key: &Bytes, record: &Record) -> bool {
         let (before, mut order) = (&self.view.topology, Vec::new());
         let copies = if record.copies == 0 { before.default_copies() } else { record.copies };

@@ -13,7 +13,8 @@
 //! the first of them is another one now.
 //!
 //! Of a key that is written with several numbers of copies all floors end whenever keys are placed
-//! otherwise, also by going back: a node that holds a record of one copy in the place of an
+//! otherwise, also by going back, and none begins until all have dropped what is placed elsewhere:
+//! a node that holds a record of one copy in the place of an
 //! earlier one of three, and is not the one any more, drops it, and holds neither.
 //!
 //! A read of one of several is told what was there. While keys move that may be all there is of
@@ -71,6 +72,17 @@ impl Ledger {
             floors.retain_mut(|floor| !floor.is_of_one() || floor.is_of_writes_alone());
         }
         self.floors = floors;
+    }
+
+    /// All nodes have dropped what is placed elsewhere, or have not yet. What they dropped of mixed
+    /// keys may have been held in the place of something else.
+    pub(crate) fn set_quiet(&mut self, is_quiet: bool) {
+        if is_quiet && !std::mem::replace(&mut self.is_quiet, is_quiet) {
+            let mut floors = std::mem::take(&mut self.floors);
+            floors.retain(|key, _| !self.is_mixed(key));
+            self.floors = floors;
+        }
+        self.is_quiet = is_quiet;
     }
 
     /// Whether what a read was told stays: see the module.
@@ -143,6 +155,9 @@ impl Ledger {
     }
 
     fn is_met(&self, operation: &Operation, key: &Bytes, mut floor: Floor) -> Option<Floor> {
+        if !operation.is_quiet && self.is_mixed(key) {
+            return None;
+        }
         let has_moved = operation.placements != self.placements;
         if has_moved && (self.is_mixed(key) || floor.is_of_one() && !floor.is_of_writes_alone()) {
             return None;
@@ -167,7 +182,8 @@ impl Ledger {
         key: &Bytes,
         copies: u8,
     ) -> Option<(u8, u8)> {
-        if operation.placements != self.placements && self.is_mixed(key) {
+        let stays = operation.is_quiet && operation.placements == self.placements;
+        if !stays && self.is_mixed(key) {
             return None;
         }
         let by = |switch: usize| {

@@ -48,7 +48,7 @@ impl World {
     /// Sends a request to a node; its number.
     pub(super) fn ask(&mut self, node: usize, asked: Asked) -> u64 {
         let asked = Asked { ttl_ms: self.ttl_ms(&asked.what), ..asked };
-        self.ledger.is_quiet = self.is_quiet();
+        self.ledger.set_quiet(self.is_quiet());
         let number = self.ledger.begin(self.now, self.earliest_ms(), asked);
         let Asked { what, quorum, .. } = self.ledger.asked(number).expect("just begun");
         let line = format_args!("client asks n{node} {number}: {what:?} {quorum}");
