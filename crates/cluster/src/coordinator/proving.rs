@@ -131,9 +131,9 @@ impl Coordinator {
             Some(Reply::Ahead)
         } else if !(self.config.codec.verify)(key, record) {
             Some(Reply::Failed)
-        } else if self.would_be_dropped(key, record) {
-            Some(Reply::Busy)
-        } else if !self.accepts_page(now, op, demand.class, &items) {
+        } else if self.would_be_dropped(key, record)
+            || !self.accepts_page(now, op, demand.class, &items)
+        {
             Some(Reply::Busy)
         } else {
             None
