@@ -159,7 +159,9 @@ impl Own {
     /// Sources are asked whether its clock is right.
     fn asks_for_clocks(&mut self) -> Vec<CallId> {
         let (calls, asked): (Vec<_>, Vec<_>) = self.asked().into_iter().unzip();
-        assert_eq!(asked, [1, 2, 3].map(Asked::Clock));
+        let sources = sources(&self.shared.layouts.entered(), self.shared.own);
+        let expected: Vec<_> = sources.into_iter().map(|node| Asked::Clock(node.0)).collect();
+        assert_eq!(asked, expected);
         calls
     }
 
