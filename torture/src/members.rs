@@ -1,6 +1,7 @@
 //! Row 21: nodes join, leave and are replaced while clients ask at a fixed pace and try each
-//! request at most twice: 3 → 5 → 3 nodes and a replacement, and then a node of each role is killed
-//! at each stage. No request fails at two nodes, and nothing that was acknowledged is lost.
+//! request at most twice: 3 → 5 → 3 nodes and a replacement at a share of what the three manage,
+//! and then a node of each role is killed at each stage. No request fails at two nodes, and nothing
+//! that was acknowledged is lost.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,6 +34,15 @@ const PACE: Pace = Pace {
     conditional: 25,
     tries: 2,
 };
+
+/// What clients ask for while nodes come and go, of what the three nodes answer at most.
+const LOAD: f64 = 0.6;
+
+/// Clients that find that out, and then ask for it.
+const MANY: usize = 32;
+
+/// How long that is found out.
+const AT_MOST: Duration = Duration::from_secs(10);
 
 /// Values that have to move, so that a stage lasts.
 const VALUE_LEN: usize = 100_000;
@@ -71,16 +81,16 @@ struct Row<'a> {
     joined: Vec<Joined>,
     names: usize,
     ledger: Arc<Ledger>,
-    /// Bytes that each receiver took, and that plans said.
-    taken: BTreeMap<String, u64>,
+    /// Bytes that receivers took, and that plans said.
+    taken: u64,
     planned: u64,
 }
 
 /// Runs it; `rounds` of kills at each stage.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
-    let (joined, ledger, taken) = (Vec::new(), Arc::new(Ledger::default()), BTreeMap::new());
-    let mut row = Row { setup, cluster, joined, names: NODES, ledger, taken, planned: 0 };
+    let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
+    let mut row = Row { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
     row.fill(setup.size(2_000, 100))?;
     let measured = row.measured()?;
     let killed = row.killed()?;
@@ -105,8 +115,9 @@ impl Row<'_> {
     /// Growing, shrinking and a replacement, with nothing else going wrong.
     fn measured(&mut self) -> Result<String, Failure> {
         let calm = Duration::from_secs(self.setup.size(10, 1));
+        let pace = self.pace()?;
         let (to, seed) = (self.cluster.addresses(), self.setup.seed);
-        let prober = Prober::start(to, &self.ledger, PACE, seed)?;
+        let prober = Prober::start(to, &self.ledger, pace, seed)?;
         thread::sleep(calm);
         let mut spans = Vec::new();
         let mut resident = Vec::new();
@@ -128,26 +139,42 @@ impl Row<'_> {
         let p99 = |spans: &[(Duration, Duration)]| seen.percentile_in(99.0, spans);
         let (before, during) = (p99(&[(Duration::ZERO, calm)]), p99(&spans));
         if let Some(dir) = &self.setup.curves {
-            keep(dir, &seen, &spans, &resident)?;
+            keep(dir, &seen, pace, &spans, &resident)?;
         }
-        let taken = self.taken.values().sum::<u64>();
         let seconds: Vec<_> = spans
             .iter()
             .map(|(from, to)| format!("{:.0} s", (*to - *from).as_secs_f64()))
             .collect();
         Ok(format!(
-            "3 → 5, 5 → 3, one in and one replaced in {}: {} requests, {} tried twice, 0 failed; \
-             p99 {:.1} ms meanwhile, {:.1} ms before ({:.2} ×); {} MiB taken, {:.3} × what plans \
-             said",
+            "3 → 5, 5 → 3, one in and one replaced in {} at {:.0} requests/s: {} requests, {} \
+             tried twice, 0 failed; p99 {:.1} ms meanwhile, {:.1} ms before ({:.2} ×); {} MiB \
+             taken, {:.3} × what plans said",
             seconds.join(", "),
+            pace.rate(),
             seen.requests,
             seen.retried,
             during.as_secs_f64() * 1e3,
             before.as_secs_f64() * 1e3,
             during.as_secs_f64() / before.as_secs_f64().max(1e-9),
-            taken >> 20,
-            taken as f64 / self.planned.max(1) as f64,
+            self.taken >> 20,
+            self.taken as f64 / self.planned.max(1) as f64,
         ))
+    }
+
+    /// A share of what three nodes answer at most, as found out now.
+    fn pace(&self) -> Result<Pace, Failure> {
+        if self.setup.quick {
+            return Ok(PACE);
+        }
+        let (to, seed) = (self.cluster.addresses(), self.setup.seed ^ 1);
+        let greedy = Pace { clients: MANY, every: Duration::ZERO, ..PACE };
+        let prober = Prober::start(to, &self.ledger, greedy, seed)?;
+        thread::sleep(AT_MOST);
+        let lasts = prober.lasts();
+        let seen = prober.stop()?;
+        all_succeeded(&seen)?;
+        let rate = LOAD * seen.requests as f64 / lasts.as_secs_f64();
+        Ok(Pace { every: Duration::from_secs_f64(MANY as f64 / rate), ..greedy })
     }
 
     /// A node joins and another one leaves, and somebody is killed at each stage.
@@ -318,13 +345,14 @@ impl Row<'_> {
     /// Waits until all nodes go by the layout of that epoch, in which nothing moves.
     fn settles(&mut self, epoch: u64) -> Result<(), Failure> {
         let begun = Instant::now();
+        let mut taken = BTreeMap::new();
         loop {
             let all: Vec<_> = (0..NODES).map(|node| self.layout(node)).collect();
             let told = all.iter().flatten().filter_map(|layout| layout["moves"].as_array());
             for told in told.flatten() {
                 let name = told["node"].as_str().unwrap_or_default().to_owned();
-                let taken = self.taken.entry(name).or_default();
-                *taken = (*taken).max(told["bytes"].as_u64().unwrap_or(0));
+                let bytes: &mut u64 = taken.entry(name).or_default();
+                *bytes = (*bytes).max(told["bytes"].as_u64().unwrap_or(0));
             }
             let is_there = |layout: &Option<Value>| {
                 layout.as_ref().is_some_and(|layout| {
@@ -332,6 +360,7 @@ impl Row<'_> {
                 })
             };
             if all.iter().all(is_there) {
+                self.taken += taken.values().sum::<u64>();
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {
@@ -362,6 +391,7 @@ impl Row<'_> {
 fn keep(
     dir: &Path,
     seen: &Seen,
+    pace: Pace,
     spans: &[(Duration, Duration)],
     resident: &[u64],
 ) -> Result<(), Failure> {
@@ -371,7 +401,7 @@ fn keep(
         .iter()
         .map(|(from, to)| (from.as_secs() as usize, to.as_secs() as usize + 1))
         .collect();
-    let offered = PACE.clients as f64 / PACE.every.as_secs_f64();
+    let offered = pace.rate();
     let title = "members: 3 → 5, 5 → 3, one joins and one is replaced (shaded)";
     fs::write(dir.join("members.csv"), curve::csv(&seconds))?;
     Ok(fs::write(dir.join("members.svg"), curve::svg(title, &seconds, offered, &over))?)

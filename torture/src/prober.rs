@@ -43,6 +43,13 @@ pub struct Pace {
     pub tries: u32,
 }
 
+impl Pace {
+    /// Requests a second.
+    pub fn rate(&self) -> f64 {
+        self.clients as f64 / self.every.as_secs_f64()
+    }
+}
+
 /// What the clients saw.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
