@@ -62,8 +62,8 @@ impl<'a> Sums<'a> {
         *sum = sum.wrapping_add(xxh3_128(&self.bytes));
     }
 
-    /// Notes a record of a family that is older than what is summed, and was continued later: it may
-    /// be hidden by a record of fewer copies, which is not on this node.
+    /// Notes a record of a family that would be summed, and was continued later: a record of fewer
+    /// copies may hide it, which is not on this node.
     pub fn continued(&mut self, key: &[u8]) {
         *self.continued.entry(self.buckets.of(key)).or_default() += 1;
     }

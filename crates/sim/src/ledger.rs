@@ -114,6 +114,9 @@ struct Write {
     /// When it expires; 0 = never.
     expiry_ms: u64,
     fate: Fate,
+    /// The greatest version of nobody's clock under which it was returned: a read goes on in
+    /// another family where a proof has ended its own.
+    continued: Option<Version>,
     /// When it was first returned to somebody.
     seen: Option<u64>,
 }
@@ -206,8 +209,8 @@ impl Ledger {
             if kind == Kind::Tombstone {
                 self.deletes.entry(key.clone()).or_default().push(WriteId(self.next));
             }
-            let (fate, expiry_ms) = (Fate::Open, 0);
-            let write = Write { key, kind, begun, expiry_ms, fate, seen: None };
+            let (fate, expiry_ms, continued) = (Fate::Open, 0, None);
+            let write = Write { key, kind, begun, expiry_ms, fate, continued, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
         let operation = Operation {
@@ -424,7 +427,7 @@ impl Ledger {
         deletes.chain(expired).any(|write| match write.fate {
             Fate::None => false,
             Fate::Open => true,
-            Fate::Acknowledged(of) => of >= version,
+            Fate::Acknowledged(of) => of >= version || write.continued >= Some(version),
         })
     }
 
@@ -509,6 +512,8 @@ impl Ledger {
             return;
         };
         write.seen.get_or_insert(now);
+        let version = record.rank.version;
+        write.continued = write.continued.max(Some(version).filter(|v| v.origin == u32::MAX));
         let (own, begun, fate) = (write.key == *key, write.begun, write.fate);
         let kind = write.kind;
         if !own || kind != record.rank.kind || begun > now {
