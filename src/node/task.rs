@@ -36,6 +36,7 @@ pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskE
         syncs_always: node.config.sync == lsm::SyncMode::Always,
         max_skew_micros: node.config.max_clock_skew.as_micros() as u64,
         rounds: node.config.rounds,
+        stream_rate: node.config.stream_rate,
         tombstone: records::tombstone,
     };
     let mut task = Task::new(Arc::clone(&node.shared), Arc::clone(&node.identity), config);

@@ -1,6 +1,8 @@
 //! The cluster's layout and plans of it as a node tells of them: the JSON of `/admin/layout` and
 //! what is below it. A field that is not known is left out.
 
+use std::collections::BTreeMap;
+
 use cluster::layout::{Layout, Moves, Seat, Stage};
 use cluster::{NodeId, Progress, Topology};
 use serde::{Deserialize, Serialize};
@@ -145,6 +147,9 @@ pub(crate) struct Plan {
     pub(crate) moved_copies: u64,
     /// Bytes that move, by what the node that was asked holds on average for a copy.
     pub(crate) moved_bytes: u64,
+    /// The least seconds that the receiver of most takes, at this node's `--stream-rate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds_at_rate: Option<u64>,
     /// From whom to whom.
     pub(crate) moves: Vec<Move>,
     /// What to think of before it is applied.
@@ -247,6 +252,13 @@ impl Plan {
             let of = planned.node(id).or_else(|| base.node(id));
             of.map(|node| node.member.name.clone()).unwrap_or_default()
         };
+        let mut taken = BTreeMap::<NodeId, f64>::new();
+        for ((_, to), copies) in &moves.by_pair {
+            *taken.entry(*to).or_default() += f64::from(*copies) * bytes_a_copy;
+        }
+        let most = taken.into_values().fold(0.0, f64::max);
+        let seconds_at_rate =
+            node.config.stream_rate.map(|rate| (most / rate as f64).ceil() as u64);
         let told = moves.by_pair.iter().map(|((from, to), copies)| Move {
             from: name(*from),
             to: name(*to),
@@ -260,6 +272,7 @@ impl Plan {
             nodes: planned_nodes(base, planned, &before, &after),
             moved_copies: moves.copies(),
             moved_bytes: (moves.copies() as f64 * bytes_a_copy) as u64,
+            seconds_at_rate,
             moves: told.collect(),
             warnings: warnings::of(node, base, planned, &after),
         }

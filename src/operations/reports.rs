@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::handshake::{LAYOUTS_SINCE, Secret};
+use cluster::handshake::Secret;
 use cluster::layout::{Change, Joiner, Layout, PlanError};
-use cluster::{Clock, MembershipState, NodeEvent, NodeId};
+use cluster::{Clock, LAYOUTS_SINCE, MembershipState, NodeEvent, NodeId};
 use serde_json::Value;
 
 use crate::counters::wall::wall_micros;

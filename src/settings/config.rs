@@ -54,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) max_ttl: Ttl,
     /// Rounds of repair.
     pub(crate) rounds: RoundConfig,
+    /// Bytes a second at which partitions that move here are taken; `None` = as fast as it goes.
+    pub(crate) stream_rate: Option<u64>,
     /// Event loops.
     pub(crate) loops: usize,
     /// Threads of the read pool.
@@ -140,6 +142,7 @@ fn complete(
             u64::from(settings.repair_share.0),
             settings.deadline.0 + settings.max_clock_skew.0,
         ),
+        stream_rate: settings.stream_rate.0,
         loops: settings.loops.map_or_else(cpus, |n| n.0 as usize),
         read_threads: settings.read_threads.0 as usize,
         queue: settings.queue.0 as usize,

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::settings::declare::settings;
-use crate::settings::units::{Every, Size, TimeIn, Ttl};
+use crate::settings::units::{Every, Rate, Size, TimeIn, Ttl};
 use crate::settings::values::{Listen, LogFormat, Sync, UpTo};
 
 /// Everything after `serve`.
@@ -108,6 +108,10 @@ settings! {
 
     repair_share: UpTo<100>, "KVORUM_REPAIR_SHARE", "PERCENT", fixed "5",
         "Percent of the time that a round of repair which nobody asked for is at work, 1..100";
+
+    stream_rate: Rate, "KVORUM_STREAM_RATE", "SIZE", fixed "off",
+        "Bytes a second at which this node takes partitions that move to it when members come and \
+         go, in KiB, MiB or GiB, at least 64KiB, or \"off\": as fast as clients leave room";
 
     loops: UpTo<256>, "KVORUM_LOOPS", "N", computed "one per available CPU",
         "Event loops (threads that serve connections), 1..256";

@@ -114,6 +114,46 @@ impl fmt::Display for Every {
     }
 }
 
+/// Bytes a second at most, 64KiB or more; `off` = as fast as it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Rate(pub(crate) Option<u64>);
+
+impl Rate {
+    /// Less would not move a node's data in days.
+    const LEAST: u64 = 64 << 10;
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let Size(bytes) = text.parse().map_err(|_| {
+            let shown: String = text.chars().take(SHOWN).collect();
+            format!(
+                "{shown:?} is no rate: write off, or bytes a second as a whole number and KiB, \
+                 MiB or GiB, as in 50MiB"
+            )
+        })?;
+        match bytes {
+            Self::LEAST.. => Ok(Self(Some(bytes))),
+            _ => Err(format!("{text} a second is too little: at least 64KiB")),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("off"),
+            Some(bytes) => Size(bytes).fmt(f),
+        }
+    }
+}
+
 const SIZE_UNITS: [(&str, u64); 4] =
     [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
@@ -215,6 +255,14 @@ impl TryFrom<String> for Every {
     }
 }
 
+impl TryFrom<String> for Rate {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 impl TryFrom<String> for Size {
     type Error = String;
 
@@ -244,6 +292,17 @@ mod tests {
         assert_eq!("1536KiB".parse::<Size>().unwrap().to_string(), "1536KiB");
         for bad in ["", "5", "MiB", "5MB", "5 MiB", "-5MiB", "1.5MiB", "5mib", "99999999999GiB"] {
             assert!(bad.parse::<Size>().is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn rates_come_back_as_written() {
+        for (text, rate) in [("off", None), ("64KiB", Some(64 << 10)), ("1GiB", Some(1 << 30))] {
+            assert_eq!(text.parse(), Ok(Rate(rate)));
+            assert_eq!(Rate(rate).to_string(), text);
+        }
+        for bad in ["", "0B", "63KiB", "on", "50", "50MiB/s", "-1MiB"] {
+            assert!(bad.parse::<Rate>().is_err(), "{bad:?} was taken");
         }
     }
 

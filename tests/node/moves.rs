@@ -237,3 +237,19 @@ fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
         assert_eq!((said(&log), log.contains("peer refused")), (1, false), "{log}");
     }
 }
+
+#[test]
+fn a_plan_says_how_long_it_takes_at_the_rate_that_is_allowed() {
+    let cluster = Cluster::start(4, &["--stream-rate", "64KiB"]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..100 {
+        assert_eq!(client.put(&key(number), &vec![b'x'; LONG]).status, 201);
+    }
+    let plan = planned(&cluster, 0, &["--weight", "n0=4"]);
+    let seconds = plan["seconds_at_rate"].as_u64().unwrap();
+    let most = plan["moved_bytes"].as_u64().unwrap() / (64 << 10);
+    assert!((1..=most + 1).contains(&seconds), "{plan}");
+    let told = cluster_command(&cluster, 0, &["plan", "--weight", "n0=4"]);
+    assert!(text(&told.stdout).contains("at least, at the --stream-rate of this node"));
+}

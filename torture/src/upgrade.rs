@@ -1,6 +1,6 @@
-//! Row "upgrade": the nodes of a cluster are upgraded from an earlier release one after the other, while
-//! clients ask at a fixed pace and try each request at most twice. While both releases run nothing
-//! of the layout can be changed; afterwards a node joins.
+//! Row "upgrade": the nodes of a cluster are upgraded from an earlier release one after the other,
+//! while clients ask at a fixed pace and try each request at most twice. While both releases run
+//! nothing of the layout can be changed; afterwards a node joins.
 //!
 //! ```text
 //!  earlier ×3 ─▶ stop one, start it as this release ─▶ a plan is refused ─▶ … ─▶ all: one joins

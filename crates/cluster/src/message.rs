@@ -5,7 +5,6 @@ use bytes::Bytes;
 use crate::acks::ReplicaSet;
 use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
-use crate::handshake::LAYOUTS_SINCE;
 use crate::layout::{VoteReply, VoteRequest};
 use crate::missed::Mark;
 pub use crate::node_id::NodeId;
@@ -72,7 +71,10 @@ pub enum Body {
     Reply(Reply),
 }
 
-/// From this version of the protocol on a quorum read may be answered with an outline.
+/// From this version of the protocol on nodes go by layouts, and can hear of others.
+pub const LAYOUTS_SINCE: u16 = 9;
+
+/// From this one on a quorum read may be answered with an outline.
 const OUTLINES_SINCE: u16 = 10;
 
 /// What one node asks of another.

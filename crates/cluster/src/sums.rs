@@ -186,9 +186,9 @@ mod tests {
         for (nodes, replicas) in [(1, 3), (2, 3), (3, 3), (3, 2), (5, 3), (9, 3), (40, 5)] {
             let topology = topology(nodes, replicas);
             let copies = topology.default_copies();
-            assert_eq!(told(&topology, |_| 0, |_, _| false), [], "{nodes} nodes");
+            assert!(told(&topology, |_| 0, |_, _| false).is_empty(), "{nodes} nodes");
             let fewer = |n| if n % 3 == 0 { 1.max(copies - 1) } else { n as u8 % 2 * copies };
-            assert_eq!(told(&topology, fewer, |_, _| false), [], "{nodes} nodes, fewer copies");
+            assert!(told(&topology, fewer, |_, _| false).is_empty(), "{nodes} nodes, fewer copies");
         }
     }
 

@@ -120,6 +120,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
                     syncs_always: true,
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
+                    stream_rate: None,
                     tombstone: node::records::tombstone,
                 },
             ),

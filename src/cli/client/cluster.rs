@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
 
 use super::admin::{Worker, show};
 use super::args::Admin;
@@ -261,6 +261,10 @@ pub(super) fn plan_text(plan: &Plan) -> String {
         0 => writeln!(text, "nothing moves"),
         _ => writeln!(text, "in all {copies} copies of partitions move, about {bytes}"),
     };
+    if let Some(seconds) = plan.seconds_at_rate.filter(|_| plan.moved_copies > 0) {
+        let time = HumanDuration(Duration::from_secs(seconds));
+        let _ = writeln!(text, "that takes {time} at least, at the --stream-rate of this node");
+    }
     let _ = writeln!(text, "council afterwards: {}", plan.council.join(", "));
     for warning in &plan.warnings {
         let _ = writeln!(text, "warning: {warning}");

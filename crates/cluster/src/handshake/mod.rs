@@ -39,9 +39,6 @@ use crate::view::{FIRST_EPOCH, View};
 /// Versions of the protocol that this node speaks: the least and the greatest.
 pub const VERSIONS: (u16, u16) = (8, 10);
 
-/// From this one on nodes go by layouts, and can hear of others.
-pub const LAYOUTS_SINCE: u16 = 9;
-
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
 

@@ -86,6 +86,7 @@ mod tests {
             syncs_always: true,
             max_skew_micros: 0,
             rounds: RoundConfig::NONE,
+            stream_rate: None,
             tombstone: |_, _| unreachable!("nothing is deleted"),
         };
         (Arc::clone(&shared), Node::new(shared, config))

@@ -246,6 +246,8 @@ pub struct NodeConfig {
     pub max_skew_micros: u64,
     /// Rounds of repair.
     pub rounds: RoundConfig,
+    /// Bytes a second at which it takes partitions that move to it; `None` = as fast as it goes.
+    pub stream_rate: Option<u64>,
     /// A tombstone of a key with this version, as the store encodes it.
     pub tombstone: fn(&[u8], Version) -> Record,
 }

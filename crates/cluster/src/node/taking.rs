@@ -13,7 +13,8 @@
 //! that it stored before is in the page. That alone makes it safe (docs/membership-model.md); the
 //! first pass only has each record sent once. A source that does not answer is left out of the
 //! pass, and takes part in a later one. Of a key whose record a conditional write made this node
-//! stores what a majority holds.
+//! stores what a majority holds. `--stream-rate` bounds how many bytes a second it takes: what a page
+//! is over that puts off the next ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::settling::Settling;
-use super::{Caller, Node, NodeEffect};
+use super::{Caller, NODE_TICK_MICROS, Node, NodeEffect};
 use crate::event::{FailureKind, Now};
 use crate::filter::{MAX_KNOWN, moved_digest};
 use crate::layout::{Layout, Stage};
@@ -57,6 +58,8 @@ pub(super) struct Taking {
     not_before: BTreeMap<NodeId, u64>,
     /// Passes so far: replies to earlier ones are stale.
     passes: u64,
+    /// When what was taken so far would have come at the rate that is allowed.
+    paced: u64,
 }
 
 /// Sources say whether this node's clock is right, then it is sealed.
@@ -313,8 +316,11 @@ impl Node {
             }
             return;
         }
-        let is_due =
-            |source: &Source| matches!(source.state, State::Due) && source.not_before <= now.mono;
+        // So much ahead that it need not wait for a tick after each page.
+        let may_ask = self.taking.paced <= now.mono + NODE_TICK_MICROS;
+        let is_due = |source: &Source| {
+            may_ask && matches!(source.state, State::Due) && source.not_before <= now.mono
+        };
         let due = pass.sources.iter().filter(|(_, source)| is_due(source));
         let due: Vec<NodeId> = due.map(|(node, _)| *node).collect();
         due.into_iter().for_each(|node| self.ask_source(node, out));
@@ -368,6 +374,7 @@ impl Node {
         let Some(source) = self.source_of(number, node) else { return };
         match (std::mem::replace(&mut source.state, State::Asked), result) {
             (State::Asked, Ok(Reply::Page(Page { mut items, next, .. }))) => {
+                self.pace(now, &items);
                 self.leave_what_is_ahead(now, &mut items);
                 let layout = self.shared.layouts.entered();
                 let is_plain = |(key, record): &(Bytes, Record)| {
@@ -381,6 +388,14 @@ impl Node {
             }
             _ => self.source_failed(now, node, out),
         }
+    }
+
+    /// A page came: the next ones wait for as long as it should have taken.
+    fn pace(&mut self, now: Now, items: &[(Bytes, Record)]) {
+        let Some(rate) = self.config.stream_rate else { return };
+        let bytes: usize = items.iter().map(|(key, record)| key.len() + record.bytes.len()).sum();
+        let takes = (bytes as u64).saturating_mul(1_000_000) / rate;
+        self.taking.paced = self.taking.paced.max(now.mono) + takes;
     }
 
     /// Whether so many replicas of before are declared lost that the others are no majority.

@@ -58,6 +58,7 @@ impl RandomNode {
                 syncs_always: true,
                 max_skew_micros: SKEW,
                 rounds: RoundConfig::NONE,
+                stream_rate: None,
                 tombstone: toy::tombstone,
             },
         );

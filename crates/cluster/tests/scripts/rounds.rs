@@ -66,6 +66,7 @@ impl Driver {
             syncs_always: true,
             max_skew_micros: 0,
             rounds,
+            stream_rate: None,
             tombstone: toy::tombstone,
         };
         let node = Node::new(Arc::clone(&shared), config);

@@ -299,6 +299,7 @@ fn node_of(cluster: &Cluster) -> Node {
         syncs_always: true,
         max_skew_micros: 500_000,
         rounds: RoundConfig::NONE,
+        stream_rate: None,
         tombstone: toy::tombstone,
     };
     Node::new(Arc::clone(&cluster.shared), config)

@@ -133,6 +133,7 @@ impl World {
                     syncs_always: true,
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
+                    stream_rate: None,
                     tombstone: toy::tombstone,
                 },
             ),

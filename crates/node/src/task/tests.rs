@@ -14,6 +14,7 @@ fn task(stage: &Stage) -> Task {
         syncs_always: true,
         max_skew_micros: 500_000,
         rounds,
+        stream_rate: None,
         tombstone,
     };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)

@@ -136,6 +136,7 @@ impl World {
             syncs_always: self.plan.sync == SyncMode::Always,
             max_skew_micros: config.max_skew_micros,
             rounds: self.plan.rounds,
+            stream_rate: None,
             tombstone: node::records::tombstone,
         };
         let mut keeper = Keeper::default();

@@ -39,6 +39,9 @@ function fill(ratio) {
   return ratio === undefined ? "–" : `${ratio.toFixed(3)} × its share`;
 }
 
+const atRate = (seconds) => (
+  seconds === undefined ? "" : `, in ${count(seconds)} s at least, at this node's --stream-rate`);
+
 /** Shows a plan with what can be done with it. */
 export function showPlan(host, plan, { apply, discard }) {
   const nodes = plan.nodes.map(({ name, change, fill_before: before, fill_after: after }) => (
@@ -47,7 +50,7 @@ export function showPlan(host, plan, { apply, discard }) {
     [from, to, count(copies), `about ${bytes(size)}`]));
   const all = plan.moved_copies === 0 ? "Nothing moves."
     : `In all ${count(plan.moved_copies)} copies of partitions move, `
-      + `about ${bytes(plan.moved_bytes)}.`;
+      + `about ${bytes(plan.moved_bytes)}${atRate(plan.seconds_at_rate)}.`;
   const warnings = (plan.warnings ?? []).map((text) => (
     element("p", "warning", element("span", "badge warn", "warning"), text)));
   const button = (text, type, does) => {

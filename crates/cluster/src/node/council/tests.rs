@@ -35,6 +35,7 @@ impl Own {
             syncs_always: true,
             max_skew_micros: 500_000,
             rounds: RoundConfig::NONE,
+            stream_rate: None,
             tombstone: |_, _| unreachable!("nothing is deleted"),
         };
         let node = Node::new(Arc::clone(&shared), config);

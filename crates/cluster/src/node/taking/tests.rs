@@ -73,6 +73,7 @@ impl Own {
             syncs_always: true,
             max_skew_micros: 500_000,
             rounds: RoundConfig::NONE,
+            stream_rate: None,
             tombstone: |_, _| unreachable!("nothing is deleted"),
         };
         let node = Node::new(Arc::clone(&shared), config);
@@ -235,6 +236,22 @@ fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
         }
         open = own.asked();
     }
+}
+
+/// Seven bytes, at seven a second.
+#[test]
+fn at_a_rate_the_next_page_waits_for_what_came() {
+    let mut own = Own::new();
+    own.node.config.stream_rate = Some(7);
+    let first = own.sealed();
+    own.reply(first[0].0, page(vec![record("a", 0)], Some("b")));
+    let call = own.only(Asked::Write(vec!["a".to_owned()]));
+    own.reply(call, Reply::Stored);
+    assert_eq!(own.asked(), [], "it came at once");
+    own.after(1_000_000 - NODE_TICK_MICROS - 1);
+    assert_eq!(own.asked(), [], "a tick more and it would be due before the next one");
+    own.after(1);
+    own.only(page_of(1, true, "b"));
 }
 
 #[test]
