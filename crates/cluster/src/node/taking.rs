@@ -13,8 +13,8 @@
 //! that it stored before is in the page. That alone makes it safe (docs/membership-model.md); the
 //! first pass only has each record sent once. A source that does not answer is left out of the
 //! pass, and takes part in a later one. Of a key whose record a conditional write made this node
-//! stores what a majority holds. `--stream-rate` bounds how many bytes a second it takes: what a page
-//! is over that puts off the next ones.
+//! stores what a majority holds. `--stream-rate` bounds how many bytes a second it takes: what a
+//! page is over that puts off the next ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
+use super::KEY_LEN;
 use super::decode::Reader;
-use super::encode::{KEY_LEN, OUTLINE_LEN, put_key, put_outline};
+use super::encode::{OUTLINE_LEN, put_key, put_outline};
 use super::proof::{ROUND_LEN, put_round};
 use super::{Malformed, flag};
 use crate::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, SUM_LEN, Sum};

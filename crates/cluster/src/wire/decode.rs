@@ -5,10 +5,9 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::encode::KEY_LEN;
 use super::{
-    ALL_PARTITIONS, ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_MAX, MARK_LEN, Malformed,
-    PIECE_MAX, Sender, WHOLE_MAX, flag, kind,
+    ALL_PARTITIONS, ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_LEN, KEY_MAX, MARK_LEN,
+    Malformed, PIECE_MAX, Sender, WHOLE_MAX, flag, kind,
 };
 use crate::acks::ReplicaSet;
 use crate::clock::Version;

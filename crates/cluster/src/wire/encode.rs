@@ -13,15 +13,13 @@ use super::council::{put_vote_reply, put_vote_request, vote_reply_len, vote_requ
 use super::moves::{MOVES_LEN, moved_len, put_moved, put_moves};
 use super::proof::{ROUND_LEN, STATE_LEN, STEP_LEN, put_round, put_state, put_step};
 use super::{
-    ALL_PARTITIONS, ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, MARK_LEN, PIECE_MAX, Sender, flag,
-    kind,
+    ALL_PARTITIONS, ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, KEY_LEN, MARK_LEN, PIECE_MAX, Sender,
+    flag, kind,
 };
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
 use crate::record::{Kind, Outline, Rank, Record};
 
-/// Bytes of a length before a key, and before a record.
-pub(super) const KEY_LEN: usize = 2;
 const RECORD_LEN: usize = 4;
 
 /// Bytes of an outline: time, origin, ballot, kind, copies, check, length.

@@ -35,6 +35,9 @@ pub const ENVELOPE_HEAD: usize = 48;
 /// Bytes before an item's body.
 pub const ITEM_HEAD: usize = 20;
 
+/// Bytes of a length before a key, and before a record.
+const KEY_LEN: usize = 2;
+
 /// A longer message, head included, travels in pieces. Short enough that what waits behind it on
 /// the same connection does not notice.
 pub const WHOLE_MAX: usize = 32 << 10;
