@@ -17,6 +17,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use super::admin::{Worker, show};
 use super::args::Admin;
 use super::bytes::percent;
+use super::status::unreached;
 use super::{Unable, fail, print};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus, Plan, PlannedNode};
@@ -157,7 +158,9 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
     } else {
         let rows = cluster.nodes.iter().filter(|row| row.status.is_none());
         let down: Vec<&str> = rows.map(|row| row.name.as_str()).collect();
-        print(&(status_text(&layout, epoch_of) + &held_up(&layout, &down)))?;
+        let unreached = cluster.nodes.iter().filter_map(|row| unreached(row, &cluster.asked));
+        let unreached: String = unreached.map(|line| line + "\n").collect();
+        print(&(status_text(&layout, epoch_of) + &held_up(&layout, &down) + &unreached))?;
     }
     let agree = layout.nodes.iter().all(|node| epoch_of(&node.name) == Some(layout.epoch));
     if agree { Ok(()) } else { Err(Unable::No) }

@@ -164,18 +164,25 @@ fn state(row: &Row) -> &'static str {
     }
 }
 
-/// What is wrong with a node, one line each.
-fn notes(row: &Row, asked: &str) -> Vec<String> {
-    let name = &row.name;
-    let mut notes = Vec::new();
+/// Who does not reach a node, at which URL, and why.
+pub(super) fn unreached(row: &Row, asked: &str) -> Option<String> {
+    let Row { name, url, .. } = row;
     if let Some(error) = &row.error {
         let others = match row.reached_by {
             0 => String::new(),
             1 => "; 1 other node is connected to it".to_owned(),
             more => format!("; {more} other nodes are connected to it"),
         };
-        notes.push(format!("{name} does not answer {asked}: {error}{others}"));
+        return Some(format!("{name} does not answer {asked} at {url}: {error}{others}"));
     }
+    let other = row.unreached_by.as_ref()?;
+    Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))
+}
+
+/// What is wrong with a node, one line each.
+fn notes(row: &Row, asked: &str) -> Vec<String> {
+    let name = &row.name;
+    let mut notes: Vec<String> = unreached(row, asked).into_iter().collect();
     if let Some(why) = row.status.as_ref().and_then(|status| status.failed.as_ref()) {
         notes.push(format!("{name} accepts no writes: {why}"));
     }
@@ -226,6 +233,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operations::status::Unreached;
 
     fn row(name: &str) -> Row {
         let status: Status = serde_json::from_str(
@@ -256,10 +264,16 @@ mod tests {
         assert_eq!(column(lines[0], "state"), column(lines[2], "down"));
         assert_eq!(column(lines[0], "hints"), column(lines[2], "7  "));
         assert_eq!(column(lines[0], "keys"), column(lines[1], "12,345"));
-        assert_eq!(lines[3], "longer-name does not answer a: Connection refused (os error 111)");
+        let why = "longer-name does not answer a at http://192.168.100.1:8080/longer-name: \
+                   Connection refused (os error 111)";
+        assert_eq!(lines[3], why);
         let half = Row { reached_by: 1, ..down("b") };
         let text = table(&cluster(vec![row("a"), half]), None);
         assert!(text.ends_with("(os error 111); 1 other node is connected to it\n"), "{text}");
+        let by = Unreached { node: "c".to_owned(), url: "http://old:1".to_owned() };
+        let elsewhere = Row { unreached_by: Some(by), ..row("b") };
+        let text = table(&cluster(vec![row("a"), elsewhere]), None);
+        assert!(text.ends_with("c has no connection to b: it looks for it at http://old:1\n"));
     }
 
     #[test]
