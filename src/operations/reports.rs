@@ -214,6 +214,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
+        disk_full: node.db.lacks_space(),
         failed: stats.failed,
         peers: Some(peers(node)),
     }

@@ -104,6 +104,9 @@ pub(crate) struct Status {
     /// The rounds of repair that it drives; missing in a cluster of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<Repair>,
+    /// Whether its disk is full: it refuses writes, or will soon, until there is room.
+    #[serde(default)]
+    pub(crate) disk_full: bool,
     /// Why it accepts no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,

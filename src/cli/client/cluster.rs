@@ -19,7 +19,7 @@ use indicatif::{HumanBytes, HumanCount};
 use super::admin::{Worker, show};
 use super::args::Admin;
 use super::bytes::percent;
-use super::status::unreached;
+use super::status::troubles;
 use super::{Unable, fail, print};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::operations::layout::{LayoutStatus, Plan, PlannedNode};
@@ -157,8 +157,8 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
         }
         print(&format!("{json}\n"))?;
     } else {
-        let unreached = cluster.nodes.iter().filter_map(|row| unreached(row, &cluster.asked));
-        let notes = held_up(&layout, &cluster).into_iter().chain(unreached);
+        let troubles = cluster.nodes.iter().flat_map(|row| troubles(row, &cluster.asked));
+        let notes = held_up(&layout, &cluster).into_iter().chain(troubles);
         let notes: String = notes.map(|line| line + "\n").collect();
         print(&(status_text(&layout, epoch_of) + &notes))?;
     }

@@ -155,6 +155,7 @@ fn state(row: &Row) -> &'static str {
     let Some(status) = &row.status else { return "down" };
     match (&status.failed, status.membership.as_str()) {
         (Some(_), _) => "no writes",
+        _ if status.disk_full => "up, disk full",
         (None, "joining") => "up, joining",
         (None, "rebuilding") => "up, rebuilding",
         (None, "verifying") => "up, verifying",
@@ -165,7 +166,7 @@ fn state(row: &Row) -> &'static str {
 }
 
 /// Who does not reach a node, at which URL, and why.
-pub(super) fn unreached(row: &Row, asked: &str) -> Option<String> {
+fn unreached(row: &Row, asked: &str) -> Option<String> {
     let Row { name, url, .. } = row;
     if let Some(error) = &row.error {
         let others = match row.reached_by {
@@ -179,13 +180,26 @@ pub(super) fn unreached(row: &Row, asked: &str) -> Option<String> {
     Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))
 }
 
+/// Why a node can't do its part, one line each: it is not reached, or takes no writes.
+pub(super) fn troubles(row: &Row, asked: &str) -> Vec<String> {
+    let name = &row.name;
+    let mut troubles: Vec<String> = unreached(row, asked).into_iter().collect();
+    if let Some(status) = &row.status {
+        troubles.extend(status.failed.iter().map(|why| format!("{name} accepts no writes: {why}")));
+        if status.disk_full {
+            troubles.push(format!(
+                "{name} has a full disk: it refuses writes, or will soon, and goes on once there \
+                 is room"
+            ));
+        }
+    }
+    troubles
+}
+
 /// What is wrong with a node, one line each.
 fn notes(row: &Row, asked: &str) -> Vec<String> {
     let name = &row.name;
-    let mut notes: Vec<String> = unreached(row, asked).into_iter().collect();
-    if let Some(why) = row.status.as_ref().and_then(|status| status.failed.as_ref()) {
-        notes.push(format!("{name} accepts no writes: {why}"));
-    }
+    let mut notes = troubles(row, asked);
     if let Some(status) = &row.status {
         let partitions = status.partitions_to_repair;
         if partitions > 0 {

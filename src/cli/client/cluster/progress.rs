@@ -14,7 +14,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 
 use super::no_majority;
 use crate::cli::client::admin::{PERIOD, Worker, progress, show};
-use crate::cli::client::status::unreached;
+use crate::cli::client::status::troubles;
 use crate::cli::client::{Unable, fail};
 use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus};
 use crate::operations::status::Cluster;
@@ -101,9 +101,9 @@ impl Log {
         }
         let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
         let state = held_up(layout, &cluster).unwrap_or_else(|| "asking the council".to_owned());
-        let unreached = cluster.nodes.iter().filter_map(|row| unreached(row, &cluster.asked));
-        let unreached: String = unreached.map(|line| format!("; {line}")).collect();
-        stderr::say(format_args!("epoch {}, {state}{unreached}", layout.epoch));
+        let troubles = cluster.nodes.iter().flat_map(|row| troubles(row, &cluster.asked));
+        let troubles: String = troubles.map(|line| format!("; {line}")).collect();
+        stderr::say(format_args!("epoch {}, {state}{troubles}", layout.epoch));
         *self = Self { stage: layout.stage.clone(), said: Instant::now() };
         Ok(())
     }
