@@ -20,7 +20,7 @@ use super::others::{Page, Unread};
 use super::problem::Problem;
 use super::{Answer, Service};
 use crate::node::requests::Requests;
-use crate::operations::status::{Cluster, Peer, Row, Status};
+use crate::operations::status::{Cluster, Peer, Row, Status, Unreached};
 
 /// Clients that may ask at once: each costs a connection to every other node.
 pub(crate) const MAX_LOOKS: usize = 4;
@@ -93,6 +93,8 @@ struct Rows {
 struct Seen {
     hints: u64,
     reached_by: usize,
+    /// The first by name that has no connection to it.
+    unreached_by: Option<Unreached>,
     /// The shortest round trip to it in microseconds, and the skew that was seen over it.
     nearest: Option<(u64, i64)>,
 }
@@ -105,7 +107,8 @@ impl Rows {
         match answer {
             Ok(mut status) if status.name == row.name => {
                 // Each names all: kept, they would grow with the square of the nodes.
-                status.peers.take().into_iter().flatten().for_each(|peer| self.seen_by(peer));
+                let peers = status.peers.take().into_iter().flatten();
+                peers.for_each(|peer| self.seen_by(&row.name, peer));
                 row.up = true;
                 row.status = Some(status);
             }
@@ -117,10 +120,13 @@ impl Rows {
         self.rows.push(row);
     }
 
-    fn seen_by(&mut self, peer: Peer) {
+    fn seen_by(&mut self, node: &str, peer: Peer) {
         let seen = self.seen.entry(peer.name).or_default();
         seen.hints += peer.hints;
         seen.reached_by += usize::from(peer.up);
+        if !peer.up && seen.unreached_by.as_ref().is_none_or(|first| *node < *first.node) {
+            seen.unreached_by = Some(Unreached { node: node.to_owned(), url: peer.url });
+        }
         let met = Some((peer.rtt_us, peer.clock_skew_us)).filter(|(rtt, _)| *rtt > 0);
         seen.nearest = [seen.nearest, met].into_iter().flatten().min();
     }
@@ -128,9 +134,10 @@ impl Rows {
     fn finish(mut self) -> Vec<Row> {
         self.rows.sort_by(|one, other| one.name.cmp(&other.name));
         for row in &mut self.rows {
-            let Some(seen) = self.seen.get(&row.name) else { continue };
+            let Some(seen) = self.seen.remove(&row.name) else { continue };
             row.hints = seen.hints;
             row.reached_by = seen.reached_by;
+            row.unreached_by = seen.unreached_by;
             row.clock_skew_us = seen.nearest.map(|(_, skew)| skew);
         }
         self.rows

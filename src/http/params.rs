@@ -333,6 +333,7 @@ pub(super) fn change(
             .collect::<Result<_, _>>()?,
         replicas: replicas.map(copies).transpose()?,
         council: names(council),
+        urls: Vec::new(),
     })
 }
 

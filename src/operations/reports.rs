@@ -118,10 +118,13 @@ impl Reports {
 
     /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes that
     /// takes seconds.
-    pub(crate) async fn plan(&self, change: Change) -> Option<Result<Plan, PlanError>> {
+    pub(crate) async fn plan(&self, mut change: Change) -> Option<Result<Plan, PlanError>> {
         let node = Arc::clone(&self.0);
         let planned = task::off_the_loop(move || {
             let base = node.shared.layouts.known();
+            // Who joins knows of the others what the layout says.
+            let urls = base.nodes.iter().map(|known| (known.id, node.url_of(known.id)));
+            change.urls = urls.filter(|(_, url)| !url.is_empty()).collect();
             let planned = base.planned(&change, |name| node.voter_of(name))?;
             let told = Plan::of(&node, &base, &planned);
             node.plans.keep(Arc::new(planned));
@@ -211,6 +214,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
+        disk_full: node.db.lacks_space(),
         failed: stats.failed,
         peers: Some(peers(node)),
     }

@@ -33,6 +33,9 @@ pub(crate) struct Row {
     /// How many of the nodes that answered have a connection to it.
     #[serde(default)]
     pub(crate) reached_by: usize,
+    /// A node that answered and has no connection to it, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unreached_by: Option<Unreached>,
     /// Writes that it missed and that the others keep for it.
     #[serde(default)]
     pub(crate) hints: u64,
@@ -42,6 +45,15 @@ pub(crate) struct Row {
     /// What it says of itself, without `peers`: what it says of those is summed up in their rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<Status>,
+}
+
+/// A node that has no connection to another one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Unreached {
+    /// The node that has none.
+    pub(crate) node: String,
+    /// Where it looks for the other one.
+    pub(crate) url: String,
 }
 
 /// What a node reports about itself.
@@ -92,6 +104,9 @@ pub(crate) struct Status {
     /// The rounds of repair that it drives; missing in a cluster of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<Repair>,
+    /// Whether its disk is full: it refuses writes, or will soon, until there is room.
+    #[serde(default)]
+    pub(crate) disk_full: bool,
     /// Why it accepts no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,

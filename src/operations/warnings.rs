@@ -11,6 +11,7 @@ pub(super) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     let mut warnings = Vec::new();
     warnings.extend(no_majority(node, base));
     warnings.extend(waits(node, planned));
+    warnings.extend(elsewhere(base, planned));
     let (nodes, replicas) = (planned.nodes.len(), planned.replicas);
     if nodes < usize::from(replicas) {
         warnings.push(format!("{nodes} nodes hold {nodes} copies of a key, not {replicas}"));
@@ -61,6 +62,18 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
             names(base, &away).join(", ")
         )
     })
+}
+
+/// Nodes that are looked for at another URL from then on.
+fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
+    let text = |node: &cluster::layout::Node| {
+        let was = base.node(node.id).filter(|was| was.url != node.url)?;
+        Some(format!(
+            "{} is at {}, as far as this node knows: the layout says so from then on, no longer {}",
+            node.member.name, node.url, was.url
+        ))
+    };
+    planned.nodes.iter().filter_map(text).collect()
 }
 
 /// That it will not end before somebody is back.

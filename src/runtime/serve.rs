@@ -293,7 +293,7 @@ fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String 
                 said,
                 known,
                 "the other nodes look for this one at another URL than it is said to have: list it \
-                 in their --cluster"
+                 in their --cluster, or type on this machine: kvorum cluster plan, and apply"
             );
             said.to_owned()
         }

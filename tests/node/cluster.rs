@@ -21,15 +21,23 @@ pub(crate) struct Cluster {
     args: Vec<String>,
 }
 
+/// Addresses that nobody listens on.
+fn free_addresses(count: usize) -> Vec<SocketAddr> {
+    // Held together until all are known, so that no two are the same.
+    let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    held.iter().map(|held| held.local_addr().unwrap()).collect()
+}
+
+/// For `--cluster`.
+fn listed(addresses: &[SocketAddr]) -> String {
+    let node = |(number, at)| format!("n{number}=http://{at}");
+    addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
+}
+
 impl Cluster {
     pub(crate) fn start(count: usize, args: &[&str]) -> Self {
-        // Held together until all are known, so that no two are the same.
-        let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<_> = held.iter().map(|held| held.local_addr().unwrap()).collect();
-        drop(held);
-        let listed: Vec<_> =
-            addresses.iter().enumerate().map(|(n, at)| format!("n{n}=http://{at}")).collect();
-        let mut all = vec!["--cluster".to_owned(), listed.join(","), "--log".to_owned()];
+        let addresses = free_addresses(count);
+        let mut all = vec!["--cluster".to_owned(), listed(&addresses), "--log".to_owned()];
         all.push("warn".to_owned());
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let down = (0..count).map(|_| Some(tempfile::tempdir().unwrap())).collect();
@@ -43,6 +51,12 @@ impl Cluster {
     pub(crate) fn with(&mut self, args: &[&str]) {
         self.args.truncate(COMMON_ARGS);
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+    }
+
+    /// All nodes, which are down, have other addresses from now on, and list those.
+    pub(crate) fn moves_elsewhere(&mut self) {
+        self.addresses = free_addresses(self.addresses.len());
+        self.args[1] = listed(&self.addresses);
     }
 
     pub(crate) fn up(&mut self, node: usize) {

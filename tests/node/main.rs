@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod a_while;
+mod addresses;
 mod bench;
 mod changes;
 mod client;

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::moves::{goes_by, layout, moved, planned, text};
+use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
 use crate::process::{Node, kvorum, run, wait_until};
 use crate::rollback::copy;
 
@@ -183,6 +183,35 @@ fn a_copy_of_a_directory_decides_too() {
     let _joined = joiners.map(|joiner| joiner.join().unwrap());
     wait_until("its being a member", || cluster.status(0)["membership"] == "member");
     read(&cluster);
+}
+
+/// The stage waits for a node that is down when the council is lost as well.
+#[test]
+fn a_change_that_is_under_way_is_gone_back_from() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    write(&cluster);
+    cluster.kill(3);
+    let plan = planned(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
+    assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
+    for node in 0..3 {
+        wait_until("the stage", || layout(&cluster, node)["stage"] == "read old");
+    }
+    (0..3).for_each(|node| cluster.kill(node));
+    let done = recovered(&cluster, 0, &["--lost", "n1,n2"]);
+    assert!(done.contains("epoch 3, keys move, and reads have not switched"), "{done}");
+    assert!(done.contains("The change that is under way is gone back from"), "{done}");
+    cluster.up(0);
+    goes_by(&cluster, 0, RECOVERED);
+    assert_eq!(layout(&cluster, 0)["nodes"].as_array().unwrap().len(), 4);
+    // It was away all the time.
+    cluster.up(3);
+    goes_by(&cluster, 3, RECOVERED);
+    let change = ["--remove-dead", "n1,n2", "--replicas", "2"];
+    assert_eq!(moved(&cluster, 3, &change), RECOVERED + 4);
+    let mut client = cluster.client(3);
+    let held = (0..KEYS).filter(|number| client.get(&key(*number)).body() == b"before").count();
+    assert_eq!(held, KEYS, "each key was on one of the two that are left");
 }
 
 /// A node that is rebuilt waits for what all others hold, but not for those that are declared lost:

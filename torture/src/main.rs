@@ -68,6 +68,8 @@ enum Row {
     Wiped,
     /// Row 21: nodes join, leave and are replaced, and one of each role is killed at each stage
     Members,
+    /// Row 21, a node whose disk is full: it joins, and has no room for what moves to it
+    Fulljoiner,
     /// Row 22: rolling restarts
     Restarts,
     /// Nodes of an earlier release (--earlier) are upgraded one after the other
@@ -133,7 +135,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 43] = [
+    const EACH: [Self; 44] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -147,6 +149,7 @@ impl Row {
         Self::Slowreplica,
         Self::Wiped,
         Self::Members,
+        Self::Fulljoiner,
         Self::Restarts,
         Self::Upgrade,
         Self::Killed,
@@ -202,6 +205,7 @@ impl Row {
             | Self::Slowreplica
             | Self::Wiped
             | Self::Members
+            | Self::Fulljoiner
             | Self::Upgrade
             | Self::Hints
             | Self::Unread
@@ -228,6 +232,7 @@ impl Row {
             Self::Slowreplica => slow_replica::run(setup),
             Self::Wiped => wiped::run(setup),
             Self::Members => members::run(setup),
+            Self::Fulljoiner => members::run_full(setup),
             Self::Restarts => restarts::run(setup),
             Self::Upgrade => upgrade::run(setup),
             Self::Killed => restarts::killed(setup),

@@ -3,6 +3,8 @@
 //! and then a node of each role is killed at each stage. No request fails at two nodes, and nothing
 //! that was acknowledged is lost.
 
+mod full;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -22,6 +24,7 @@ use crate::prober::{Pace, Prober, Seen};
 use crate::restarts::all_succeeded;
 use crate::writers::said;
 use crate::{Failure, Setup};
+pub use full::run as run_full;
 
 /// Nodes that the cluster begins with; requests go to them, whoever else there is.
 const NODES: usize = 3;
@@ -258,11 +261,17 @@ impl Row<'_> {
     fn joins(&self, name: &str) -> Result<Launch, Failure> {
         let home = self.cluster.dir().join(name);
         fs::create_dir_all(&home)?;
+        self.joins_at(name, &home, &[])
+    }
+
+    /// The same with its directory in `home`, and more settings.
+    fn joins_at(&self, name: &str, home: &Path, more: &[&str]) -> Result<Launch, Failure> {
         let urls = self.cluster.addresses().iter().map(|at| format!("http://{at}"));
         let urls = urls.collect::<Vec<_>>().join(",");
         let listen = crate::cluster::free_addresses(1)?[0];
         let args = ["--join", &urls, "--name", name, "--sync", "always"];
-        Ok(Launch { listen, ..self.setup.launch(&home, &home, &args) })
+        let args = [&args, more].concat();
+        Ok(Launch { listen, ..self.setup.launch(home, self.cluster.dir(), &args) })
     }
 
     fn starts(
@@ -301,6 +310,14 @@ impl Row<'_> {
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         Err(Failure::Broken(format!("kvorum cluster {}: {said}", args.join(" "))))
+    }
+
+    /// `kvorum cluster status`: whatever it finds.
+    fn status(&self) -> Result<String, Failure> {
+        let url = format!("http://{}", self.cluster.addresses()[1]);
+        let mut command = Command::new(&self.setup.binary);
+        let output = command.args(["cluster", "status", "--url", &url]).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn layout(&self, node: usize) -> Option<Value> {

@@ -15,7 +15,7 @@ use super::problem::Problem;
 use super::{BY, Unable, admin_token, connect, fail, unreachable_node};
 
 /// How often it is asked how far the work is.
-const PERIOD: Duration = Duration::from_millis(200);
+pub(super) const PERIOD: Duration = Duration::from_millis(200);
 
 /// A node that does admin work.
 pub(super) struct Worker<'a> {
@@ -81,7 +81,7 @@ impl<'a> Worker<'a> {
 }
 
 /// Shown on a terminal only.
-fn progress() -> ProgressBar {
+pub(super) fn progress() -> ProgressBar {
     if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() }
 }
 

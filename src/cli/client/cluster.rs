@@ -8,22 +8,24 @@
 //!   recover ─▶ a stopped node's directory (`cli/recover.rs`)
 //! ```
 
+mod progress;
+
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
+use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
 use super::admin::{Worker, show};
 use super::args::Admin;
 use super::bytes::percent;
+use super::status::troubles;
 use super::{Unable, fail, print};
 use crate::cli::recover::{self, RecoverArgs};
-use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus, Plan, PlannedNode};
+use crate::operations::layout::{LayoutStatus, Plan, PlannedNode};
 use crate::operations::status::Cluster;
-
-/// How long `apply --wait` waits for the council: as long as a node goes on asking it.
-const PATIENCE: Duration = Duration::from_secs(70);
+use progress::{PATIENCE, held_up};
+pub(super) use progress::{come_to_rest, settled};
 
 /// Everything after `cluster`.
 #[derive(Debug, Args)]
@@ -155,9 +157,10 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
         }
         print(&format!("{json}\n"))?;
     } else {
-        let rows = cluster.nodes.iter().filter(|row| row.status.is_none());
-        let down: Vec<&str> = rows.map(|row| row.name.as_str()).collect();
-        print(&(status_text(&layout, epoch_of) + &held_up(&layout, &down)))?;
+        let troubles = cluster.nodes.iter().flat_map(|row| troubles(row, &cluster.asked));
+        let notes = held_up(&layout, &cluster).into_iter().chain(troubles);
+        let notes: String = notes.map(|line| line + "\n").collect();
+        print(&(status_text(&layout, epoch_of) + &notes))?;
     }
     let agree = layout.nodes.iter().all(|node| epoch_of(&node.name) == Some(layout.epoch));
     if agree { Ok(()) } else { Err(Unable::No) }
@@ -297,14 +300,6 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
     }
 }
 
-/// Waits for the end of a plan that is applied: the epoch in which all is done.
-pub(super) fn settled(worker: &mut Worker<'_>, plan: &str) -> Result<u64, Unable> {
-    wait_for(worker, plan)?.map_err(|why| {
-        fail(why);
-        Unable::No
-    })
-}
-
 fn abort(args: &AbortArgs) -> Result<(), Unable> {
     let url = &args.admin.ask.url;
     let mut worker = Worker::new(&args.admin)?;
@@ -341,100 +336,6 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
             Err(Unable::No)
         }
     }
-}
-
-/// Waits for the end of a plan: the epoch in which all is done, or why it is not.
-fn wait_for(worker: &mut Worker<'_>, plan: &str) -> Result<Result<u64, String>, Unable> {
-    let until = Instant::now() + PATIENCE;
-    worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
-        let change = layout.change.as_ref().filter(|change| change.plan == plan);
-        let progress = change.map(|change| (change.epoch, change.progress));
-        let without = change.map(|change| change.without_vote.clone()).unwrap_or_default();
-        let (epoch, is_settled) = (layout.epoch, layout.stage == "settled");
-        show_moves(bar, &layout);
-        match progress {
-            Some((_, ChangeProgress::Overtaken)) => {
-                Some(Err("another change was decided before: plan again (kvorum cluster plan)"
-                    .to_owned()))
-            }
-            Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council, &without))),
-            // Four layouts, of which the first is the plan's, if keys move.
-            Some((planned, _)) if epoch >= planned && !is_settled => None,
-            Some((planned, _))
-                if is_settled && change.is_some_and(|c| c.moves) && epoch > planned =>
-            {
-                let aborted = epoch < planned + 3;
-                let why = || "the change was aborted (kvorum cluster abort)".to_owned();
-                Some(if aborted { Err(why()) } else { Ok(epoch) })
-            }
-            Some((planned, ChangeProgress::Done)) if epoch >= planned => Some(Ok(epoch)),
-            _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &without))),
-            _ => None,
-        }
-    })
-}
-
-/// Waits until no keys move.
-pub(super) fn come_to_rest(worker: &mut Worker<'_>) -> Result<(), Unable> {
-    worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
-        show_moves(bar, &layout);
-        (layout.stage == "settled").then_some(())
-    })
-}
-
-/// Who holds up a change that is under way: nodes that are down, those that leave included, and
-/// those that have not done their part yet.
-fn held_up(layout: &LayoutStatus, down: &[&str]) -> String {
-    if layout.stage == "settled" {
-        return String::new();
-    }
-    let is_told = !layout.moves.is_empty() && layout.stage != "read new";
-    let slow = if is_told { slow(layout) } else { String::new() };
-    let slow = slow.split(", ").filter(|name| !name.is_empty() && !down.contains(name));
-    let down_too = down.iter().map(|name| format!("{name} (down)"));
-    let all: Vec<String> = slow.map(str::to_owned).chain(down_too).collect();
-    let mut text = format!("{}: ", stage_text(&layout.stage));
-    text +=
-        &if all.is_empty() { "goes on".to_owned() } else { format!("not yet {}", all.join(", ")) };
-    if !down.is_empty() && layout.stage != "read new" {
-        text +=
-            "; if one is gone for good: kvorum cluster abort, and plan again with --remove-dead";
-    }
-    text + "\n"
-}
-
-/// What a stage waits for.
-fn stage_text(stage: &str) -> &'static str {
-    match stage {
-        "prepare" => "waiting until all nodes are up and have room",
-        "read old" => "waiting until all nodes hold what moves to them",
-        _ => "reads have switched; waiting for most nodes of before to go by it",
-    }
-}
-
-/// The nodes that a stage waits for, as far as the node that is asked knows.
-fn slow(layout: &LayoutStatus) -> String {
-    let has_all = |name: &str| layout.moves.iter().any(|told| told.node == name && told.has_all);
-    let names = layout.nodes.iter().map(|node| node.name.as_str());
-    names.filter(|name| !has_all(name)).collect::<Vec<_>>().join(", ")
-}
-
-/// What of a change is under way.
-fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
-    let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
-    let message = match layout.stage.as_str() {
-        "settled" => "asking the council".to_owned(),
-        stage @ "prepare" => format!("{}: {}", stage_text(stage), slow(layout)),
-        "read old" => format!(
-            "{} records taken, {}; not yet all: {}",
-            HumanCount(sum(|told| told.records)),
-            HumanBytes(sum(|told| told.bytes)),
-            slow(layout)
-        ),
-        stage => stage_text(stage).to_owned(),
-    };
-    let (done, of) = (sum(|told| told.sources.into()), sum(|told| told.of_sources.into()));
-    show(bar, done, Some(of).filter(|of| *of > 0), message);
 }
 
 fn no_majority(council: &[String], without_vote: &[String]) -> String {

@@ -155,6 +155,7 @@ fn state(row: &Row) -> &'static str {
     let Some(status) = &row.status else { return "down" };
     match (&status.failed, status.membership.as_str()) {
         (Some(_), _) => "no writes",
+        _ if status.disk_full => "up, disk full",
         (None, "joining") => "up, joining",
         (None, "rebuilding") => "up, rebuilding",
         (None, "verifying") => "up, verifying",
@@ -164,21 +165,41 @@ fn state(row: &Row) -> &'static str {
     }
 }
 
-/// What is wrong with a node, one line each.
-fn notes(row: &Row, asked: &str) -> Vec<String> {
-    let name = &row.name;
-    let mut notes = Vec::new();
+/// Who does not reach a node, at which URL, and why.
+fn unreached(row: &Row, asked: &str) -> Option<String> {
+    let Row { name, url, .. } = row;
     if let Some(error) = &row.error {
         let others = match row.reached_by {
             0 => String::new(),
             1 => "; 1 other node is connected to it".to_owned(),
             more => format!("; {more} other nodes are connected to it"),
         };
-        notes.push(format!("{name} does not answer {asked}: {error}{others}"));
+        return Some(format!("{name} does not answer {asked} at {url}: {error}{others}"));
     }
-    if let Some(why) = row.status.as_ref().and_then(|status| status.failed.as_ref()) {
-        notes.push(format!("{name} accepts no writes: {why}"));
+    let other = row.unreached_by.as_ref()?;
+    Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))
+}
+
+/// Why a node can't do its part, one line each: it is not reached, or takes no writes.
+pub(super) fn troubles(row: &Row, asked: &str) -> Vec<String> {
+    let name = &row.name;
+    let mut troubles: Vec<String> = unreached(row, asked).into_iter().collect();
+    if let Some(status) = &row.status {
+        troubles.extend(status.failed.iter().map(|why| format!("{name} accepts no writes: {why}")));
+        if status.disk_full {
+            troubles.push(format!(
+                "{name} has a full disk: it refuses writes, or will soon, and goes on once there \
+                 is room"
+            ));
+        }
     }
+    troubles
+}
+
+/// What is wrong with a node, one line each.
+fn notes(row: &Row, asked: &str) -> Vec<String> {
+    let name = &row.name;
+    let mut notes = troubles(row, asked);
     if let Some(status) = &row.status {
         let partitions = status.partitions_to_repair;
         if partitions > 0 {
@@ -226,6 +247,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operations::status::Unreached;
 
     fn row(name: &str) -> Row {
         let status: Status = serde_json::from_str(
@@ -256,10 +278,16 @@ mod tests {
         assert_eq!(column(lines[0], "state"), column(lines[2], "down"));
         assert_eq!(column(lines[0], "hints"), column(lines[2], "7  "));
         assert_eq!(column(lines[0], "keys"), column(lines[1], "12,345"));
-        assert_eq!(lines[3], "longer-name does not answer a: Connection refused (os error 111)");
+        let why = "longer-name does not answer a at http://192.168.100.1:8080/longer-name: \
+                   Connection refused (os error 111)";
+        assert_eq!(lines[3], why);
         let half = Row { reached_by: 1, ..down("b") };
         let text = table(&cluster(vec![row("a"), half]), None);
         assert!(text.ends_with("(os error 111); 1 other node is connected to it\n"), "{text}");
+        let by = Unreached { node: "c".to_owned(), url: "http://old:1".to_owned() };
+        let elsewhere = Row { unreached_by: Some(by), ..row("b") };
+        let text = table(&cluster(vec![row("a"), elsewhere]), None);
+        assert!(text.ends_with("c has no connection to b: it looks for it at http://old:1\n"));
     }
 
     #[test]

@@ -32,6 +32,16 @@ pub struct Change {
     pub replicas: Option<u8>,
     /// Another council.
     pub council: Option<Vec<String>>,
+    /// Where nodes are by now: the layouts that follow say so, also of those that leave.
+    pub urls: Vec<(NodeId, String)>,
+}
+
+impl Change {
+    /// Where a node is.
+    fn url_of(&self, node: &Node) -> String {
+        let moved = self.urls.iter().find(|(id, _)| *id == node.id);
+        moved.map_or(&node.url, |(_, url)| url).clone()
+    }
 }
 
 /// Why there is no such layout. Nothing was done.
@@ -66,7 +76,10 @@ pub enum PlanError {
     #[error("the URL of node {0:?} has more than {MAX_URL} bytes")]
     LongUrl(String),
     /// Nothing is different.
-    #[error("nothing changes: the members, weights, replicas and council are like that already")]
+    #[error(
+        "nothing changes: the members, their weights and URLs, replicas and council are like that \
+         already"
+    )]
     Nothing,
     /// Fewer nodes than copies.
     #[error(
@@ -119,12 +132,13 @@ impl Layout {
             && members.iter().all(|(id, joiner)| {
                 self.node(*id).is_some_and(|node| node.member == joiner.member)
             });
-        let nodes = if same { self.nodes.clone() } else { self.nodes_after(&members, replicas)? };
+        let mut before = self.nodes.clone();
+        before.iter_mut().for_each(|node| node.url = change.url_of(node));
+        let nodes = if same { before.clone() } else { self.nodes_after(&members, replicas)? };
         let council = self.council_after(change, &nodes, voter_of)?;
         if same && council == self.council && nodes == self.nodes {
             return Err(PlanError::Nothing);
         }
-        let mut before = self.nodes.clone();
         for node in &mut before {
             node.is_lost = change.remove_lost.contains(&node.member.name);
         }
@@ -176,7 +190,7 @@ impl Layout {
             let mut member = node.member.clone();
             let other = change.weights.iter().rev().find(|(name, _)| *name == member.name);
             member.weight = other.map_or(member.weight, |(_, weight)| *weight);
-            (node.id, Joiner { member, url: node.url.clone(), disk: node.first_disk })
+            (node.id, Joiner { member, url: change.url_of(node), disk: node.first_disk })
         };
         let mut members: Vec<(NodeId, Joiner)> = stay.map(stays).collect();
         let mut next_id = self.next_id;

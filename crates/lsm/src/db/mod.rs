@@ -138,6 +138,12 @@ impl Db {
         }
     }
 
+    /// Whether the disk had no room for what was to be written last, be it for tables or for more
+    /// of the log: writes are refused, or will be soon.
+    pub fn lacks_space(&self) -> bool {
+        self.shared.signals.lacks_space()
+    }
+
     /// Writes a batch on this thread without regard to the backlog: for event loops, which ask
     /// [`Db::pressure`] first. Waits for the log only.
     pub fn commit(&self, batch: Batch) -> Result<(), Error> {

@@ -77,6 +77,8 @@ pub(super) struct Signals {
     /// The last flush, and the last compaction, found no space on the disk.
     flush_starved: AtomicBool,
     compaction_starved: AtomicBool,
+    /// There was none for the next segment of the log either.
+    log_starved: AtomicBool,
     stopping: AtomicBool,
 }
 
@@ -94,6 +96,11 @@ impl Signals {
     pub(super) fn starved(&self) -> bool {
         self.flush_starved.load(Ordering::Relaxed)
             || self.compaction_starved.load(Ordering::Relaxed)
+    }
+
+    /// The same, or there is none for more of the log.
+    pub(super) fn lacks_space(&self) -> bool {
+        self.starved() || self.log_starved.load(Ordering::Relaxed)
     }
 
     /// Notes how a step ended. Whoever waits for room looks again, whatever that was.
@@ -194,6 +201,8 @@ fn log_thread(shared: &Shared) {
     let mut checked = Instant::now();
     while !shared.signals.stopping() {
         let mut outcome = shared.engine.prepare_segment();
+        let lacks_space = outcome.as_ref().is_err_and(Error::is_no_space);
+        shared.signals.log_starved.store(lacks_space, Ordering::Relaxed);
         if outcome.is_ok() && interval.is_some() {
             outcome = shared.engine.sync_log();
         }

@@ -39,6 +39,25 @@ fn a_fixed_list_becomes_a_layout_and_nothing_moves() {
 }
 
 #[test]
+fn a_plan_says_where_nodes_are_by_now() {
+    let one = first(&["a", "b", "c"], 3);
+    let at = |id, url: &str| (NodeId(id), url.to_owned());
+    let urls = vec![at(0, "http://new"), at(1, "http://b:8080"), at(2, "http://gone")];
+    let moved = planned(&one, &Change { urls: urls.clone(), ..Change::default() }).unwrap();
+    assert_eq!((moved.epoch, moved.stage, moved.began), (2, Stage::Settled, 1), "no key moves");
+    let of = |nodes: &[Node]| nodes.iter().map(|node| node.url.clone()).collect::<Vec<_>>();
+    assert_eq!(of(&moved.nodes), ["http://new", "http://b:8080", "http://gone"]);
+    assert_eq!(moved.council, one.council);
+    let again = planned(&moved, &Change { urls: urls.clone(), ..Change::default() });
+    assert_eq!(again, Err(PlanError::Nothing));
+    let change =
+        Change { add: vec![joiner("d")], remove: names(&["c"]), urls, ..Change::default() };
+    let joins = planned(&one, &change).unwrap();
+    assert_eq!(of(&joins.nodes), ["http://new", "http://b:8080", "http://d:8080"]);
+    assert_eq!(of(&joins.before.unwrap().nodes), of(&moved.nodes), "who leaves is asked too");
+}
+
+#[test]
 fn who_joins_and_who_leaves_go_through_the_stages() {
     let one = first(&["a", "b", "c"], 3);
     let change = Change { add: vec![joiner("aa")], remove: names(&["b"]), ..Change::default() };

@@ -1,0 +1,217 @@
+//! How far a change of the members is, while somebody waits for it.
+//!
+//! ```text
+//!   GET /admin/layout ─┬─ a terminal ─▶ a bar
+//!                      └─ a file or a pipe ─▶ a line for each stage, and every ten seconds one of
+//!                                             what it waits for: GET /v0/cluster
+//! ```
+
+use std::fmt::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
+
+use super::no_majority;
+use crate::cli::client::admin::{PERIOD, Worker, progress, show};
+use crate::cli::client::status::troubles;
+use crate::cli::client::{Unable, fail};
+use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus};
+use crate::operations::status::Cluster;
+use crate::operations::stderr;
+
+/// How long `apply --wait` waits for the council: as long as a node goes on asking it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(70);
+
+/// How often a log is told what a stage waits for.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
+/// Waits for the end of a plan that is applied: the epoch in which all is done.
+pub(in crate::cli::client) fn settled(worker: &mut Worker<'_>, plan: &str) -> Result<u64, Unable> {
+    let until = Instant::now() + PATIENCE;
+    let ended = wait(worker, |layout| ended(layout, plan, Instant::now() > until))?;
+    ended.map_err(|why| {
+        fail(why);
+        Unable::No
+    })
+}
+
+/// Waits until no keys move.
+pub(in crate::cli::client) fn come_to_rest(worker: &mut Worker<'_>) -> Result<(), Unable> {
+    wait(worker, |layout| (layout.stage == "settled").then_some(()))
+}
+
+/// Looks at the layout until `ended` finds its end in it, and tells meanwhile how far it is.
+fn wait<End>(
+    worker: &mut Worker<'_>,
+    ended: impl Fn(&LayoutStatus) -> Option<End>,
+) -> Result<End, Unable> {
+    let bar = progress();
+    let mut log = Log { stage: "settled".to_owned(), said: Instant::now() };
+    loop {
+        let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
+        if let Some(end) = ended(&layout) {
+            bar.finish_and_clear();
+            return Ok(end);
+        }
+        if bar.is_hidden() {
+            log.tell(worker, &layout)?;
+        } else {
+            show_moves(&bar, &layout);
+        }
+        thread::sleep(PERIOD);
+    }
+}
+
+/// The end of a plan: the epoch in which all is done, or why it is not.
+fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64, String>> {
+    let change = layout.change.as_ref().filter(|change| change.plan == plan);
+    let progress = change.map(|change| (change.epoch, change.progress));
+    let without = change.map(|change| change.without_vote.clone()).unwrap_or_default();
+    let (epoch, is_settled) = (layout.epoch, layout.stage == "settled");
+    match progress {
+        Some((_, ChangeProgress::Overtaken)) => Some(Err(
+            "another change was decided before: plan again (kvorum cluster plan)".to_owned(),
+        )),
+        Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council, &without))),
+        // Four layouts, of which the first is the plan's, if keys move.
+        Some((planned, _)) if epoch >= planned && !is_settled => None,
+        Some((planned, _)) if is_settled && change.is_some_and(|c| c.moves) && epoch > planned => {
+            let aborted = epoch < planned + 3;
+            let why = || "the change was aborted (kvorum cluster abort)".to_owned();
+            Some(if aborted { Err(why()) } else { Ok(epoch) })
+        }
+        Some((planned, ChangeProgress::Done)) if epoch >= planned => Some(Ok(epoch)),
+        _ if is_late => Some(Err(no_majority(&layout.council, &without))),
+        _ => None,
+    }
+}
+
+/// What a log was told.
+struct Log {
+    stage: String,
+    said: Instant,
+}
+
+impl Log {
+    /// Says how far it is, if that is another stage, or nothing was said for a while.
+    fn tell(&mut self, worker: &mut Worker<'_>, layout: &LayoutStatus) -> Result<(), Unable> {
+        if self.stage == layout.stage && self.said.elapsed() < SAID_EVERY {
+            return Ok(());
+        }
+        let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
+        let state = held_up(layout, &cluster).unwrap_or_else(|| "asking the council".to_owned());
+        let troubles = cluster.nodes.iter().flat_map(|row| troubles(row, &cluster.asked));
+        let troubles: String = troubles.map(|line| format!("; {line}")).collect();
+        stderr::say(format_args!("epoch {}, {state}{troubles}", layout.epoch));
+        *self = Self { stage: layout.stage.clone(), said: Instant::now() };
+        Ok(())
+    }
+}
+
+/// Who holds up a change that is under way: nodes that are down, those that leave included, and
+/// those that have not done their part yet. `None` = there is no such change.
+pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster) -> Option<String> {
+    let stage = layout.stage.as_str();
+    if stage == "settled" {
+        return None;
+    }
+    let down = cluster.nodes.iter().filter(|row| row.status.is_none());
+    let down: Vec<&str> = down.map(|row| row.name.as_str()).collect();
+    let is_told = !layout.moves.is_empty() && stage != "read new";
+    let slow = slow(layout).into_iter().filter(|name| is_told && !down.contains(name));
+    let slow = slow.map(|name| format!("{name}{}", taken(layout, name)));
+    let waits: Vec<String> = slow.chain(down.iter().map(|name| format!("{name} (down)"))).collect();
+    let mut text = format!("{stage}: {}: ", stage_text(stage));
+    text += &match waits.is_empty() {
+        true => "goes on".to_owned(),
+        false => format!("not yet {}", waits.join(", ")),
+    };
+    if !down.is_empty() && stage != "read new" {
+        text +=
+            "; if one is gone for good: kvorum cluster abort, and plan again with --remove-dead";
+    }
+    Some(text)
+}
+
+/// What a node that does not hold all yet has taken.
+fn taken(layout: &LayoutStatus, name: &str) -> String {
+    let told = layout.moves.iter().find(|told| told.node == name && layout.stage == "read old");
+    told.map_or(String::new(), |told| {
+        let (records, bytes) = (HumanCount(told.records), HumanBytes(told.bytes));
+        let (done, of) = (told.sources, told.of_sources);
+        format!(" (took {records} records, {bytes}; all of {done} of {of} nodes)")
+    })
+}
+
+/// What a stage waits for.
+fn stage_text(stage: &str) -> &'static str {
+    match stage {
+        "prepare" => "waiting until all nodes are up and have room",
+        "read old" => "waiting until all nodes hold what moves to them",
+        _ => "reads have switched; waiting for most nodes of before to go by it",
+    }
+}
+
+/// The nodes that a stage waits for, as far as the node that is asked knows.
+fn slow(layout: &LayoutStatus) -> Vec<&str> {
+    let has_all = |name: &str| layout.moves.iter().any(|told| told.node == name && told.has_all);
+    let names = layout.nodes.iter().map(|node| node.name.as_str());
+    names.filter(|name| !has_all(name)).collect()
+}
+
+/// What of a change is under way, on a terminal.
+fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
+    let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
+    let mut message = match layout.stage.as_str() {
+        "settled" => "asking the council".to_owned(),
+        "read old" => format!(
+            "{} records taken, {}",
+            HumanCount(sum(|told| told.records)),
+            HumanBytes(sum(|told| told.bytes))
+        ),
+        stage => stage_text(stage).to_owned(),
+    };
+    if ["prepare", "read old"].contains(&layout.stage.as_str()) {
+        let _ = write!(message, "; not yet all: {}", slow(layout).join(", "));
+    }
+    let (done, of) = (sum(|told| told.sources.into()), sum(|told| told.of_sources.into()));
+    show(bar, done, Some(of).filter(|of| *of > 0), message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stage_waits_for_is_named() {
+        let layout = |stage: &str| -> LayoutStatus {
+            let member = |name| {
+                let url = format!("http://{name}:1");
+                serde_json::json!({"name": name, "url": url, "weight": 1, "id": 0})
+            };
+            let nodes = ["a", "c", "d"].map(member);
+            let told = serde_json::json!({"node": "d", "epoch": 3, "has_all": false, "sources": 1,
+                "of_sources": 3, "records": 1234, "bytes": 5 << 20});
+            let has_all = serde_json::json!({"node": "a", "epoch": 3, "has_all": true, "sources": 0,
+                "of_sources": 0, "records": 0, "bytes": 0});
+            serde_json::from_value(serde_json::json!({"node": "a", "epoch": 3, "stage": stage,
+                "replicas": 3, "nodes": nodes, "council": ["a"],
+                "has_vote": true, "moves": [told, has_all]}))
+            .unwrap()
+        };
+        let cluster: Cluster = serde_json::from_str(
+            r#"{"asked": "a", "nodes": [{"name": "c", "url": "http://c:1", "up": false}]}"#,
+        )
+        .unwrap();
+        assert_eq!(held_up(&layout("settled"), &cluster), None);
+        let text = held_up(&layout("read old"), &cluster).unwrap();
+        let (d, c) = ("d (took 1,234 records, 5.00 MiB; all of 1 of 3 nodes)", "c (down)");
+        assert!(text.starts_with("read old: waiting until all nodes hold"), "{text}");
+        assert!(text.contains(&format!(": not yet {d}, {c}; if one is gone for good")), "{text}");
+        let text = held_up(&layout("prepare"), &cluster).unwrap();
+        assert!(text.contains("have room: not yet d, c (down); if one"), "{text}");
+        let text = held_up(&layout("read new"), &cluster).unwrap();
+        assert!(text.ends_with("to go by it: not yet c (down)"), "{text}");
+    }
+}

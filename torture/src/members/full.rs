@@ -1,0 +1,114 @@
+//! A node joins whose disk has no room for what moves to it. Requests go on, and `kvorum cluster
+//! status` names it and says why; the change can be gone back from, and ends by itself once there
+//! is room.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{AGAIN, NODES, PACE, PATIENCE, Row};
+use crate::cluster::Cluster;
+use crate::ground::Mount;
+use crate::ledger::Ledger;
+use crate::node::{Launch, Node};
+use crate::prober::{Prober, Seen};
+use crate::restarts::all_succeeded;
+use crate::{Failure, Setup};
+
+/// The disk of the node that joins, at first, and once there is room.
+const DISK_MIB: u64 = 24;
+const ROOM_MIB: u64 = 512;
+
+/// Values of 100 kB: three quarters of them move to the fourth node.
+const VALUES: usize = 400;
+
+/// How long the full disk is looked at.
+const FULL: Duration = Duration::from_secs(1);
+
+/// Runs it.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let disk = Mount::tmpfs(DISK_MIB)?;
+    let cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
+    let mut row = Row { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
+    row.fill(VALUES)?;
+    let prober = Prober::start(row.cluster.addresses(), &row.ledger, PACE, setup.seed)?;
+    let epoch = row.gone_back_from(&disk)?;
+    fs::remove_dir_all(disk.path().join("data"))?;
+    let took = row.goes_on_with_room(&disk, epoch)?;
+    let seen: Seen = prober.stop()?;
+    all_succeeded(&seen)?;
+    row.check()?;
+    Ok(format!(
+        "a joiner with a full disk: named, gone back from, and {:.1} s after there was room the \
+         next change was done; {} requests, {} tried twice, 0 failed, 0 lost",
+        took.as_secs_f64(),
+        seen.requests,
+        seen.retried
+    ))
+}
+
+impl Row<'_> {
+    /// The epoch after that.
+    fn gone_back_from(&mut self, disk: &Mount) -> Result<u64, Failure> {
+        let (name, _, node) = self.joins_on(disk)?;
+        self.is_named(&name)?;
+        self.command(&["abort".to_owned(), "--wait".to_owned()])?;
+        // What went by the change is of no use any more.
+        node.kill()?;
+        let layout = self.layout(1).unwrap_or_default();
+        let nodes = layout["nodes"].as_array().map_or(0, Vec::len);
+        match layout["epoch"].as_u64().filter(|_| layout["stage"] == "settled" && nodes == NODES) {
+            Some(epoch) => Ok(epoch),
+            None => Err(Failure::Broken(format!("the change was gone back from: {layout}"))),
+        }
+    }
+
+    /// How long that took from there.
+    fn goes_on_with_room(&mut self, disk: &Mount, epoch: u64) -> Result<Duration, Failure> {
+        let (name, launch, node) = self.joins_on(disk)?;
+        self.is_named(&name)?;
+        disk.resize(ROOM_MIB)?;
+        let begun = Instant::now();
+        self.settles(epoch + 4)?;
+        self.joined.push(super::Joined { name, launch, node: Some(node) });
+        Ok(begun.elapsed())
+    }
+
+    /// A node joins by a change that is applied; it has its place.
+    fn joins_on(&mut self, disk: &Mount) -> Result<(String, Launch, Node), Failure> {
+        self.names += 1;
+        let name = format!("n{}", self.names);
+        let small = ["--memory", "64MiB", "--memtable", "2MiB"];
+        let launch = self.joins_at(&name, disk.path(), &small)?;
+        let starts = launch.clone();
+        let starts = thread::spawn(move || starts.start());
+        let plan = self.plan(&["--add".to_owned(), name.clone()])?;
+        let id = plan["plan"].as_str().unwrap_or_default().to_owned();
+        self.command(&["apply".to_owned(), id])?;
+        let panicked = |_| Failure::Trouble("a start panicked".to_owned());
+        let node = starts.join().map_err(panicked)??;
+        Ok((name, launch, node))
+    }
+
+    /// Waits until the node is named, with why, and goes on being so.
+    fn is_named(&self, name: &str) -> Result<(), Failure> {
+        let (begun, mut since) = (Instant::now(), None);
+        loop {
+            let status = self.status()?;
+            let slow = format!("not yet {name} (took ");
+            let is_named = status.contains("read old: ")
+                && status.contains(&slow)
+                && status.contains(&format!("{name} has a full disk: "));
+            since = if is_named { since.or(Some(Instant::now())) } else { None };
+            if since.is_some_and(|since| since.elapsed() > FULL) {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::Broken(format!("{name} is not named: {status}")));
+            }
+            thread::sleep(AGAIN * 10);
+        }
+    }
+}
