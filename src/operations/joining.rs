@@ -24,7 +24,8 @@ pub(crate) enum JoinError {
 pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
     check(&asker)?;
     let layout = node.shared.layouts.entered();
-    if let Some(known) = layout.named(&asker.name) {
+    // Who is about to leave too: the others wait for what it holds, or is given back.
+    if let Some(known) = layout.all().find(|node| node.member.name == asker.name) {
         let id = known.id;
         takes_its_place(node, &asker, id)?;
         node.joiners.remove(&asker.name);

@@ -196,7 +196,7 @@ fn read(received: &[u8], secret: Option<&Secret>, nonce: &Nonce) -> Result<Answe
             let cluster = u64::from_str_radix(&cluster, 16).map_err(|_| unexpected("its id"))?;
             let layout = unhex(&layout).ok_or_else(|| unexpected("its layout"))?;
             let layout = Layout::from_bytes(&layout).map_err(unexpected)?;
-            if layout.member(NodeId(id)).is_none() {
+            if layout.node(NodeId(id)).is_none() {
                 return Err(unexpected("its layout does not have this node"));
             }
             Ok(Answer::Placed(cluster, NodeId(id), layout))

@@ -227,6 +227,7 @@ impl Shared {
     /// older than that, it holds what was purged since, and nothing of it counts: at once, for what
     /// is asked next must not bring that back.
     pub fn met_with_proof(&self, node: NodeId, proven: RoundId) {
+        self.joins_after(proven);
         if self.proofs.is_outdated_by(proven) {
             self.told_proof(node, Proof { proven, ..Proof::default() });
         }
@@ -234,10 +235,18 @@ impl Shared {
 
     /// Another node told what it knows of proofs.
     pub(crate) fn told_proof(&self, node: NodeId, theirs: Proof) {
+        self.joins_after(theirs.proven);
         if self.proofs.is_outdated_by(theirs.proven) {
             self.membership.outdated();
         }
         self.proofs.told(node, theirs);
+    }
+
+    /// As long as a node is about to join, its directory holds nothing, whatever is proven.
+    fn joins_after(&self, proven: RoundId) {
+        if self.views.with(|view| view.awaits(self.own)) {
+            self.proofs.holds_nothing_of(proven);
+        }
     }
 
     /// The name of a node that belongs to the cluster, or did: see [`Views::name_of`].

@@ -257,6 +257,12 @@ impl Proofs {
         self.seal.store(state.known.seal.time, Ordering::SeqCst);
     }
 
+    /// This node's directory is still as empty as one that is made after that round.
+    pub(crate) fn holds_nothing_of(&self, proven: RoundId) {
+        let mut state = self.state();
+        state.known.made = state.known.made.max(proven.time);
+    }
+
     /// Keys are placed otherwise from now on: this node is not ready for a round that sealed it
     /// before. What that one has compared is of other replicas.
     pub(crate) fn forget_seal(&self) {
@@ -344,6 +350,17 @@ impl Proofs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_directory_takes_over_what_was_proven_without_it() {
+        let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
+        let proofs = Proofs::new(Proof::of_new(node, 5));
+        assert!(proofs.is_outdated_by(proven));
+        proofs.holds_nothing_of(proven);
+        assert_eq!(proofs.missed(proven), Missed::TakesOver);
+        assert_eq!(proofs.to_be_proven(proven, 3, true).made, 9, "it is stored with the proof");
+        assert!(proofs.is_outdated_by(RoundId { time: 10, ..proven }));
+    }
 
     #[test]
     fn a_process_is_ready_for_a_round_that_has_sealed_it() {

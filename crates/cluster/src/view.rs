@@ -100,6 +100,17 @@ impl View {
         ids.filter(|node| !self.topology.contains(*node))
     }
 
+    /// Whether a node is to come, and partitions do not move yet: it holds nothing.
+    pub fn awaits(&self, node: NodeId) -> bool {
+        let comes = self.next.as_ref().is_some_and(|next| next.contains(node));
+        comes && !self.topology.contains(node)
+    }
+
+    /// Whether there is such a node.
+    pub fn awaits_nodes(&self) -> bool {
+        self.next.iter().flat_map(Topology::ids).any(|node| self.awaits(node))
+    }
+
     /// Whether a node belongs to it now, and is to stay: while partitions move, it is in both sets.
     pub fn keeps(&self, node: NodeId) -> bool {
         self.sets().all(|topology| topology.contains(node))

@@ -9,6 +9,7 @@ use crate::event::{Demand, Effect, Now, OpId, StoreError};
 use crate::message::{NodeId, Reply};
 use crate::proof::{Missed, Proof, RoundId, RoundState, RoundStep};
 use crate::record::{Kind, Record};
+use crate::view::View;
 
 impl Coordinator {
     /// A step of a round.
@@ -65,6 +66,10 @@ impl Coordinator {
                     return self.done(op, Reply::Busy, out);
                 }
                 Proof { seal: round, ..known }
+            }
+            // Who is about to join takes no part in it, and would be outdated by what it proves.
+            RoundStep::Ready if shared.views.with(View::awaits_nodes) => {
+                return self.tell_round(now, op, out);
             }
             RoundStep::Ready => match shared.proofs.to_be_ready(round) {
                 Some(proof) => proof,

@@ -75,6 +75,9 @@ impl Node {
             let why = "a node holds records from a clock that was ahead: kvorum repair-clock";
             return self.is_not_proven(now, why, out);
         }
+        if self.view.awaits_nodes() {
+            return self.is_not_proven(now, "nodes are about to join", out);
+        }
         // Who holds something older of a key than its replicas is seen by reading everything only.
         let is_uniform = !round.is_mixed && (round.report.full || round.is_uniform);
         round.is_uniform = is_uniform;
@@ -155,7 +158,9 @@ impl Node {
                 round.steps.open.remove(&node);
                 self.goes_on_without(now, node, out);
             }
-            Phase::Readying => self.is_not_proven(now, "a node was restarted", out),
+            Phase::Readying => {
+                self.is_not_proven(now, "a node was restarted, or nodes are about to join", out);
+            }
             Phase::Committing | Phase::Comparing => {
                 round.steps.open.remove(&node);
                 self.go_on_round(now, out);

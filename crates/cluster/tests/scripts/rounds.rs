@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cluster::layout::{Layout, Voter};
 use cluster::{
-    Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Kind, Logs, Membership,
+    Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Kind, Layouts, Logs, Membership,
     MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Outline, Proof, Rank,
     Record, Reply, Request, RoundConfig, RoundId, RoundReport, RoundState, RoundStep, Shared, Sum,
     Unhealed, Version, View, partition_of,
@@ -195,7 +196,41 @@ fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
         request => Some(willing(request)),
     });
     assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
-    assert_eq!(driven.report.unproven, Some("a node was restarted"));
+    assert_eq!(driven.report.unproven, Some("a node was restarted, or nodes are about to join"));
+}
+
+/// Who takes no part in the round would find that its directory is older than what was proven.
+#[test]
+fn nothing_is_proven_while_nodes_are_about_to_join() {
+    let mut driver = Driver::new();
+    let (before, next) = (topology(3, 3), topology(4, 3));
+    driver.shared.views.install(View::prepared(2, 1, before, next));
+    let driven = driver.round(true, |_, request| Some(willing(request)));
+    assert!(driven.report.is_equal() && !driven.report.proven, "{:?}", driven.report);
+    assert!(!driven.is_asked_to_commit(), "{:?}", driven.steps);
+    assert_eq!(driven.report.unproven, Some("nodes are about to join"));
+}
+
+/// It is told of a proof by whoever was in that round, and holds nothing that this could be about.
+#[test]
+fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() {
+    let (before, next, own) = (topology(3, 3), topology(4, 3), NodeId(3));
+    let voter = Voter { node: own, id: 7, is_first: false };
+    let proven = RoundId { time: 9, node: SICK };
+    for (view, is_outdated) in [
+        (View::prepared(2, 1, before.clone(), next.clone()), false),
+        (View::moving(3, 3, before, next.clone()), true),
+        (View::settled(5, 5, next.clone()), true),
+    ] {
+        let layouts = Layouts::first(voter, Layout::first(&next, |_| String::new()));
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        let (clock, logs) = (Arc::new(Clock::start(7, BASE, 0)), Arc::new(Logs::first(100)));
+        let named = (own, "n3".to_owned());
+        let shared = Shared::of(named, (view, layouts), clock, membership, 0, logs);
+        shared.proofs.kept(Proof::of_new(own, 5));
+        shared.met_with_proof(SICK, proven);
+        assert_eq!(shared.membership.is_authoritative_for_all(), !is_outdated);
+    }
 }
 
 /// What it was brought may not be durable, or it may be sealed by a later round.

@@ -35,7 +35,7 @@ pub struct Placed {
     pub cluster: u64,
     /// The node's.
     pub own: NodeId,
-    /// A layout that is decided, and has the node.
+    /// A layout that is decided, and has the node, be it as one that is about to leave.
     pub layout: Layout,
 }
 
@@ -80,7 +80,7 @@ impl Candidate {
         max_skew: u64,
     ) -> Result<(), StartError> {
         let Placed { cluster, own, layout } = placed;
-        let node = layout.member(own).expect("who gave it the place looked");
+        let node = layout.node(own).expect("who gave it the place looked");
         let name = node.member.name.clone();
         let topology = layout.topology().expect("a layout is checked when it arrives");
         // A former life of this name may have acknowledged what was as far ahead of its clock.

@@ -54,7 +54,7 @@ pub(super) struct Asker {
 enum Told {
     Placed(NodeId, Layout),
     Waits,
-    /// There is another node of its name, with another disk.
+    /// A node of its name is up with another disk, as far as is known.
     Refused,
 }
 
@@ -302,12 +302,15 @@ impl World {
             return Told::Waits;
         };
         let layout = process.shared.layouts.entered();
-        let Some(id) = layout.named(name).map(|node| node.id) else { return Told::Waits };
-        let seen = process.table.seen(id).incarnation();
-        match seen.or_else(|| process.shared.logs.incarnation(id)) {
-            Some(seen) if seen != numbers.incarnation => Told::Refused,
-            _ => Told::Placed(id, Layout::clone(&layout)),
+        let placed = layout.all().find(|node| node.member.name == name);
+        let Some(id) = placed.map(|node| node.id) else { return Told::Waits };
+        let facts = process.table.seen(id);
+        let seen = facts.incarnation().or_else(|| process.shared.logs.incarnation(id));
+        let is_another = seen.is_some_and(|seen| seen != numbers.incarnation);
+        if is_another && (facts.links() > 0 || id == process.shared.own) {
+            return Told::Refused;
         }
+        Told::Placed(id, Layout::clone(&layout))
     }
 
     /// Who asked has a place, and starts.
@@ -343,11 +346,8 @@ impl World {
                     return Ok(true);
                 }
             }
-            Told::Refused => {
-                self.is_lost_for_good(node);
-                return Ok(false);
-            }
-            Told::Waits => {}
+            // Somebody starts it again, until the connections of its former process are gone.
+            Told::Refused | Told::Waits => {}
         }
         self.agenda.put(self.now + ASK_MICROS, Due::Start(node));
         Ok(false)
@@ -359,10 +359,6 @@ impl World {
         self.note_lost_disk(node);
         self.end_process(node, End::Kill);
         self.exchange_disk(node, MemDisk::new());
-        self.is_lost_for_good(node);
-    }
-
-    fn is_lost_for_good(&mut self, node: usize) {
         self.journal.line(self.now, format_args!("n{node} will not come back"));
         self.machines[node].role = Role::Lost;
         self.nodes.retain(|other| *other != node);

@@ -4,7 +4,6 @@ use lsm::disk::{Fault as DiskFault, Op};
 use lsm::{Disk, MemDisk, SyncMode};
 
 use super::life::LifeFile;
-use super::machine::Role;
 use super::power::End;
 use super::{Due, Place, World};
 use crate::plan::Fault;
@@ -12,9 +11,6 @@ use crate::random::Random;
 
 /// How far wall clocks jump at most, in microseconds.
 const JUMP_MICROS: u64 = 300_000_000;
-
-/// After how long somebody looks again at a node that can't go on and must not be given up yet.
-const OUTDATED_MICROS: u64 = 5_000_000;
 
 /// A day, in microseconds.
 const DAY_MICROS: i64 = 86_400_000_000;
@@ -191,16 +187,9 @@ impl World {
         self.wipe(node);
     }
 
-    /// The node's directory is an older copy, which it must not go on with. One that has joined is
-    /// given no place again with an empty one: it has to be removed, and not with others at once.
+    /// The node's directory is an older copy, which it must not go on with: it gets an empty one.
     pub(super) fn outdated(&mut self, node: usize, life: u32) {
-        if self.process(Place { node, life, index: 0 }).is_none() {
-            return;
-        }
-        if self.machines[node].role == Role::Joined && !self.may_lose_disk(node) {
-            self.end_process(node, End::Kill);
-            self.agenda.put(self.now + OUTDATED_MICROS, Due::Start(node));
-        } else {
+        if self.process(Place { node, life, index: 0 }).is_some() {
             self.replace_disk(node);
         }
     }
