@@ -160,7 +160,10 @@ fn a_cluster_heals_after_a_kill() {
     assert_eq!(value(2, "before"), b"1");
     let table = kvorum(1, &["status"]);
     assert_eq!(table.status.code(), Some(0), "{}", String::from_utf8_lossy(&table.stdout));
-    assert_eq!(String::from_utf8(table.stdout).unwrap().lines().count(), 4);
+    // Until each has a connection to each other, that is said below the table.
+    wait_until("nothing to be said", || {
+        String::from_utf8(kvorum(1, &["status"]).stdout).unwrap().lines().count() == 4
+    });
     // While it stands still itself it starts nothing again, however long the next steps take.
     dev.signal(Signal::STOP);
     kill_process(pid_of(&dev, "node-3"), Signal::KILL).unwrap();

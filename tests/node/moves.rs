@@ -1,7 +1,6 @@
 //! Partitions that move between real nodes while clients go on.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, key};
-use crate::process::{kvorum, run, wait_until};
+use crate::process::{run, wait_until};
 
 /// Keys that clients write and read, each its own.
 const KEYS: usize = 300;
@@ -178,30 +177,6 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     (0..4).for_each(|node| goes_by(&cluster, node, 6));
     // What was taken is of no use, and in nobody's way.
     assert_eq!(moved(&cluster, 2, &["--weight", "n1=5"]), 10);
-}
-
-/// Without a terminal there is no bar, and whoever reads the log later wants to know as much.
-#[test]
-fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
-    let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
-    cluster.kill(3);
-    let plan = planned(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
-    let url = format!("http://{}", cluster.address(0));
-    let mut command = kvorum();
-    command.args(["cluster", "apply", "--wait", &plan, "--url", &url]);
-    let mut waiting = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let said = BufReader::new(waiting.stderr.take().unwrap());
-    let mut lines = said.lines().map(Result::unwrap);
-    let line = lines.find(|line| line.contains("epoch 3, read old: ")).unwrap();
-    let gone = format!("n3 does not answer n0 at http://{}: ", cluster.address(3));
-    for what in ["not yet ", "n3 (down); if one is gone for good: ", &gone] {
-        assert!(line.contains(what), "{what}: {line}");
-    }
-    let aborted = cluster_command(&cluster, 1, &["abort"]);
-    assert!(aborted.status.success(), "{}", text(&aborted.stderr));
-    assert_eq!(lines.last().unwrap(), "kvorum: the change was aborted (kvorum cluster abort)");
-    assert_eq!(waiting.wait().unwrap().code(), Some(1));
 }
 
 /// Bytes of a value that is read and sent only once there is room for it.

@@ -232,7 +232,8 @@ fn status_needs_to_reach_one_node_only() {
     let text = String::from_utf8(table.stdout).unwrap();
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[3].starts_with("n2 ") && lines[3].contains("  down  "), "{text}");
-    assert!(lines[4].starts_with("n2 does not answer n1: "), "{text}");
+    let at = cluster.address(2);
+    assert!(lines[4].starts_with(&format!("n2 does not answer n1 at http://{at}: ")), "{text}");
     // One that accepts connections and says nothing.
     cluster.signal(0, Signal::STOP);
     let silent = json(&look(true).stdout);

@@ -180,7 +180,7 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
     Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))
 }
 
-/// Why a node can't do its part, one line each: it is not reached, or takes no writes.
+/// Why a node can't do its part, one line each: it is not reached, or accepts no writes.
 pub(super) fn troubles(row: &Row, asked: &str) -> Vec<String> {
     let name = &row.name;
     let mut troubles: Vec<String> = unreached(row, asked).into_iter().collect();

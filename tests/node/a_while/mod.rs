@@ -5,4 +5,5 @@ mod grow;
 mod settings;
 mod slow;
 mod stories;
+mod told;
 mod walkthrough;

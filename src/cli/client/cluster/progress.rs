@@ -94,17 +94,23 @@ struct Log {
 }
 
 impl Log {
-    /// Says how far it is, if that is another stage, or nothing was said for a while.
+    /// Says that it is another stage, and what it waits for once that is a while ago. Nodes that
+    /// join are down at first.
     fn tell(&mut self, worker: &mut Worker<'_>, layout: &LayoutStatus) -> Result<(), Unable> {
-        if self.stage == layout.stage && self.said.elapsed() < SAID_EVERY {
+        let LayoutStatus { epoch, stage, .. } = layout;
+        if self.stage != *stage {
+            stderr::say(format_args!("epoch {epoch}, {stage}: {}", stage_text(stage)));
+            *self = Self { stage: stage.clone(), said: Instant::now() };
+        }
+        if self.said.elapsed() < SAID_EVERY {
             return Ok(());
         }
         let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
         let state = held_up(layout, &cluster).unwrap_or_else(|| "asking the council".to_owned());
         let troubles = cluster.nodes.iter().flat_map(|row| troubles(row, &cluster.asked));
         let troubles: String = troubles.map(|line| format!("; {line}")).collect();
-        stderr::say(format_args!("epoch {}, {state}{troubles}", layout.epoch));
-        *self = Self { stage: layout.stage.clone(), said: Instant::now() };
+        stderr::say(format_args!("epoch {epoch}, {state}{troubles}"));
+        self.said = Instant::now();
         Ok(())
     }
 }

@@ -1,0 +1,34 @@
+//! What `kvorum cluster apply --wait` tells a log: a line every ten seconds.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::cluster::Cluster;
+use crate::moves::{cluster_command, planned, text};
+use crate::process::kvorum;
+
+/// Without a terminal there is no bar, and whoever reads the log later wants to know as much.
+#[test]
+fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    cluster.kill(3);
+    let plan = planned(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
+    let url = format!("http://{}", cluster.address(0));
+    let mut command = kvorum();
+    command.args(["cluster", "apply", "--wait", &plan, "--url", &url]);
+    let mut waiting = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let said = BufReader::new(waiting.stderr.take().unwrap());
+    let mut lines = said.lines().map(Result::unwrap);
+    let stage = "epoch 3, read old: waiting until all nodes hold what moves to them";
+    assert!(lines.any(|line| line == stage));
+    let line = lines.next().unwrap();
+    let gone = format!("n3 does not answer n0 at http://{}: ", cluster.address(3));
+    for what in ["epoch 3, read old: ", "not yet ", "n3 (down); if one is gone for good: ", &gone] {
+        assert!(line.contains(what), "{what}: {line}");
+    }
+    let aborted = cluster_command(&cluster, 1, &["abort"]);
+    assert!(aborted.status.success(), "{}", text(&aborted.stderr));
+    assert_eq!(lines.last().unwrap(), "kvorum: the change was aborted (kvorum cluster abort)");
+    assert_eq!(waiting.wait().unwrap().code(), Some(1));
+}
