@@ -84,6 +84,7 @@ mod tests {
             weight: 2,
             incarnation: format!("{incarnation:016x}"),
             voter: format!("{:016x}", incarnation + 1),
+            clock_ms: 0,
         }
     }
 

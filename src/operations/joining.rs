@@ -1,10 +1,11 @@
 //! What a node tells one that belongs to no cluster and asks for a place in this one.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cluster::NodeId;
 use cluster::layout::Layout;
 
+use crate::counters::wall::wall_micros;
 use crate::node::Node;
 use crate::peers::join::{Asker, Told, hex};
 use crate::settings::members::node_url;
@@ -23,6 +24,15 @@ pub(crate) enum JoinError {
 /// See the module.
 pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
     check(&asker)?;
+    let skew = node.config.max_clock_skew;
+    if let Some(ahead) = ahead(asker.clock_ms, wall_micros(), skew) {
+        return Err(JoinError::Refused(format!(
+            "this machine's clock is {} s ahead of that of {}: set the one that is wrong, and \
+             start this node again",
+            ahead.as_secs_f64().round(),
+            node.url_of(node.shared.own)
+        )));
+    }
     let layout = node.shared.layouts.entered();
     // Who is about to leave too: the others wait for what it holds, or is given back.
     if let Some(known) = layout.all().find(|node| node.member.name == asker.name) {
@@ -46,6 +56,14 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
         tracing::info!(name, url, "a node asks to join: kvorum cluster plan --add {name}");
     }
     Ok(Told::Waits { epoch: layout.epoch, members: members(node, &layout) })
+}
+
+/// How far a clock is ahead of this node's, if that is more than the skew. Who joins is sealed up
+/// to its clock and makes no promises below it, which would last until the others' show that time.
+fn ahead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
+    let theirs = Duration::from_millis(clock_ms);
+    let ahead = theirs.checked_sub(Duration::from_micros(wall_micros))?;
+    (ahead > skew).then_some(ahead)
 }
 
 fn check(asker: &Asker) -> Result<(), JoinError> {
@@ -102,4 +120,18 @@ fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), JoinErr
 
 fn members(node: &Node, layout: &Layout) -> Vec<String> {
     layout.nodes.iter().map(|member| node.url_of(member.id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_joins_with_a_clock_that_is_ahead_is_refused() {
+        let (now_ms, skew) = (1_700_000_000_000, Duration::from_millis(500));
+        let of = |clock_ms| ahead(clock_ms, now_ms * 1000, skew);
+        assert_eq!(of(now_ms + 86_400_000), Some(Duration::from_secs(86_400)));
+        assert_eq!(of(now_ms + 500), None);
+        assert_eq!(of(now_ms - 86_400_000), None, "it seals and promises less than it might");
+    }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Asker {
     pub(crate) incarnation: String,
     /// Which voter it is, the same.
     pub(crate) voter: String,
+    /// What its clock shows, in milliseconds since 1970.
+    pub(crate) clock_ms: u64,
 }
 
 /// What it is told.

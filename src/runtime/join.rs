@@ -80,6 +80,7 @@ fn asker(unlisted: &Unlisted, address: SocketAddr, candidate: Candidate) -> Aske
         weight: member.weight,
         incarnation: format!("{incarnation:016x}"),
         voter: format!("{voter:016x}"),
+        clock_ms: 0,
     }
 }
 
@@ -137,7 +138,8 @@ impl Asking<'_> {
     async fn round(&mut self) -> Result<Option<Placed>, String> {
         let mut asked = JoinSet::new();
         for url in self.due() {
-            let (asker, secret) = (self.asker.clone(), self.secret.clone());
+            let asker = Asker { clock_ms: wall_micros() / 1000, ..self.asker.clone() };
+            let secret = self.secret.clone();
             let token = self.token.map(<[u8]>::to_vec);
             asked.spawn_local(async move {
                 let authority = url.strip_prefix("http://").unwrap_or(&url);

@@ -54,7 +54,7 @@ pub(super) struct Asker {
 enum Told {
     Placed(NodeId, Layout),
     Waits,
-    /// A node of its name is up with another disk, as far as is known.
+    /// Its clock is ahead, or a node of its name is up with another disk, as far as is known.
     Refused,
 }
 
@@ -284,7 +284,7 @@ impl World {
     /// Each of those that have no place asks some node.
     pub(super) fn askers_ask(&mut self) {
         for asker in std::mem::take(&mut self.askers) {
-            match self.asks(&asker.member.name, asker.numbers) {
+            match self.asks(&asker.member.name, asker.numbers, 0) {
                 Told::Placed(own, _) => self.is_placed(usize::from(own.0), asker),
                 Told::Waits | Told::Refused => self.askers.push(asker),
             }
@@ -294,13 +294,16 @@ impl World {
         }
     }
 
-    /// What some node tells who asks for a place.
-    fn asks(&mut self, name: &str, numbers: Candidate) -> Told {
+    /// What some node tells who asks for a place, whose clock shows `wall`.
+    fn asks(&mut self, name: &str, numbers: Candidate, wall: u64) -> Told {
         let node = *self.changes.pick(&self.nodes);
         let machine = &self.machines[node];
         let Some(process) = machine.process.as_ref().filter(|_| !machine.paused) else {
             return Told::Waits;
         };
+        if wall > machine.wall.wall(self.now) + self.plan.max_skew_micros {
+            return Told::Refused;
+        }
         let layout = process.shared.layouts.entered();
         let placed = layout.all().find(|node| node.member.name == name);
         let Some(id) = placed.map(|node| node.id) else { return Told::Waits };
@@ -337,16 +340,16 @@ impl World {
             return Ok(true);
         };
         let name = self.machines[node].name.clone();
-        match self.asks(&name, numbers) {
+        let (wall, skew) = (self.times(node).wall, self.plan.max_skew_micros);
+        match self.asks(&name, numbers, wall) {
             Told::Placed(own, layout) => {
-                let (wall, skew) = (self.times(node).wall, self.plan.max_skew_micros);
                 let placed = Placed { cluster: CLUSTER, own, layout };
                 numbers.takes(engine, placed, wall, skew)?;
                 if self.plan.faults.is_empty() || !self.changes.permille(BREAK_OFF) {
                     return Ok(true);
                 }
             }
-            // Somebody starts it again, until the connections of its former process are gone.
+            // Somebody sets the clock or waits for the end of connections, and starts it again.
             Told::Refused | Told::Waits => {}
         }
         self.agenda.put(self.now + ASK_MICROS, Due::Start(node));
