@@ -37,6 +37,19 @@ fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(go_through))));
 }
 
+/// Nodes that lose their disks while they are about to leave, and joiners that hear of proofs.
+#[test]
+fn what_held_up_changes_of_the_members_does_so_no_more() {
+    for seed in [48, 444] {
+        let mut plan = Plan::of(seed);
+        plan.members = 700;
+        plan.has_moves(true);
+        let report = run(&plan);
+        assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
+        assert!(report.joined > 0, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_seed_repeats_every_event() {
     let mut plan = short(3);
