@@ -234,8 +234,8 @@ fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
         wait_until("the stage", || layout(&cluster, 0)["stage"] == stage);
         wait_until("its being named", || {
             let status = text(&cluster_command(&cluster, 0, &["status"]).stdout);
-            let named = status.lines().last().unwrap_or_default().to_owned();
-            named.contains(late) && named.contains("kvorum cluster abort, and plan again with")
+            let abort = "kvorum cluster abort, and plan again with";
+            status.lines().any(|line| line.contains(late) && line.contains(abort))
         });
         let aborted = cluster_command(&cluster, 0, &["abort", "--wait"]);
         assert!(text(&aborted.stdout).contains(&format!("epoch {epoch}")), "{aborted:?}");

@@ -179,7 +179,13 @@ impl Client {
     /// Receives more; `false` at the end.
     fn fill(&mut self) -> io::Result<bool> {
         let mut piece = vec![0; 256 * 1024];
-        let len = self.stream.read(&mut piece)?;
+        let len = loop {
+            match self.stream.read(&mut piece) {
+                // The process was stopped and goes on, which ends a read that has a timeout.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         self.received.extend_from_slice(&piece[..len]);
         Ok(len > 0)
     }
