@@ -1,7 +1,9 @@
 // The nodes: a row each, with what it says of itself and what the others say of it.
 
 import { KINDS } from "./history.js";
-import { bytes, count, element, moment, nanos, percent, say, short, skew, span } from "./format.js";
+import {
+  bytes, count, element, moment, nanos, percent, say, short, skew, span, table, tableRow,
+} from "./format.js";
 import { bounds, percentile } from "./latency.js";
 
 const COLUMNS = [
@@ -14,15 +16,7 @@ const COLUMNS = [
 const RECENT = 5;
 
 function row() {
-  const cells = new Map();
-  const tr = element("tr");
-  for (const [name, title] of COLUMNS) {
-    const cell = element(name === "node" ? "th" : "td", name);
-    if (name === "node") cell.scope = "row";
-    cell.dataset.label = title;
-    cells.set(name, cell);
-    tr.append(cell);
-  }
+  const { tr, cells } = tableRow(COLUMNS);
   const link = element("a");
   cells.get("node").append(link);
   const badge = element("span", "badge");
@@ -64,14 +58,7 @@ export class ClusterPanel {
   constructor(host) {
     this.rows = new Map();
     this.body = element("tbody");
-    const heads = COLUMNS.map(([name, title]) => {
-      const head = element("th", name, title);
-      head.scope = "col";
-      return head;
-    });
-    const table = element("table", "cluster", element("thead", "", element("tr", "", ...heads)),
-      this.body);
-    host.append(table);
+    host.append(table("cluster", COLUMNS, this.body));
   }
 
   update(history, own) {

@@ -84,6 +84,30 @@ export function element(tag, className, ...content) {
   return made;
 }
 
+/** A table of these columns, each a name and a title, with its rows in `body`. */
+export function table(className, columns, body) {
+  const heads = columns.map(([name, title]) => {
+    const head = element("th", name, title);
+    head.scope = "col";
+    return head;
+  });
+  return element("table", className, element("thead", "", element("tr", "", ...heads)), body);
+}
+
+/** A row of such a table, and its cells by column; the one of its node is its head. */
+export function tableRow(columns) {
+  const cells = new Map();
+  const tr = element("tr");
+  for (const [name, title] of columns) {
+    const cell = element(name === "node" ? "th" : "td", name);
+    if (name === "node") cell.scope = "row";
+    cell.dataset.label = title;
+    cells.set(name, cell);
+    tr.append(cell);
+  }
+  return { tr, cells };
+}
+
 /** Changes a text only if it is another one, so that readers of it are not disturbed. */
 export function say(target, text) {
   if (target.textContent !== text) target.textContent = text;

@@ -4,7 +4,7 @@
 //
 //   /admin/layout, once a second ─▶ rows, progress ─▶ a choice for each row ─▶ plan
 
-import { bytes, element, percent, say, short } from "./format.js";
+import { bytes, element, percent, say, short, table, tableRow } from "./format.js";
 import { refusal, showPlan } from "./plan.js";
 
 const COLUMNS = [
@@ -33,15 +33,7 @@ const PROGRESS = {
 };
 
 function row(kind, name) {
-  const cells = new Map();
-  const tr = element("tr");
-  for (const [column, title] of COLUMNS) {
-    const cell = element(column === "node" ? "th" : "td", column);
-    if (column === "node") cell.scope = "row";
-    cell.dataset.label = title;
-    cells.set(column, cell);
-    tr.append(cell);
-  }
+  const { tr, cells } = tableRow(COLUMNS);
   const choice = element("select");
   choice.setAttribute("aria-label", `Change of ${name}`);
   for (const [value, text] of CHOICES[kind]) {
@@ -108,13 +100,7 @@ export class MembersPanel {
     this.busy = false;
     this.refused = false;
     this.body = element("tbody");
-    const heads = COLUMNS.map(([name, title]) => {
-      const head = element("th", name, title);
-      head.scope = "col";
-      return head;
-    });
-    const head = element("thead", "", element("tr", "", ...heads));
-    find("members").append(element("table", "members", head, this.body));
+    find("members").append(table("members", COLUMNS, this.body));
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.plan();

@@ -1,6 +1,8 @@
 // The rounds of repair: a row for each node, with what came of the rounds that it drove.
 
-import { bytes, count, element, moment, percent, say, short, span } from "./format.js";
+import {
+  bytes, count, element, moment, percent, say, short, span, table, tableRow,
+} from "./format.js";
 
 const COLUMNS = [
   ["node", "Node"], ["result", "Replicas"], ["full", "Last full round"], ["last", "Last round"],
@@ -11,15 +13,7 @@ const COLUMNS = [
 const LATE = 14 * 86400;
 
 function row() {
-  const cells = new Map();
-  const tr = element("tr");
-  for (const [name, title] of COLUMNS) {
-    const cell = element(name === "node" ? "th" : "td", name);
-    if (name === "node") cell.scope = "row";
-    cell.dataset.label = title;
-    cells.set(name, cell);
-    tr.append(cell);
-  }
+  const { tr, cells } = tableRow(COLUMNS);
   const badge = element("span", "badge");
   const why = element("small");
   cells.get("result").append(element("span", "", badge, why));
@@ -63,14 +57,8 @@ export class RepairPanel {
   constructor(host) {
     this.rows = new Map();
     this.body = element("tbody");
-    const heads = COLUMNS.map(([name, title]) => {
-      const head = element("th", name, title);
-      head.scope = "col";
-      return head;
-    });
-    const head = element("thead", "", element("tr", "", ...heads));
     this.none = element("p", "none", "A single node has no replicas to compare with.");
-    host.append(element("table", "repair", head, this.body), this.none);
+    host.append(table("repair", COLUMNS, this.body), this.none);
   }
 
   update(history, view) {
