@@ -94,15 +94,10 @@ fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), JoinErr
             "node {name} is a member already, at {url}: give this node another --name"
         )));
     }
-    let seen = if id == node.shared.own {
-        Some(node.identity.incarnation())
-    } else {
-        node.facts.seen(id).incarnation().or_else(|| node.shared.logs.incarnation(id))
-    };
+    let seen = node.facts.incarnation(id);
     let other_disk = seen.filter(|seen| format!("{seen:016x}") != asker.incarnation);
-    let is_up = id == node.shared.own || node.facts.seen(id).links() > 0;
     match other_disk {
-        Some(_) if is_up => Err(JoinError::Refused(format!(
+        Some(_) if node.facts.is_up(id) => Err(JoinError::Refused(format!(
             "node {name} is a member already, and up with another data directory: stop that \
              process, or give this node another --name"
         ))),

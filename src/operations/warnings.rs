@@ -1,7 +1,7 @@
 //! What to think of before a plan is applied.
 
+use cluster::Topology;
 use cluster::layout::{Layout, Seat, Stage};
-use cluster::{NodeId, Topology};
 
 use super::layout::names;
 use crate::node::Node;
@@ -35,17 +35,13 @@ fn text<'a>(nodes: impl Iterator<Item = &'a cluster::layout::Node>) -> String {
     nodes.map(|node| node.member.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn is_up(node: &Node, id: NodeId) -> bool {
-    id == node.shared.own || node.facts.seen(id).links() > 0
-}
-
 /// Whether a councillor can vote, as far as this node knows.
 fn can_vote(node: &Node, seat: &Seat) -> bool {
     if seat.node == node.shared.own {
         return node.shared.layouts.has_seat();
     }
     let has_its_disk = seat.voter == 0 || node.facts.seen(seat.node).voter() == Some(seat.voter);
-    is_up(node, seat.node) && has_its_disk
+    node.facts.is_up(seat.node) && has_its_disk
 }
 
 /// That nobody can decide it.
@@ -82,7 +78,7 @@ fn waits(node: &Node, planned: &Layout) -> Option<String> {
         return None;
     }
     let is_before = |id| before(planned).any(|node| node.id == id && !node.is_lost);
-    let is_awaited = |id| is_before(id) && !is_up(node, id);
+    let is_awaited = |id| is_before(id) && !node.facts.is_up(id);
     let away = text(planned.all().filter(|node| is_awaited(node.id)));
     (!away.is_empty()).then(|| {
         format!(

@@ -55,6 +55,16 @@ impl Facts {
         self.table.seen(node)
     }
 
+    /// See [`PeerTable::is_up`].
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        self.table.is_up(node)
+    }
+
+    /// See [`PeerTable::incarnation`].
+    pub(crate) fn incarnation(&self, node: NodeId) -> Option<u64> {
+        self.table.incarnation(node)
+    }
+
     /// Calls `say` to log something about a peer, unless the same was logged a moment ago.
     pub(crate) fn complain(&self, peer: NodeId, what: &'static str, say: impl FnOnce()) {
         self.complaints.about(peer, what, say);

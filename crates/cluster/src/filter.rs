@@ -88,8 +88,7 @@ impl Moved<'_> {
 }
 
 fn look_up(topology: &Topology, partition: u16, copies: u8, into: &mut Vec<NodeId>) {
-    let copies = if copies == 0 { topology.default_copies() } else { copies };
-    topology.replicas(partition, copies, into);
+    topology.replicas(partition, topology.copies_of(copies), into);
 }
 
 /// What replicas are looked up in, and into.

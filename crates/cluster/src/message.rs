@@ -37,10 +37,10 @@ pub struct Message {
 }
 
 impl Message {
-    /// As a node understands it that speaks this version of the protocol; `None` if it can't. A
-    /// reply is to what it has asked.
-    pub fn for_version(mut self, version: u16) -> Option<Self> {
-        let Body::Request { request, .. } = &mut self.body else { return Some(self) };
+    /// Makes it one that a node understands which speaks this version of the protocol; `false` if
+    /// there is none. A reply is to what it has asked.
+    pub fn suit(&mut self, version: u16) -> bool {
+        let Body::Request { request, .. } = &mut self.body else { return true };
         let is_of_layouts = match request {
             Request::Council(_) | Request::Moves => true,
             Request::Page(page) => matches!(page.filter, Filter::Moved { .. }),
@@ -50,7 +50,7 @@ impl Message {
             }
             _ => false,
         };
-        (!is_of_layouts || version >= LAYOUTS_SINCE).then_some(self)
+        !is_of_layouts || version >= LAYOUTS_SINCE
     }
 }
 

@@ -168,7 +168,7 @@ mod tests {
             let mut sums = Sums::new(topology, node);
             for n in 0..2000_u32 {
                 let (key, copies) = (n.to_be_bytes(), copies_of(n));
-                let from = if copies == 0 { topology.default_copies() } else { copies };
+                let from = topology.copies_of(copies);
                 topology.replicas(partition_of(&key), from, &mut order);
                 if order.contains(&node) && !lacks(node, n) {
                     sums.add(&key, &rank(5), copies);

@@ -171,14 +171,13 @@ pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<Told, String> {
         }
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    let asked = || -> io::Result<Told> {
+    let mut asked = || -> io::Result<Told> {
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(&line_of(wanted))?;
         let mut line = Vec::new();
         BufReader::new(&stream).read_until(b'\n', &mut line)?;
         Ok(serde_json::from_slice(&line)?)
     };
-    let mut asked = asked;
     match asked() {
         Ok(Told::Refused(why)) => Err(why),
         Ok(told) => Ok(told),

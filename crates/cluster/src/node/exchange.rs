@@ -205,7 +205,7 @@ impl Exchange {
             held.retain(|node, _| !ahead.contains(node));
             let newest = held.iter().max_by_key(|(_, outline)| outline.rank);
             let Some((holder, newest)) = newest.map(|(node, o)| (*node, *o)) else { continue };
-            let copies = copies_of(topology, newest.copies);
+            let copies = topology.copies_of(newest.copies);
             topology.replicas(partition_of(&key), copies, &mut replicas);
             let (lacking, deletes) = if self.is_risen(&newest, &held) {
                 (held.keys().copied().collect(), true)
@@ -281,7 +281,7 @@ impl Exchange {
     ) -> (Bytes, Vec<NodeId>) {
         let job = self.under_way.get_mut(&number).expect("it is being read");
         let mut replicas = Vec::new();
-        topology.replicas(partition_of(&job.key), copies_of(topology, copies), &mut replicas);
+        topology.replicas(partition_of(&job.key), topology.copies_of(copies), &mut replicas);
         replicas.extend(&job.outdated);
         job.lacking.retain(|node| replicas.contains(node));
         job.open = job.lacking.len();
@@ -335,9 +335,4 @@ impl Exchange {
 fn is_gone(outline: &Outline, watermark: u64) -> bool {
     let rank = outline.rank;
     rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= watermark
-}
-
-/// How many replicas a record with this number of copies has.
-fn copies_of(topology: &Topology, copies: u8) -> u8 {
-    if copies == 0 { topology.default_copies() } else { copies }
 }

@@ -402,8 +402,7 @@ impl Node {
     /// Nothing is chosen by them any more, and nobody can tell what was: what is left is taken.
     fn has_no_majority(&self, layout: &Layout, key: &Bytes, record: &Record) -> bool {
         let (before, mut order) = (&self.view.topology, Vec::new());
-        let copies = if record.copies == 0 { before.default_copies() } else { record.copies };
-        before.replicas(partition_of(key), copies, &mut order);
+        before.replicas(partition_of(key), before.copies_of(record.copies), &mut order);
         let of_before = |id: &NodeId| {
             let mut before = layout.before.iter().flat_map(|before| &before.nodes);
             before.any(|node| node.id == *id && !node.is_lost)

@@ -332,6 +332,11 @@ impl Topology {
         self.replicas.min(self.members.len().min(255) as u8)
     }
 
+    /// Copies of a record that says this number: 0 = as many as by default.
+    pub fn copies_of(&self, said: u8) -> u8 {
+        if said == 0 { self.default_copies() } else { said }
+    }
+
     /// Hash of [`Topology::describe`]: nodes that agree on it place every key alike.
     pub fn digest(&self) -> u64 {
         self.digest

@@ -129,8 +129,10 @@ impl<R: Room> Connection<R> {
     }
 
     /// Adds a message, unless too much waits or the other node would not understand it.
-    pub fn push(&mut self, message: Message, now: impl Fn() -> Now) -> bool {
-        let Some(message) = message.for_version(self.version) else { return false };
+    pub fn push(&mut self, mut message: Message, now: impl Fn() -> Now) -> bool {
+        if !message.suit(self.version) {
+            return false;
+        }
         let length = message_len(&message);
         let (bounds, out) = (self.table.bounds, &mut self.outgoing);
         let waiting = out.waiting();

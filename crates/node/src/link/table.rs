@@ -106,6 +106,19 @@ impl PeerTable {
         self.shared.name_of(node)
     }
 
+    /// Whether a node is this one, or a loop has a link to it that is up.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        node == self.own() || self.seen(node).links() > 0
+    }
+
+    /// The incarnation of a node's disk, as far as this node knows one.
+    pub fn incarnation(&self, node: NodeId) -> Option<u64> {
+        if node == self.own() {
+            return Some(self.shared.logs.own_incarnation());
+        }
+        self.seen(node).incarnation().or_else(|| self.shared.logs.incarnation(node))
+    }
+
     /// What an envelope that is sealed now for a peer says about this node.
     pub fn sender(&self, peer: NodeId, now: Now) -> Sender {
         Sender {

@@ -37,9 +37,8 @@ pub(super) fn by_default(asked: AskedQuorum, copies: u8) -> Quorum {
 
 /// Whether a node is among the first `copies` replicas of a key; 0 = the default number.
 pub(crate) fn is_replica(topology: &Topology, key: &[u8], copies: u8, node: usize) -> bool {
-    let copies = if copies == 0 { topology.default_copies() } else { copies };
     let mut order = Vec::new();
-    topology.replicas(topology.partition_of(key), copies, &mut order);
+    topology.replicas(topology.partition_of(key), topology.copies_of(copies), &mut order);
     order.contains(&NodeId(node as u16))
 }
 

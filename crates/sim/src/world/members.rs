@@ -307,10 +307,8 @@ impl World {
         let layout = process.shared.layouts.entered();
         let placed = layout.all().find(|node| node.member.name == name);
         let Some(id) = placed.map(|node| node.id) else { return Told::Waits };
-        let facts = process.table.seen(id);
-        let seen = facts.incarnation().or_else(|| process.shared.logs.incarnation(id));
-        let is_another = seen.is_some_and(|seen| seen != numbers.incarnation);
-        if is_another && (facts.links() > 0 || id == process.shared.own) {
+        let seen = process.table.incarnation(id);
+        if seen.is_some_and(|seen| seen != numbers.incarnation) && process.table.is_up(id) {
             return Told::Refused;
         }
         Told::Placed(id, Layout::clone(&layout))
