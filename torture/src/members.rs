@@ -29,15 +29,6 @@ pub use full::run as run_full;
 /// Nodes that the cluster begins with; requests go to them, whoever else there is.
 const NODES: usize = 3;
 
-const PACE: Pace = Pace {
-    clients: 8,
-    every: Duration::from_millis(16),
-    votes: "",
-    large: 2,
-    conditional: 25,
-    tries: 2,
-};
-
 /// What clients ask for while nodes come and go, of what the three nodes answer at most.
 const LOAD: f64 = 0.6;
 
@@ -167,10 +158,10 @@ impl Row<'_> {
     /// A share of what three nodes answer at most, as found out now.
     fn pace(&self) -> Result<Pace, Failure> {
         if self.setup.quick {
-            return Ok(PACE);
+            return Ok(Pace::USUAL);
         }
         let (to, seed) = (self.cluster.addresses(), self.setup.seed ^ 1);
-        let greedy = Pace { clients: MANY, every: Duration::ZERO, ..PACE };
+        let greedy = Pace { clients: MANY, every: Duration::ZERO, ..Pace::USUAL };
         let prober = Prober::start(to, &self.ledger, greedy, seed)?;
         thread::sleep(AT_MOST);
         let lasts = prober.lasts();
@@ -183,7 +174,7 @@ impl Row<'_> {
     /// A node joins and another one leaves, and somebody is killed at each stage.
     fn killed(&mut self) -> Result<String, Failure> {
         let (to, seed) = (self.cluster.addresses(), !self.setup.seed);
-        let prober = Prober::start(to, &self.ledger, PACE, seed)?;
+        let prober = Prober::start(to, &self.ledger, Pace::USUAL, seed)?;
         let (mut kills, mut missed) = (0, 0);
         let each = STAGES.iter().flat_map(|stage| ROLES.map(|role| (*stage, role)));
         let each: Vec<_> = each.collect();

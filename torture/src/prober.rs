@@ -44,6 +44,17 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// Eight clients, 500 requests a second: long values and conditional writes among them, and each
+    /// request is tried at two nodes.
+    pub const USUAL: Self = Self {
+        clients: 8,
+        every: Duration::from_millis(16),
+        votes: "",
+        large: 2,
+        conditional: 25,
+        tries: 2,
+    };
+
     /// Requests a second.
     pub fn rate(&self) -> f64 {
         self.clients as f64 / self.every.as_secs_f64()

@@ -13,15 +13,6 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-const PACE: Pace = Pace {
-    clients: 8,
-    every: Duration::from_millis(16),
-    votes: "",
-    large: 2,
-    conditional: 25,
-    tries: 2,
-};
-
 /// How long hints may take to bring everything about.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
@@ -29,7 +20,7 @@ const BY_ITSELF: Duration = Duration::from_secs(30);
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
-    let prober = Prober::start(cluster.addresses(), &ledger, PACE, setup.seed)?;
+    let prober = Prober::start(cluster.addresses(), &ledger, Pace::USUAL, setup.seed)?;
     thread::sleep(Duration::from_millis(500));
     for _ in 0..setup.rounds {
         for node in 0..NODES {
@@ -60,7 +51,7 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
-    let prober = Prober::start(cluster.addresses(), &ledger, PACE, setup.seed)?;
+    let prober = Prober::start(cluster.addresses(), &ledger, Pace::USUAL, setup.seed)?;
     for _ in 0..setup.rounds {
         let node = random.below(NODES as u64) as usize;
         thread::sleep(Duration::from_millis(300 + random.below(500)));

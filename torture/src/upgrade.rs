@@ -19,15 +19,6 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-const PACE: Pace = Pace {
-    clients: 8,
-    every: Duration::from_millis(16),
-    votes: "",
-    large: 2,
-    conditional: 25,
-    tries: 2,
-};
-
 /// How long hints may take to bring everything about.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
@@ -51,7 +42,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(before, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
-    let prober = Prober::start(cluster.addresses(), &ledger, PACE, setup.seed)?;
+    let prober = Prober::start(cluster.addresses(), &ledger, Pace::USUAL, setup.seed)?;
     thread::sleep(MIXED);
     for node in 0..NODES {
         cluster.stop(node)?;

@@ -15,7 +15,7 @@ use super::problem::Problem;
 use super::{BY, Unable, admin_token, connect, fail, unreachable_node};
 
 /// How often it is asked how far the work is.
-pub(super) const PERIOD: Duration = Duration::from_millis(200);
+const PERIOD: Duration = Duration::from_millis(200);
 
 /// A node that does admin work.
 pub(super) struct Worker<'a> {
@@ -45,15 +45,16 @@ impl<'a> Worker<'a> {
         Ok(number)
     }
 
-    /// Asks how far it is until `ended` finds its end in what the node tells.
+    /// Asks how far it is until `ended` finds its end in what the node tells. It may ask for more.
     pub(super) fn wait<Told: DeserializeOwned, End>(
         &mut self,
         target: &str,
-        mut ended: impl FnMut(Told, &ProgressBar) -> Option<End>,
+        mut ended: impl FnMut(&mut Self, Told, &ProgressBar) -> Option<End>,
     ) -> Result<End, Unable> {
         let bar = progress();
         loop {
-            if let Some(end) = ended(self.exchange("GET", target, 200)?, &bar) {
+            let told = self.exchange("GET", target, 200)?;
+            if let Some(end) = ended(self, told, &bar) {
                 bar.finish_and_clear();
                 return Ok(end);
             }
@@ -81,7 +82,7 @@ impl<'a> Worker<'a> {
 }
 
 /// Shown on a terminal only.
-pub(super) fn progress() -> ProgressBar {
+fn progress() -> ProgressBar {
     if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() }
 }
 

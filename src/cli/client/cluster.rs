@@ -311,7 +311,7 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
                 "the council is asked to go back; kvorum cluster status --url {url} shows its end\n"
             ));
         }
-        let ended = worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
+        let ended = worker.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
             show(bar, 0, None, "asking the council".to_owned());
             match layout.stage.as_str() {
                 "settled" if layout.epoch == asked.epoch + 1 => Some(Ok(Some(layout.epoch))),

@@ -18,7 +18,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
             "compaction {number} was requested at {url}; kvorum compact --wait shows its end\n"
         ));
     }
-    let ended = worker.wait(TARGET, |told: Compactions, bar| {
+    let ended = worker.wait(TARGET, |_, told: Compactions, bar| {
         if let Some(current) = &told.current {
             let (before, now) = (HumanBytes(current.bytes_before), HumanBytes(current.bytes));
             let of = (current.of_records > 0).then_some(current.of_records);

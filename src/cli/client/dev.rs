@@ -108,12 +108,8 @@ fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
         print(&format!("{name} has one by a change that is under way or done\n"))?;
         come_to_rest(&mut worker)?;
     } else {
-        let plan = planned(&mut worker, &[("add", &vec![name.clone()])], None)?;
-        print(&plan_text(&plan))?;
-        truth.is_applied(&name, &asked.url);
-        applied(&mut worker, &plan.plan)?;
-        let epoch = settled(&mut worker, &plan.plan)?;
-        print(&format!("done: epoch {epoch}\n"))?;
+        let lists = [("add", &vec![name.clone()])];
+        change(&mut worker, &lists, None, || truth.is_applied(&name, &asked.url))?;
     }
     is_known_to_all(&mut worker, &running.data)?;
     let url = nodes(&running.data)?.into_iter().find(|node| node.name == name);
@@ -174,14 +170,25 @@ fn leave(
         come_to_rest(&mut worker)?;
     } else {
         all_are_up(&mut worker)?;
-        let plan = planned(&mut worker, &[("remove", &vec![name.clone()])], replicas)?;
-        print(&plan_text(&plan))?;
-        truth.is_applied(name, &admin.ask.url);
-        applied(&mut worker, &plan.plan)?;
-        let epoch = settled(&mut worker, &plan.plan)?;
-        print(&format!("done: epoch {epoch}\n"))?;
+        let lists = [("remove", &vec![name.clone()])];
+        change(&mut worker, &lists, replicas, || truth.is_applied(name, &admin.ask.url))?;
     }
     is_known_to_all(&mut worker, data)
+}
+
+/// Has a change planned, shown and carried out to its end. `applies`: it is about to be applied.
+fn change(
+    worker: &mut Worker<'_>,
+    lists: &[(&str, &Vec<String>)],
+    replicas: Option<u8>,
+    applies: impl FnOnce(),
+) -> Result<(), Unable> {
+    let plan = planned(worker, lists, replicas)?;
+    print(&plan_text(&plan))?;
+    applies();
+    applied(worker, &plan.plan)?;
+    let epoch = settled(worker, &plan.plan)?;
+    print(&format!("done: epoch {epoch}\n"))
 }
 
 fn nodes(data: &Path) -> Result<Vec<NodeTold>, Unable> {
@@ -208,7 +215,7 @@ fn admin(running: &DevRunning, node: &NodeTold) -> Admin {
 fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, Unable> {
     let until = Instant::now() + PATIENCE;
     let mut looks = 0;
-    let answered = worker.wait("/admin/layout", |layout: LayoutStatus, _| {
+    let answered = worker.wait("/admin/layout", |_, layout: LayoutStatus, _| {
         looks += 1;
         // It may have given up, which its log says.
         let is_gone = looks % 5 == 0
@@ -249,7 +256,7 @@ fn all_are_up(worker: &mut Worker<'_>) -> Result<(), Unable> {
 fn is_known_to_all(worker: &mut Worker<'_>, data: &Path) -> Result<(), Unable> {
     let until = Instant::now() + PATIENCE;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
-    let all = worker.wait("/v0/cluster", |cluster: Cluster, _| {
+    let all = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
         let goes_by = |name: &str| {
             let row = cluster.nodes.iter().find(|row| row.name == name)?;
             row.status.as_ref().map(|status| status.epoch)

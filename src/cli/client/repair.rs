@@ -19,7 +19,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
             "repair round {number} was requested at {url}; kvorum repair --wait shows its end\n"
         ));
     }
-    let round = worker.wait("/admin/repair", |repair: Repair, bar| {
+    let round = worker.wait("/admin/repair", |_, repair: Repair, bar| {
         let (far, of, message) = progress(repair.current.as_ref(), number);
         show(bar, far, of, message);
         repair.last.filter(|last| last.number >= number)

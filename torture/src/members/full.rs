@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{AGAIN, NODES, PACE, PATIENCE, Row};
+use super::{AGAIN, NODES, PATIENCE, Row};
 use crate::cluster::Cluster;
 use crate::ground::Mount;
 use crate::ledger::Ledger;
 use crate::node::{Launch, Node};
-use crate::prober::{Prober, Seen};
+use crate::prober::{Pace, Prober, Seen};
 use crate::restarts::all_succeeded;
 use crate::{Failure, Setup};
 
@@ -33,7 +33,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
     let mut row = Row { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
     row.fill(VALUES)?;
-    let prober = Prober::start(row.cluster.addresses(), &row.ledger, PACE, setup.seed)?;
+    let prober = Prober::start(row.cluster.addresses(), &row.ledger, Pace::USUAL, setup.seed)?;
     let epoch = row.gone_back_from(&disk)?;
     fs::remove_dir_all(disk.path().join("data"))?;
     let took = row.goes_on_with_room(&disk, epoch)?;

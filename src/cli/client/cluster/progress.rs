@@ -7,13 +7,12 @@
 //! ```
 
 use std::fmt::Write;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 
 use super::no_majority;
-use crate::cli::client::admin::{PERIOD, Worker, progress, show};
+use crate::cli::client::admin::{Worker, show};
 use crate::cli::client::status::troubles;
 use crate::cli::client::{Unable, fail};
 use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus};
@@ -46,21 +45,17 @@ fn wait<End>(
     worker: &mut Worker<'_>,
     ended: impl Fn(&LayoutStatus) -> Option<End>,
 ) -> Result<End, Unable> {
-    let bar = progress();
     let mut log = Log { stage: "settled".to_owned(), said: Instant::now() };
-    loop {
-        let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
+    worker.wait("/admin/layout", |worker, layout: LayoutStatus, bar| {
         if let Some(end) = ended(&layout) {
-            bar.finish_and_clear();
-            return Ok(end);
+            return Some(Ok(end));
         }
         if bar.is_hidden() {
-            log.tell(worker, &layout)?;
-        } else {
-            show_moves(&bar, &layout);
+            return log.tell(worker, &layout).err().map(Err);
         }
-        thread::sleep(PERIOD);
-    }
+        show_moves(bar, &layout);
+        None
+    })?
 }
 
 /// The end of a plan: the epoch in which all is done, or why it is not.
