@@ -71,21 +71,12 @@ impl Joiner {
     }
 }
 
-/// All of three copies.
 fn write(cluster: &Cluster) {
-    let mut client = cluster.client(0);
-    for number in 0..KEYS {
-        let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"value");
-        assert_eq!(put.status, 201, "{}", text(&put.body()));
-    }
+    cluster.fill(KEYS, b"value");
 }
 
 fn read(cluster: &Cluster) {
-    let mut client = cluster.client(0);
-    for number in 0..KEYS {
-        let got = client.get(&key(number));
-        assert_eq!((got.status, got.body()), (200, b"value".to_vec()), "{}", key(number));
-    }
+    cluster.has(0..KEYS, b"value");
 }
 
 fn membership(node: &Node) -> String {

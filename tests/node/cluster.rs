@@ -1,6 +1,7 @@
 //! Several nodes as real processes: quorums, a node down and back, ranges, what a wiped disk costs.
 
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,24 @@ impl Cluster {
         let url = format!("http://{}", self.addresses[node]);
         args.extend(["--advertise", &url]);
         Node::start_at("127.0.0.1:0", kvorum(), data, &args)
+    }
+
+    /// Writes so many keys through the first node, all of three copies.
+    pub(crate) fn fill(&self, keys: usize, value: &[u8]) {
+        let mut client = self.client(0);
+        for number in 0..keys {
+            let put = client.put(&format!("{}&ack=3&from=3", key(number)), value);
+            assert_eq!(put.status, 201, "{}", String::from_utf8_lossy(&put.body()));
+        }
+    }
+
+    /// Asserts that these keys are read through the first node with that value.
+    pub(crate) fn has(&self, keys: Range<usize>, value: &[u8]) {
+        let mut client = self.client(0);
+        for number in keys {
+            let got = client.get(&key(number));
+            assert_eq!((got.status, got.body()), (200, value.to_vec()), "{}", key(number));
+        }
     }
 
     pub(crate) fn address(&self, node: usize) -> SocketAddr {

@@ -46,13 +46,8 @@ fn joins(cluster: &Cluster, name: &str) -> JoinHandle<Node> {
     handle
 }
 
-/// All of three copies.
 fn write(cluster: &Cluster) {
-    let mut client = cluster.client(0);
-    for number in 0..KEYS {
-        let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"before");
-        assert_eq!(put.status, 201, "{}", text(&put.body()));
-    }
+    cluster.fill(KEYS, b"before");
 }
 
 fn read(cluster: &Cluster) {
@@ -60,11 +55,7 @@ fn read(cluster: &Cluster) {
 }
 
 fn read_from(cluster: &Cluster, first: usize) {
-    let mut client = cluster.client(0);
-    for number in first..KEYS {
-        let got = client.get(&key(number));
-        assert_eq!((got.status, got.body()), (200, b"before".to_vec()), "{}", key(number));
-    }
+    cluster.has(first..KEYS, b"before");
 }
 
 #[test]

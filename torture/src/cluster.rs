@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -28,6 +30,9 @@ pub(crate) const ADMIN_TOKEN: &str = "a token of the test's own";
 
 /// What a node holds: values by key.
 pub type Dump = BTreeMap<String, Vec<u8>>;
+
+/// Between two tries of a plan that adds a node which has not asked yet.
+const PLAN_AGAIN: Duration = Duration::from_millis(100);
 
 /// A cluster. Dropping it kills its processes.
 #[derive(Debug)]
@@ -320,6 +325,73 @@ fn differing(dumps: &[Dump]) -> Vec<String> {
     keys.dedup();
     let differs = |key: &&&String| dumps.iter().any(|dump| dump.get(**key) != dumps[0].get(**key));
     keys.iter().filter(differs).map(|key| (*key).clone()).collect()
+}
+
+impl Cluster {
+    /// `kvorum cluster …` at a node.
+    pub fn command<S: AsRef<str>>(
+        &self,
+        setup: &Setup,
+        node: usize,
+        args: &[S],
+    ) -> Result<Output, Failure> {
+        let url = format!("http://{}", self.addresses[node]);
+        let mut command = Command::new(&setup.binary);
+        command.arg("cluster").args(args.iter().map(AsRef::as_ref));
+        Ok(command.args(["--url", &url]).output()?)
+    }
+
+    /// The same; what it printed, if it could do it.
+    pub fn told<S: AsRef<str>>(
+        &self,
+        setup: &Setup,
+        node: usize,
+        args: &[S],
+    ) -> Result<Vec<u8>, Failure> {
+        let output = self.command(setup, node, args)?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
+        Err(Failure::Broken(format!("kvorum cluster {}: {said}", args.join(" "))))
+    }
+
+    /// A plan at a node, once those that it adds have asked for a place.
+    pub fn planned<S: AsRef<str>>(
+        &self,
+        setup: &Setup,
+        node: usize,
+        change: &[S],
+        patience: Duration,
+    ) -> Result<Value, Failure> {
+        let args: Vec<&str> =
+            ["plan", "--json"].into_iter().chain(change.iter().map(AsRef::as_ref)).collect();
+        let begun = Instant::now();
+        loop {
+            match self.told(setup, node, &args) {
+                Ok(told) => return Ok(serde_json::from_slice(&told).unwrap_or_default()),
+                Err(failure) if begun.elapsed() > patience => return Err(failure),
+                Err(_) => thread::sleep(PLAN_AGAIN),
+            }
+        }
+    }
+
+    /// How a node is started that asks for a place, with its directory in `home`.
+    pub fn joiner(
+        &self,
+        setup: &Setup,
+        name: &str,
+        home: &Path,
+        more: &[&str],
+    ) -> Result<Launch, Failure> {
+        let urls = self.addresses.iter().map(|at| format!("http://{at}"));
+        let urls = urls.collect::<Vec<_>>().join(",");
+        let listen = free_addresses(1)?[0];
+        let args = ["--join", &urls, "--name", name, "--sync", "always"];
+        let args = [&args, more].concat();
+        Ok(Launch { listen, ..setup.launch(home, self.dir(), &args) })
+    }
 }
 
 /// Ports on loopback that nobody listens on at the moment.

@@ -8,7 +8,6 @@ mod full;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +39,9 @@ const AT_MOST: Duration = Duration::from_secs(10);
 
 /// Values that have to move, so that a stage lasts.
 const VALUE_LEN: usize = 100_000;
+
+/// The node that plans and applies: it stays.
+const ASKED: usize = 1;
 
 /// How long a change may take, and how often that is looked at.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -221,8 +223,7 @@ impl Row<'_> {
             args.extend(["--remove".to_owned(), self.joined[*place].name.clone()]);
         }
         let plan = self.plan(&args)?;
-        let id = plan["plan"].as_str().unwrap_or_default().to_owned();
-        self.command(&["apply".to_owned(), id])?;
+        self.command(&["apply", plan["plan"].as_str().unwrap_or_default()])?;
         let planned = plan["base_epoch"].as_u64().unwrap_or(0) + 1;
         let mut killed = false;
         if let Some((stage, role)) = kill {
@@ -252,17 +253,7 @@ impl Row<'_> {
     fn joins(&self, name: &str) -> Result<Launch, Failure> {
         let home = self.cluster.dir().join(name);
         fs::create_dir_all(&home)?;
-        self.joins_at(name, &home, &[])
-    }
-
-    /// The same with its directory in `home`, and more settings.
-    fn joins_at(&self, name: &str, home: &Path, more: &[&str]) -> Result<Launch, Failure> {
-        let urls = self.cluster.addresses().iter().map(|at| format!("http://{at}"));
-        let urls = urls.collect::<Vec<_>>().join(",");
-        let listen = crate::cluster::free_addresses(1)?[0];
-        let args = ["--join", &urls, "--name", name, "--sync", "always"];
-        let args = [&args, more].concat();
-        Ok(Launch { listen, ..self.setup.launch(home, self.cluster.dir(), &args) })
+        self.cluster.joiner(self.setup, name, &home, &[])
     }
 
     fn starts(
@@ -277,38 +268,14 @@ impl Row<'_> {
         Ok(())
     }
 
-    /// A plan, once those that it adds have asked.
-    fn plan(&self, args: &[String]) -> Result<Value, Failure> {
-        let begun = Instant::now();
-        loop {
-            let args = [&["plan".to_owned(), "--json".to_owned()], args].concat();
-            match self.command(&args) {
-                Ok(told) => return Ok(serde_json::from_slice(&told).unwrap_or_default()),
-                Err(failure) if begun.elapsed() > PATIENCE => return Err(failure),
-                Err(_) => thread::sleep(AGAIN * 10),
-            }
-        }
+    /// A plan at a node that stays, once those that it adds have asked.
+    fn plan(&self, change: &[String]) -> Result<Value, Failure> {
+        self.cluster.planned(self.setup, ASKED, change, PATIENCE)
     }
 
-    /// `kvorum cluster …` at a node that stays; what it printed.
-    fn command(&self, args: &[String]) -> Result<Vec<u8>, Failure> {
-        let url = format!("http://{}", self.cluster.addresses()[1]);
-        let mut command = Command::new(&self.setup.binary);
-        command.arg("cluster").args(args).args(["--url", &url]);
-        let output = command.output()?;
-        if output.status.success() {
-            return Ok(output.stdout);
-        }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(Failure::Broken(format!("kvorum cluster {}: {said}", args.join(" "))))
-    }
-
-    /// `kvorum cluster status`: whatever it finds.
-    fn status(&self) -> Result<String, Failure> {
-        let url = format!("http://{}", self.cluster.addresses()[1]);
-        let mut command = Command::new(&self.setup.binary);
-        let output = command.args(["cluster", "status", "--url", &url]).output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    /// `kvorum cluster …` at that node.
+    fn command(&self, args: &[&str]) -> Result<Vec<u8>, Failure> {
+        self.cluster.told(self.setup, ASKED, args)
     }
 
     fn layout(&self, node: usize) -> Option<Value> {

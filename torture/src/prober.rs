@@ -44,8 +44,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Eight clients, 500 requests a second: long values and conditional writes among them, and each
-    /// request is tried at two nodes.
+    /// Eight clients, 500 requests a second: long values and conditional writes among them, and
+    /// each request is tried at two nodes.
     pub const USUAL: Self = Self {
         clients: 8,
         every: Duration::from_millis(16),

@@ -6,13 +6,14 @@
 //!  earlier ×3 ─▶ stop one, start it as this release ─▶ a plan is refused ─▶ … ─▶ all: one joins
 //! ```
 
-use std::process::{Command, Output};
+use std::fs;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::cluster::{Cluster, free_addresses};
+use crate::cluster::Cluster;
 use crate::ledger::{Ledger, Process};
+use crate::node::Node;
 use crate::prober::{Pace, Prober};
 use crate::restarts::all_succeeded;
 use crate::{Failure, Setup};
@@ -77,24 +78,10 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
     ))
 }
 
-fn command(
-    setup: &Setup,
-    cluster: &Cluster,
-    node: usize,
-    args: &[&str],
-) -> Result<Output, Failure> {
-    let url = format!("http://{}", cluster.addresses()[node]);
-    Ok(Command::new(&setup.binary).arg("cluster").args(args).args(["--url", &url]).output()?)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// A plan says who must be upgraded first.
 fn is_refused(setup: &Setup, cluster: &Cluster, node: usize) -> Result<(), Failure> {
-    let plan = command(setup, cluster, node, &["plan", "--replicas", "2"])?;
-    let why = text(&plan.stderr);
+    let plan = cluster.command(setup, node, &["plan", "--replicas", "2"])?;
+    let why = String::from_utf8_lossy(&plan.stderr);
     if plan.status.success() || !why.contains("runs an earlier release of kvorum") {
         let what = format!("a plan beside nodes of the earlier release is not refused: {why}");
         return Err(Failure::Broken(what));
@@ -103,28 +90,12 @@ fn is_refused(setup: &Setup, cluster: &Cluster, node: usize) -> Result<(), Failu
 }
 
 /// A node joins, now that all are of this release.
-fn joins(setup: &Setup, cluster: &Cluster) -> Result<crate::node::Node, Failure> {
+fn joins(setup: &Setup, cluster: &Cluster) -> Result<Node, Failure> {
     let home = cluster.dir().join("joins");
-    std::fs::create_dir_all(&home)?;
-    let url = format!("http://{}", cluster.addresses()[0]);
-    let mut launch = setup.launch(&home, &home, &["--join", &url, "--name", "joins"]);
-    launch.listen = free_addresses(1)?[0];
+    fs::create_dir_all(&home)?;
+    let launch = cluster.joiner(setup, "joins", &home, &[])?;
     let starting = thread::spawn(move || launch.start());
-    let begun = std::time::Instant::now();
-    let id = loop {
-        let plan = command(setup, cluster, 0, &["plan", "--json", "--add", "joins"])?;
-        if plan.status.success() {
-            let told: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap_or_default();
-            break told["plan"].as_str().unwrap_or_default().to_owned();
-        }
-        if begun.elapsed() > BY_ITSELF {
-            return Err(Failure::Broken(format!("nobody can join: {}", text(&plan.stderr))));
-        }
-        thread::sleep(MIXED / 20);
-    };
-    let applied = command(setup, cluster, 0, &["apply", "--wait", &id])?;
-    if !applied.status.success() {
-        return Err(Failure::Broken(format!("nobody joins: {}", text(&applied.stderr))));
-    }
+    let plan = cluster.planned(setup, 0, &["--add", "joins"], BY_ITSELF)?;
+    cluster.told(setup, 0, &["apply", "--wait", plan["plan"].as_str().unwrap_or_default()])?;
     starting.join().map_err(|_| Failure::Trouble("a start panicked".to_owned()))?
 }
