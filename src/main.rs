@@ -8,6 +8,7 @@ mod operations;
 mod peers;
 mod runtime;
 mod settings;
+mod transport;
 
 use std::alloc::System;
 use std::env;

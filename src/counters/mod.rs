@@ -107,6 +107,10 @@ pub(crate) struct Counters {
     pub(crate) latency: [Latency; Kind::ALL.len()],
     /// Connections that were closed because what came was no HTTP.
     pub(crate) malformed: Count,
+    /// TLS handshakes that came to their end.
+    pub(crate) tls_handshakes: Count,
+    /// And those that failed.
+    pub(crate) tls_failed: Count,
     /// Connections that were given up as too slow.
     pub(crate) reaped: Count,
     /// Connections that were idle and closed for the sake of others.

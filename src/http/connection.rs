@@ -21,6 +21,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use cluster::handshake::Channel;
 pub(crate) use socket::{Scratch, Socket};
 
 use crate::node::places::Place;
@@ -140,6 +141,8 @@ pub(crate) struct Watch {
     guest: Cell<bool>,
     left: Cell<bool>,
     upgraded: Cell<bool>,
+    /// What security it has.
+    pub(crate) security: Cell<Security>,
     /// Who is at the other end, as far as it was known when it came.
     pub(crate) client: Cell<Option<SocketAddr>>,
     /// Where it is in the loop's list of connections.
@@ -147,6 +150,32 @@ pub(crate) struct Watch {
     /// The loop's tick, shared with it.
     now: Rc<Cell<u32>>,
     task: RefCell<Option<Waker>>,
+}
+
+/// What is known of a connection's security.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Security {
+    /// In clear, as this node serves.
+    #[default]
+    Plain,
+    /// In clear, on a port that speaks TLS: nothing is done on it.
+    Missing,
+    /// By TLS. Of a client, its certificate was checked if this node asks for one.
+    Tls,
+    /// By TLS, as nodes connect: none was asked for. The channel covers what nodes prove on it.
+    Peer {
+        /// What its two ends alone know.
+        channel: Channel,
+        /// Whether clients must show a certificate, which nobody did here.
+        lacks_certificate: bool,
+    },
+}
+
+impl Security {
+    /// What nodes prove themselves for.
+    pub(crate) fn channel(self) -> Option<Channel> {
+        if let Self::Peer { channel, .. } = self { Some(channel) } else { None }
+    }
 }
 
 /// More of a connection's answer is to come.
@@ -185,6 +214,7 @@ impl Watch {
             guest: Cell::new(place == Place::Guest),
             left: Cell::new(false),
             upgraded: Cell::new(false),
+            security: Cell::default(),
             client: Cell::new(None),
             index: Cell::new(0),
             now,

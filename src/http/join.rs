@@ -1,6 +1,6 @@
 //! `POST /admin/join`: a node that belongs to no cluster asks for a place in this one.
 
-use cluster::handshake::{Nonce, Secret};
+use cluster::handshake::{Channel, Secrets};
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 
@@ -9,7 +9,7 @@ use super::upload::Upload;
 use super::{Answer, Service, access, params};
 use crate::http::connection::Watch;
 use crate::operations::joining::JoinError;
-use crate::peers::join::{self, Asker, Told};
+use crate::peers::join::{self, Asker, Proven, Told};
 
 pub(super) async fn post(
     service: &Service,
@@ -19,8 +19,9 @@ pub(super) async fn post(
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
     let body = upload.receive(service.limits()).await?;
-    let nonce = match service.reports.secret() {
-        Some(secret) => Some(admit(secret, headers, &body)?),
+    let secrets = service.reports.secrets();
+    let proven = match secrets.own() {
+        Some(_) => Some(admit(secrets, watch.security.get().channel(), headers, &body)?),
         None => {
             access::admit(service.limits(), watch, headers)?;
             None
@@ -38,22 +39,27 @@ pub(super) async fn post(
         Told::Waits { .. } => StatusCode::ACCEPTED,
     };
     let answer = Answer::json(status, &told);
-    let proof = service.reports.secret().zip(nonce).map(|(secret, nonce)| {
+    let proof = proven.map(|proven| {
         let json = serde_json::to_vec(&told).expect("strings and numbers always serialize");
-        let proof = join::proof_of_answer(secret, &nonce, &json);
+        let proof = proven.proof_of_answer(&json);
         Box::new(HeaderValue::from_str(&proof).expect("digits are visible"))
     });
     Ok(Answer { proof, ..answer })
 }
 
-/// Refuses who does not know the secret; the nonce of who does.
-fn admit(secret: &Secret, headers: &HeaderMap, body: &[u8]) -> Result<Nonce, Problem> {
+/// Refuses who does not know the secret.
+fn admit(
+    secrets: &Secrets,
+    channel: Option<Channel>,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Proven, Problem> {
     let header = headers.get(join::HEADER).ok_or_else(|| {
         Problem::forbidden(
             "this cluster has a secret: start the node that joins with --cluster-secret-file",
         )
     })?;
-    join::proven_by(secret, header.as_bytes(), body).ok_or_else(|| {
+    join::proven_by(secrets, channel, header.as_bytes(), body).ok_or_else(|| {
         Problem::forbidden("the cluster secrets differ: give all nodes the same one")
     })
 }

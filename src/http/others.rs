@@ -7,10 +7,10 @@ use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::peers::DialError;
+use crate::transport::Stream;
 
 /// Longest line, in bytes: a snapshot of a node with some hundred peers.
 const MAX_LINE: u64 = 256 * 1024;
@@ -37,7 +37,7 @@ pub(super) enum Unread {
 
 /// Another node's answer, after its head.
 pub(super) struct Page {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
     /// How long it may say nothing.
     silence: Duration,
 }
@@ -45,13 +45,14 @@ pub(super) struct Page {
 impl Page {
     /// Asks for `target` on a new connection to `authority`. The answer must be a 200.
     pub(super) async fn get(
-        mut stream: TcpStream,
+        mut stream: Stream,
         authority: &str,
         target: &'static str,
         silence: Duration,
     ) -> Result<Self, Unread> {
         let request = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
+        stream.flush().await?;
         let mut page = Self { stream: BufReader::new(stream), silence };
         let mut line = Vec::new();
         page.line(&mut line).await?;

@@ -171,6 +171,13 @@ impl Problem {
         Self::new(Type::Forbidden, detail.to_owned())
     }
 
+    /// A request in clear, where TLS is spoken.
+    pub(super) fn in_clear() -> Self {
+        let detail = "this port speaks TLS, and the request came in clear: use https:// instead of \
+            http://. What it carried was readable on its way: if that was a token, revoke it";
+        Self::new(Type::BadRequest, detail.to_owned()).undone()
+    }
+
     /// A request that somebody else's page has sent.
     pub(super) fn foreign(who: &str) -> Self {
         let detail = format!(

@@ -147,6 +147,11 @@ impl Route {
         known.or_else(|| Asset::at(path).map(asset))
     }
 
+    /// Whether it is for other nodes, which prove who they are there.
+    pub(super) fn is_for_nodes(self) -> bool {
+        self.path == PEER_PATH || matches!(self.handler, Handler::Join)
+    }
+
     /// As what a request is counted; [`Kind::Other`] if the method is not allowed.
     pub(super) fn kind(self, method: &Method) -> Kind {
         match (self.handler, method) {

@@ -10,7 +10,7 @@ use super::origin::{Names, Origin};
 use super::problem::Problem;
 use super::routes::{Handler, Route};
 use crate::counters::Kind;
-use crate::http::connection::Watch;
+use crate::http::connection::{Security, Watch};
 
 /// Refuses what must not be done. Otherwise, whether it puts a condition, which its route knows.
 pub(super) fn admit(
@@ -20,6 +20,7 @@ pub(super) fn admit(
     route: Option<Route>,
     kind: Kind,
 ) -> Result<bool, Problem> {
+    secured(watch, route)?;
     let mut hosts = 0;
     let mut codings = 0;
     let mut is_conditional = false;
@@ -80,6 +81,21 @@ pub(super) fn admit(
         }
     }
     Ok(is_conditional)
+}
+
+/// Refuses what came without the security that this node asks for.
+fn secured(watch: &Watch, route: Option<Route>) -> Result<(), Problem> {
+    match watch.security.get() {
+        Security::Plain | Security::Tls => Ok(()),
+        Security::Missing => Err(Problem::in_clear()),
+        Security::Peer { lacks_certificate: false, .. } => Ok(()),
+        // Where nodes go, they prove themselves by the cluster's secret.
+        Security::Peer { .. } if route.is_some_and(|route| route.is_for_nodes()) => Ok(()),
+        Security::Peer { .. } => Err(Problem::forbidden(
+            "this node asks clients for a certificate: one that connects as a node connects shows \
+             none, and must prove itself by the cluster's secret",
+        )),
+    }
 }
 
 /// Whom a target in absolute form names, which counts more than `Host`.

@@ -34,6 +34,7 @@ use crate::node::plans::Plans;
 use crate::node::reads::ReadPool;
 use crate::peers::Facts;
 use crate::settings::config::Config;
+use crate::transport::Tls;
 
 /// A running node.
 pub(crate) struct Node {
@@ -43,7 +44,7 @@ pub(crate) struct Node {
     pub(crate) db: Arc<lsm::Db>,
     /// What the protocol's machines of all loops share.
     pub(crate) shared: Arc<cluster::Shared>,
-    /// Where clients and other nodes reach it: `http://HOST:PORT`.
+    /// Where clients and other nodes reach it: `http://HOST:PORT` or `https://…`.
     pub(crate) own_url: String,
     /// Who this node is, and which peers it has seen.
     pub(crate) identity: Arc<Identity>,
@@ -82,7 +83,9 @@ pub(crate) struct Node {
     /// Who asks for a place in the cluster.
     pub(crate) joiners: Joiners,
     /// What its nodes know each other by, if anything.
-    pub(crate) secret: Option<cluster::handshake::Secret>,
+    pub(crate) secrets: Arc<cluster::handshake::Secrets>,
+    /// Its certificates; `None` = it serves in clear.
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 /// Whether the directory is an older copy, which the node finds out while it runs.

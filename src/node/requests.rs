@@ -19,7 +19,6 @@ use cluster::{
 };
 use lsm::{Fields, Kind, SyncMode};
 use node::{Asked, Loop, NoVersion, Purpose, Range, records};
-use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
@@ -32,6 +31,7 @@ use crate::node::writes::Writes;
 use crate::peers::{self, DialError, FromPeers, Peers};
 use crate::settings::memory::LONG_RECORD;
 use crate::settings::units::Ttl;
+use crate::transport::Stream;
 
 /// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
 /// the whole of it afterwards.
@@ -140,7 +140,7 @@ impl Requests {
     }
 
     /// Takes over a connection on which somebody asked to speak as a peer.
-    pub(crate) fn upgrade(&self, stream: TcpStream, read: Bytes) {
+    pub(crate) fn upgrade(&self, stream: Stream, read: Bytes) {
         self.peers.upgrade(stream, read);
     }
 
@@ -238,7 +238,7 @@ impl Requests {
     }
 
     /// Connects to a node for something other than messages. The other end proves nothing.
-    pub(crate) async fn reach(&self, peer: NodeId) -> Result<TcpStream, DialError> {
+    pub(crate) async fn reach(&self, peer: NodeId) -> Result<Stream, DialError> {
         self.peers.reach(peer).await
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::handshake::Secret;
+use cluster::handshake::Secrets;
 use cluster::layout::{Change, Joiner, Layout, PlanError};
 use cluster::{Clock, LAYOUTS_SINCE, MembershipState, NodeEvent, NodeId};
 use serde_json::Value;
@@ -83,8 +83,8 @@ impl Reports {
     }
 
     /// What the nodes of the cluster know each other by, if anything.
-    pub(crate) fn secret(&self) -> Option<&Secret> {
-        self.0.secret.as_ref()
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.0.secrets
     }
 
     /// A node that belongs to no cluster asks for a place in this one. An error says why it can't

@@ -17,6 +17,8 @@ use tokio::time::timeout;
 use super::facts::Facts;
 use super::greet::{self, HANDSHAKE_TIME, Refusal};
 use crate::counters::Counters;
+use crate::settings::members::authority_of;
+use crate::transport::{self, Stream};
 
 /// How long a node may take to accept a connection, and as long its name to be looked up. One that
 /// is up does so in the time of a round trip; the requests that wait have little more.
@@ -24,7 +26,7 @@ const CONNECT_TIME: Duration = Duration::from_millis(250);
 
 /// A connection to a node that has proved itself.
 pub(super) struct Connected {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) met: PeerSeen,
     /// What came behind the handshake.
     pub(super) rest: Vec<u8>,
@@ -100,14 +102,22 @@ async fn addresses(
     }
 }
 
-/// Connects to `HOST:PORT`. Who is there must still be proved.
+/// Connects to a node's URL. Who is there must still be proved.
 pub(crate) async fn connect(
-    authority: &str,
+    url: &str,
     lookup: &RefCell<Option<Lookup>>,
-) -> Result<TcpStream, DialError> {
+) -> Result<Stream, DialError> {
+    let authority = authority_of(url);
     let addresses = addresses(authority, lookup).await?;
     let connecting = timeout(CONNECT_TIME, TcpStream::connect(&addresses[..])).await;
-    Ok(connecting.map_err(|_| DialError::Late(CONNECT_TIME))??)
+    let stream = connecting.map_err(|_| DialError::Late(CONNECT_TIME))??;
+    stream.set_nodelay(true)?;
+    if !url.starts_with("https://") {
+        return Ok(stream.into());
+    }
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let shaken = timeout(HANDSHAKE_TIME, transport::connect(stream, host)).await;
+    Ok(shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??)
 }
 
 /// Makes a connection.
@@ -117,14 +127,14 @@ pub(super) async fn dial(
     kind: ConnectionKind,
     lookup: &RefCell<Option<Lookup>>,
 ) -> Result<Connected, DialError> {
-    let authority = &facts.authority(peer);
-    let mut stream = connect(authority, lookup).await?;
-    stream.set_nodelay(true)?;
+    let url = facts.url(peer);
+    let mut stream = connect(&url, lookup).await?;
     let shaking = async {
-        let early = upgrade(&mut stream, authority).await?;
+        let early = upgrade(&mut stream, authority_of(&url)).await?;
         let mut hello = Vec::new();
         let identity = Arc::clone(&facts.table.identity);
         let handshake = Handshake::dial(identity, peer, kind, greet::nonce()?, &mut hello);
+        let handshake = handshake.over(stream.channel());
         greet::shake(&mut stream, handshake, hello, early).await.map_err(DialError::from)
     };
     let shaken = timeout(HANDSHAKE_TIME, shaking).await;
@@ -133,8 +143,9 @@ pub(super) async fn dial(
 }
 
 /// Asks for the upgrade; returns what came behind the answer.
-async fn upgrade(stream: &mut TcpStream, authority: &str) -> Result<Vec<u8>, DialError> {
+async fn upgrade(stream: &mut Stream, authority: &str) -> Result<Vec<u8>, DialError> {
     stream.write_all(Upgrade::request(authority).as_bytes()).await?;
+    stream.flush().await?;
     let (mut answer, mut input) = (Upgrade::default(), Vec::with_capacity(256));
     loop {
         if stream.read_buf(&mut input).await? == 0 {

@@ -20,11 +20,11 @@ use cluster::wire::{ENVELOPE_MAX, Malformed};
 use cluster::{NodeId, Now};
 use node::link::{Came, Host, Traffic, Way};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::connection::PeerConnection;
 use super::{FromPeers, Peers};
 use crate::counters::budget::Held;
+use crate::transport::Stream;
 
 /// Reads of one connection before others of its loop have their turn.
 const READS_PER_TURN: usize = 4;
@@ -47,7 +47,7 @@ type Waiting = Option<Pin<Box<dyn Future<Output = Held>>>>;
 
 /// Reads and writes a connection's socket.
 pub(super) struct Driver {
-    stream: TcpStream,
+    stream: Stream,
     connection: Rc<PeerConnection>,
     /// What came behind the handshake.
     rest: Vec<u8>,
@@ -92,7 +92,7 @@ impl Host for Lent<'_, '_> {
 
 impl Driver {
     /// `rest` is what came behind the handshake.
-    pub(super) fn new(stream: TcpStream, connection: Rc<PeerConnection>, rest: Vec<u8>) -> Self {
+    pub(super) fn new(stream: Stream, connection: Rc<PeerConnection>, rest: Vec<u8>) -> Self {
         Self { stream, connection, rest, waiting: None, finished: false }
     }
 
@@ -195,6 +195,12 @@ impl Driver {
         while !self.finished {
             let bytes = machine.to_send(|| facts.now());
             if bytes.is_empty() {
+                // By TLS, what was written may still wait.
+                match Pin::new(&mut self.stream).poll_flush(cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(Err(error)) => return Err(End::Broken(error)),
+                    Poll::Ready(Ok(())) => {}
+                }
                 if machine.is_finished() {
                     self.finished = Pin::new(&mut self.stream).poll_shutdown(cx).is_ready();
                 }

@@ -11,6 +11,7 @@ use node::link::{PeerTable, Seen};
 use super::complaints::Complaints;
 use crate::counters::budget::Budget;
 use crate::counters::wall::wall_micros;
+use crate::settings::members::authority_of;
 
 /// What a node's connections need to know: one for all loops.
 pub(crate) struct Facts {
@@ -83,7 +84,7 @@ impl Facts {
         self.table.name(node)
     }
 
-    /// Where it is, `http://HOST:PORT`, as the settings list it, or else the layout does; empty =
+    /// Where it is, `http://HOST:PORT` or `https://…`, as the settings list it, or else the layout does; empty =
     /// neither does, for it has left.
     pub(crate) fn url(&self, node: NodeId) -> String {
         if let Some(listed) = self.listed.get(&self.name(node)) {
@@ -95,8 +96,7 @@ impl Facts {
 
     /// Where it is, as `HOST:PORT`.
     pub(crate) fn authority(&self, node: NodeId) -> String {
-        let url = self.url(node);
-        url.strip_prefix("http://").map(str::to_owned).unwrap_or(url)
+        authority_of(&self.url(node)).to_owned()
     }
 
     /// A handshake was refused; whether because this node has no place any more, and that is new.

@@ -10,11 +10,11 @@ use cluster::handshake::{Handshake, Nonce, PeerSeen, Reason, Refused};
 use node::link::HANDSHAKE_MICROS;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Peers;
 use super::facts::Facts;
+use crate::transport::Stream;
 
 /// How long a handshake may take, on either side.
 pub(super) const HANDSHAKE_TIME: Duration = Duration::from_micros(HANDSHAKE_MICROS);
@@ -33,7 +33,7 @@ pub(super) enum Refusal {
 }
 
 /// Greets whoever is behind `stream`, and has it served if it is a peer.
-pub(super) fn start(peers: &Peers, stream: TcpStream, read: Bytes) {
+pub(super) fn start(peers: &Peers, stream: Stream, read: Bytes) {
     let this = peers.clone();
     let task = tokio::task::spawn_local(async move { greet(&this, stream, read).await });
     let mut greeting = peers.inner.greeting.borrow_mut();
@@ -47,10 +47,11 @@ pub(super) fn start(peers: &Peers, stream: TcpStream, read: Bytes) {
     greeting.push_back(task.abort_handle());
 }
 
-async fn greet(peers: &Peers, mut stream: TcpStream, read: Bytes) {
+async fn greet(peers: &Peers, mut stream: Stream, read: Bytes) {
     let facts = &peers.inner.facts;
     let shaking = async {
         let handshake = Handshake::accept(Arc::clone(&facts.table.identity), nonce()?);
+        let handshake = handshake.over(stream.channel());
         shake(&mut stream, handshake, Vec::new(), read.to_vec()).await
     };
     match timeout(HANDSHAKE_TIME, shaking).await {
@@ -66,10 +67,11 @@ async fn greet(peers: &Peers, mut stream: TcpStream, read: Bytes) {
     }
 }
 
-fn complain(facts: &Facts, stream: &TcpStream, refused: &Refused) {
+fn complain(facts: &Facts, stream: &Stream, refused: &Refused) {
     let Refused { reason, text } = refused;
     facts.complaints.about(None, reason.label(), || {
-        let from = stream.peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
+        let from =
+            stream.socket().peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
         // Anybody can say nonsense; the others have the secret, or believe that they should.
         if matches!(reason, Reason::Malformed(_)) {
             tracing::info!(from, "refused an unknown peer: {text}");
@@ -82,7 +84,7 @@ fn complain(facts: &Facts, stream: &TcpStream, refused: &Refused) {
 /// Leads a handshake to its end. `out` is what it has to say first, `input` what came already;
 /// returns what came behind it.
 pub(super) async fn shake(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     mut handshake: Handshake,
     mut out: Vec<u8>,
     input: Vec<u8>,
@@ -92,6 +94,7 @@ pub(super) async fn shake(
         let received = handshake.receive(&input, &mut out);
         if !out.is_empty() {
             stream.write_all(&out).await?;
+            stream.flush().await?;
             out.clear();
         }
         match received {

@@ -7,15 +7,16 @@
 //!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ one has
 //! ```
 //!
-//! Both proofs are over the nonce, which is fresh, and over the body: an answer that was recorded
-//! is no answer to another question. Without a secret there are none.
+//! Both proofs are over the nonce, which is fresh, over the body, and by TLS over the connection: an
+//! answer that was recorded is no answer to another question, and nobody in the middle can pass one
+//! on. Without a secret there are none.
 
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::io;
 use std::time::Duration;
 
-use cluster::handshake::{Nonce, Secret};
+use cluster::handshake::{Channel, Nonce, Secret, Secrets};
 use cluster::layout::{Layout, MAX_BYTES};
 use cluster::{Member, NodeId};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,7 @@ use tokio::time::timeout;
 
 use super::dial::{DialError, connect};
 use super::greet::nonce;
+use crate::settings::members::authority_of;
 
 /// The path.
 const PATH: &str = "/admin/join";
@@ -121,27 +123,65 @@ impl Asker {
     }
 }
 
-/// What precedes the body of who asks, if there is a secret.
-fn proof_of(secret: Option<&Secret>, nonce: &Nonce, body: &[u8]) -> Option<String> {
-    let proof = secret?.prove(ASKS, &[nonce, body]);
-    Some(format!("{} {}", hex(nonce), hex(&proof)))
+/// What a question or its answer is about, and on which connection, if that is one of TLS: there
+/// alone a proof is good.
+#[derive(Debug, Clone, Copy)]
+struct About<'a> {
+    nonce: &'a Nonce,
+    channel: Option<&'a Channel>,
+    body: &'a [u8],
 }
 
-/// The nonce of who asks, if it knows the secret.
-pub(crate) fn proven_by(secret: &Secret, header: &[u8], body: &[u8]) -> Option<Nonce> {
+impl About<'_> {
+    fn prove(self, secret: &Secret, label: &[u8]) -> String {
+        hex(&secret.prove(label, &[self.nonce, self.body, self.channel.map_or(&[], |it| it)]))
+    }
+
+    fn is_proven(self, secret: &Secret, label: &[u8], proof: &[u8]) -> bool {
+        let channel: &[u8] = self.channel.map_or(&[], |it| it);
+        secret.is_proven(label, &[self.nonce, self.body, channel], proof)
+    }
+}
+
+/// Who has shown that it knows the secret.
+#[derive(Debug)]
+pub(crate) struct Proven {
+    nonce: Nonce,
+    /// The one of this node's secrets that it knows.
+    secret: Secret,
+    channel: Option<Channel>,
+}
+
+/// What precedes the body of who asks, if there is a secret.
+fn proof_of(secret: Option<&Secret>, about: About<'_>) -> Option<String> {
+    Some(format!("{} {}", hex(about.nonce), about.prove(secret?, ASKS)))
+}
+
+/// Who asks, if it knows a secret of this node.
+pub(crate) fn proven_by(
+    secrets: &Secrets,
+    channel: Option<Channel>,
+    header: &[u8],
+    body: &[u8],
+) -> Option<Proven> {
     let (nonce, proof) = std::str::from_utf8(header).ok()?.split_once(' ')?;
     let (nonce, proof): (Nonce, _) = (unhex(nonce)?.try_into().ok()?, unhex(proof)?);
-    secret.is_proven(ASKS, &[&nonce, body], &proof).then_some(nonce)
+    let about = About { nonce: &nonce, channel: channel.as_ref(), body };
+    let secret = secrets.find(|secret| about.is_proven(secret, ASKS, &proof))?;
+    Some(Proven { nonce, secret, channel })
 }
 
-/// What the answer to it has in its header.
-pub(crate) fn proof_of_answer(secret: &Secret, nonce: &Nonce, body: &[u8]) -> String {
-    hex(&secret.prove(ANSWERS, &[nonce, body]))
+impl Proven {
+    /// What the answer to it has in its header.
+    pub(crate) fn proof_of_answer(&self, body: &[u8]) -> String {
+        let about = About { nonce: &self.nonce, channel: self.channel.as_ref(), body };
+        about.prove(&self.secret, ANSWERS)
+    }
 }
 
-/// Asks one node. `authority` is `HOST:PORT`; `token` is for nodes that want one.
+/// Asks one node, at its URL; `token` is for nodes that want one.
 pub(crate) async fn ask(
-    authority: &str,
+    url: &str,
     asker: &Asker,
     secret: Option<&Secret>,
     token: Option<&[u8]>,
@@ -149,28 +189,36 @@ pub(crate) async fn ask(
     let body = serde_json::to_vec(asker).expect("strings and numbers always serialize");
     let nonce = nonce()?;
     let exchange = async {
-        let mut stream = connect(authority, &RefCell::default()).await?;
+        let mut stream = connect(url, &RefCell::default()).await?;
+        let (channel, authority) = (stream.channel(), authority_of(url));
+        let about = About { nonce: &nonce, channel: channel.as_ref(), body: &body };
         let mut head = format!(
             "POST {PATH} HTTP/1.0\r\nHost: {authority}\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n",
             body.len()
         );
-        if let Some(proof) = proof_of(secret, &nonce, &body) {
+        if let Some(proof) = proof_of(secret, about) {
             let _ = write!(head, "{HEADER}: {proof}\r\n");
         }
         let bearer = token.map(|token| [b"Authorization: Bearer ", token, b"\r\n"].concat());
         let bearer = bearer.unwrap_or_default();
         stream.write_all(&[head.as_bytes(), &bearer, b"\r\n", &body].concat()).await?;
+        stream.flush().await?;
         let mut received = Vec::new();
         (&mut stream).take(MAX_ANSWER as u64).read_to_end(&mut received).await?;
-        Ok::<_, Unanswered>(received)
+        Ok::<_, Unanswered>((received, channel))
     };
-    let received = timeout(PATIENCE, exchange).await.map_err(|_| Unanswered::Late)??;
-    read(&received, secret, &nonce)
+    let exchanged = timeout(PATIENCE, exchange).await.map_err(|_| Unanswered::Late)?;
+    let (received, channel) = exchanged?;
+    read(&received, secret, (&nonce, channel.as_ref()))
 }
 
 /// Makes sense of an answer.
-fn read(received: &[u8], secret: Option<&Secret>, nonce: &Nonce) -> Result<Answer, Unanswered> {
+fn read(
+    received: &[u8],
+    secret: Option<&Secret>,
+    (nonce, channel): (&Nonce, Option<&Channel>),
+) -> Result<Answer, Unanswered> {
     let unexpected = |what: &str| Unanswered::Unexpected(what.to_owned());
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);
@@ -185,7 +233,8 @@ fn read(received: &[u8], secret: Option<&Secret>, nonce: &Nonce) -> Result<Answe
     if let Some(secret) = secret {
         let proof = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(HEADER));
         let proof = proof.and_then(|proof| unhex(std::str::from_utf8(proof.value).ok()?));
-        if !proof.is_some_and(|proof| secret.is_proven(ANSWERS, &[nonce, body], &proof)) {
+        let about = About { nonce, channel, body };
+        if !proof.is_some_and(|proof| about.is_proven(secret, ANSWERS, &proof)) {
             return Err(Unanswered::Refused(
                 "it does not know this node's cluster secret: give all nodes the same one"
                     .to_owned(),
@@ -240,21 +289,30 @@ mod tests {
         let [secret, other] =
             ["open sesame, please", "another secret!!"].map(|text| Secret::new(text.into()));
         let (nonce, body) = ([7; 32], br#"{"epoch":3,"members":["http://h:1"]}"#);
-        let header = proof_of(Some(&secret), &nonce, body).unwrap();
-        assert_eq!(proven_by(&secret, header.as_bytes(), body), Some(nonce));
-        assert_eq!(proven_by(&other, header.as_bytes(), body), None);
-        assert_eq!(proven_by(&secret, header.as_bytes(), b"{}"), None);
-        assert_eq!(proven_by(&secret, b"07 aa", body), None);
+        let about = About { nonce: &nonce, channel: None, body };
+        let header = proof_of(Some(&secret), about).unwrap();
+        let knows = |own: &Secret, also: Option<&Secret>, channel, header: &[u8], body: &[u8]| {
+            let secrets = Secrets::new(own.clone(), also.cloned());
+            proven_by(&secrets, channel, header, body)
+        };
+        let header_bytes = header.as_bytes();
+        assert!(knows(&other, None, None, header_bytes, body).is_none());
+        assert!(knows(&secret, None, None, header_bytes, b"{}").is_none());
+        assert!(knows(&secret, None, Some([1; 32]), header_bytes, body).is_none(), "not there");
+        assert!(knows(&secret, None, None, b"07 aa", body).is_none());
+        let proven = knows(&other, Some(&secret), None, header_bytes, body).unwrap();
+        assert_eq!((proven.nonce, &proven.secret), (nonce, &secret));
 
         let answer = |proof: &str| {
             let head = format!("HTTP/1.0 202 Accepted\r\nX-Kvorum-Join: {proof}\r\n\r\n");
-            read(&[head.as_bytes(), body].concat(), Some(&secret), &nonce)
+            read(&[head.as_bytes(), body].concat(), Some(&secret), (&nonce, None))
         };
         let is_taken = |proof: &str| matches!(answer(proof), Ok(Answer::Waits(_)));
-        assert!(is_taken(&proof_of_answer(&secret, &nonce, body)));
+        assert!(is_taken(&proven.proof_of_answer(body)));
         for bad in [
-            proof_of_answer(&secret, &[8; 32], body),
-            proof_of_answer(&other, &nonce, body),
+            About { nonce: &[8; 32], ..about }.prove(&secret, ANSWERS),
+            About { channel: Some(&[1; 32]), ..about }.prove(&secret, ANSWERS),
+            about.prove(&other, ANSWERS),
             header.split_once(' ').unwrap().1.to_owned(),
             String::new(),
         ] {
@@ -264,7 +322,7 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_told_from_one_that_refuses() {
-        let read = |text: &str| read(text.as_bytes(), None, &[0; 32]).unwrap_err();
+        let read = |text: &str| read(text.as_bytes(), None, (&[0; 32], None)).unwrap_err();
         let refused = r#"{"type":"join-refused","detail":"node a is a member already"}"#;
         let refused = read(&format!("HTTP/1.1 409 Conflict\r\n\r\n{refused}"));
         assert!(

@@ -40,12 +40,12 @@ use bytes::Bytes;
 use cluster::handshake::{PeerSeen, Refused};
 use cluster::{Claim, ConnectionId, Event, Message, NodeId, Reply};
 use node::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
-use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
 use crate::counters::budget::Held;
+use crate::transport::Stream;
 use connection::PeerConnection;
 pub(crate) use dial::{DialError, Lookup, connect};
 use driver::{Driver, End};
@@ -195,15 +195,15 @@ impl Peers {
     }
 
     /// Connects to a node for something other than messages. The other end proves nothing.
-    pub(crate) async fn reach(&self, peer: NodeId) -> Result<TcpStream, DialError> {
+    pub(crate) async fn reach(&self, peer: NodeId) -> Result<Stream, DialError> {
         let left = || io::Error::other("it has left the cluster");
         let place = self.place(peer).ok_or_else(left)?;
-        connect(&self.inner.facts.authority(peer), &place.lookup).await
+        connect(&self.inner.facts.url(peer), &place.lookup).await
     }
 
     /// Takes over a connection on which somebody asked to speak as a peer and was told 101.
     /// `read` is what came behind the request.
-    pub(crate) fn upgrade(&self, stream: TcpStream, read: Bytes) {
+    pub(crate) fn upgrade(&self, stream: Stream, read: Bytes) {
         greet::start(self, stream, read);
     }
 
@@ -271,7 +271,7 @@ impl Peers {
     }
 
     /// Serves a connection that another node has dialed and proved its right to.
-    fn accept(&self, stream: TcpStream, met: PeerSeen, rest: Vec<u8>) {
+    fn accept(&self, stream: Stream, met: PeerSeen, rest: Vec<u8>) {
         let mut accepted = self.inner.accepted.borrow_mut();
         if accepted.len() >= MAX_ACCEPTED || self.inner.leaving.get() {
             return;

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::TcpStream;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
 use crate::counters::Counters;
-use crate::http::connection::{Scratch, Socket, TICK, Watch};
+use crate::http::connection::{Scratch, Security, Socket, TICK, Watch};
 use crate::http::etags::Etags;
 use crate::http::{self, Names, Service};
 use crate::node::Node;
@@ -29,6 +29,7 @@ use crate::node::places::Place;
 use crate::node::requests::Requests;
 use crate::node::task;
 use crate::operations::reports::Reports;
+use crate::transport::{Came, Stream, Tls};
 
 /// The most that hyper buffers of a connection in either direction, in bytes: a large body is read
 /// in few pieces, and a request's head (at most [`http::MAX_HEAD_LEN`]) fits.
@@ -293,8 +294,53 @@ impl EventLoop {
         self.node.limits.places.leave(watch.place());
     }
 
+    /// Leads a TLS handshake to its end, within the time in which a request's head must be here.
+    async fn shake(
+        &self,
+        tls: &Tls,
+        stream: tokio::net::TcpStream,
+        watch: &Watch,
+    ) -> Option<Stream> {
+        let mut accepting = pin!(tls.accept(stream));
+        let came = poll_fn(|cx| {
+            if watch.reaped() || self.stopping.get() {
+                return Poll::Ready(None);
+            }
+            watch.attend(cx.waker());
+            accepting.as_mut().poll(cx).map(Some)
+        });
+        let (stream, security) = match came.await? {
+            Ok(Came::Client(stream)) => (stream, Security::Tls),
+            Ok(Came::Peer(stream)) => {
+                let lacks_certificate = tls.asks_clients();
+                let channel = stream.channel()?;
+                (stream, Security::Peer { channel, lacks_certificate })
+            }
+            Ok(Came::InClear(stream)) => {
+                watch.security.set(Security::Missing);
+                return Some(stream.into());
+            }
+            Err(error) => {
+                self.counters.tls_failed.add(1);
+                let client = watch.client.get();
+                tracing::debug!(?client, "TLS handshake failed: {error}");
+                return None;
+            }
+        };
+        self.counters.tls_handshakes.add(1);
+        watch.security.set(security);
+        Some(stream)
+    }
+
     /// Serves one connection to its end.
     async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<Watch>) {
+        let stream = match &self.node.tls {
+            None => stream.into(),
+            Some(tls) => match self.shake(tls, stream, watch).await {
+                Some(stream) => stream,
+                None => return,
+            },
+        };
         let service =
             service_fn(|request| http::answer(Rc::clone(&self.service), Rc::clone(watch), request));
         let socket = TokioIo::new(Socket::new(stream, Rc::clone(watch), Rc::clone(&self.scratch)));

@@ -18,11 +18,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::credentials;
 use super::serve::{self, random};
 use crate::counters::wall::wall_micros;
 use crate::peers::join::{self, Answer, Asker, Unanswered};
 use crate::settings::config::Config;
-use crate::settings::members::{Members, Unlisted};
+use crate::settings::members::{At, Members, Unlisted};
 
 /// How often each node is asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -49,14 +50,14 @@ pub(super) fn place(config: &Config, db: &lsm::Db, address: SocketAddr) -> Resul
     let new = Candidate { incarnation: random("incarnation"), voter: random("voter") };
     let candidate = Candidate::of(db, new).map_err(in_data)?;
     let Some(candidate) = candidate else { return Ok(Ended::Placed) };
-    let asker = asker(unlisted, address, candidate);
+    let asker = asker(unlisted, config.at(address), candidate);
     tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
     greet(unlisted, &asker);
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(|error| format!("cannot ask other nodes: {error}"))?;
     let asking = Asking {
         asker: &asker,
-        secret: serve::secret(config),
+        secret: credentials::secret(config),
         token: config.admin_token.as_ref().map(|token| token.bytes()),
         targets: unlisted.join.iter().cloned().collect(),
         last: None,
@@ -69,8 +70,8 @@ pub(super) fn place(config: &Config, db: &lsm::Db, address: SocketAddr) -> Resul
     Ok(Ended::Placed)
 }
 
-fn asker(unlisted: &Unlisted, address: SocketAddr, candidate: Candidate) -> Asker {
-    let url = unlisted.url.clone().unwrap_or_else(|| format!("http://{address}"));
+fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
+    let url = unlisted.url.clone().unwrap_or_else(|| at.url());
     let member = unlisted.member(&url);
     let Candidate { incarnation, voter } = candidate;
     Asker {
@@ -142,8 +143,7 @@ impl Asking<'_> {
             let secret = self.secret.clone();
             let token = self.token.map(<[u8]>::to_vec);
             asked.spawn_local(async move {
-                let authority = url.strip_prefix("http://").unwrap_or(&url);
-                let answer = join::ask(authority, &asker, secret.as_ref(), token.as_deref()).await;
+                let answer = join::ask(&url, &asker, secret.as_ref(), token.as_deref()).await;
                 (url, answer)
             });
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod allocator;
+mod credentials;
 mod damaged;
 pub(crate) mod event_loop;
 mod join;

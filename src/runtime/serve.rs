@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cluster::handshake::Secrets;
 use cluster::layout::Layout;
 use cluster::{MembershipState, Shared, handshake};
 use node::identity::{self, Identity, Named};
@@ -42,6 +43,7 @@ use crate::node::{Node, Outdated};
 use crate::operations::stderr;
 use crate::peers::Facts;
 use crate::runtime::accept;
+use crate::runtime::credentials::{self, Credentials};
 use crate::runtime::damaged::Unusable;
 use crate::runtime::event_loop::{self, Command, Handle};
 use crate::runtime::join;
@@ -71,8 +73,10 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     let acceptor = Acceptor::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, data, "serving");
-    greet(address, &data);
+    greet(&node.config.at(address).url(), &data);
+    let credentials = Credentials::watch(&node)?;
     let outcome = acceptor.run(listener, &loops, &node);
+    credentials.stop();
     let (is_outdated, data) = (node.is_outdated(), node.config.data.clone());
     tracing::info!("stopping");
     stop(node, loops)?;
@@ -156,6 +160,7 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, String> {
     let started = Instant::now();
     end_setting_aside(&config.data)?;
+    let tls = credentials::tls(&config)?.map(Arc::new);
     let nodes = config.members.nodes();
     let said = |unusable: Unusable| unusable.said(&config.data, nodes);
     let failed = |error: StartError| said(error.into());
@@ -169,10 +174,12 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
     if let Some(layout) = &layout {
         protected(&config, layout)?;
     }
-    let members = config.members.settle(address, name, config.replicas, layout.is_some())?;
+    let members =
+        config.members.settle(config.at(address), name, config.replicas, layout.is_some())?;
     let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
     let clock = NodeClock::start(&db, clock).map_err(failed)?;
-    let facts = facts(&shared, &identity, &config);
+    let secrets = Arc::new(credentials::secrets(&config)?);
+    let facts = facts(&shared, &identity, &config, &secrets);
     let own_url = own_url(&config, address, &identity);
     let (task, events) = mpsc::channel(task::EVENTS);
     let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
@@ -209,18 +216,24 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
         outdated: Outdated::default(),
         plans: Plans::default(),
         joiners: Joiners::default(),
-        secret: secret(&config),
+        secrets,
+        tls,
         config,
     })))
 }
 
 /// What all loops know of the other nodes.
-fn facts(shared: &Arc<Shared>, identity: &Identity, config: &Config) -> Arc<Facts> {
+fn facts(
+    shared: &Arc<Shared>,
+    identity: &Identity,
+    config: &Config,
+    secrets: &Arc<Secrets>,
+) -> Arc<Facts> {
     let known = handshake::Identity::new(
         Arc::clone(&shared.views),
         shared.own,
         identity.cluster(),
-        secret(config).unwrap_or_default(),
+        Arc::clone(secrets),
         (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), Arc::clone(&shared.layouts)),
     );
     let bounds = Bounds {
@@ -233,11 +246,6 @@ fn facts(shared: &Arc<Shared>, identity: &Identity, config: &Config) -> Arc<Fact
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
     let table = PeerTable::new(shared, known, records::CODEC, max_skew, bounds);
     Arc::new(Facts::new(table, received, config.members.listed()))
-}
-
-/// What the nodes of the cluster know each other by.
-pub(super) fn secret(config: &Config) -> Option<handshake::Secret> {
-    config.secret.as_ref().map(|secret| handshake::Secret::new(secret.bytes().to_vec()))
 }
 
 /// Takes up the node of the data directory.
@@ -284,7 +292,7 @@ fn protected(config: &Config, layout: &Layout) -> Result<(), String> {
 
 /// Where this node is. The others go by what the layout says of that.
 fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String {
-    let listens = format!("http://{address}");
+    let listens = config.at(address).url();
     let layout = identity.rules();
     let known = layout.and_then(|layout| layout.named(identity.name())).map(|node| &node.url);
     match (config.members.own_url(), known) {
@@ -335,8 +343,7 @@ fn start_loops(node: &Arc<Node>, names: Option<&Arc<Names>>) -> Result<Vec<Handl
         .map_err(|error| format!("cannot start an event loop: {error}"))
 }
 
-fn greet(address: SocketAddr, data: &str) {
-    let url = format!("http://{address}");
+fn greet(url: &str, data: &str) {
     let text = format!(
         "kvorum {} listening on {url}, data in {data}. Dashboard: {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\

@@ -11,11 +11,12 @@ use cluster::RoundConfig;
 use tracing_subscriber::filter::Targets;
 
 use crate::settings::list::{ServeArgs, Settings};
-use crate::settings::members::{Lone, Members};
+use crate::settings::members::{At, Lone, Members};
 use crate::settings::memory::{GUESTS, MemoryPlan};
 use crate::settings::secret::{self, Kind, Secret};
 use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
+use crate::transport::Files;
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
 pub(crate) const MAX_VALUE: Size = Size(8 << 20);
@@ -34,6 +35,10 @@ pub(crate) struct Config {
     pub(crate) members: Members,
     /// What its nodes know each other by.
     pub(crate) secret: Option<Secret>,
+    /// Where that is read anew, and what else they may know each other by.
+    pub(crate) secret_files: SecretFiles,
+    /// Where the node's certificates are; `None` = it serves in clear.
+    pub(crate) tls: Option<Files>,
     /// What admin requests must carry; none = they must come from loopback.
     pub(crate) admin_token: Option<Secret>,
     /// Names, besides its own, by which a node on loopback may be asked.
@@ -68,6 +73,22 @@ pub(crate) struct Config {
     pub(crate) guests: usize,
     /// What to tell whoever runs the node once it can log.
     pub(crate) warnings: Vec<String>,
+}
+
+/// Where the cluster's secrets are, if in files: they are read anew while the node runs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SecretFiles {
+    /// The one that the node proves itself with.
+    pub(crate) own: Option<PathBuf>,
+    /// One that the other nodes may prove themselves with, too.
+    pub(crate) also: Option<PathBuf>,
+}
+
+impl Config {
+    /// Where the node serves, at this address.
+    pub(crate) fn at(&self, address: SocketAddr) -> At {
+        At { address, tls: self.tls.is_some() }
+    }
 }
 
 /// How to log.
@@ -114,7 +135,9 @@ fn complete(
         zone: settings.zone.as_deref(),
         weight: settings.weight.0,
     };
-    let members = Members::parse(cluster, advertise, lone, listen, replicas)?;
+    let tls = tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)?;
+    let at = At { address: listen, tls: tls.is_some() };
+    let members = Members::parse(cluster, advertise, lone, at, replicas)?;
     let (secret, warning) =
         secret::CLUSTER.load(settings.cluster_secret_file.as_deref(), secret_variable)?;
     let (admin_token, token_warning) =
@@ -128,6 +151,11 @@ fn complete(
         data: settings.data,
         members,
         secret,
+        secret_files: SecretFiles {
+            own: settings.cluster_secret_file,
+            also: settings.cluster_secret_also_file,
+        },
+        tls,
         admin_token,
         allow_host: names(settings.allow_host.as_deref())?,
         max_clock_skew: settings.max_clock_skew.0,
@@ -161,6 +189,25 @@ fn log_filter(text: &str) -> Result<Targets, String> {
     let directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
     let directives = directives.collect::<Vec<_>>().join(",");
     directives.parse().map_err(|error| format!("--log {text}: {error}"))
+}
+
+/// Where the certificates are, if the settings say so.
+fn tls(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> Result<Option<Files>, String> {
+    match (cert, key, client_ca) {
+        (Some(cert), Some(key), client_ca) => Ok(Some(Files { cert, key, client_ca })),
+        (None, None, None) => Ok(None),
+        (Some(_), None, _) => Err("--tls-cert needs --tls-key, the file of its private key".into()),
+        (None, Some(_), _) => Err("--tls-key needs --tls-cert, the file of its certificate".into()),
+        (None, None, Some(_)) => {
+            Err("--tls-client-ca needs --tls-cert and --tls-key: clients show certificates to a \
+                 node that shows one"
+                .into())
+        }
+    }
 }
 
 /// The names of `--allow-host`.

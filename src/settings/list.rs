@@ -37,7 +37,7 @@ settings! {
          change. Append \";zone=ZONE\" to spread replicas over zones, \";weight=W\" (1..1000, \
          default 1) to set the node's share of the keys";
 
-    advertise: String, "KVORUM_ADVERTISE", "URL", computed "http://LISTEN",
+    advertise: String, "KVORUM_ADVERTISE", "URL", computed "http://LISTEN, or https:// with TLS",
         "URL at which the other nodes reach this one; must be in --cluster if that is set";
 
     join: String, "KVORUM_JOIN", "URL,...", computed "none",
@@ -58,6 +58,21 @@ settings! {
         "File with the secret that all nodes of the cluster share, 16 to 4096 bytes; \
          KVORUM_CLUSTER_SECRET can hold the secret itself instead. Required unless all nodes \
          listen on loopback";
+
+    cluster_secret_also_file: PathBuf, "KVORUM_CLUSTER_SECRET_ALSO_FILE", "FILE", computed "none",
+        "File with a second secret that other nodes may prove themselves with, while one replaces \
+         the other; it may be missing or empty. Both files are read anew when they change";
+
+    tls_cert: PathBuf, "KVORUM_TLS_CERT", "FILE", computed "none",
+        "Certificate of the node in PEM, followed by those between it and its CA: then the port \
+         speaks TLS 1.3 only. Read anew, with --tls-key and --tls-client-ca, when it changes";
+
+    tls_key: PathBuf, "KVORUM_TLS_KEY", "FILE", computed "none",
+        "Private key of --tls-cert, in PEM";
+
+    tls_client_ca: PathBuf, "KVORUM_TLS_CLIENT_CA", "FILE", computed "none",
+        "Certificates of CAs in PEM: then each client must show a certificate that one of them \
+         issued. Other nodes need none, they prove themselves by the cluster's secret";
 
     admin_token_file: PathBuf, "KVORUM_ADMIN_TOKEN_FILE", "FILE", computed "none",
         "File with the token that admin requests (/admin/...) must send as `Authorization: Bearer \

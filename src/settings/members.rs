@@ -95,18 +95,38 @@ pub(crate) struct Membership {
     pub(crate) named: bool,
 }
 
+/// Where a node serves, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct At {
+    /// The address.
+    pub(crate) address: SocketAddr,
+    /// Whether by TLS.
+    pub(crate) tls: bool,
+}
+
+impl At {
+    /// Its URL, unless it is said to have another one.
+    pub(crate) fn url(self) -> String {
+        format!("{}://{}", self.scheme(), self.address)
+    }
+
+    fn scheme(self) -> &'static str {
+        if self.tls { "https" } else { "http" }
+    }
+}
+
 impl Members {
     /// What the settings say, checked. An error is one line.
     pub(crate) fn parse(
         cluster: Option<&str>,
         advertise: Option<&str>,
         lone: Lone<'_>,
-        listen: SocketAddr,
+        at: At,
         replicas: u8,
     ) -> Result<Self, String> {
         let advertise = advertise.map(node_url).transpose();
         let advertise = advertise.map_err(|error| format!("--advertise: {error}"))?;
-        let own = advertise.map_or_else(|| format!("http://{listen}"), str::to_owned);
+        let own = advertise.map_or_else(|| at.url(), str::to_owned);
         let list = match (cluster, advertise) {
             (None, url) => return lone.unlisted(url).map(Self::Unlisted),
             (Some(list), _) => parse_list(list).map_err(|error| format!("--cluster: {error}"))?,
@@ -117,11 +137,11 @@ impl Members {
                  those that it lists"
             ));
         }
-        let at = |own: &str| list.iter().position(|(_, url)| url == own);
+        let find = |own: &str| list.iter().position(|(_, url)| url == own);
         // `--listen` says the one by the other.
-        let localhost = format!("http://localhost:{}", listen.port());
-        let by_name = advertise.is_none() && listen.ip() == Ipv4Addr::LOCALHOST;
-        let place = at(&own).or_else(|| at(&localhost).filter(|_| by_name));
+        let localhost = format!("{}://localhost:{}", at.scheme(), at.address.port());
+        let by_name = advertise.is_none() && at.address.ip() == Ipv4Addr::LOCALHOST;
+        let place = find(&own).or_else(|| find(&localhost).filter(|_| by_name));
         let Some(place) = place else {
             return Err(format!(
                 "--cluster does not contain this node, {own}: add it, or set --advertise to this \
@@ -133,11 +153,11 @@ impl Members {
             .map_err(|error| format!("--cluster: {error}"))
     }
 
-    /// The same for a node that serves at `address` and whose data directory names it `kept`. If
+    /// The same for a node that serves there and whose data directory names it `kept`. If
     /// its layout rules, what is listed only says where nodes are.
     pub(crate) fn settle(
         &self,
-        address: SocketAddr,
+        at: At,
         kept: Option<String>,
         replicas: u8,
         layout_rules: bool,
@@ -146,7 +166,7 @@ impl Members {
             Self::Listed(membership) => return Ok(membership.clone()),
             Self::Unlisted(unlisted) => unlisted,
         };
-        let url = unlisted.url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let url = unlisted.url.clone().unwrap_or_else(|| at.url());
         // A node that was alone from the start is called by the URL that it is given, if by nothing
         // else. One that has joined goes on as who it is: what it asked for was for its first
         // start.
@@ -273,13 +293,13 @@ pub(crate) fn parse_node(node: &str) -> Result<(Member, String), String> {
     Ok((member, url.to_owned()))
 }
 
-/// The URL of a node, `http://HOST:PORT`. A slash behind it is taken off, for people copy it with
+/// The URL of a node, `http://HOST:PORT` or `https://HOST:PORT`. A slash behind it is taken off, for people copy it with
 /// the rest.
 pub(crate) fn node_url(text: &str) -> Result<&str, String> {
     let url = text.strip_suffix('/').unwrap_or(text);
     let parsed: Option<hyper::Uri> = url.parse().ok();
     let good = parsed.is_some_and(|uri| {
-        uri.scheme_str() == Some("http")
+        matches!(uri.scheme_str(), Some("http" | "https"))
             && uri.port_u16().is_some()
             && uri.path() == "/"
             && uri.query().is_none()
@@ -289,7 +309,16 @@ pub(crate) fn node_url(text: &str) -> Result<&str, String> {
     if url.len() > MAX_URL {
         return Err(format!("{text:?} has more than {MAX_URL} bytes"));
     }
-    if good { Ok(url) } else { Err(format!("{text:?} is not a node URL: write http://HOST:PORT")) }
+    if good {
+        Ok(url)
+    } else {
+        Err(format!("{text:?} is not a node URL: write http://HOST:PORT or https://HOST:PORT"))
+    }
+}
+
+/// `HOST:PORT` of a node's URL.
+pub(crate) fn authority_of(url: &str) -> &str {
+    url.split_once("://").map_or(url, |(_, authority)| authority)
 }
 
 pub(crate) fn is_loopback(url: &str) -> bool {
@@ -303,8 +332,12 @@ pub(crate) fn is_loopback(url: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn listen() -> SocketAddr {
-        "127.0.0.1:8080".parse().unwrap()
+    fn at(address: &str) -> At {
+        At { address: address.parse().unwrap(), tls: false }
+    }
+
+    fn listen() -> At {
+        at("127.0.0.1:8080")
     }
 
     fn listed(cluster: &str, advertise: Option<&str>) -> Membership {
@@ -387,10 +420,10 @@ mod tests {
     #[test]
     fn a_node_alone_keeps_the_name_that_its_directory_has() {
         let alone = Members::parse(None, None, Lone::NOTHING, listen(), 3).unwrap();
-        let first = alone.settle("127.0.0.1:4711".parse().unwrap(), None, 3, false).unwrap();
+        let first = alone.settle(at("127.0.0.1:4711"), None, 3, false).unwrap();
         assert_eq!((first.name(), first.named), ("http://127.0.0.1:4711", false));
         let kept = Some(first.name().to_owned());
-        let again = alone.settle("127.0.0.1:4712".parse().unwrap(), kept, 3, false).unwrap();
+        let again = alone.settle(at("127.0.0.1:4712"), kept, 3, false).unwrap();
         assert_eq!(again.name(), "http://127.0.0.1:4711");
         assert_eq!(again.urls, ["http://127.0.0.1:4712"]);
         let advertised =

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -25,6 +25,14 @@ pub(crate) const CLUSTER: Kind = Kind {
     flag: "--cluster-secret-file",
     variable: "KVORUM_CLUSTER_SECRET",
     what: "the cluster's secret",
+};
+
+/// What they may know each other by besides, while one secret replaces the other.
+pub(crate) const ALSO: Kind = Kind {
+    flag: "--cluster-secret-also-file",
+    // It is taken from a file only, so that it can go while the node runs.
+    variable: "",
+    what: "a secret of the cluster",
 };
 
 /// What admin requests carry.
@@ -94,6 +102,17 @@ impl Kind {
                     .then(|| format!("{shown} holds {what}, and others can read it: chmod 600"));
                 Ok((Some(secret), warning))
             }
+        }
+    }
+}
+
+impl Kind {
+    /// Reads a secret from a file that may be missing or empty: then there is none.
+    pub(crate) fn load_if_any(&self, file: &Path) -> Result<Option<Secret>, String> {
+        match read(file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Ok((bytes, _)) if bytes.trim_ascii().is_empty() => Ok(None),
+            _ => self.load(Some(file), None).map(|(secret, _)| secret),
         }
     }
 }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use cluster::handshake::{Identity, Secret};
+use cluster::handshake::Identity;
 use cluster::layout::{Change, Joiner, Layout, Voter};
 use cluster::{Layouts, Logs, Member, NodeId, Proof, Proofs, View, Views};
 use serde_json::Value;
 
-use crate::peers::{CLUSTER, SECRET, USUAL, good_b, shake, upgraded};
+use crate::peers::{CLUSTER, SECRET, USUAL, good_b, secrets, shake, upgraded};
 use crate::process::{Node, kvorum, wait_until};
 
 fn first() -> Layout {
@@ -44,9 +44,9 @@ pub(crate) fn tells(node: &Node, layout: &Layout) {
     let voter = Voter { node: own, id: 1, is_first: true };
     let layouts = Arc::new(Layouts::first(voter, layout.clone()));
     let known = (Arc::new(Logs::first(7)), Arc::new(Proofs::new(Proof::default())), layouts);
-    let (views, secret) = (Arc::new(Views::new(view)), Secret::new(SECRET.into()));
+    let views = Arc::new(Views::new(view));
     views.note(NodeId(0), "a");
-    let later = Identity::new(views, own, met.cluster, secret, known);
+    let later = Identity::new(views, own, met.cluster, secrets(SECRET), known);
     let _ = shake(&mut upgraded(node), Arc::new(later));
 }
 

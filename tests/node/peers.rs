@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret};
+use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret, Secrets};
 use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
 use cluster::{
     Body, Class, Clock, Codec, Layouts, Logs, Member, Message, NodeId, Proof, Proofs, Reply,
@@ -37,13 +37,18 @@ pub(crate) fn topology(names: &[&str]) -> Topology {
     Topology::new(names.iter().map(member).collect(), 3).unwrap()
 }
 
+/// What a node knows the others by.
+pub(crate) fn secrets(secret: &str) -> Arc<Secrets> {
+    Arc::new(Secrets::new(Secret::new(secret.into()), None))
+}
+
 /// Node b, as far as a handshake shows.
 fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     let own = topology.own("b").unwrap();
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let proofs = Arc::new(Proofs::new(Proof::default()));
     let known = (Arc::new(Logs::first(7)), proofs, layouts);
-    Arc::new(Identity::new(Views::fixed(topology), own, 0, Secret::new(secret.into()), known))
+    Arc::new(Identity::new(Views::fixed(topology), own, 0, secrets(secret), known))
 }
 
 pub(crate) static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));

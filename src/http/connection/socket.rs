@@ -16,12 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::{LINGER_BYTES, Phase, Watch};
+use crate::transport::Stream;
 
 /// A client's socket. Closing it lets an answer that refuses what is still being sent reach the
 /// client: a socket closed with bytes unread resets the connection and the answer with it.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     watch: Rc<Watch>,
     scratch: Scratch,
     thrown_away: Option<usize>,
@@ -36,7 +37,7 @@ const ONE_PIECE: usize = 2048;
 
 impl Socket {
     /// Puts `watch` over `stream`.
-    pub(crate) fn new(stream: TcpStream, watch: Rc<Watch>, scratch: Scratch) -> Self {
+    pub(crate) fn new(stream: Stream, watch: Rc<Watch>, scratch: Scratch) -> Self {
         Self { stream, watch, scratch, thrown_away: None }
     }
 
@@ -44,7 +45,7 @@ impl Socket {
         let mut scratch = [0; 16 * 1024];
         loop {
             let mut buf = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+            match Pin::new(self.stream.socket_mut()).poll_read(cx, &mut buf) {
                 Poll::Ready(Ok(())) if !buf.filled().is_empty() && thrown < LINGER_BYTES => {
                     thrown += buf.filled().len();
                 }
@@ -61,10 +62,10 @@ impl Socket {
 impl Socket {
     /// The conversation is over. Where an answer was broken off, the connection is reset; where
     /// another protocol goes on, it is handed out.
-    pub(crate) fn end(self) -> Option<TcpStream> {
+    pub(crate) fn end(self) -> Option<Stream> {
         if self.watch.broken.get() {
             // Should it fail, the missing last chunk is what is left to tell.
-            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
         }
         self.watch.upgraded.get().then_some(self.stream)
     }
@@ -109,7 +110,7 @@ impl Socket {
         match result {
             Poll::Ready(Ok(bytes)) => self.watch.saw_write(*bytes),
             Poll::Ready(Err(_)) => self.watch.saw_end(),
-            Poll::Pending => self.watch.saw_full(|| unacknowledged(&self.stream)),
+            Poll::Pending => self.watch.saw_full(|| unacknowledged(self.stream.socket())),
         }
     }
 }
@@ -148,11 +149,17 @@ impl AsyncWrite for Socket {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.watch.heeded.get() && is_closed(&self.stream) {
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.watch.heeded.get() && is_closed(self.stream.socket()) {
             self.watch.left.set(true);
         }
-        Poll::Ready(Ok(()))
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        match &flushed {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => self.watch.saw_end(),
+            Poll::Pending => self.watch.saw_full(|| unacknowledged(self.stream.socket())),
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

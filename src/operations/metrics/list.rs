@@ -51,6 +51,18 @@ metrics! {
         "Idle connections closed to make room for new ones";
     CONNECTIONS_MALFORMED: Counter "connections_malformed" []
         "Connections closed because of malformed HTTP";
+    TLS_HANDSHAKES: Counter "tls_handshakes" []
+        "TLS handshakes completed with clients and other nodes";
+    TLS_HANDSHAKES_FAILED: Counter "tls_handshakes_failed" []
+        "TLS handshakes that failed: no TLS 1.3, an unknown or missing client certificate, or the \
+         other side gave up";
+    TLS_CERTIFICATE_EXPIRY: Gauge "tls_certificate_expiry_timestamp_seconds" []
+        "When the TLS certificate in use expires, in seconds since 1970; 0 without TLS";
+    TLS_RELOADS: Counter "tls_reloads" []
+        "Times that a changed TLS certificate was read and put to use";
+    TLS_RELOAD_FAILED: Gauge "tls_reload_failed" []
+        "1 while the TLS files hold something that cannot be used, and the last good certificate \
+         is used instead; see the log";
     TRANSFERS_ABORTED: Counter "transfers_aborted" []
         "Slow uploads and unread responses aborted to free memory for waiting requests";
     LOG_LINES_DROPPED: Counter "log_lines_dropped" []

@@ -21,6 +21,7 @@ use crate::counters::{Count, Counters, Kind, PeerCounts, STATUSES};
 use crate::node::Node;
 use crate::operations::stderr;
 use crate::operations::usage;
+use crate::transport::Tls;
 
 const NANOS: f64 = 1e9;
 
@@ -160,11 +161,13 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter(&list::ACCEPT_FAILURES, accepting.failed.load(Ordering::Relaxed))?;
     out.counter(&list::LOG_LINES_DROPPED, stderr::dropped())?;
     type Of = fn(&Counters) -> &Count;
-    let counters: [(&Metric, Of); 7] = [
+    let counters: [(&Metric, Of); 9] = [
         (&list::CONNECTIONS_TIMED_OUT, |counters| &counters.reaped),
         (&list::CONNECTIONS_EVICTED, |counters| &counters.evicted),
         (&list::TRANSFERS_ABORTED, |counters| &counters.gave_way),
         (&list::CONNECTIONS_MALFORMED, |counters| &counters.malformed),
+        (&list::TLS_HANDSHAKES, |counters| &counters.tls_handshakes),
+        (&list::TLS_HANDSHAKES_FAILED, |counters| &counters.tls_failed),
         (&list::WRITE_BATCHES, |counters| &counters.batches),
         (&list::WRITES_BATCHED, |counters| &counters.batched_writes),
         (&list::RANGES, |counters| &counters.ranges),
@@ -172,6 +175,10 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     for (metric, of) in counters {
         out.counter(metric, sum(node, of))?;
     }
+    let tls = node.tls.as_deref();
+    out.gauge(&list::TLS_CERTIFICATE_EXPIRY, tls.map_or(0, Tls::expires))?;
+    out.counter(&list::TLS_RELOADS, tls.map_or(0, Tls::reloads))?;
+    out.gauge(&list::TLS_RELOAD_FAILED, tls.is_some_and(Tls::is_bad).into())?;
     out.seconds(&list::WRITE_SLOWDOWN, sum(node, |counters| &counters.slowdown_nanos))?;
     out.gauge(&list::WRITE_WAITING_BYTES, sum(node, |counters| &counters.waiting_bytes))?;
     out.gauge(&list::REQUEST_BODY_BYTES, node.limits.bodies.held() as u64)?;

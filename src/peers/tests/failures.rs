@@ -5,6 +5,7 @@ use cluster::{Event, Reply, Request};
 use tokio::net::TcpStream;
 
 use super::world::*;
+use crate::transport::Stream;
 
 #[test]
 fn a_refused_connection_is_told_once_for_all_that_waited() {
@@ -82,7 +83,7 @@ fn a_peer_that_is_silent_is_given_up() {
 }
 
 /// Does what a node does up to the point where it would read envelopes.
-async fn shake_as_acceptor(stream: TcpStream, identity: std::sync::Arc<Identity>) -> TcpStream {
+async fn shake_as_acceptor(stream: TcpStream, identity: std::sync::Arc<Identity>) -> Stream {
     let (mut stream, _) = answer_101(stream).await;
     let handshake = cluster::handshake::Handshake::accept(identity, [3; 32]);
     let shaken = crate::peers::greet::shake(&mut stream, handshake, Vec::new(), Vec::new()).await;

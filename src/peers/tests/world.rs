@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::handshake::{ConnectionKind, Handshake, Identity, Secret};
+use cluster::handshake::{ConnectionKind, Handshake, Identity, Secret, Secrets};
 use cluster::{
     Body, Class, Clock, ConnectionId, Event, Kind, Logs, Member, Membership, MembershipState,
     Message, NodeId, Rank, Record, Reply, Request, Shared, Topology, Version,
@@ -26,6 +26,7 @@ use crate::counters::wall::wall_micros;
 use crate::counters::{Counters, PeerCounts};
 use crate::peers::greet::shake;
 use crate::peers::{Facts, FromPeers, Peers};
+use crate::transport::Stream;
 
 /// How long anything is waited for, and any test may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -117,7 +118,7 @@ impl Node {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let shared = Arc::new(shared);
-        let secret = Secret::new(setup.secret.into());
+        let secret = Arc::new(Secrets::new(Secret::new(setup.secret.into()), None));
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let identity = Identity::new(Arc::clone(&shared.views), own, CLUSTER, secret, known);
         let codec = CODEC;
@@ -240,8 +241,8 @@ pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// A connection to `address` on which node `own` has proved itself.
-pub(super) async fn proven(own: &Node, address: SocketAddr) -> TcpStream {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+pub(super) async fn proven(own: &Node, address: SocketAddr) -> Stream {
+    let mut stream = Stream::from(TcpStream::connect(address).await.unwrap());
     stream.write_all(b"GET /v0/peer HTTP/1.1\r\nUpgrade: kvorum-peer/1\r\n\r\n").await.unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -280,7 +281,7 @@ pub(super) fn ports() -> ([std::net::TcpListener; 2], Vec<String>) {
 }
 
 /// Takes an HTTP request for an upgrade, and grants it.
-pub(super) async fn answer_101(mut stream: TcpStream) -> (TcpStream, Bytes) {
+pub(super) async fn answer_101(mut stream: TcpStream) -> (Stream, Bytes) {
     let mut head = Vec::new();
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
         assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0, "closed in its head");
@@ -291,7 +292,7 @@ pub(super) async fn answer_101(mut stream: TcpStream) -> (TcpStream, Bytes) {
     let answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n";
     stream.write_all(answer).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    (stream, Bytes::new())
+    (stream.into(), Bytes::new())
 }
 
 pub(super) fn request(id: u64, request: Request) -> Message {

@@ -16,20 +16,26 @@
 //! differ, so that both sides can log what differs. Whoever goes by a later layout than the other
 //! side tells it with its verdict, whatever that is; if it is one of a fork, the nodes part.
 //!
-//! This guards against strangers, not against somebody who can change packets on their way.
+//! Over TLS a proof also covers the connection's exporter. Nobody checks whose certificate it is:
+//! somebody in the middle has two connections with two exporters, and can pass on no proof. Without
+//! TLS this guards against strangers, not against somebody who can change packets on their way.
 
 mod hello;
 mod identity;
+mod secret;
 mod words;
 
 use std::sync::Arc;
 
-use hmac::Mac;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
 
 pub use hello::{ConnectionKind, Hello, Role};
-pub use identity::{Identity, Secret};
+pub use identity::Identity;
+pub use secret::{Secret, Secrets};
 pub use words::{Reason, Refused};
 
+use self::secret::Held;
 use crate::layout::Layout;
 use crate::logs::Claim;
 use crate::message::NodeId;
@@ -53,6 +59,10 @@ const PROOF_LEN: usize = 32;
 
 /// Random bytes that each side brings.
 pub type Nonce = [u8; 32];
+
+/// What tells a TLS connection from every other one, and is known to its two ends only: its
+/// exporter (RFC 8446, 7.5).
+pub type Channel = [u8; 32];
 
 /// Bytes before a frame's body: its length and type.
 const FRAME_HEAD: usize = 5;
@@ -107,6 +117,12 @@ pub struct Handshake {
     role: Role,
     stage: Stage,
     nonce: Nonce,
+    /// The secrets that are accepted, as of its beginning, and the one that this side proves itself
+    /// with: as acceptor, the one that the dialer has.
+    secrets: Arc<Held>,
+    secret: Secret,
+    /// What the connection is, if it is one of TLS.
+    channel: Option<Channel>,
     connection: ConnectionKind,
     /// Whom this side wanted to reach, if it made the connection.
     to: Option<NodeId>,
@@ -145,7 +161,11 @@ impl Handshake {
 
     fn new(identity: Arc<Identity>, role: Role, connection: ConnectionKind, nonce: Nonce) -> Self {
         let view = identity.views.current();
+        let secrets = identity.secrets.held();
         Self {
+            secret: secrets.own().clone(),
+            secrets,
+            channel: None,
             identity,
             view,
             role,
@@ -158,6 +178,11 @@ impl Handshake {
             against: None,
             input: Vec::new(),
         }
+    }
+
+    /// The same on a TLS connection, for whose ends alone its proofs are good.
+    pub fn over(self, channel: Option<Channel>) -> Self {
+        Self { channel, ..self }
     }
 
     /// Takes what the other side sent. With `Ok(Some)` the handshake is done; what came behind it
@@ -263,11 +288,13 @@ impl Handshake {
         if body.len() != PROOF_LEN {
             return Err(self.refuse(Reason::Malformed("a proof of another length")));
         }
-        let mac = self.identity.secret.mac(self.role.other(), &self.hellos[0], &self.hellos[1]);
         // Takes the same time wherever the first difference is.
-        if mac.verify_slice(body).is_err() {
+        let proves =
+            |secret: &Secret| self.mac(secret, self.role.other()).verify_slice(body).is_ok();
+        let Some(secret) = self.secrets.find(proves).cloned() else {
             return Err(self.turn_down(Reason::Secret, out));
-        }
+        };
+        self.secret = secret;
         self.against = self.judge();
         if self.role == Role::Acceptor {
             self.prove(out);
@@ -400,8 +427,13 @@ impl Handshake {
     }
 
     fn prove(&self, out: &mut Vec<u8>) {
-        let mac = self.identity.secret.mac(self.role, &self.hellos[0], &self.hellos[1]);
+        let mac = self.mac(&self.secret, self.role);
         put_frame(out, frame::PROOF, &mac.finalize().into_bytes());
+    }
+
+    fn mac(&self, secret: &Secret, role: Role) -> Hmac<Sha256> {
+        let [dialer, acceptor] = &self.hellos;
+        secret.mac(role, [dialer, acceptor], self.channel.as_ref())
     }
 
     fn pronounce(&self, out: &mut Vec<u8>) {

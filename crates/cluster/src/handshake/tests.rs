@@ -15,6 +15,8 @@ struct Someone {
     nodes: [&'static str; 3],
     replicas: u8,
     secret: &'static str,
+    also: Option<&'static str>,
+    channel: Option<Channel>,
     cluster: u64,
     life: u64,
     proof: Proof,
@@ -24,7 +26,8 @@ impl Default for Someone {
     fn default() -> Self {
         let nodes = ["a", "b", "c"];
         let (secret, proof) = ("open sesame", Proof::default());
-        Self { name: "a", nodes, replicas: 3, secret, cluster: 5, life: 40, proof }
+        let (also, channel) = (None, None);
+        Self { name: "a", nodes, replicas: 3, secret, also, channel, cluster: 5, life: 40, proof }
     }
 }
 
@@ -35,12 +38,14 @@ impl Someone {
         let usual = self.nodes == ["a", "b", "c"] && self.replicas == 3;
         let topology = if usual { USUAL.clone() } else { topology(self.nodes, self.replicas) };
         let own = topology.own(self.name).unwrap();
-        let (incarnation, secret) = (100 + u64::from(own.0), Secret::new(self.secret.into()));
+        let incarnation = 100 + u64::from(own.0);
+        let also = self.also.map(|also| Secret::new(also.into()));
+        let secrets = Arc::new(Secrets::new(Secret::new(self.secret.into()), also));
         let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
         let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
         let layouts = Arc::new(crate::layouts::Layouts::fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
-        Arc::new(Identity::new(Views::fixed(topology), own, self.cluster, secret, known))
+        Arc::new(Identity::new(Views::fixed(topology), own, self.cluster, secrets, known))
     }
 }
 
@@ -64,9 +69,18 @@ fn shake_in_steps(
     to: NodeId,
     step: usize,
 ) -> (Outcome, Outcome) {
-    let (mut to_acceptor, mut to_dialer) = (Vec::new(), Vec::new());
-    let mut dialing = Handshake::dial(dialer, to, ConnectionKind::Bulk, [1; 32], &mut to_acceptor);
-    let mut accepting = Handshake::accept(acceptor, [2; 32]);
+    let mut out = Vec::new();
+    let dialing = Handshake::dial(dialer, to, ConnectionKind::Bulk, [1; 32], &mut out);
+    let accepting = Handshake::accept(acceptor, [2; 32]);
+    between((dialing, out), accepting, step)
+}
+
+fn between(
+    (mut dialing, mut to_acceptor): (Handshake, Vec<u8>),
+    mut accepting: Handshake,
+    step: usize,
+) -> (Outcome, Outcome) {
+    let mut to_dialer = Vec::new();
     let (mut dialed, mut accepted) = (None, None);
     while dialed.is_none() || accepted.is_none() {
         assert!(!(to_acceptor.is_empty() && to_dialer.is_empty()), "both wait");
@@ -93,7 +107,57 @@ fn unheard() -> Refused {
 }
 
 fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
-    shake_in_steps(dialer.identity(), acceptor.identity(), TO_B, usize::MAX)
+    let mut out = Vec::new();
+    let identity = dialer.identity();
+    let dialing = Handshake::dial(identity, TO_B, ConnectionKind::Bulk, [1; 32], &mut out);
+    let accepting = Handshake::accept(acceptor.identity(), [2; 32]).over(acceptor.channel);
+    between((dialing.over(dialer.channel), out), accepting, usize::MAX)
+}
+
+#[test]
+fn two_secrets_are_accepted_while_one_replaces_the_other() {
+    let (old, new) = ("open sesame", "open barley!");
+    let with = |name, secret, also| Someone { secret, also, ..named(name) };
+    // In the order in which an operator goes from node to node: whichever was done already.
+    let steps = [(old, None), (old, Some(new)), (new, Some(old)), (new, None)];
+    for pair in steps.windows(2) {
+        for (of_a, of_b) in [(pair[0], pair[1]), (pair[1], pair[0]), (pair[0], pair[0])] {
+            let (a, b) = (with("a", of_a.0, of_a.1), with("b", of_b.0, of_b.1));
+            let (dialed, accepted) = shake(&a, &b);
+            assert!(dialed.is_ok() && accepted.is_ok(), "{of_a:?} dials {of_b:?}");
+        }
+    }
+    let (dialed, accepted) = shake(&with("a", old, None), &with("b", new, None));
+    assert_eq!(dialed.unwrap_err().reason, Reason::Secret);
+    assert_eq!(accepted.unwrap_err().reason, Reason::Secret);
+}
+
+#[test]
+fn secrets_can_be_replaced_while_the_node_runs() {
+    let b = named("b").identity();
+    let secret = |text: &str| Secret::new(text.into());
+    assert!(b.secrets.replace(secret("open barley!"), Some(secret("another one"))));
+    assert!(!b.secrets.replace(secret("open barley!"), Some(secret("another one"))));
+    let shake = |secret| {
+        let a = Someone { secret, ..named("a") }.identity();
+        shake_in_steps(a, Arc::clone(&b), TO_B, usize::MAX)
+    };
+    assert_eq!(shake("open sesame").0.unwrap_err().reason, Reason::Secret);
+    assert!(shake("open barley!").0.is_ok() && shake("another one").1.is_ok());
+}
+
+#[test]
+fn a_proof_is_good_on_its_channel_only() {
+    let over = |name, channel| Someone { channel, ..named(name) };
+    let good = Some([7; 32]);
+    let (dialed, accepted) = shake(&over("a", good), &over("b", good));
+    assert!(dialed.is_ok() && accepted.is_ok());
+    // Somebody in the middle has two connections, or takes TLS off one of them.
+    for (of_a, of_b) in [(good, Some([8; 32])), (good, None), (None, good)] {
+        let (dialed, accepted) = shake(&over("a", of_a), &over("b", of_b));
+        assert_eq!(dialed.unwrap_err().reason, Reason::Secret, "{of_a:?} {of_b:?}");
+        assert_eq!(accepted.unwrap_err().reason, Reason::Secret, "{of_a:?} {of_b:?}");
+    }
 }
 
 #[test]
@@ -357,8 +421,8 @@ fn going_by(name: &str, layout: Layout) -> Arc<Identity> {
     let layouts = Arc::new(crate::layouts::Layouts::first(voter, layout));
     let logs = Arc::new(Logs::first(100 + u64::from(own.0)));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
-    let secret = Secret::new("open sesame".into());
-    Arc::new(Identity::new(Arc::new(Views::new(view)), own, 5, secret, known))
+    let secrets = Arc::new(Secrets::new(Secret::new("open sesame".into()), None));
+    Arc::new(Identity::new(Arc::new(Views::new(view)), own, 5, secrets, known))
 }
 
 fn d_joins() -> Change {

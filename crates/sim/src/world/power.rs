@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cluster::handshake::Secret;
+use cluster::handshake::Secrets;
 use cluster::{Config, MembershipState, NodeConfig, Shared, handshake, origin_of};
 use lsm::{Error, MemDisk, SyncMode};
 use node::link::{Bounds, Keeper, PING_MICROS, PeerTable, Pings};
@@ -193,8 +193,13 @@ impl World {
         let layouts = Arc::clone(&shared.layouts);
         let known = (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), layouts);
         let views = Arc::clone(&shared.views);
-        let identity =
-            handshake::Identity::new(views, shared.own, CLUSTER, Secret::default(), known);
+        let identity = handshake::Identity::new(
+            views,
+            shared.own,
+            CLUSTER,
+            Arc::new(Secrets::default()),
+            known,
+        );
         let queue_bytes = self.plan.speed.buffer;
         // A quarter of a buffer for each connection of the plan.
         let (loops, others) = (self.plan.loops, (self.plan.nodes - 1).max(1));

@@ -8,7 +8,7 @@ mod handshakes;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret};
+use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret, Secrets};
 use cluster::{
     Body, Class, Clock, Codec, ConnectionId, Event, Kind, Life, Lineage, Logs, Member, Membership,
     MembershipState, Message, NodeId, Now, Rank, Record, Reply, Request, Shared, Topology, Version,
@@ -61,7 +61,7 @@ impl Setup {
         let clock = Arc::new(Clock::start(own.0.into(), WALL, 0));
         let membership = Membership::new(MembershipState::Member, 0, true);
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
-        let secret = Secret::new(self.secret.into());
+        let secret = Arc::new(Secrets::new(Secret::new(self.secret.into()), None));
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let identity = Identity::new(Arc::clone(&shared.views), own, self.cluster, secret, known);
         let bounds = Bounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };

@@ -1,0 +1,116 @@
+//! A connection's socket, and TLS over it if there is any.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use cluster::handshake::Channel;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
+
+/// What both ends of a connection between nodes derive the channel with (RFC 5705).
+const LABEL: &[u8] = b"EXPORTER-kvorum-peer";
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// In clear.
+    Plain(TcpStream),
+    /// By TLS, after its handshake. It is some hundred bytes long.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// The socket below.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    /// The socket below, for what is no part of the conversation any more.
+    pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_mut().0,
+        }
+    }
+
+    /// What its two ends alone know of it, by TLS.
+    pub(crate) fn channel(&self) -> Option<Channel> {
+        let Self::Tls(stream) = self else { return None };
+        let exported = match &**stream {
+            TlsStream::Client(stream) => {
+                stream.get_ref().1.export_keying_material(Channel::default(), LABEL, None)
+            }
+            TlsStream::Server(stream) => {
+                stream.get_ref().1.export_keying_material(Channel::default(), LABEL, None)
+            }
+        };
+        Some(exported.expect("the handshake is over, and 32 bytes are few"))
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Plain(stream)
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// By TLS, what was written may still wait here for the socket.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
+    }
+}

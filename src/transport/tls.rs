@@ -1,0 +1,297 @@
+//! TLS 1.3: what a node shows and asks for as a server, and how it connects to another node.
+//!
+//! Between nodes nobody looks whose certificate it is. They prove themselves on the connection by
+//! the cluster's secret, and that proof covers the connection's exporter
+//! ([`Channel`](cluster::handshake::Channel)): a certificate could add nothing to it, and can't
+//! keep a node from another one by expiring.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::{Acceptor, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
+
+use super::Stream;
+use super::files::{Files, Material, Raw};
+use crate::counters::wall::wall_micros;
+
+/// What nodes call what they speak over TLS.
+const PEER: &[u8] = b"kvorum-peer";
+
+/// What clients may speak, the first one preferred.
+const CLIENTS: [&[u8]; 1] = [b"http/1.1"];
+
+/// The first byte of a TLS record with a handshake (RFC 8446, 5.1). No HTTP begins with it.
+const HANDSHAKE: u8 = 22;
+
+/// Before a certificate's end there is a warning in the log, once a day.
+const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
+const WARN_EVERY: u64 = 24 * 3600;
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsError(String);
+
+impl TlsError {
+    pub(super) fn new(flag: &str, path: &Path, what: impl fmt::Display) -> Self {
+        Self(format!("{flag} {}: {what}", path.display()))
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A node's certificates, as they are at the moment.
+pub(crate) struct Tls {
+    files: Files,
+    served: ArcSwap<Served>,
+    /// What was read last, good or not.
+    last: Mutex<Option<Raw>>,
+    is_bad: AtomicBool,
+    reloads: AtomicU64,
+    warned: AtomicU64,
+}
+
+/// What is made of good files.
+struct Served {
+    clients: Arc<ServerConfig>,
+    peers: Arc<ServerConfig>,
+    expires: u64,
+}
+
+/// Who came.
+pub(crate) enum Came {
+    /// A client.
+    Client(Stream),
+    /// A node, or somebody who says so.
+    Peer(Stream),
+    /// Somebody who does not speak TLS.
+    InClear(TcpStream),
+}
+
+impl Tls {
+    /// Reads the files.
+    pub(crate) fn load(files: Files) -> Result<Self, TlsError> {
+        let raw = files.read()?;
+        let served = Served::of(&files, files.parse(&raw)?)?;
+        let this = Self {
+            files,
+            served: ArcSwap::from_pointee(served),
+            last: Mutex::new(Some(raw)),
+            is_bad: AtomicBool::new(false),
+            reloads: AtomicU64::new(0),
+            warned: AtomicU64::new(0),
+        };
+        this.warn_of_expiry();
+        Ok(this)
+    }
+
+    /// Looks whether the files have changed. What is good is used from now on, by new connections;
+    /// else what was good last stays. Certificate and key are two files, which nobody can replace
+    /// at once: in between they don't fit, for a moment.
+    pub(crate) fn look(&self) {
+        self.warn_of_expiry();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.files.read();
+        if read.as_ref().is_ok_and(|raw| last.as_ref() == Some(raw)) {
+            return;
+        }
+        let served = match &read {
+            Ok(raw) => self.files.parse(raw).and_then(|material| Served::of(&self.files, material)),
+            Err(error) => Err(error.clone()),
+        };
+        match served {
+            Ok(served) => {
+                let days = days_until(served.expires);
+                self.served.store(Arc::new(served));
+                self.is_bad.store(false, Ordering::Relaxed);
+                self.reloads.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(days, "TLS certificate read anew: it expires in so many days");
+            }
+            Err(error) => {
+                // Files that can't be read are not worth a line a second.
+                if !self.is_bad.swap(true, Ordering::Relaxed) || read.is_ok() {
+                    tracing::error!(
+                        "the new TLS certificate is not used, the last good one stays: {error}"
+                    );
+                }
+            }
+        }
+        *last = read.ok();
+    }
+
+    fn warn_of_expiry(&self) {
+        let (now, expires) = (seconds(), self.expires());
+        let is_near = expires <= now + WARN_BEFORE.as_secs();
+        if is_near && now >= self.warned.load(Ordering::Relaxed) + WARN_EVERY {
+            self.warned.store(now, Ordering::Relaxed);
+            let days = days_until(expires);
+            let cert = self.files.cert.display();
+            if expires <= now {
+                tracing::error!(%cert, "TLS certificate has expired: clients refuse it; replace it");
+            } else {
+                tracing::warn!(%cert, days, "TLS certificate expires soon: replace it");
+            }
+        }
+    }
+
+    /// When the certificate that is used expires, in seconds since 1970.
+    pub(crate) fn expires(&self) -> u64 {
+        self.served.load().expires
+    }
+
+    /// Whether the files hold something that can't be used.
+    pub(crate) fn is_bad(&self) -> bool {
+        self.is_bad.load(Ordering::Relaxed)
+    }
+
+    /// How often certificates were read anew.
+    pub(crate) fn reloads(&self) -> u64 {
+        self.reloads.load(Ordering::Relaxed)
+    }
+
+    /// Whether clients must show a certificate.
+    pub(crate) fn asks_clients(&self) -> bool {
+        self.files.client_ca.is_some()
+    }
+
+    /// Leads a handshake to its end.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Came> {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if first != [HANDSHAKE] {
+            return Ok(Came::InClear(stream));
+        }
+        let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let served = self.served.load_full();
+        let is_peer =
+            start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == PEER));
+        let config = if is_peer { &served.peers } else { &served.clients };
+        let stream = start.into_stream(Arc::clone(config)).await?;
+        let stream = Stream::Tls(Box::new(stream.into()));
+        Ok(if is_peer { Came::Peer(stream) } else { Came::Client(stream) })
+    }
+}
+
+impl Served {
+    fn of(files: &Files, material: Material) -> Result<Self, TlsError> {
+        let Material { chain, key, client_ca, expires } = material;
+        let versions = || {
+            let builder = ServerConfig::builder_with_provider(provider());
+            builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3")
+        };
+        let unfit = |error: rustls::Error| {
+            let what = format!("it does not fit --tls-cert {} ({error})", files.cert.display());
+            TlsError::new("--tls-key", &files.key, what)
+        };
+        let peers = versions().with_no_client_auth();
+        let mut peers = peers.with_single_cert(chain.clone(), key.clone_key()).map_err(unfit)?;
+        peers.alpn_protocols = vec![PEER.to_vec()];
+        let clients = match (client_ca, &files.client_ca) {
+            (Some(roots), Some(path)) => {
+                let roots = Arc::new(roots);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let bad = |error| TlsError::new("--tls-client-ca", path, error);
+                versions().with_client_cert_verifier(verifier.build().map_err(bad)?)
+            }
+            _ => versions().with_no_client_auth(),
+        };
+        let mut clients = clients.with_single_cert(chain, key).map_err(unfit)?;
+        clients.alpn_protocols = CLIENTS.map(<[u8]>::to_vec).to_vec();
+        for config in [&mut clients, &mut peers] {
+            // Made anew with each certificate: who was let in by the one before proves itself again.
+            let ticketer = aws_lc_rs::Ticketer::new();
+            config.ticketer =
+                ticketer.map_err(|error| TlsError(format!("no random bytes: {error}")))?;
+        }
+        Ok(Self { clients: Arc::new(clients), peers: Arc::new(peers), expires })
+    }
+}
+
+/// Makes a connection to another node one of TLS. `host` is as in its URL, without port.
+pub(crate) async fn connect(stream: TcpStream, host: &str) -> io::Result<Stream> {
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+    let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
+    let stream = CONNECTOR.connect(name, stream).await?;
+    Ok(Stream::Tls(Box::new(stream.into())))
+}
+
+static CONNECTOR: LazyLock<TlsConnector> = LazyLock::new(|| {
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3");
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate));
+    let mut config = builder.with_no_client_auth();
+    config.alpn_protocols = vec![PEER.to_vec()];
+    TlsConnector::from(Arc::new(config))
+});
+
+/// The one provider of cryptography.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+        LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
+    Arc::clone(&PROVIDER)
+}
+
+/// Takes any certificate whose key the other side has: see the module for what nodes go by.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &provider().signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn seconds() -> u64 {
+    wall_micros() / 1_000_000
+}
+
+/// Whole days until then; negative once it is over.
+fn days_until(expires: u64) -> i64 {
+    (expires as i64 - seconds() as i64).div_euclid(24 * 3600)
+}
