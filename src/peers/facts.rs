@@ -84,8 +84,8 @@ impl Facts {
         self.table.name(node)
     }
 
-    /// Where it is, `http://HOST:PORT` or `https://…`, as the settings list it, or else the layout does; empty =
-    /// neither does, for it has left.
+    /// Where it is, `http://HOST:PORT` or `https://…`, as the settings list it, or else the layout
+    /// does; empty = neither does, for it has left.
     pub(crate) fn url(&self, node: NodeId) -> String {
         if let Some(listed) = self.listed.get(&self.name(node)) {
             return listed.clone();

@@ -7,9 +7,9 @@
 //!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ one has
 //! ```
 //!
-//! Both proofs are over the nonce, which is fresh, over the body, and by TLS over the connection: an
-//! answer that was recorded is no answer to another question, and nobody in the middle can pass one
-//! on. Without a secret there are none.
+//! Both proofs are over the nonce, which is fresh, over the body, and by TLS over the connection:
+//! an answer that was recorded is no answer to another question, and nobody in the middle can pass
+//! one on. Without a secret there are none.
 
 use std::cell::RefCell;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! Certificates and the cluster's secrets, read at the start, and anew when their files change: they
-//! are replaced while the node runs.
+//! Certificates and the cluster's secrets, read at the start, and anew when their files change:
+//! they are replaced while the node runs.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -16,7 +16,6 @@ use crate::settings::memory::{GUESTS, MemoryPlan};
 use crate::settings::secret::{self, Kind, Secret};
 use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
-use crate::transport::Files;
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
 pub(crate) const MAX_VALUE: Size = Size(8 << 20);
@@ -38,7 +37,7 @@ pub(crate) struct Config {
     /// Where that is read anew, and what else they may know each other by.
     pub(crate) secret_files: SecretFiles,
     /// Where the node's certificates are; `None` = it serves in clear.
-    pub(crate) tls: Option<Files>,
+    pub(crate) tls: Option<TlsFiles>,
     /// What admin requests must carry; none = they must come from loopback.
     pub(crate) admin_token: Option<Secret>,
     /// Names, besides its own, by which a node on loopback may be asked.
@@ -82,6 +81,17 @@ pub(crate) struct SecretFiles {
     pub(crate) own: Option<PathBuf>,
     /// One that the other nodes may prove themselves with, too.
     pub(crate) also: Option<PathBuf>,
+}
+
+/// Where a node's certificates are, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// The node's certificate, and those between it and its CA.
+    pub(crate) cert: PathBuf,
+    /// Its private key.
+    pub(crate) key: PathBuf,
+    /// CAs of clients; `None` = clients need no certificate.
+    pub(crate) client_ca: Option<PathBuf>,
 }
 
 impl Config {
@@ -196,9 +206,9 @@ fn tls(
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     client_ca: Option<PathBuf>,
-) -> Result<Option<Files>, String> {
+) -> Result<Option<TlsFiles>, String> {
     match (cert, key, client_ca) {
-        (Some(cert), Some(key), client_ca) => Ok(Some(Files { cert, key, client_ca })),
+        (Some(cert), Some(key), client_ca) => Ok(Some(TlsFiles { cert, key, client_ca })),
         (None, None, None) => Ok(None),
         (Some(_), None, _) => Err("--tls-cert needs --tls-key, the file of its private key".into()),
         (None, Some(_), _) => Err("--tls-key needs --tls-cert, the file of its certificate".into()),

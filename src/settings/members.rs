@@ -293,8 +293,8 @@ pub(crate) fn parse_node(node: &str) -> Result<(Member, String), String> {
     Ok((member, url.to_owned()))
 }
 
-/// The URL of a node, `http://HOST:PORT` or `https://HOST:PORT`. A slash behind it is taken off, for people copy it with
-/// the rest.
+/// The URL of a node, `http://HOST:PORT` or `https://HOST:PORT`. A slash behind it is taken off:
+/// people copy it with the rest.
 pub(crate) fn node_url(text: &str) -> Result<&str, String> {
     let url = text.strip_suffix('/').unwrap_or(text);
     let parsed: Option<hyper::Uri> = url.parse().ok();

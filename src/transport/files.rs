@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
@@ -11,20 +11,10 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use super::TlsError;
+use crate::settings::config::TlsFiles;
 
 /// Bytes of a file at most: a chain has a few KiB, a bundle of all public CAs 230.
 const MAX_FILE: u64 = 1 << 20;
-
-/// Where a node's certificates are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Files {
-    /// The node's certificate, and those between it and its CA.
-    pub(crate) cert: PathBuf,
-    /// Its private key.
-    pub(crate) key: PathBuf,
-    /// CAs of clients; `None` = clients need no certificate.
-    pub(crate) client_ca: Option<PathBuf>,
-}
 
 /// What is in them.
 pub(super) struct Material {
@@ -35,7 +25,7 @@ pub(super) struct Material {
     pub(super) expires: u64,
 }
 
-/// The files' bytes, to be compared with those of another time.
+/// Their bytes, to be compared with those of another time.
 #[derive(PartialEq, Eq)]
 pub(super) struct Raw {
     cert: Vec<u8>,
@@ -43,13 +33,13 @@ pub(super) struct Raw {
     client_ca: Option<Vec<u8>>,
 }
 
-impl Files {
-    /// Reads all of them.
-    pub(super) fn read(&self) -> Result<Raw, TlsError> {
-        Ok(Raw {
-            cert: read("--tls-cert", &self.cert)?,
-            key: read("--tls-key", &self.key)?,
-            client_ca: match &self.client_ca {
+impl Raw {
+    /// Reads all files.
+    pub(super) fn read(files: &TlsFiles) -> Result<Raw, TlsError> {
+        Ok(Self {
+            cert: read("--tls-cert", &files.cert)?,
+            key: read("--tls-key", &files.key)?,
+            client_ca: match &files.client_ca {
                 Some(path) => Some(read("--tls-client-ca", path)?),
                 None => None,
             },
@@ -57,15 +47,15 @@ impl Files {
     }
 
     /// Makes sense of what was read.
-    pub(super) fn parse(&self, raw: &Raw) -> Result<Material, TlsError> {
-        let bad_cert = |what: String| TlsError::new("--tls-cert", &self.cert, what);
-        let chain = certificates(&raw.cert).map_err(bad_cert)?;
+    pub(super) fn parse(&self, files: &TlsFiles) -> Result<Material, TlsError> {
+        let bad_cert = |what: String| TlsError::new("--tls-cert", &files.cert, what);
+        let chain = certificates(&self.cert).map_err(bad_cert)?;
         let expires = expiry(&chain[0]).map_err(bad_cert)?;
-        let key = PrivateKeyDer::from_pem_slice(&raw.key).map_err(|error| {
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| {
             let what = format!("no private key in PEM ({error})");
-            TlsError::new("--tls-key", &self.key, what)
+            TlsError::new("--tls-key", &files.key, what)
         })?;
-        let client_ca = match self.client_ca.as_ref().zip(raw.client_ca.as_ref()) {
+        let client_ca = match files.client_ca.as_ref().zip(self.client_ca.as_ref()) {
             Some((path, bytes)) => {
                 let roots = roots(bytes);
                 Some(roots.map_err(|what| TlsError::new("--tls-client-ca", path, what))?)

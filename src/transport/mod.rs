@@ -18,6 +18,5 @@ mod files;
 mod stream;
 mod tls;
 
-pub(crate) use files::Files;
 pub(crate) use stream::Stream;
 pub(crate) use tls::{Came, Tls, TlsError, connect};

@@ -23,8 +23,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
 use super::Stream;
-use super::files::{Files, Material, Raw};
+use super::files::{Material, Raw};
 use crate::counters::wall::wall_micros;
+use crate::settings::config::TlsFiles;
 
 /// What nodes call what they speak over TLS.
 const PEER: &[u8] = b"kvorum-peer";
@@ -57,7 +58,7 @@ impl fmt::Display for TlsError {
 
 /// A node's certificates, as they are at the moment.
 pub(crate) struct Tls {
-    files: Files,
+    files: TlsFiles,
     served: ArcSwap<Served>,
     /// What was read last, good or not.
     last: Mutex<Option<Raw>>,
@@ -85,9 +86,9 @@ pub(crate) enum Came {
 
 impl Tls {
     /// Reads the files.
-    pub(crate) fn load(files: Files) -> Result<Self, TlsError> {
-        let raw = files.read()?;
-        let served = Served::of(&files, files.parse(&raw)?)?;
+    pub(crate) fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let raw = Raw::read(&files)?;
+        let served = Served::of(&files, raw.parse(&files)?)?;
         let this = Self {
             files,
             served: ArcSwap::from_pointee(served),
@@ -106,12 +107,14 @@ impl Tls {
     pub(crate) fn look(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = self.files.read();
+        let read = Raw::read(&self.files);
         if read.as_ref().is_ok_and(|raw| last.as_ref() == Some(raw)) {
             return;
         }
         let served = match &read {
-            Ok(raw) => self.files.parse(raw).and_then(|material| Served::of(&self.files, material)),
+            Ok(raw) => {
+                raw.parse(&self.files).and_then(|material| Served::of(&self.files, material))
+            }
             Err(error) => Err(error.clone()),
         };
         match served {
@@ -142,7 +145,7 @@ impl Tls {
             let days = days_until(expires);
             let cert = self.files.cert.display();
             if expires <= now {
-                tracing::error!(%cert, "TLS certificate has expired: clients refuse it; replace it");
+                tracing::error!(%cert, "TLS certificate has expired: replace it");
             } else {
                 tracing::warn!(%cert, days, "TLS certificate expires soon: replace it");
             }
@@ -190,7 +193,7 @@ impl Tls {
 }
 
 impl Served {
-    fn of(files: &Files, material: Material) -> Result<Self, TlsError> {
+    fn of(files: &TlsFiles, material: Material) -> Result<Self, TlsError> {
         let Material { chain, key, client_ca, expires } = material;
         let versions = || {
             let builder = ServerConfig::builder_with_provider(provider());
@@ -215,7 +218,7 @@ impl Served {
         let mut clients = clients.with_single_cert(chain, key).map_err(unfit)?;
         clients.alpn_protocols = CLIENTS.map(<[u8]>::to_vec).to_vec();
         for config in [&mut clients, &mut peers] {
-            // Made anew with each certificate: who was let in by the one before proves itself again.
+            // Made anew with each certificate: who was let in before proves itself again.
             let ticketer = aws_lc_rs::Ticketer::new();
             config.ticketer =
                 ticketer.map_err(|error| TlsError(format!("no random bytes: {error}")))?;
