@@ -74,7 +74,8 @@ async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
     let authority = &requests.authority(node);
     let asked = async {
         let stream = requests.reach(node).await?;
-        let page = Page::get(stream, authority, TARGET, PATIENCE).await?;
+        let proof = requests.proof(node, TARGET)?;
+        let page = Page::get(stream, authority, TARGET, proof.as_deref(), PATIENCE).await?;
         Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
     };
     timeout(PATIENCE, asked).await.unwrap_or(Err(Unread::Silent(PATIENCE)))

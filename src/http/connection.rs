@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use socket::{Scratch, Socket};
 
+use crate::node::access::Remembered;
 use crate::node::places::Place;
 
 /// How often connections are looked at. Every limit below is kept within one tick.
@@ -142,6 +143,8 @@ pub(crate) struct Watch {
     upgraded: Cell<bool>,
     /// Who is at the other end, as far as it was known when it came.
     pub(crate) client: Cell<Option<SocketAddr>>,
+    /// The token that it sent last.
+    pub(crate) token: RefCell<Option<Rc<Remembered>>>,
     /// Where it is in the loop's list of connections.
     pub(crate) index: Cell<usize>,
     /// The loop's tick, shared with it.
@@ -186,6 +189,7 @@ impl Watch {
             left: Cell::new(false),
             upgraded: Cell::new(false),
             client: Cell::new(None),
+            token: RefCell::default(),
             index: Cell::new(0),
             now,
             task: RefCell::new(None),

@@ -6,26 +6,18 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::problem::Problem;
 use super::upload::Upload;
-use super::{Answer, Service, access, params};
-use crate::http::connection::Watch;
+use super::{Answer, Service, params};
 use crate::operations::joining::JoinError;
 use crate::peers::join::{self, Asker, Told};
 
 pub(super) async fn post(
     service: &Service,
-    watch: &Watch,
     headers: &HeaderMap,
     query: &str,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
     let body = upload.receive(service.limits()).await?;
-    let nonce = match service.reports.secret() {
-        Some(secret) => Some(admit(secret, headers, &body)?),
-        None => {
-            access::admit(service.limits(), watch, headers)?;
-            None
-        }
-    };
+    let nonce = service.reports.secret().map(|secret| admit(secret, headers, &body)).transpose()?;
     params::none(query)?;
     let asker: Asker = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("it is not who asks to join: {error}")))?;

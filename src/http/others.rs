@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::peers::DialError;
+use crate::peers::proof::HEADER;
 
 /// Longest line, in bytes: a snapshot of a node with some hundred peers.
 const MAX_LINE: u64 = 256 * 1024;
@@ -43,14 +44,17 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Asks for `target` on a new connection to `authority`. The answer must be a 200.
+    /// Asks for `target` on a new connection to `authority`. The answer must be a 200. `proof` is
+    /// for nodes that want a token.
     pub(super) async fn get(
         mut stream: TcpStream,
         authority: &str,
         target: &'static str,
+        proof: Option<&str>,
         silence: Duration,
     ) -> Result<Self, Unread> {
-        let request = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
+        let proof = proof.map_or(String::new(), |proof| format!("{HEADER}: {proof}\r\n"));
+        let request = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\n{proof}\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut page = Self { stream: BufReader::new(stream), silence };
         let mut line = Vec::new();

@@ -8,6 +8,7 @@
 //!                                                        └─▶ peers: connections to other nodes
 //! ```
 
+use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::node::coordinate::Coordination;
 use crate::node::gate::{Gate, Pass};
 use crate::node::limits::Limits;
 use crate::node::writes::Writes;
-use crate::peers::{self, DialError, FromPeers, Peers};
+use crate::peers::{self, DialError, FromPeers, Peers, proof};
 use crate::settings::memory::LONG_RECORD;
 use crate::settings::units::Ttl;
 
@@ -242,6 +243,13 @@ impl Requests {
         self.peers.reach(peer).await
     }
 
+    /// What shows another node that one of the cluster asks it for a page, if there is a secret.
+    pub(crate) fn proof(&self, asked: NodeId, target: &str) -> io::Result<Option<String>> {
+        let now_ms = wall_micros() / 1000;
+        let proof = |secret| proof::of(secret, &self.name(asked), target, now_ms);
+        self.node.secret.as_ref().map(proof).transpose()
+    }
+
     /// Where a node is, as `HOST:PORT`.
     pub(crate) fn authority(&self, node: NodeId) -> String {
         self.node.facts.authority(node)
@@ -321,6 +329,11 @@ impl Requests {
     /// What there may be at once.
     pub(crate) fn limits(&self) -> &Limits {
         &self.node.limits
+    }
+
+    /// The node.
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
     }
 
     fn shared(&self) -> &Shared {

@@ -27,9 +27,13 @@ pub(crate) const CLUSTER: Kind = Kind {
     what: "the cluster's secret",
 };
 
-/// What admin requests carry.
+/// What is good for every request to a node.
 pub(crate) const ADMIN: Kind =
     Kind { flag: "--admin-token-file", variable: "KVORUM_ADMIN_TOKEN", what: "the admin token" };
+
+/// What requests of the client commands carry.
+pub(crate) const CLIENT: Kind =
+    Kind { flag: "--token-file", variable: "KVORUM_TOKEN", what: "a token" };
 
 /// Bytes of a secret at least: 128 bits, if they are random.
 const MIN: usize = 16;

@@ -24,6 +24,8 @@ const SILENCE: Duration = Duration::from_millis(3500);
 /// How soon a lost node is tried again: as often as it would speak.
 const RETRY: Duration = Duration::from_secs(1);
 
+const TARGET: &str = "/ui/events?local=true";
+
 /// What the browser is told of it.
 #[derive(Debug, Serialize)]
 struct Notice<'a> {
@@ -70,7 +72,7 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     let mut since = None;
     loop {
         let attended = async {
-            let mut page = open(&requests.authority(peer), &lookup).await?;
+            let mut page = open(&requests, peer, &lookup).await?;
             attend(&mut page, name, &to, &mut since).await
         };
         let lost = tokio::select! {
@@ -89,9 +91,15 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
 }
 
 /// Asks for the stream.
-async fn open(authority: &str, lookup: &RefCell<Option<Lookup>>) -> Result<Page, Unread> {
+async fn open(
+    requests: &Requests,
+    peer: NodeId,
+    lookup: &RefCell<Option<Lookup>>,
+) -> Result<Page, Unread> {
+    let authority = &requests.authority(peer);
     let stream = peers::connect(authority, lookup).await?;
-    Page::get(stream, authority, "/ui/events?local=true", SILENCE).await
+    let proof = requests.proof(peer, TARGET)?;
+    Page::get(stream, authority, TARGET, proof.as_deref(), SILENCE).await
 }
 
 /// Passes on what comes, to the end. `since` is when it was lost, if it was.
