@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Status(args) => answered(client::status(&args)),
         Command::Repair(args) => answered(client::repair(&args)),
         Command::Cluster(args) => answered(client::cluster(&args)),
+        Command::Token(args) => answered(client::token(&args)),
         Command::Compact(args) => answered(client::compact(&args)),
         Command::Profile(args) => answered(client::profile(&args)),
         Command::Bench(args) => bench::run(&args),

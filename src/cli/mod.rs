@@ -72,6 +72,11 @@ pub(crate) enum Command {
     Repair(client::RepairArgs),
     /// Show the cluster's members and who decides about them, and plan changes
     Cluster(client::ClusterArgs),
+    /// Make tokens, list and revoke them: who may ask the nodes for what
+    ///
+    /// Requests from another machine need one, and from loopback with --require-auth. Tokens are
+    /// decided by the council and known to every node, also while the council is down.
+    Token(client::TokenArgs),
     /// Compact the whole store of one node now
     ///
     /// Nodes compact by themselves what is due. This gives back all space of the node at --url that
@@ -146,7 +151,8 @@ pub(crate) struct DevRunning {
     #[arg(long, value_name = "DIR", default_value = DEV_DATA)]
     pub(crate) data: PathBuf,
 
-    /// File with the nodes' admin token; it can be in the variable KVORUM_ADMIN_TOKEN instead
+    /// File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in
+    /// KVORUM_ADMIN_TOKEN
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }

@@ -32,7 +32,8 @@ pub(crate) fn without_empty(command: Command) -> Command {
 
 /// A warning if variables are set that nothing reads.
 pub(crate) fn unknown() -> Option<String> {
-    let others = [secret::CLUSTER.variable, secret::ADMIN.variable, OF_THE_BUILD];
+    let others =
+        [secret::CLUSTER.variable, secret::ADMIN.variable, secret::CLIENT.variable, OF_THE_BUILD];
     let mut known = BTreeSet::from(others.map(str::to_owned));
     collect(&Cli::command(), &mut known);
     let set = env::vars_os().filter_map(|(name, _)| name.into_string().ok());

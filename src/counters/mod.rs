@@ -57,6 +57,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether it writes.
+    pub(crate) fn is_write(self) -> bool {
+        matches!(self, Self::Put | Self::Delete | Self::Add)
+    }
+
     /// All kinds, each with its labels: route and method.
     pub(crate) const ALL: [(Self, &'static str, &'static str); 7] = [
         (Self::Get, "/v0/entity", "GET"),
@@ -70,8 +75,11 @@ impl Kind {
 }
 
 /// The statuses that are answered; the last stands for any other.
-pub(crate) const STATUSES: [u16; 17] =
-    [200, 201, 202, 304, 400, 403, 404, 405, 413, 421, 431, 500, 501, 503, 504, 507, 0];
+pub(crate) const STATUSES: [u16; 19] =
+    [200, 201, 202, 304, 400, 401, 403, 404, 405, 413, 421, 429, 431, 500, 501, 503, 504, 507, 0];
+
+/// Why a request is refused for the sake of access, as it is counted: 401, 403 and 429.
+pub(crate) const REFUSED: [&str; 3] = ["no-token", "scope", "rate"];
 
 /// What one loop counts of its connections to and from other nodes.
 #[derive(Debug, Default)]
@@ -127,6 +135,9 @@ pub(crate) struct Counters {
     pub(crate) waiting_bytes: Count,
     /// Range reads that were begun.
     pub(crate) ranges: Count,
+    /// Requests without a token that is known, with one that is not good for them, and beyond its
+    /// rate.
+    pub(crate) refused: [Count; REFUSED.len()],
     /// The other nodes.
     pub(crate) peers: PeerCounts,
     /// Connections that are open, or handed over: the acceptor adds, the loop subtracts.

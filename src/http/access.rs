@@ -1,42 +1,355 @@
-//! Who may administer the node: whoever is on its machine, or has the token if there is one. Behind
-//! a proxy everybody seems to be on its machine: so with a token nobody gets in without.
+//! Who may ask for what: every route has a scope, and every scope an answer to that.
+//!
+//! ```text
+//!  the route's scope ─▶ is a token needed? ─no─▶ answered
+//!                              │ yes
+//!       Authorization: Bearer ─┴▶ known? ─▶ for this kind, method, key? ─▶ within its rate?
+//!                                   │ 401       │ 403                       │ 429
+//! ```
+//!
+//! Where none is needed, none is looked at. Behind a proxy everybody seems to be on the node's
+//! machine: that is what `--require-auth` is for, and why with an admin token nobody administers
+//! the node without one.
 
-use hyper::HeaderMap;
-use hyper::header::AUTHORIZATION;
-use subtle::ConstantTimeEq;
+use std::rc::Rc;
+use std::time::Instant;
 
+use cluster::handshake::Channel;
+use cluster::layout::{Kinds, Methods, Token};
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, StatusCode};
+
+use super::params;
 use super::problem::Problem;
+use super::routes::{Handler, Route};
+use super::service::Service;
+use crate::counters::wall::wall_micros;
 use crate::http::connection::Watch;
-use crate::node::limits::Limits;
+use crate::node::access::{Found, Remembered};
+use crate::operations::tokens::{KINDS, METHODS, texts};
+use crate::peers::proof;
 
 /// What comes before the token.
 const SCHEME: &str = "Bearer ";
 
-/// Refuses a request to an admin route of somebody who may not.
-pub(super) fn admit(limits: &Limits, watch: &Watch, headers: &HeaderMap) -> Result<(), Problem> {
-    if let Some(token) = &limits.admin_token {
-        // How long it takes must not tell how much of a guess was right.
-        let right = |given: &[u8]| bool::from(given.ct_eq(token.bytes()));
-        return match bearer(headers) {
-            Some(given) if right(given) => Ok(()),
-            Some(_) => Err(Problem::forbidden("the admin token is wrong")),
-            None => Err(Problem::forbidden(
-                "send the admin token: Authorization: Bearer TOKEN (--admin-token-file)",
-            )),
+/// Who may ask for a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Anybody: it says nothing of the data, and nothing of the cluster.
+    Public,
+    /// Who may read or write the keys that it is asked about.
+    Data,
+    /// Who may see how the cluster is; other nodes too.
+    Metrics,
+    /// Who may administer the cluster.
+    Admin,
+    /// Another node, which proves that by itself.
+    Peer,
+    /// A node that asks for a place: the same, or if the cluster has no secret who may administer
+    /// it.
+    Join,
+}
+
+/// By what right a request is answered.
+#[derive(Debug, Clone)]
+pub(super) enum Right {
+    /// None was needed.
+    Open,
+    /// It came from this machine.
+    Loopback,
+    /// By the token of `--admin-token-file`.
+    Admin,
+    /// It is another node's, to which the answer shows this.
+    Node(Rc<str>),
+    /// By this token.
+    Token(Rc<Remembered>),
+}
+
+impl Right {
+    /// As an audit has it.
+    fn text(&self) -> String {
+        match self {
+            Self::Open => "anybody".to_owned(),
+            Self::Loopback => "loopback".to_owned(),
+            Self::Admin => "admin token".to_owned(),
+            Self::Node(_) => "node".to_owned(),
+            Self::Token(known) => token_text(&known.known.token),
+        }
+    }
+
+    /// What shows another node that it is one of the cluster's that answers.
+    pub(super) fn proof(&self) -> Option<HeaderValue> {
+        let Self::Node(proof) = self else { return None };
+        HeaderValue::from_str(proof).ok()
+    }
+
+    /// The token, if bytes are counted of it.
+    pub(super) fn metered(&self) -> Option<&Rc<Remembered>> {
+        match self {
+            Self::Token(known) => Some(known).filter(|known| known.known.counts_bytes()),
+            Self::Open | Self::Loopback | Self::Admin | Self::Node(_) => None,
+        }
+    }
+}
+
+fn token_text(token: &Token) -> String {
+    format!("token {} ({})", token.name, token.id_text())
+}
+
+/// Refuses a request of somebody who may not. Otherwise, by what right it is answered.
+pub(super) fn admit(
+    service: &Service,
+    watch: &Watch,
+    head: &Parts,
+    route: Option<Route>,
+    now: Instant,
+) -> Result<Right, Problem> {
+    let Some(route) = route else { return Ok(Right::Open) };
+    let right = admit_to(service, watch, head, route, now);
+    if let Err(problem) = &right {
+        let place = match problem.status() {
+            StatusCode::UNAUTHORIZED => 0,
+            StatusCode::FORBIDDEN => 1,
+            StatusCode::TOO_MANY_REQUESTS => 2,
+            _ => return right,
         };
+        service.counters.refused[place].add(1);
+    }
+    right
+}
+
+fn admit_to(
+    service: &Service,
+    watch: &Watch,
+    head: &Parts,
+    route: Route,
+    now: Instant,
+) -> Result<Right, Problem> {
+    let kind = match route.scope {
+        Scope::Public | Scope::Peer => return Ok(Right::Open),
+        Scope::Join if service.reports.secrets().own().is_some() => return Ok(Right::Open),
+        Scope::Data => Kinds::DATA,
+        Scope::Metrics => Kinds::METRICS,
+        Scope::Admin | Scope::Join => Kinds::ADMIN,
+    };
+    let query = head.uri.query().unwrap_or("");
+    // What asks for data knows all its parameters, and refuses these too.
+    if kind != Kinds::DATA && params::has_token(query) {
+        return Err(params::token_in_url());
+    }
+    let node = service.requests.node();
+    if let Some(right) = of_node(service, watch, head, kind)? {
+        return Ok(right);
     }
     let near = watch.client.get().is_some_and(|client| client.ip().to_canonical().is_loopback());
-    if near {
-        return Ok(());
+    if !node.access.is_needed(kind, near) {
+        return Ok(if near { Right::Loopback } else { Right::Open });
     }
-    Err(Problem::forbidden(
-        "without an admin token, admin requests are accepted from loopback only: start the node \
-         with --admin-token-file, and send Authorization: Bearer TOKEN",
-    ))
+    let Some(given) = bearer(&head.headers) else {
+        return Err(without_token(kind, query));
+    };
+    let remembered = watch.token.take();
+    let known = match node.access.find(&node.shared, given, remembered.as_deref()) {
+        Some(Found::Remembered) => remembered,
+        Some(Found::New(known)) => Some(Rc::new(known)),
+        None if node.access.is_admin(given) => return Ok(Right::Admin),
+        None => None,
+    };
+    let known = known.filter(|known| !has_expired(&known.known.token)).ok_or_else(|| {
+        Problem::unauthorized(
+            "the token is unknown here: it was revoked, has expired, or is of another cluster. \
+             Whoever administers the cluster makes tokens (kvorum token create)",
+        )
+    })?;
+    watch.token.replace(Some(Rc::clone(&known)));
+    if let Err(problem) = allows(&known.known.token, kind, route, &head.method, query) {
+        if is_act(route, &head.method) {
+            audit(watch, head, &token_text(&known.known.token), problem.status());
+        }
+        return Err(problem);
+    }
+    let since = now.duration_since(node.started).as_nanos() as u64;
+    let admitted = known.known.admit(since);
+    admitted.map_err(|wait| Problem::too_fast(&known.known.token.name, wait))?;
+    Ok(Right::Token(known))
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then_some(token)
+}
+
+fn has_expired(token: &Token) -> bool {
+    token.expires_ms != 0 && token.has_expired(wall_micros() / 1000)
+}
+
+/// The right of another node, if one asks that has not asked the same before. Who connects as one
+/// shows no certificate, even where clients must: then it must be one.
+fn of_node(
+    service: &Service,
+    watch: &Watch,
+    head: &Parts,
+    kind: Kinds,
+) -> Result<Option<Right>, Problem> {
+    let header = head.headers.get(proof::HEADER).filter(|_| kind == Kinds::METRICS);
+    let security = watch.security.get();
+    let proof = header.and_then(|header| proof_of(service, security.channel(), head, header));
+    match proof {
+        None if security.lacks_certificate() => Err(Problem::forbidden(
+            "this node asks clients for a certificate: one that connects as a node connects shows \
+             none, and must prove itself by the cluster's secret",
+        )),
+        proof => Ok(proof.map(|proof| Right::Node(proof.into()))),
+    }
+}
+
+fn proof_of(
+    service: &Service,
+    channel: Option<Channel>,
+    head: &Parts,
+    header: &HeaderValue,
+) -> Option<String> {
+    let target = head.uri.path_and_query().map_or("", |target| target.as_str());
+    let asked = (service.reports.name(), target);
+    let proofs = &service.requests.node().access.proofs;
+    let (secrets, now_ms) = (service.reports.secrets(), wall_micros() / 1000);
+    secrets.own()?;
+    proofs.take(secrets, channel, asked, header.as_bytes(), now_ms)
+}
+
+fn without_token(kind: Kinds, query: &str) -> Problem {
+    if params::has_token(query) {
+        return params::token_in_url();
+    }
+    Problem::unauthorized(match kind {
+        Kinds::ADMIN => {
+            "send a token for admin, or the admin token of this node (--admin-token-file): \
+             Authorization: Bearer TOKEN. Without an admin token, admin requests are accepted from \
+             loopback too, unless the node was started with --require-auth"
+        }
+        _ => {
+            "send a token: Authorization: Bearer TOKEN. Whoever administers the cluster makes one \
+             (kvorum token create)"
+        }
+    })
+}
+
+/// Refuses what the token is not good for, saying what it is good for.
+fn allows(
+    token: &Token,
+    kind: Kinds,
+    route: Route,
+    method: &Method,
+    query: &str,
+) -> Result<(), Problem> {
+    let name = &token.name;
+    if !token.kinds.has(kind) {
+        let [kind, kinds] =
+            [kind, token.kinds].map(|kinds| texts(&KINDS, |one| kinds.has(one)).join(", "));
+        return Err(Problem::forbidden(format!(
+            "this is for tokens for {kind}, and token {name:?} is for {kinds}"
+        )));
+    }
+    // Another method is not allowed on any path.
+    if method_of(method).is_some_and(|method| !token.methods.has(method)) {
+        let methods = texts(&METHODS, |one| token.methods.has(one)).join(", ");
+        return Err(Problem::forbidden(format!("token {name:?} is good for {methods} only")));
+    }
+    if token.prefix.is_empty() || kind != Kinds::DATA {
+        return Ok(());
+    }
+    // A query that can't be read is refused by who answers it.
+    let is_inside = match route.handler {
+        Handler::Entities => params::range(query)
+            .is_none_or(|(start, end)| lies_within(&token.prefix, &start, end.as_deref())),
+        _ => params::key_of(query).is_none_or(|key| key.starts_with(&token.prefix)),
+    };
+    if is_inside {
+        return Ok(());
+    }
+    let prefix = token.prefix.escape_ascii();
+    let range = match (route.handler, after(&token.prefix)) {
+        (Handler::Entities, Some(end)) => {
+            format!(": a range from start={prefix} to end={} at most", end.escape_ascii())
+        }
+        _ => String::new(),
+    };
+    Err(Problem::forbidden(format!(
+        "token {name:?} is good for keys that begin with \"{prefix}\" only{range}"
+    )))
+}
+
+fn method_of(method: &Method) -> Option<Methods> {
+    match *method {
+        Method::GET | Method::HEAD => Some(Methods::GET),
+        Method::PUT => Some(Methods::PUT),
+        Method::DELETE => Some(Methods::DELETE),
+        Method::POST => Some(Methods::POST),
+        _ => None,
+    }
+}
+
+/// Whether all keys of a range begin with that.
+fn lies_within(prefix: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
+    let after = after(prefix);
+    start.starts_with(prefix)
+        && after.is_none_or(|after| end.is_some_and(|end| end <= after.as_slice()))
+}
+
+/// The first key behind all that begin with that; `None` = there is none.
+fn after(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut after = prefix[..=last].to_vec();
+    after[last] += 1;
+    Some(after)
+}
+
+/// Whether an answer to that does something.
+fn is_act(route: Route, method: &Method) -> bool {
+    route.scope == Scope::Admin && (*method == Method::POST || route.path == "/admin/profile")
+}
+
+/// Notes who did what, if it was an act of administration. Strangers are counted, and not noted:
+/// they could fill any log.
+pub(super) fn note(watch: &Watch, head: &Parts, route: Route, right: &Right, status: StatusCode) {
+    if is_act(route, &head.method) {
+        audit(watch, head, &right.text(), status);
+    }
+}
+
+fn audit(watch: &Watch, head: &Parts, who: &str, status: StatusCode) {
+    let from = watch.client.get().map(|client| client.to_string()).unwrap_or_default();
+    // What is refused may have anything in its query, a token too.
+    let query = head.uri.query().filter(|_| status.is_success());
+    let (mark, query) = query.map_or(("", ""), |query| ("?", query));
+    let what = format!("{} {}{mark}{query}", head.method, head.uri.path());
+    tracing::info!(target: "audit", who, from, what, status = status.as_u16(), "admin request");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_inside_a_prefix_if_all_its_keys_are() {
+        for (start, end, inside) in [
+            ("users/", Some("users0"), true),
+            ("users/a", Some("users/b"), true),
+            ("users/z", Some("users/a"), true),
+            ("users/", Some("users1"), false),
+            ("users/", Some("users0a"), false),
+            ("users/", None, false),
+            ("user", Some("users/a"), false),
+            ("", Some("users0"), false),
+            ("v", Some("users/a"), false),
+        ] {
+            let end = end.map(str::as_bytes);
+            assert_eq!(lies_within(b"users/", start.as_bytes(), end), inside, "{start} {end:?}");
+        }
+        assert!(lies_within(b"\xff\xff", b"\xff\xff\x01", None), "nothing is behind these");
+        assert!(!lies_within(b"a\xff", b"a\xff", None));
+        assert!(lies_within(b"a\xff", b"a\xff", Some(b"b")));
+    }
 }

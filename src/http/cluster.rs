@@ -71,10 +71,9 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
 
 /// What another node says of itself.
 async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
-    let authority = &requests.authority(node);
     let asked = async {
         let stream = requests.reach(node).await?;
-        let page = Page::get(stream, authority, TARGET, PATIENCE).await?;
+        let page = Page::get(stream, requests, node, TARGET, PATIENCE).await?;
         Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
     };
     timeout(PATIENCE, asked).await.unwrap_or(Err(Unread::Silent(PATIENCE)))

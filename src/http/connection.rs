@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use cluster::handshake::Channel;
 pub(crate) use socket::{Scratch, Socket};
 
+use crate::node::access::Remembered;
 use crate::node::places::Place;
 
 /// How often connections are looked at. Every limit below is kept within one tick.
@@ -145,6 +146,8 @@ pub(crate) struct Watch {
     pub(crate) security: Cell<Security>,
     /// Who is at the other end, as far as it was known when it came.
     pub(crate) client: Cell<Option<SocketAddr>>,
+    /// The token that it sent last.
+    pub(crate) token: RefCell<Option<Rc<Remembered>>>,
     /// Where it is in the loop's list of connections.
     pub(crate) index: Cell<usize>,
     /// The loop's tick, shared with it.
@@ -175,6 +178,11 @@ impl Security {
     /// What nodes prove themselves for.
     pub(crate) fn channel(self) -> Option<Channel> {
         if let Self::Peer { channel, .. } = self { Some(channel) } else { None }
+    }
+
+    /// Whether the other end should have shown a certificate, if it is no node.
+    pub(crate) fn lacks_certificate(self) -> bool {
+        matches!(self, Self::Peer { lacks_certificate: true, .. })
     }
 }
 
@@ -216,6 +224,7 @@ impl Watch {
             upgraded: Cell::new(false),
             security: Cell::default(),
             client: Cell::new(None),
+            token: RefCell::default(),
             index: Cell::new(0),
             now,
             task: RefCell::new(None),

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::{NodeId, Quorum};
@@ -26,6 +26,7 @@ use super::{Answer, Body, NOSNIFF};
 use crate::counters::wall::wall_micros;
 use crate::http::Service;
 use crate::http::connection::{Open, Watch};
+use crate::node::access::Remembered;
 use crate::node::requests::Requests;
 
 /// The range could not be read to its end: the connection is reset, for a chunked body that ends
@@ -47,6 +48,8 @@ pub(crate) struct Stream {
     asking: Vec<Asking>,
     /// The first item, which was waited for before the head was sent.
     first: Option<Item>,
+    /// By which token it is read, if its bytes are counted, and since when time is.
+    meter: Option<(Instant, Rc<Remembered>)>,
     _open: Open,
 }
 
@@ -77,6 +80,7 @@ pub(super) async fn get(
         range,
         asking: Vec::new(),
         first: None,
+        meter: None,
         _open: watch.open(),
     });
     let first = std::future::poll_fn(|cx| stream.poll_range(cx));
@@ -109,8 +113,21 @@ async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest
 }
 
 impl Stream {
+    /// Its bytes are counted from now on.
+    pub(super) fn meter(&mut self, started: Instant, token: Rc<Remembered>) {
+        self.meter = Some((started, token));
+    }
+
     /// The next item, a chunk of its own.
     pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
+        let polled = self.poll_next(cx);
+        if let (Poll::Ready(Some(Ok(item))), Some((started, token))) = (&polled, &self.meter) {
+            token.known.used(started.elapsed().as_nanos() as u64, item.remaining() as u64);
+        }
+        polled
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(first)));
         }

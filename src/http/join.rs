@@ -6,7 +6,7 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::problem::Problem;
 use super::upload::Upload;
-use super::{Answer, Service, access, params};
+use super::{Answer, Service, params};
 use crate::http::connection::Watch;
 use crate::operations::joining::JoinError;
 use crate::peers::join::{self, Asker, Proven, Told};
@@ -20,13 +20,8 @@ pub(super) async fn post(
 ) -> Result<Answer, Problem> {
     let body = upload.receive(service.limits()).await?;
     let secrets = service.reports.secrets();
-    let proven = match secrets.own() {
-        Some(_) => Some(admit(secrets, watch.security.get().channel(), headers, &body)?),
-        None => {
-            access::admit(service.limits(), watch, headers)?;
-            None
-        }
-    };
+    let channel = watch.security.get().channel();
+    let proven = secrets.own().map(|_| admit(secrets, channel, headers, &body)).transpose()?;
     params::none(query)?;
     let asker: Asker = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("it is not who asks to join: {error}")))?;

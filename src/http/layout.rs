@@ -9,31 +9,18 @@
 use std::sync::Arc;
 
 use cluster::layout::{Layout, Stage};
-use hyper::{HeaderMap, StatusCode};
+use hyper::StatusCode;
 
 use super::problem::Problem;
-use super::{Answer, Service, access, params};
-use crate::http::connection::Watch;
+use super::{Answer, Service, params};
 use crate::operations::layout::{ChangeProgress, id_text};
 
-pub(super) fn get(
-    service: &Service,
-    watch: &Watch,
-    headers: &HeaderMap,
-    query: &str,
-) -> Result<Answer, Problem> {
-    access::admit(service.limits(), watch, headers)?;
+pub(super) fn get(service: &Service, query: &str) -> Result<Answer, Problem> {
     params::none(query)?;
     Ok(Answer::json(StatusCode::OK, &service.reports.layout()))
 }
 
-pub(super) async fn plan(
-    service: &Service,
-    watch: &Watch,
-    headers: &HeaderMap,
-    query: &str,
-) -> Result<Answer, Problem> {
-    access::admit(service.limits(), watch, headers)?;
+pub(super) async fn plan(service: &Service, query: &str) -> Result<Answer, Problem> {
     let change = params::change(query, |name| service.reports.joiner(name))?;
     refuse_beside_outdated(service)?;
     match service.reports.plan(change).await {
@@ -43,13 +30,7 @@ pub(super) async fn plan(
     }
 }
 
-pub(super) async fn apply(
-    service: &Service,
-    watch: &Watch,
-    headers: &HeaderMap,
-    query: &str,
-) -> Result<Answer, Problem> {
-    access::admit(service.limits(), watch, headers)?;
+pub(super) async fn apply(service: &Service, query: &str) -> Result<Answer, Problem> {
     let id = params::apply(query)?;
     let Some(plan) = service.reports.plan_of(id) else {
         let detail = format!(
@@ -71,8 +52,6 @@ pub(super) async fn apply(
             other.plan
         )));
     }
-    let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
-    tracing::info!(who, epoch = plan.epoch, "change of the layout requested");
     service.reports.apply(plan).await;
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
@@ -99,13 +78,7 @@ fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     Ok(())
 }
 
-pub(super) async fn abort(
-    service: &Service,
-    watch: &Watch,
-    headers: &HeaderMap,
-    query: &str,
-) -> Result<Answer, Problem> {
-    access::admit(service.limits(), watch, headers)?;
+pub(super) async fn abort(service: &Service, query: &str) -> Result<Answer, Problem> {
     params::none(query)?;
     let known = service.reports.known_layout();
     let Some(before) = service.reports.aborted(&known) else {
@@ -122,8 +95,6 @@ pub(super) async fn abort(
         };
         return Err(Problem::no_plan(why.to_owned()));
     };
-    let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
-    tracing::info!(who, epoch = before.epoch, "abort of the change of the layout requested");
     service.reports.apply(Arc::new(before)).await;
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }

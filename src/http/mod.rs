@@ -36,6 +36,7 @@ mod repair;
 mod routes;
 mod screen;
 mod service;
+mod tokens;
 mod ui;
 mod upload;
 
@@ -48,12 +49,13 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
     ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderName, HeaderValue,
-    RETRY_AFTER, UPGRADE,
+    RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use node::link::PEER_PROTOCOL;
 use serde::Serialize;
 
+use access::Right;
 pub(crate) use body::Body;
 pub(crate) use cluster::MAX_LOOKS;
 use expires::EXPIRES;
@@ -67,6 +69,7 @@ use upload::Upload;
 
 use crate::counters::Kind;
 use crate::http::connection::Watch;
+use crate::node::access::Remembered;
 use crate::settings::memory::LONG_RECORD;
 
 /// Longest key in bytes.
@@ -116,6 +119,9 @@ const NOSNIFF: &[(&str, &str)] = &[("x-content-type-options", "nosniff")];
 /// Where an answer to a node that joins shows that it is one of the cluster's.
 const PROOF: HeaderName = HeaderName::from_static(crate::peers::join::HEADER);
 
+/// And one to a node that asks for a page.
+const NODE: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);
+
 /// Answers one request.
 pub(crate) async fn answer(
     service: Rc<Service>,
@@ -131,7 +137,13 @@ pub(crate) async fn answer(
     let kind = route.map_or(Kind::Other, |route| route.kind(&head.method));
     let query = head.uri.query().unwrap_or("");
     let names = service.names.as_deref();
-    let admitted = screen::admit(names, &watch, &head, route, kind);
+    let mut right = Right::Open;
+    let admitted = screen::admit(names, &watch, &head, route, kind).and_then(|conditional| {
+        right = access::admit(&service, &watch, &head, route, begun)
+            .map_err(|problem| if kind.is_write() { problem.undone() } else { problem })?;
+        Ok(conditional)
+    });
+    let is_admitted = admitted.is_ok();
     let understood = !matches!(&admitted, Err(problem) if problem.is_not_implemented());
     let stays = match &admitted {
         Ok(_) => guest::admit(&service, &watch, route).await,
@@ -169,6 +181,10 @@ pub(crate) async fn answer(
         (_, None, _) => Err(Problem::unknown_path(head.uri.path())),
     };
     let clean = understood && upload.skip().await;
+    if let Some(route) = route.filter(|_| is_admitted) {
+        let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
+        access::note(&watch, &head, route, &right, status);
+    }
     // The request's header map, emptied, serves the response: hyper takes it back for the next
     // request, so that a connection allocates it once.
     let mut headers = std::mem::take(&mut head.headers);
@@ -177,6 +193,12 @@ pub(crate) async fn answer(
     // itself it may just be on its way.
     let stays = clean && stays && !service.reports.is_stopping();
     let mut response = respond(&service, headers, result, stays);
+    if let Some(proof) = right.proof() {
+        response.headers_mut().insert(NODE, proof);
+    }
+    if let Some(token) = right.metered() {
+        meter(&service, token, upload.received(), response.body_mut());
+    }
     if head.method == Method::HEAD
         && matches!(response.body(), Body::Whole(body) if body.is_empty())
     {
@@ -188,6 +210,20 @@ pub(crate) async fn answer(
     service.counters.answered(kind, response.status(), begun.elapsed());
     watch.request_ends(clean);
     Ok(response)
+}
+
+/// Counts what came and what goes out for the token's rate; of a range that is seen as it goes.
+fn meter(service: &Service, token: &Rc<Remembered>, received: u64, body: &mut Body) {
+    let started = service.requests.node().started;
+    let sent = match body {
+        Body::Whole(bytes) => bytes.len() as u64,
+        Body::Stream(stream) => {
+            stream.meter(started, Rc::clone(token));
+            0
+        }
+        Body::Empty | Body::Events(_) => 0,
+    };
+    token.known.used(started.elapsed().as_nanos() as u64, received + sent);
 }
 
 /// Refuses requests for data if this node has no part in the cluster any more.
@@ -216,8 +252,11 @@ fn respond(
     let answer = match result {
         Ok(answer) => answer,
         Err(problem) => {
-            if problem.retry() {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            if let Some(seconds) = problem.retry_after() {
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            }
+            if problem.wants_token() {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             if problem.wants_upgrade() {
                 headers.insert(UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));

@@ -6,10 +6,13 @@
 use std::io;
 use std::time::Duration;
 
+use cluster::NodeId;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
+use crate::node::requests::Requests;
 use crate::peers::DialError;
+use crate::peers::proof::HEADER;
 use crate::transport::Stream;
 
 /// Longest line, in bytes: a snapshot of a node with some hundred peers.
@@ -29,6 +32,8 @@ pub(super) enum Unread {
     Silent(Duration),
     #[error("unexpected response {answer:?} to {target}: is this a kvorum node?")]
     Answer { answer: String, target: &'static str },
+    #[error("it does not know this node's cluster secret: is somebody between the two?")]
+    Stranger,
     #[error("it closed the connection before the end of its response")]
     Ended,
     #[error("cannot parse its response: {0}")]
@@ -43,14 +48,20 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Asks for `target` on a new connection to `authority`. The answer must be a 200.
+    /// Asks a node for `target` on a new connection to it. The answer must be a 200, of a node of
+    /// the cluster.
     pub(super) async fn get(
         mut stream: Stream,
-        authority: &str,
+        requests: &Requests,
+        asked: NodeId,
         target: &'static str,
         silence: Duration,
     ) -> Result<Self, Unread> {
-        let request = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
+        let authority = requests.authority(asked);
+        let asks = requests.asks(asked, target, stream.channel())?;
+        let proof = asks.as_ref().map(|asks| format!("{HEADER}: {}\r\n", asks.header));
+        let proof = proof.unwrap_or_default();
+        let request = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\n{proof}\r\n");
         stream.write_all(request.as_bytes()).await?;
         stream.flush().await?;
         let mut page = Self { stream: BufReader::new(stream), silence };
@@ -61,8 +72,16 @@ impl Page {
             let answer = answer.chars().take(QUOTED).collect();
             return Err(Unread::Answer { answer, target });
         }
+        let mut shown = None;
         while !line.trim_ascii_end().is_empty() {
             page.line(&mut line).await?;
+            let header =
+                str::from_utf8(&line).ok().and_then(|line| line.trim_end().split_once(": "));
+            let value = header.filter(|(name, _)| name.eq_ignore_ascii_case(HEADER));
+            shown = value.map(|(_, value)| value.to_owned()).or(shown);
+        }
+        if asks.is_some_and(|asks| !asks.is_answered(shown.as_deref())) {
+            return Err(Unread::Stranger);
         }
         Ok(page)
     }

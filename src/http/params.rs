@@ -4,12 +4,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use cluster::layout::{Change, Joiner};
+use cluster::layout::{Change, Joiner, Kinds, Methods};
 use cluster::{AskedQuorum, Quorum, ReplicaSet, quorum};
 use profile::{Event, Format};
 
 use super::MAX_KEY_LEN;
 use super::problem::Problem;
+use crate::operations::tokens::{KINDS, METHODS, Wanted};
 use crate::settings::members::parse_node;
 use crate::settings::units::Ttl;
 
@@ -76,6 +77,13 @@ pub(super) struct ProfileParams {
     pub(super) idle: bool,
 }
 
+/// What a token is to be …
+pub(super) const TOKEN: [&str; 7] =
+    ["name", "methods", "for", "prefix", "expires", "requests", "bytes"];
+
+/// … and which one is to be revoked.
+pub(super) const REVOKE: [&str; 1] = ["id"];
+
 /// What may be asked of a read …
 pub(super) const READ: [&str; 3] = ["id", "ack", "from"];
 
@@ -127,6 +135,9 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
         let Some(place) = names.iter().position(|known| *known == name) else {
             let shown: String = name.chars().take(100).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            if is_token(name) {
+                return Err(token_in_url());
+            }
             let fix = if name == "ttl" { "; omit it: only PUT and POST take a ttl" } else { "" };
             return Err(bad(format!("unknown parameter {shown:?}; known: {known}{fix}")));
         };
@@ -135,6 +146,35 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
         }
     }
     Ok(slots)
+}
+
+/// Whether a parameter of that name has a token.
+fn is_token(name: &str) -> bool {
+    ["token", "access_token", "authorization"].iter().any(|one| name.eq_ignore_ascii_case(one))
+}
+
+/// Whether somebody sent a token where it must not be.
+pub(super) fn has_token(query: &str) -> bool {
+    !query.is_empty() && query.split('&').any(|pair| is_token(pair.split('=').next().unwrap_or("")))
+}
+
+/// What is said of that.
+pub(super) fn token_in_url() -> Problem {
+    bad("a token must not be in a URL, for URLs are kept in logs and histories: revoke it, and \
+        send the next one as Authorization: Bearer TOKEN"
+        .to_owned())
+}
+
+/// The key that a request is about, whatever else it says; `None` = it will be refused.
+pub(super) fn key_of(query: &str) -> Option<Cow<'_, [u8]>> {
+    let [id, ..] = fill(query, ADD).ok()?;
+    key("id", required("id", id).ok()?).ok()
+}
+
+/// The range that a request is about, the same.
+pub(super) fn range(query: &str) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    let [start, end, ..] = fill(query, RANGE).ok()?;
+    bounds(start, end).ok()
 }
 
 pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
@@ -248,6 +288,13 @@ fn wants_receipt(value: Slot<'_>, Quorum { from, .. }: Quorum) -> Result<bool, P
 
 pub(super) fn entities(query: &str, replication: Replication) -> Result<EntitiesParams, Problem> {
     let [start, end, ack, from, local] = fill(query, RANGE)?;
+    let (start, end) = bounds(start, end)?;
+    let local = flag("local", local)?;
+    let (asked, quorum) = agree(ack, from, replication)?;
+    Ok(EntitiesParams { start, end, quorum, asked, local })
+}
+
+fn bounds(start: Slot<'_>, end: Slot<'_>) -> Result<(Vec<u8>, Option<Vec<u8>>), Problem> {
     let start = key("start", required("start", start)?)?.into_owned();
     let end = match end {
         Some("") => {
@@ -256,9 +303,7 @@ pub(super) fn entities(query: &str, replication: Replication) -> Result<Entities
         Some(end) => Some(key("end", end)?.into_owned()),
         None => None,
     };
-    let local = flag("local", local)?;
-    let (asked, quorum) = agree(ack, from, replication)?;
-    Ok(EntitiesParams { start, end, quorum, asked, local })
+    Ok((start, end))
 }
 
 /// The key whose replicas are asked for, and how many.
@@ -291,6 +336,61 @@ pub(super) fn apply(query: &str) -> Result<u128, Problem> {
     })
 }
 
+/// Which token is to be revoked: its id, or its name.
+pub(super) fn revoke(query: &str) -> Result<String, Problem> {
+    let [id] = fill(query, REVOKE)?;
+    text("id", required("id", id)?)
+}
+
+/// What a token is to be.
+pub(super) fn token(query: &str) -> Result<Wanted, Problem> {
+    let [name, methods, kinds, prefix, expires, requests, bytes] = fill(query, TOKEN)?;
+    let name = text("name", required("name", name)?)?;
+    let methods = list("methods", methods.unwrap_or("read,write"), |word| match word {
+        "read" => Some(Methods::GET),
+        "write" => Some(Methods::PUT.or(Methods::DELETE).or(Methods::POST)),
+        "HEAD" => Some(Methods::GET),
+        _ => METHODS.iter().find(|(_, text)| *text == word).map(|(method, _)| *method),
+    })?;
+    let kinds = list("for", kinds.unwrap_or("data"), |word| {
+        KINDS.iter().find(|(_, text)| *text == word).map(|(kind, _)| *kind)
+    })?;
+    let prefix = prefix.map_or(Ok(Cow::default()), |prefix| key("prefix", prefix))?;
+    let expires: Option<Ttl> = expires
+        .map(|text| text.parse().map_err(|wrong| bad(format!("expires={wrong}"))))
+        .transpose()?;
+    let rate = |name: &str, value: Slot<'_>| match value.map(str::parse) {
+        None => Ok(0),
+        Some(Ok(rate)) if rate > 0 => Ok(rate),
+        Some(_) => Err(bad(format!("{name}: it is no number a second, 1 or more"))),
+    };
+    Ok(Wanted {
+        name,
+        methods: methods.into_iter().fold(Methods::default(), Methods::or),
+        kinds: kinds.into_iter().fold(Kinds::default(), Kinds::or),
+        prefix: prefix.into_owned(),
+        lives_ms: expires.map_or(0, Ttl::millis),
+        requests: rate("requests", requests)?,
+        bytes: rate("bytes", bytes)?,
+    })
+}
+
+/// Words between commas.
+fn list<T>(name: &str, value: &str, of: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Problem> {
+    let value = text(name, value)?;
+    let one = |word: &str| {
+        let shown: String = word.chars().take(100).collect();
+        of(word).ok_or_else(|| bad(format!("{name}: {shown:?} is unknown")))
+    };
+    value.split(',').map(one).collect()
+}
+
+/// A value that is UTF-8.
+fn text(name: &str, value: &str) -> Result<String, Problem> {
+    String::from_utf8(key(name, value)?.into_owned())
+        .map_err(|_| bad(format!("parameter {name:?} is not UTF-8")))
+}
+
 /// What a plan is to change. Several nodes of one parameter have commas between them. Who is
 /// added asks to join, and is known to `asking` by name, or is described.
 pub(super) fn change(
@@ -299,7 +399,7 @@ pub(super) fn change(
 ) -> Result<Change, Problem> {
     let query = percent_decode(query.as_bytes())
         .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
-        .ok_or_else(|| bad(format!("query {query:?} is not percent-encoded UTF-8")))?;
+        .ok_or_else(|| bad("the query is not percent-encoded UTF-8".to_owned()))?;
     let [add, remove, remove_dead, weight, replicas, council] = fill(&query, PLAN)?;
     let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
     let joiner = |node: &str| {
@@ -347,7 +447,7 @@ pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     // Programs encode what need not be: the commas between events.
     let query = percent_decode(query.as_bytes())
         .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
-        .ok_or_else(|| bad(format!("query {query:?} is not percent-encoded UTF-8")))?;
+        .ok_or_else(|| bad("the query is not percent-encoded UTF-8".to_owned()))?;
     let [events, seconds, format, idle] = fill(&query, PROFILE)?;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
     let format: Format = format.unwrap_or("html").parse().map_err(bad)?;
@@ -670,6 +770,26 @@ mod tests {
             let _ = entities(&query, replication);
             let _ = placement(&query, replication);
             let _ = profile(&query);
+        }
+
+        /// What is looked at before a request is done is what it does.
+        #[test]
+        fn who_may_ask_is_decided_by_the_same_key(query in QUERIES) {
+            let keys = [
+                read(&query, FIVE).map(|params| params.key).ok(),
+                write(&query, FIVE).map(|params| params.key).ok(),
+                delete(&query, FIVE).map(|params| params.key).ok(),
+                conditional(&query, FIVE).map(|params| params.key).ok(),
+                conditional_delete(&query, FIVE).map(|params| params.key).ok(),
+                addition(&query, FIVE).map(|(params, _)| params.key).ok(),
+                placement(&query, FIVE).map(|(key, _)| key).ok(),
+            ];
+            for done in keys.into_iter().flatten() {
+                prop_assert_eq!(Some(done), key_of(&query));
+            }
+            if let Ok(done) = entities(&query, FIVE) {
+                prop_assert_eq!(Some((done.start, done.end)), range(&query));
+            }
         }
 
         #[test]

@@ -80,7 +80,8 @@ macro_rules! types {
 
 types! {
     BadRequest: BAD_REQUEST "bad-request" "Bad request";
-    Forbidden: FORBIDDEN "forbidden" "Admin access required";
+    Unauthorized: UNAUTHORIZED "unauthorized" "Token required";
+    Forbidden: FORBIDDEN "forbidden" "The token is not good for this";
     ForeignOrigin: FORBIDDEN "foreign-origin" "Cross-origin request refused";
     NotFound: NOT_FOUND "not-found" "Key not found";
     MethodNotAllowed: METHOD_NOT_ALLOWED "method-not-allowed" "Method not allowed";
@@ -88,16 +89,19 @@ types! {
     NotANumber: CONFLICT "not-a-number" "Not a number";
     Overflow: CONFLICT "overflow" "Sum out of range";
     JoinRefused: CONFLICT "join-refused" "The node can't join";
+    TokenRefused: CONFLICT "token-refused" "The tokens can't be changed like that";
     PlanRefused: CONFLICT "plan-refused" "The plan can't be applied";
     IdempotencyKeyUsed: CONFLICT "idempotency-key-used" "Idempotency key used";
     PreconditionFailed: PRECONDITION_FAILED "precondition-failed" "Precondition failed";
     ValueTooLarge: PAYLOAD_TOO_LARGE "value-too-large" "Value too large";
     MisdirectedRequest: MISDIRECTED_REQUEST "misdirected-request" "Misdirected request";
     UpgradeRequired: UPGRADE_REQUIRED "upgrade-required" "Upgrade required";
+    RateLimited: TOO_MANY_REQUESTS "rate-limited" "Rate limit of the token reached";
     StorageFailed: INTERNAL_SERVER_ERROR "storage-failed" "Storage failed";
     RecordingFailed: INTERNAL_SERVER_ERROR "recording-failed" "Recording failed";
     TransferCoding: NOT_IMPLEMENTED "transfer-coding" "Transfer-Encoding not supported";
     Overload: SERVICE_UNAVAILABLE "overload" "Overloaded";
+    Undecided: SERVICE_UNAVAILABLE "undecided" "The council did not decide";
     Fenced: SERVICE_UNAVAILABLE "fenced" "This node is fenced";
     Removed: SERVICE_UNAVAILABLE "removed" "This node was removed";
     TooFewReplicas: GATEWAY_TIMEOUT "too-few-replicas" "Not enough replicas answered";
@@ -127,6 +131,8 @@ pub(super) struct Problem {
     outcome: Option<Outcome>,
     #[serde(skip)]
     allow: Option<&'static str>,
+    #[serde(skip)]
+    retry_after: Option<u32>,
     /// The tag of the value that there is.
     #[serde(skip)]
     tag: Option<Box<Tag>>,
@@ -139,7 +145,8 @@ impl Problem {
     fn new(kind: Type, detail: String) -> Self {
         let (title, status) = (kind.title(), kind.status().as_u16());
         let (votes, parts, outcome) = (None, None, None);
-        Self { kind, title, status, detail, votes, parts, outcome, allow: None, tag: None }
+        let (allow, retry_after, tag) = (None, None, None);
+        Self { kind, title, status, detail, votes, parts, outcome, allow, retry_after, tag }
     }
 
     pub(super) fn bad_request(detail: String) -> Self {
@@ -166,9 +173,32 @@ impl Problem {
         Self::new(Type::UpgradeRequired, detail)
     }
 
-    /// An admin request of somebody who may not.
-    pub(super) fn forbidden(detail: &str) -> Self {
-        Self::new(Type::Forbidden, detail.to_owned())
+    /// A request without a token that is known.
+    pub(super) fn unauthorized(detail: &str) -> Self {
+        Self::new(Type::Unauthorized, detail.to_owned())
+    }
+
+    /// A request of somebody who may not.
+    pub(super) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(Type::Forbidden, detail.into())
+    }
+
+    /// A request too many; there may be one after so many nanoseconds.
+    pub(super) fn too_fast(name: &str, wait: u64) -> Self {
+        let detail = format!("token {name:?} has used up its rate on this node; retry later");
+        let seconds = wait.div_ceil(1_000_000_000).clamp(1, u64::from(u32::MAX));
+        let retry_after = Some(seconds as u32);
+        Self { retry_after, ..Self::new(Type::RateLimited, detail) }
+    }
+
+    /// A change of the tokens that can't be made.
+    pub(super) fn no_token(detail: String) -> Self {
+        Self::new(Type::TokenRefused, detail)
+    }
+
+    /// A change of the tokens of which it is not known whether it was made.
+    pub(super) fn undecided(detail: String) -> Self {
+        Self::new(Type::Undecided, detail)
     }
 
     /// A request in clear, where TLS is spoken.
@@ -368,8 +398,18 @@ impl Problem {
         self
     }
 
-    pub(super) fn retry(&self) -> bool {
-        self.status == StatusCode::SERVICE_UNAVAILABLE.as_u16()
+    /// After how many seconds it is worth another try.
+    pub(super) fn retry_after(&self) -> Option<u32> {
+        let is_busy = self.status == StatusCode::SERVICE_UNAVAILABLE.as_u16();
+        self.retry_after.or(is_busy.then_some(1))
+    }
+
+    pub(super) fn wants_token(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED.as_u16()
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).expect("made of a StatusCode")
     }
 
     pub(super) fn wants_upgrade(&self) -> bool {
@@ -387,7 +427,7 @@ impl Problem {
     pub(super) fn into_answer(self) -> Answer {
         let body = serde_json::to_vec(&self).expect("strings and numbers always serialize");
         Answer {
-            status: StatusCode::from_u16(self.status).expect("made of a StatusCode"),
+            status: self.status(),
             tag: self.tag.map(|tag| *tag),
             receipt: None,
             expiry_ms: 0,
@@ -541,7 +581,7 @@ mod tests {
             assert_eq!((problem.status, problem.kind.name()), (status, kind), "{failure:?}");
             let outcome = if unknown { Outcome::Unknown } else { Outcome::None };
             assert_eq!(problem.outcome, Some(outcome), "{failure:?}");
-            assert_eq!(problem.retry(), status == 503);
+            assert_eq!(problem.retry_after(), (status == 503).then_some(1));
             assert!(problem.detail.contains("said by the store"));
         }
     }

@@ -4,27 +4,20 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::{HeaderMap, StatusCode};
+use hyper::StatusCode;
 use profile::{Clock, Order, Refused};
 use tokio::sync::oneshot;
 
 use super::problem::Problem;
-use super::{Answer, Body, Service, access, params};
+use super::{Answer, Body, Service, params};
 use crate::http::connection::Watch;
 
 /// How often it is looked whether the client is still there and the node still serves.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(super) async fn get(
-    service: &Service,
-    watch: &Watch,
-    headers: &HeaderMap,
-    query: &str,
-) -> Result<Answer, Problem> {
-    access::admit(service.limits(), watch, headers)?;
+pub(super) async fn get(service: &Service, watch: &Watch, query: &str) -> Result<Answer, Problem> {
     let params::ProfileParams { events, duration, format, idle } = params::profile(query)?;
     let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
-    tracing::info!(who, events = profile::event::names(&events), ?duration, "recording");
     let order = Order { events, duration, who, idle, clock: Clock::default() };
     let (tell, mut reported) = oneshot::channel();
     let url = service.reports.url().to_owned();

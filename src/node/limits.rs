@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::counters::budget::Budget;
 use crate::node::places::Places;
-use crate::settings::secret::Secret;
 use crate::settings::units::Ttl;
 
 /// See the module.
@@ -23,6 +22,4 @@ pub(crate) struct Limits {
     pub(crate) max_ttl: Ttl,
     /// How long a request may take.
     pub(crate) deadline: Duration,
-    /// Who has it may administer the node.
-    pub(crate) admin_token: Option<Secret>,
 }

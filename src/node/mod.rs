@@ -1,5 +1,6 @@
 //! What all threads of a node share.
 
+pub(crate) mod access;
 pub(crate) mod clock;
 pub(crate) mod comparison;
 pub(crate) mod coordinate;
@@ -26,6 +27,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::counters::budget::Budget;
 use crate::counters::{Accepting, Counters};
+use crate::node::access::Access;
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
 use crate::node::joiners::Joiners;
@@ -72,6 +74,8 @@ pub(crate) struct Node {
     pub(crate) counters: Vec<Arc<Counters>>,
     /// What there may be at once of what clients cause.
     pub(crate) limits: Limits,
+    /// Who may ask for what.
+    pub(crate) access: Access,
     /// What the acceptor counts.
     pub(crate) accepting: Accepting,
     /// Set once, when the node begins to stop.

@@ -8,11 +8,13 @@
 //!                                                        └─▶ peers: connections to other nodes
 //! ```
 
+use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cluster::handshake::Channel;
 use cluster::{
     Acks, AskedQuorum, Class, Clock, NodeEvent, NodeId, PageRequest, Record, Request, Shared,
     Topology, Version, View,
@@ -28,6 +30,7 @@ use crate::node::coordinate::Coordination;
 use crate::node::gate::{Gate, Pass};
 use crate::node::limits::Limits;
 use crate::node::writes::Writes;
+use crate::peers::proof::Asks;
 use crate::peers::{self, DialError, FromPeers, Peers};
 use crate::settings::memory::LONG_RECORD;
 use crate::settings::units::Ttl;
@@ -242,6 +245,18 @@ impl Requests {
         self.peers.reach(peer).await
     }
 
+    /// What shows another node that one of the cluster asks it for a page, if there is a secret.
+    pub(crate) fn asks(
+        &self,
+        asked: NodeId,
+        target: &str,
+        channel: Option<Channel>,
+    ) -> io::Result<Option<Asks>> {
+        let (now_ms, secret) = (wall_micros() / 1000, self.node.secrets.own());
+        let asks = |secret| Asks::new(secret, channel, (&self.name(asked), target), now_ms);
+        secret.map(asks).transpose()
+    }
+
     /// Where a node is, as `HOST:PORT`.
     pub(crate) fn authority(&self, node: NodeId) -> String {
         self.node.facts.authority(node)
@@ -321,6 +336,11 @@ impl Requests {
     /// What there may be at once.
     pub(crate) fn limits(&self) -> &Limits {
         &self.node.limits
+    }
+
+    /// The node.
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
     }
 
     fn shared(&self) -> &Shared {

@@ -99,6 +99,9 @@ pub(crate) struct ChangeStatus {
     pub(crate) progress: ChangeProgress,
     /// Whether keys move by it: then three more layouts follow, or one that goes back.
     pub(crate) moves: bool,
+    /// Whether the members are not those that it made, and none move: it was gone back from.
+    #[serde(default)]
+    pub(crate) undone: bool,
     /// Councillors that said that they have no vote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_vote: Vec<String>,
@@ -207,6 +210,10 @@ impl LayoutStatus {
             epoch: change.layout.epoch,
             progress: change.progress.into(),
             moves: change.layout.stage == Stage::Prepare,
+            undone: layout.epoch > change.layout.epoch
+                && layout.stage == Stage::Settled
+                && (&layout.nodes, layout.replicas)
+                    != (&change.layout.nodes, change.layout.replicas),
             without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
         });
         let moves = shared.moves.told().into_iter().map(|(id, told)| MoveStatus {

@@ -12,5 +12,6 @@ pub(crate) mod reports;
 pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod stderr;
+pub(crate) mod tokens;
 pub(crate) mod usage;
 mod warnings;

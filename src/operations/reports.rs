@@ -16,6 +16,7 @@ use crate::operations::layout::{LayoutStatus, Plan};
 use crate::operations::repair::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Peer, Status};
+use crate::operations::tokens::{self, TokenError, TokenList, TokenMade, TokenStatus, Wanted};
 use crate::operations::{metrics, usage};
 use crate::peers::join::{Asker, Told};
 use crate::settings::config::Config;
@@ -133,12 +134,32 @@ impl Reports {
         planned.await.ok()
     }
 
-    /// A member whose version of kvorum knows no changes of the layout, if there is one: its name,
-    /// and the version of the peer protocol that is spoken with it.
+    /// For `/admin/tokens`.
+    pub(crate) fn tokens(&self) -> TokenList {
+        tokens::list(&self.0)
+    }
+
+    /// Makes a token, which all nodes know soon.
+    pub(crate) async fn create_token(&self, wanted: Wanted) -> Result<TokenMade, TokenError> {
+        tokens::create(&self.0, wanted).await
+    }
+
+    /// Has a token revoked; which one that was.
+    pub(crate) async fn revoke_token(&self, token: &str) -> Result<TokenStatus, TokenError> {
+        tokens::revoke(&self.0, token).await
+    }
+
+    /// A member whose version of kvorum knows no changes of the layout, if there is one.
     pub(crate) fn outdated_member(&self) -> Option<(String, u16)> {
+        self.member_before(LAYOUTS_SINCE)
+    }
+
+    /// A member with which an earlier version of the peer protocol is spoken, if there is one: its
+    /// name, and that version.
+    pub(crate) fn member_before(&self, least: u16) -> Option<(String, u16)> {
         let outdated = |node: &NodeId| {
             let version = self.0.facts.seen(*node).version()?;
-            (version < LAYOUTS_SINCE).then(|| (self.0.shared.name_of(*node), version))
+            (version < least).then(|| (self.0.shared.name_of(*node), version))
         };
         self.0.shared.view().ids().find_map(|node| outdated(&node))
     }

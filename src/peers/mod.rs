@@ -24,6 +24,7 @@ mod facts;
 mod greet;
 pub(crate) mod join;
 mod links;
+pub(crate) mod proof;
 #[cfg(test)]
 mod tests;
 

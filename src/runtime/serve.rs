@@ -29,6 +29,7 @@ use crate::counters::Accepting;
 use crate::counters::budget::Budget;
 use crate::counters::wall::wall_micros;
 use crate::http::{self, Names};
+use crate::node::access::Access;
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
 use crate::node::joiners::Joiners;
@@ -48,7 +49,7 @@ use crate::runtime::damaged::Unusable;
 use crate::runtime::event_loop::{self, Command, Handle};
 use crate::runtime::join;
 use crate::runtime::set_aside;
-use crate::settings::config::{Config, Logging};
+use crate::settings::config::{Config, Logging, NODES_PROVE};
 use crate::settings::members::{self, Membership};
 use crate::settings::memory::GUESTS;
 
@@ -192,8 +193,8 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
         max_value: config.max_value,
         max_ttl: config.max_ttl,
         deadline: config.deadline,
-        admin_token: config.admin_token.clone(),
     };
+    let access = Access::new(config.admin_token.clone(), config.require_auth, config.insecure);
     Ok(Some(Arc::new(Node {
         started,
         db,
@@ -211,6 +212,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
         lent: Budget::new(config.memory.lent_bytes as usize),
         pages,
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
+        access,
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
         outdated: Outdated::default(),
@@ -279,6 +281,9 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
 /// A node of a cluster that others can reach needs a secret: who it was alone at its first start
 /// needed none.
 fn protected(config: &Config, layout: &Layout) -> Result<(), String> {
+    if config.require_auth && config.secret.is_none() && !layout.is_alone() {
+        return Err(NODES_PROVE.to_owned());
+    }
     let beyond = layout.all().find(|node| !members::is_loopback(&node.url));
     match beyond.filter(|_| config.secret.is_none() && !layout.is_alone()) {
         None => Ok(()),

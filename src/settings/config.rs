@@ -38,8 +38,12 @@ pub(crate) struct Config {
     pub(crate) secret_files: SecretFiles,
     /// Where the node's certificates are; `None` = it serves in clear.
     pub(crate) tls: Option<TlsFiles>,
-    /// What admin requests must carry; none = they must come from loopback.
+    /// What is good for every request; with it admin requests need a token even from loopback.
     pub(crate) admin_token: Option<Secret>,
+    /// Whether requests from loopback need a token too.
+    pub(crate) require_auth: bool,
+    /// Whether whoever reaches the port may read and write.
+    pub(crate) insecure: bool,
     /// Names, besides its own, by which a node on loopback may be asked.
     pub(crate) allow_host: Vec<String>,
     /// How far ahead of this node's clock another's may be.
@@ -153,6 +157,13 @@ fn complete(
     let (admin_token, token_warning) =
         secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
+    if settings.require_auth && secret.is_none() && !is_alone(&members) {
+        return Err(NODES_PROVE.to_owned());
+    }
+    let open = (settings.insecure && !listen.ip().to_canonical().is_loopback()).then(|| {
+        let who = if settings.require_auth { "a token is sent in" } else { "everything is in" };
+        format!("--insecure: {who} plaintext on {listen}, for whoever can reach that")
+    });
     let memory = MemoryPlan::of(settings.memory, settings.memtable)?;
     let max_value = max_value(settings.max_value, settings.memory)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
@@ -167,6 +178,8 @@ fn complete(
         },
         tls,
         admin_token,
+        require_auth: settings.require_auth,
+        insecure: settings.insecure,
         allow_host: names(settings.allow_host.as_deref())?,
         max_clock_skew: settings.max_clock_skew.0,
         sync: settings.sync.0,
@@ -186,7 +199,7 @@ fn complete(
         queue: settings.queue.0 as usize,
         connections,
         guests: GUESTS,
-        warnings: [warning, token_warning, unprotected].into_iter().flatten().collect(),
+        warnings: [warning, token_warning, unprotected, open].into_iter().flatten().collect(),
     };
     let filter = log_filter(&settings.log)?;
     let logging = Logging { filter, format: settings.log_format };
@@ -265,6 +278,15 @@ fn max_value(asked: Size, memory: Size) -> Result<usize, String> {
     Ok(asked.0 as usize)
 }
 
+/// Why nodes that need tokens need a secret.
+pub(crate) const NODES_PROVE: &str = "--require-auth: the nodes of a cluster ask each other how \
+    they are, and show by the cluster's secret who they are: pass it as --cluster-secret-file";
+
+/// Whether there are no other nodes, and none are asked for a place.
+fn is_alone(members: &Members) -> bool {
+    members.nodes() == 1 && members.joins().is_empty()
+}
+
 /// Without a secret a node can't tell another one from a stranger: several nodes must then be where
 /// no stranger is. That they are is worth a warning.
 fn without_secret(
@@ -272,7 +294,7 @@ fn without_secret(
     listen: SocketAddr,
     secret: Option<&Secret>,
 ) -> Result<Option<String>, String> {
-    if members.nodes() == 1 && members.joins().is_empty() || secret.is_some() {
+    if is_alone(members) || secret.is_some() {
         return Ok(None);
     }
     let beyond = members.beyond_loopback().map(str::to_owned);

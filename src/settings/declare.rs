@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A default is written as a user would write it. `computed` marks those that follow from other
-//! settings: there the text only describes it, and the value stays optional.
+//! settings: there the text only describes it, and the value stays optional. A `flag` is off unless
+//! it is named, and needs no value.
 
 /// Declares all settings.
 macro_rules! settings {
@@ -24,6 +25,7 @@ macro_rules! settings {
             $(
                 #[doc = $help]
                 #[arg(long, env = $variable, value_name = $value)]
+                #[arg(num_args = settings!(@values $default_is), default_missing_value = "true")]
                 #[arg(help = concat!($help, " [default: ", $default, "]"))]
                 pub(crate) $name: Option<$type>,
             )*
@@ -55,8 +57,12 @@ macro_rules! settings {
         pub(super) const ROWS: &[(&str, &str, &str, &str, &str)] =
             &[$((stringify!($name), $variable, $value, $default, $help),)*];
     };
+    (@values flag) => { 0..=1 };
+    (@values $other:ident) => { 1..=1 };
+    (@type flag $type:ty) => { bool };
     (@type fixed $type:ty) => { $type };
     (@type computed $type:ty) => { Option<$type> };
+    (@value flag $type:ty, $given:expr, $default:literal) => { $given.is_some_and(|given| given.0) };
     (@value fixed $type:ty, $given:expr, $default:literal) => {
         $given.unwrap_or_else(|| {
             $default.parse::<$type>().expect("the text of a default is valid, as a test shows")

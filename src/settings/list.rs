@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::settings::declare::settings;
 use crate::settings::units::{Every, Rate, Size, TimeIn, Ttl};
-use crate::settings::values::{Listen, LogFormat, Sync, UpTo};
+use crate::settings::values::{Listen, LogFormat, Switch, Sync, UpTo};
 
 /// Everything after `serve`.
 #[derive(Debug, clap::Args)]
@@ -75,9 +75,16 @@ settings! {
          issued. Other nodes need none, they prove themselves by the cluster's secret";
 
     admin_token_file: PathBuf, "KVORUM_ADMIN_TOKEN_FILE", "FILE", computed "none",
-        "File with the token that admin requests (/admin/...) must send as `Authorization: Bearer \
-         TOKEN`, 16 to 4096 bytes; KVORUM_ADMIN_TOKEN can hold the token itself instead. Without \
-         a token, admin requests are accepted from loopback only";
+        "File with a token of this node's that is good for every request, 16 to 4096 bytes; \
+         KVORUM_ADMIN_TOKEN can hold the token itself instead. Admin requests (/admin/...) must \
+         then send a token even from loopback. `kvorum token create` makes others, for all nodes";
+
+    require_auth: Switch, "KVORUM_REQUIRE_AUTH", "BOOL", flag "false",
+        "Require a token from loopback too: set it behind a proxy on this machine";
+
+    insecure: Switch, "KVORUM_INSECURE", "BOOL", flag "false",
+        "Serve without TLS and without tokens to whoever can reach the port; admin requests still \
+         need a token, or come from loopback";
 
     allow_host: String, "KVORUM_ALLOW_HOST", "NAME,...", computed "none",
         "Additional host names, without port, that a node listening on loopback answers to, for \

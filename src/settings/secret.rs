@@ -35,9 +35,13 @@ pub(crate) const ALSO: Kind = Kind {
     what: "a secret of the cluster",
 };
 
-/// What admin requests carry.
+/// What is good for every request to a node.
 pub(crate) const ADMIN: Kind =
     Kind { flag: "--admin-token-file", variable: "KVORUM_ADMIN_TOKEN", what: "the admin token" };
+
+/// What requests of the client commands carry.
+pub(crate) const CLIENT: Kind =
+    Kind { flag: "--token-file", variable: "KVORUM_TOKEN", what: "a token" };
 
 /// Bytes of a secret at least: 128 bits, if they are random.
 const MIN: usize = 16;

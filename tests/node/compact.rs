@@ -180,7 +180,7 @@ fn strangers_and_what_makes_no_sense_are_refused() {
     };
     for method in ["GET", "POST"] {
         for header in ["", "Authorization: Bearer sixteen letters\r\n"] {
-            assert_eq!(ask(method, "", header).status, 403, "{method} {header:?}");
+            assert_eq!(ask(method, "", header).status, 401, "{method} {header:?}");
         }
     }
     let right = format!("Authorization: Bearer {TOKEN}\r\n");

@@ -131,7 +131,7 @@ fn strangers_get_nothing() {
         format!("Authorization: Bearer {}\r\n", "x".repeat(4000)),
     ] {
         let refused = ask(&header);
-        assert_eq!(refused.status, 403, "{header:?}");
+        assert_eq!(refused.status, 401, "{header:?}");
         assert!(!String::from_utf8_lossy(&refused.body()).contains(TOKEN));
         refused.json();
     }
@@ -156,7 +156,7 @@ fn without_a_token_only_loopback_is_answered() {
         client.get("/admin/profile?seconds=1&format=folded")
     };
     let refused = at(address);
-    assert_eq!(refused.status, 403);
+    assert_eq!(refused.status, 401);
     let detail = refused.json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("--admin-token-file"), "{detail}");
     assert_eq!(at(std::net::Ipv4Addr::LOCALHOST.into()).status, 200);

@@ -303,7 +303,7 @@ fn strangers_start_no_round() {
     for method in ["GET", "POST"] {
         for header in ["", "Authorization: Bearer sixteen letters\r\n"] {
             let refused = ask(method, header);
-            assert_eq!(refused.status, 403, "{method} {header:?}");
+            assert_eq!(refused.status, 401, "{method} {header:?}");
             refused.json();
         }
     }

@@ -48,6 +48,8 @@ struct State {
     /// Whether another node knows something of this one's log that was not looked at yet.
     is_in_doubt: bool,
     change: Option<ChangeReport>,
+    /// The layout that this node proposed last for the sake of its access, and what became of it.
+    access: Option<(u128, Option<ChangeReport>)>,
     /// What is taken of partitions that move, and what of that is durable.
     taking: Taking,
     taking_kept: Taking,
@@ -123,6 +125,7 @@ impl Layouts {
             forked,
             is_in_doubt,
             change,
+            access: None,
             taking_kept: taking.clone(),
             taking,
         }))
@@ -345,8 +348,23 @@ impl Layouts {
         self.state().change.clone()
     }
 
+    /// This node is about to propose the layout of this id, in which only the access is another:
+    /// what becomes of it is told apart from changes of the members.
+    pub fn proposes_access(&self, id: u128) {
+        self.state().access = Some((id, None));
+    }
+
+    /// What became of that; `None` = nothing yet.
+    pub fn access_change(&self) -> Option<Progress> {
+        self.state().access.as_ref()?.1.as_ref().map(|report| report.progress)
+    }
+
     pub(crate) fn changes(&self, report: ChangeReport) {
-        self.state().change = Some(report);
+        let mut state = self.state();
+        match &mut state.access {
+            Some((id, told)) if *id == report.layout.id() => *told = Some(report),
+            _ => state.change = Some(report),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

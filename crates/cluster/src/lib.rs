@@ -57,7 +57,7 @@ pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
 pub use message::{
     Body, Class, Filter, LAYOUTS_SINCE, Message, MovesState, NodeId, Page, PageRequest, Reply,
-    Request,
+    Request, TOKENS_SINCE,
 };
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use moves::Moves;

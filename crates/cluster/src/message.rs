@@ -77,6 +77,9 @@ pub const LAYOUTS_SINCE: u16 = 9;
 /// From this one on a quorum read may be answered with an outline.
 const OUTLINES_SINCE: u16 = 10;
 
+/// From this one on layouts may have tokens.
+pub const TOKENS_SINCE: u16 = 11;
+
 /// What one node asks of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {

@@ -9,10 +9,10 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::args::Admin;
+use super::args::Ask;
 use super::connection::{Connection, malformed};
 use super::problem::Problem;
-use super::{BY, Unable, admin_token, connect, fail, unreachable_node};
+use super::{BY, Unable, connect, fail, unreachable_node};
 
 /// How often it is asked how far the work is.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -30,13 +30,8 @@ struct Asked {
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(args: &'a Admin) -> Result<Self, Unable> {
-        let token = admin_token(args.token_file.as_deref())?;
-        let mut connection = connect(&args.ask)?;
-        if let Some(token) = &token {
-            connection.authorize(token);
-        }
-        Ok(Self { connection, url: &args.ask.url })
+    pub(super) fn new(ask: &'a Ask) -> Result<Self, Unable> {
+        Ok(Self { connection: connect(ask)?, url: &ask.url })
     }
 
     /// Asks for the work; its number.

@@ -20,6 +20,11 @@ pub(crate) struct Ask {
     #[arg(value_parser = node_url)]
     pub(crate) url: String,
 
+    /// File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in
+    /// KVORUM_ADMIN_TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
     /// Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed
     /// the node's --deadline [default: 10s; status: 15s]
     #[arg(long, value_name = "TIME", value_parser = waiting_time)]
@@ -85,7 +90,7 @@ pub(crate) struct RepairArgs {
 
     /// Where.
     #[command(flatten)]
-    pub(crate) admin: Admin,
+    pub(crate) ask: Ask,
 }
 
 /// Everything after `compact`.
@@ -96,18 +101,6 @@ pub(crate) struct CompactArgs {
     pub(crate) wait: bool,
 
     /// Where.
-    #[command(flatten)]
-    pub(crate) admin: Admin,
-}
-
-/// Where to ask for admin work, and by what right.
-#[derive(Debug, Args)]
-pub(crate) struct Admin {
-    /// File with the nodes' admin token; it can be in the variable KVORUM_ADMIN_TOKEN instead
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-
-    /// Ask.
     #[command(flatten)]
     pub(crate) ask: Ask,
 }

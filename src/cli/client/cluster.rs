@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
 use super::admin::{Worker, show};
-use super::args::Admin;
+use super::args::Ask;
 use super::bytes::percent;
 use super::status::troubles;
 use super::{Unable, fail, print};
@@ -65,7 +65,7 @@ enum ClusterCommand {
 struct StatusArgs {
     /// Where.
     #[command(flatten)]
-    admin: Admin,
+    ask: Ask,
 }
 
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ struct PlanArgs {
 
     /// Where.
     #[command(flatten)]
-    admin: Admin,
+    ask: Ask,
 }
 
 #[derive(Debug, Args)]
@@ -117,7 +117,7 @@ struct ApplyArgs {
 
     /// Where: the node that made the plan.
     #[command(flatten)]
-    admin: Admin,
+    ask: Ask,
 }
 
 #[derive(Debug, Args)]
@@ -128,7 +128,7 @@ struct AbortArgs {
 
     /// Where.
     #[command(flatten)]
-    admin: Admin,
+    ask: Ask,
 }
 
 /// Does what is asked for.
@@ -143,14 +143,14 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Unable> {
-    let mut worker = Worker::new(&args.admin)?;
+    let mut worker = Worker::new(&args.ask)?;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
     let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
     let epoch_of = |name: &str| {
         let row = cluster.nodes.iter().find(|row| row.name == name)?;
         Some(row.status.as_ref()?.epoch)
     };
-    if args.admin.ask.json {
+    if args.ask.json {
         let mut json = serde_json::to_value(&layout).expect("strings and numbers serialize");
         for node in json["nodes"].as_array_mut().into_iter().flatten() {
             node["epoch"] = epoch_of(node["name"].as_str().unwrap_or_default()).into();
@@ -205,7 +205,7 @@ fn status_text(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) ->
 }
 
 fn plan(args: &PlanArgs) -> Result<(), Unable> {
-    let mut worker = Worker::new(&args.admin)?;
+    let mut worker = Worker::new(&args.ask)?;
     let lists = [
         ("add", &args.add),
         ("remove", &args.remove),
@@ -214,7 +214,7 @@ fn plan(args: &PlanArgs) -> Result<(), Unable> {
         ("council", &args.council),
     ];
     let plan = planned(&mut worker, &lists, args.replicas)?;
-    if args.admin.ask.json {
+    if args.ask.json {
         let json = serde_json::to_string(&plan).expect("strings and numbers always serialize");
         return print(&(json + "\n"));
     }
@@ -283,8 +283,8 @@ pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<(), Unable>
 }
 
 fn apply(args: &ApplyArgs) -> Result<(), Unable> {
-    let url = &args.admin.ask.url;
-    let mut worker = Worker::new(&args.admin)?;
+    let url = &args.ask.url;
+    let mut worker = Worker::new(&args.ask)?;
     applied(&mut worker, &args.plan)?;
     if !args.wait {
         return print(&format!(
@@ -293,7 +293,7 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
         ));
     }
     let epoch = settled(&mut worker, &args.plan)?;
-    if args.admin.ask.json {
+    if args.ask.json {
         print(&format!("{{\"epoch\":{epoch}}}\n"))
     } else {
         print(&format!("done: epoch {epoch}\n"))
@@ -301,8 +301,8 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
 }
 
 fn abort(args: &AbortArgs) -> Result<(), Unable> {
-    let url = &args.admin.ask.url;
-    let mut worker = Worker::new(&args.admin)?;
+    let url = &args.ask.url;
+    let mut worker = Worker::new(&args.ask)?;
     let until = Instant::now() + PATIENCE;
     let ended = loop {
         let asked: LayoutStatus = worker.exchange("POST", "/admin/layout/abort", 202)?;
@@ -315,8 +315,8 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
             show(bar, 0, None, "asking the council".to_owned());
             match layout.stage.as_str() {
                 "settled" if layout.epoch == asked.epoch + 1 => Some(Ok(Some(layout.epoch))),
-                // Keys have begun to move meanwhile.
-                "read old" if layout.epoch > asked.epoch => Some(Ok(None)),
+                // Keys have begun to move meanwhile, or the tokens are others.
+                "prepare" | "read old" if layout.epoch > asked.epoch => Some(Ok(None)),
                 _ if layout.epoch > asked.epoch => {
                     Some(Err("reads had switched before: the change goes forward".to_owned()))
                 }
@@ -329,7 +329,7 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
         }
     };
     match ended {
-        Ok(epoch) if args.admin.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
+        Ok(epoch) if args.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
         Ok(epoch) => print(&format!("aborted: epoch {epoch}, with the members of before\n")),
         Err(why) => {
             fail(why);

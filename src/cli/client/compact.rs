@@ -10,8 +10,8 @@ const TARGET: &str = "/admin/compact";
 
 /// Does what is asked for.
 pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
-    let url = &args.admin.ask.url;
-    let mut worker = Worker::new(&args.admin)?;
+    let url = &args.ask.url;
+    let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(TARGET)?;
     if !args.wait {
         return print(&format!(
@@ -26,7 +26,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
         }
         told.last.filter(|last| last.number >= number)
     })?;
-    if args.admin.ask.json {
+    if args.ask.json {
         let json = serde_json::to_string(&ended).expect("strings and numbers always serialize");
         print(&(json + "\n"))?;
     }
@@ -34,7 +34,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
         fail(format_args!("{url}: the compaction ended early: {why}"));
         return Err(Unable::No);
     }
-    if args.admin.ask.json { Ok(()) } else { print(&told(&ended)) }
+    if args.ask.json { Ok(()) } else { print(&told(&ended)) }
 }
 
 /// What came of it, on a line.

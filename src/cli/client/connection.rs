@@ -25,7 +25,6 @@ const MAX_PIECE: u64 = 128 << 20;
 const STEP: usize = 64 << 10;
 
 /// One connection.
-#[derive(Debug)]
 pub(super) struct Connection {
     stream: BufReader<TcpStream>,
     /// Header lines of every request, each with its end.
@@ -63,8 +62,9 @@ pub(super) fn malformed(what: &str) -> io::Error {
 }
 
 impl Connection {
-    /// Connects to a node's URL; connecting, and each wait after that, ends after `patience`.
-    pub(super) fn open(url: &str, patience: Duration) -> io::Result<Self> {
+    /// Connects to a node's URL; connecting, and each wait after that, ends after `patience`. The
+    /// token goes with every request.
+    pub(super) fn open(url: &str, patience: Duration, token: Option<&str>) -> io::Result<Self> {
         let host = url.strip_prefix("http://").unwrap_or(url);
         let mut last = io::Error::from(ErrorKind::NotFound);
         for address in host.to_socket_addrs()? {
@@ -74,7 +74,10 @@ impl Connection {
                     stream.set_read_timeout(Some(patience))?;
                     stream.set_write_timeout(Some(patience))?;
                     let stream = BufReader::with_capacity(64 << 10, stream);
-                    let headers = format!("Host: {host}\r\n");
+                    let mut headers = format!("Host: {host}\r\n");
+                    if let Some(token) = token {
+                        headers += &format!("Authorization: Bearer {token}\r\n");
+                    }
                     return Ok(Self { stream, headers, patience });
                 }
                 Err(error) => last = error,
@@ -86,11 +89,6 @@ impl Connection {
     /// Sends these header lines, each with its end, from now on.
     pub(super) fn add_header(&mut self, lines: &str) {
         self.headers += lines;
-    }
-
-    /// Sends this admin token from now on.
-    pub(super) fn authorize(&mut self, token: &str) {
-        self.add_header(&format!("Authorization: Bearer {token}\r\n"));
     }
 
     /// Sends a request, telling `sent` how much of the body is on its way; then the answer's head.

@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::admin::Worker;
-use super::args::{Admin, Ask};
+use super::args::Ask;
 use super::cluster::{applied, come_to_rest, plan_text, planned, settled};
 use super::{Unable, fail, print};
 use crate::cli::dev::socket::{NodeTold, Told, Wanted, ask};
@@ -90,8 +90,8 @@ fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
     let Some(asked) = members.iter().find(|node| node.is_up) else {
         return Err(fail("no node is up that could be asked: see the terminal of kvorum dev"));
     };
-    let admin = admin(running, asked);
-    let mut worker = Worker::new(&admin)?;
+    let to = ask_of(running, asked);
+    let mut worker = Worker::new(&to)?;
     all_are_up(&mut worker)?;
     let wanted = Wanted::Add { zone: zone.clone(), weight: *weight };
     let Told::Added { name, before } = ask(&running.data, &wanted).map_err(fail)? else {
@@ -141,7 +141,7 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
                              dev",
             ));
         };
-        leave(name, *replicas, &admin(running, asked), &running.data, truth)?;
+        leave(name, *replicas, &ask_of(running, asked), &running.data, truth)?;
     }
     let stop = Wanted::Stop { name: name.clone() };
     let Told::Stopped { data } = ask(&running.data, &stop).map_err(fail)? else {
@@ -158,20 +158,20 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
 fn leave(
     name: &String,
     replicas: Option<u8>,
-    admin: &Admin,
+    to: &Ask,
     data: &Path,
     truth: &Truth,
 ) -> Result<(), Unable> {
-    let mut worker = Worker::new(admin)?;
+    let mut worker = Worker::new(to)?;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
     if layout.nodes.iter().all(|node| node.name != *name) {
-        truth.is_applied(name, &admin.ask.url);
+        truth.is_applied(name, &to.url);
         print(&format!("{name} leaves by a change that is under way or done\n"))?;
         come_to_rest(&mut worker)?;
     } else {
         all_are_up(&mut worker)?;
         let lists = [("remove", &vec![name.clone()])];
-        change(&mut worker, &lists, replicas, || truth.is_applied(name, &admin.ask.url))?;
+        change(&mut worker, &lists, replicas, || truth.is_applied(name, &to.url))?;
     }
     is_known_to_all(&mut worker, data)
 }
@@ -206,9 +206,9 @@ fn confused() -> Unable {
     fail("the kvorum dev that runs answers something else than was asked: it is of another version")
 }
 
-fn admin(running: &DevRunning, node: &NodeTold) -> Admin {
-    let ask = Ask { url: node.url.clone(), timeout: None, json: false };
-    Admin { token_file: running.token_file.clone(), ask }
+fn ask_of(running: &DevRunning, node: &NodeTold) -> Ask {
+    let (url, token_file) = (node.url.clone(), running.token_file.clone());
+    Ask { url, token_file, timeout: None, json: false }
 }
 
 /// Waits until the node that was started has asked for a place; whether it has one already.

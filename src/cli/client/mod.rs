@@ -1,5 +1,5 @@
-//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`, `cluster`, `dev
-//! add`, `dev remove`: a cluster from the command line.
+//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`, `cluster`, `token`,
+//! `dev add`, `dev remove`: a cluster from the command line.
 //!
 //! ```text
 //!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
@@ -21,6 +21,7 @@ mod profile;
 mod repair;
 mod scan;
 mod status;
+mod token;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -43,6 +44,7 @@ pub(crate) use profile::{ProfileArgs, profile};
 pub(crate) use repair::repair;
 pub(crate) use scan::scan;
 pub(crate) use status::status;
+pub(crate) use token::{TokenArgs, token};
 
 use crate::operations::stderr;
 use crate::settings::secret;
@@ -85,8 +87,10 @@ fn print(text: &str) -> Result<(), Unable> {
 
 /// Connects to the node that is asked.
 fn connect(ask: &Ask) -> Result<Connection, Unable> {
+    let token = token_of(ask.token_file.as_deref())?;
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
-    Connection::open(&ask.url, patience).map_err(|error| unreachable_node(&ask.url, &error, BY))
+    let connection = Connection::open(&ask.url, patience, token.as_deref());
+    connection.map_err(|error| unreachable_node(&ask.url, &error, BY))
 }
 
 /// How another node is named, but for `profile`.
@@ -103,16 +107,18 @@ fn unreachable_node(url: &str, error: &io::Error, by: &str) -> Unable {
     }
 }
 
-/// What admin requests must carry: out of a file, or of the variable.
-fn admin_token(file: Option<&Path>) -> Result<Option<String>, Unable> {
-    let (token, warning) = secret::ADMIN.load(file, secret::ADMIN.variable()).map_err(fail)?;
+/// What requests carry: out of a file, or of a variable.
+fn token_of(file: Option<&Path>) -> Result<Option<String>, Unable> {
+    let variable = || secret::CLIENT.variable().or_else(|| secret::ADMIN.variable());
+    let variable = if file.is_some() { None } else { variable() };
+    let (token, warning) = secret::CLIENT.load(file, variable).map_err(fail)?;
     if let Some(warning) = warning {
         stderr::say(format_args!("kvorum: {warning}"));
     }
     match token.as_ref().map(|token| str::from_utf8(token.bytes())) {
         None => Ok(None),
         Some(Ok(token)) if !token.contains(char::is_control) => Ok(Some(token.to_owned())),
-        Some(_) => Err(fail("invalid admin token: it must be one line of text")),
+        Some(_) => Err(fail("invalid token: it must be one line of text")),
     }
 }
 

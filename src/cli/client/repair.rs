@@ -11,8 +11,8 @@ use crate::operations::status::Row;
 
 /// Does what is asked for.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
-    let url = &args.admin.ask.url;
-    let mut worker = Worker::new(&args.admin)?;
+    let url = &args.ask.url;
+    let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(&format!("/admin/repair?full={}", args.full))?;
     if !args.wait {
         return print(&format!(
@@ -24,7 +24,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
         show(bar, far, of, message);
         repair.last.filter(|last| last.number >= number)
     })?;
-    if args.admin.ask.json {
+    if args.ask.json {
         let json = serde_json::to_string(&round).expect("strings and numbers always serialize");
         print(&(json + "\n"))?;
     } else {

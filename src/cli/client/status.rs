@@ -14,7 +14,7 @@ use rustix::termios::tcgetwinsize;
 
 use super::connection::{Connection, malformed};
 use super::repair::last_round;
-use super::{Ask, BY, Problem, StatusArgs, Unable, fail, print, unreachable_node};
+use super::{Ask, BY, Problem, StatusArgs, Unable, fail, print, token_of, unreachable_node};
 use crate::operations::status::{Cluster, Row, Status};
 
 /// How long the node may take: it asks the others, and waits up to 2 s for each that is silent,
@@ -36,18 +36,20 @@ const GAP: usize = 2;
 /// Shows every node.
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
     let url = &args.ask.url;
+    let token = token_of(args.ask.token_file.as_deref())?;
     let show = |body: &[u8], cluster: &Cluster| match args.ask.json {
         true => String::from_utf8_lossy(body).into_owned() + "\n",
         false => table(cluster, width()),
     };
     if !args.watch {
-        let (body, cluster) = look(&args.ask).map_err(|error| unreachable_node(url, &error, BY))?;
+        let (body, cluster) =
+            look(&args.ask, token.as_deref()).map_err(|error| unreachable_node(url, &error, BY))?;
         print(&show(&body, &cluster))?;
         return if cluster.nodes.iter().all(|row| row.up) { Ok(()) } else { Err(Unable::No) };
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
-        match look(&args.ask) {
+        match look(&args.ask, token.as_deref()) {
             Ok((body, cluster)) => print(&format!("{clear}{}", show(&body, &cluster)))?,
             // Waiting for the cluster to come is a reason to watch.
             Err(error) if args.ask.json => drop(fail(format!("{url}: {error}"))),
@@ -58,9 +60,9 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
 }
 
 /// What the node that is asked finds, as it says it and as it is read.
-fn look(ask: &Ask) -> io::Result<(Vec<u8>, Cluster)> {
+fn look(ask: &Ask, token: Option<&str>) -> io::Result<(Vec<u8>, Cluster)> {
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
-    let mut connection = Connection::open(&ask.url, patience)?;
+    let mut connection = Connection::open(&ask.url, patience, token)?;
     let head = connection.request("GET", "/v0/cluster", None, |_| {})?;
     let body = connection.body(&head)?;
     if head.status != 200 {

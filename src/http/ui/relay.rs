@@ -17,13 +17,14 @@ use crate::counters::wall::wall_micros;
 use crate::http::others::{Page, Unread};
 use crate::node::requests::Requests;
 use crate::peers::{self, Lookup};
-use crate::settings::members::authority_of;
 
 /// A node that says nothing for so long is lost: three snapshots are missing.
 const SILENCE: Duration = Duration::from_millis(3500);
 
 /// How soon a lost node is tried again: as often as it would speak.
 const RETRY: Duration = Duration::from_secs(1);
+
+const TARGET: &str = "/ui/events?local=true";
 
 /// What the browser is told of it.
 #[derive(Debug, Serialize)]
@@ -71,7 +72,7 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     let mut since = None;
     loop {
         let attended = async {
-            let mut page = open(&requests.url(peer), &lookup).await?;
+            let mut page = open(&requests, peer, &lookup).await?;
             attend(&mut page, name, &to, &mut since).await
         };
         let lost = tokio::select! {
@@ -90,9 +91,13 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
 }
 
 /// Asks for the stream.
-async fn open(url: &str, lookup: &RefCell<Option<Lookup>>) -> Result<Page, Unread> {
-    let stream = peers::connect(url, lookup).await?;
-    Page::get(stream, authority_of(url), "/ui/events?local=true", SILENCE).await
+async fn open(
+    requests: &Requests,
+    peer: NodeId,
+    lookup: &RefCell<Option<Lookup>>,
+) -> Result<Page, Unread> {
+    let stream = peers::connect(&requests.url(peer), lookup).await?;
+    Page::get(stream, requests, peer, TARGET, SILENCE).await
 }
 
 /// Passes on what comes, to the end. `since` is when it was lost, if it was.

@@ -40,6 +40,12 @@ metrics! {
     REQUEST_DURATION: Histogram "request_duration_seconds" ["route", "method"]
         "Time from a request's header to its response, by route and method; includes waiting for \
          the client's body";
+    REQUESTS_REFUSED: Counter "requests_refused" ["reason"]
+        "Requests refused for the sake of access: reason=\"no-token\" (401: none, or one that is \
+         unknown, revoked or expired), \"scope\" (403) or \"rate\" (429)";
+    TOKENS: Gauge "tokens" [] "Tokens that this node knows and that have not expired";
+    TOKEN_EXPIRY: Gauge "token_expiry_seconds" []
+        "Seconds until the next token expires; 0 if none does";
     CONNECTIONS: Gauge "connections" ["loop"] "Open connections, by event loop";
     CONNECTIONS_ACCEPTED: Counter "connections_accepted" [] "Accepted connections";
     ACCEPT_FAILURES: Counter "accept_failures" []

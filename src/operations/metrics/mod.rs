@@ -17,7 +17,8 @@ use prometheus_client::registry::Registry;
 
 use self::list::Metric;
 use crate::counters::latency;
-use crate::counters::{Count, Counters, Kind, PeerCounts, STATUSES};
+use crate::counters::wall::wall_micros;
+use crate::counters::{Count, Counters, Kind, PeerCounts, REFUSED, STATUSES};
 use crate::node::Node;
 use crate::operations::stderr;
 use crate::operations::usage;
@@ -54,6 +55,7 @@ impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Out(&mut encoder);
         requests(&mut out, &self.0)?;
+        access(&mut out, &self.0)?;
         server(&mut out, &self.0)?;
         peers(&mut out, &self.0)?;
         hints(&mut out, &self.0)?;
@@ -146,6 +148,20 @@ fn latency_buckets(node: &Node, kind: Kind) -> Vec<(f64, u64)> {
     }
     reported.push((f64::INFINITY, (from..latency::BUCKETS).map(count).sum()));
     reported
+}
+
+fn access(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let mut metric = out.begin(&list::REQUESTS_REFUSED)?;
+    for (place, reason) in REFUSED.iter().enumerate() {
+        let count = sum(node, |counters| &counters.refused[place]);
+        let labels = [(list::REQUESTS_REFUSED.labels[0], *reason)];
+        ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+    }
+    let (all, now_ms) = (node.access.all(&node.shared), wall_micros() / 1000);
+    let living = || all.tokens.iter().filter(|token| !token.has_expired(now_ms));
+    out.gauge(&list::TOKENS, living().count() as u64)?;
+    let next = living().map(|token| token.expires_ms).filter(|at| *at > 0).min();
+    out.gauge(&list::TOKEN_EXPIRY, next.map_or(0, |at| (at - now_ms).div_ceil(1000)))
 }
 
 fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {

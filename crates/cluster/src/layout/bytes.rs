@@ -3,24 +3,33 @@
 //! ```text
 //!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
 //!   form 2, if there are decrees: the same, and n 1, n × (base 8, epoch 8, number 8)
+//!   form 3, if there are tokens: form 2 with n ≥ 0 decrees, and at the end the sections
 //!   council: n 1, n × (id 2, voter 8)
 //!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
 //!
 //!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
 //!          name 1 + n │ zone 1 + n │ URL 1 + n
+//!   sections = n 1, n × (kind 1 │ length 4 │ bytes): kind 1 = tokens, n 2, n × token (`access.rs`)
 //! ```
 //!
 //! All numbers are little-endian. About 70 bytes a node.
 
+use std::sync::Arc;
+
 use bytes::Buf;
 
-use super::{Before, Decree, Layout, MAX_COUNCIL, Node, Seat, Stage};
+use super::{Access, Before, Decree, Layout, MAX_COUNCIL, Node, Seat, Stage};
 use crate::node_id::NodeId;
 use crate::topology::{HashWeight, Member, check_members};
 
-/// The form that is written, and the one of layouts that grew out of decrees; others are refused.
+/// The form that is written, that of layouts that grew out of decrees, and that of those with more
+/// at their end; others are refused.
 const FORM: u8 = 1;
 const DECREED: u8 = 2;
+const SECTIONED: u8 = 3;
+
+/// What is in a section.
+const TOKENS: u8 = 1;
 
 /// Bytes of a layout at most: two lists of 16,384 nodes with names, zones and URLs of usual length.
 /// A message has room for it.
@@ -29,7 +38,12 @@ pub const MAX_BYTES: usize = 4 << 20;
 impl Layout {
     /// It as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = vec![if self.decrees.is_empty() { FORM } else { DECREED }];
+        let form = match (self.access.is_empty(), self.decrees.is_empty()) {
+            (false, _) => SECTIONED,
+            (true, false) => DECREED,
+            (true, true) => FORM,
+        };
+        let mut out = vec![form];
         out.extend(self.epoch.to_le_bytes());
         out.extend(self.base.to_le_bytes());
         out.push(match self.stage {
@@ -40,7 +54,7 @@ impl Layout {
         });
         out.extend(self.began.to_le_bytes());
         out.extend(self.next_id.to_le_bytes());
-        if !self.decrees.is_empty() {
+        if form != FORM {
             out.push(self.decrees.len() as u8);
             for Decree { base, epoch, number } in &self.decrees {
                 [base, epoch, number].iter().for_each(|n| out.extend(n.to_le_bytes()));
@@ -54,6 +68,13 @@ impl Layout {
         put_nodes(&mut out, self.replicas, &self.nodes);
         if let Some(before) = &self.before {
             put_nodes(&mut out, before.replicas, &before.nodes);
+        }
+        if form == SECTIONED {
+            let mut tokens = Vec::new();
+            self.access.put_tokens(&mut tokens);
+            out.extend([1, TOKENS]);
+            out.extend((tokens.len() as u32).to_le_bytes());
+            out.extend(tokens);
         }
         out
     }
@@ -84,6 +105,7 @@ impl Layout {
         if !self.has_true_decrees() {
             return Err("its decrees don't follow on each other");
         }
+        self.access.check()?;
         if self.began > self.epoch {
             return Err("it began after itself");
         }
@@ -131,7 +153,7 @@ fn put_nodes(out: &mut Vec<u8>, replicas: u8, nodes: &[Node]) {
 }
 
 fn read(bytes: &mut &[u8]) -> Option<Layout> {
-    let form = bytes.try_get_u8().ok().filter(|form| [FORM, DECREED].contains(form))?;
+    let form = bytes.try_get_u8().ok().filter(|form| (FORM..=SECTIONED).contains(form))?;
     let epoch = bytes.try_get_u64_le().ok()?;
     let base = bytes.try_get_u128_le().ok()?;
     let stage = match bytes.try_get_u8().ok()? {
@@ -143,7 +165,10 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
     };
     let began = bytes.try_get_u64_le().ok()?;
     let next_id = bytes.try_get_u32_le().ok()?;
-    let decrees = if form == DECREED { read_decrees(bytes)? } else { Vec::new() };
+    let decrees = if form == FORM { Vec::new() } else { read_decrees(bytes)? };
+    if form == DECREED && decrees.is_empty() {
+        return None;
+    }
     let mut council = Vec::new();
     for _ in 0..bytes.try_get_u8().ok()? {
         let node = NodeId(bytes.try_get_u16_le().ok()?);
@@ -157,12 +182,36 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
             Some(Before { nodes, replicas })
         }
     };
-    Some(Layout { epoch, replicas, stage, began, nodes, before, council, next_id, base, decrees })
+    let access =
+        Arc::new(if form == SECTIONED { read_sections(bytes)? } else { Access::default() });
+    Some(Layout {
+        epoch,
+        replicas,
+        stage,
+        began,
+        nodes,
+        before,
+        council,
+        next_id,
+        base,
+        decrees,
+        access,
+    })
 }
 
-/// Those of a layout that has some.
+/// What is behind the nodes. There is one way to write it: each section once, and none that is
+/// empty.
+fn read_sections(bytes: &mut &[u8]) -> Option<Access> {
+    let is_known = bytes.try_get_u8().ok()? == 1 && bytes.try_get_u8().ok()? == TOKENS;
+    let length = bytes.try_get_u32_le().ok().filter(|_| is_known)? as usize;
+    let (mut section, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    let tokens = Access::read_tokens(&mut section)?;
+    section.is_empty().then_some(Access { tokens })
+}
+
 fn read_decrees(bytes: &mut &[u8]) -> Option<Vec<Decree>> {
-    let count = bytes.try_get_u8().ok().filter(|count| *count > 0)?;
+    let count = bytes.try_get_u8().ok()?;
     let mut number = || bytes.try_get_u64_le().ok();
     (0..count)
         .map(|_| Some(Decree { base: number()?, epoch: number()?, number: number()? }))

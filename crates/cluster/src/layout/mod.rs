@@ -12,19 +12,27 @@
 //!
 //! A layout is made by one node (`plan.rs`), decided by councillors (`council.rs`), and then a fact
 //! that every node keeps and hands to who is behind (`bytes.rs`). If the councillors are lost, one
-//! is made without them (`decree.rs`).
+//! is made without them (`decree.rs`). It also says who may ask the nodes for what (`access.rs`);
+//! where only that changes, the next layout is of the same stage.
 
+mod access;
 mod bytes;
 mod council;
 mod decree;
 mod moves;
 mod plan;
 
+pub use access::{
+    Access, AccessError, Kinds, MAX_TOKEN_NAME, MAX_TOKEN_PREFIX, MAX_TOKENS, Methods, Token,
+    TokenHash,
+};
 pub use bytes::MAX_BYTES;
 pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter};
 pub use decree::{Decree, NoDecree};
 pub use moves::Moves;
 pub use plan::{Change, Joiner, PlanError};
+
+use std::sync::Arc;
 
 use crate::node_id::NodeId;
 use crate::topology::{HashWeight, Member, Topology, TopologyError};
@@ -100,6 +108,8 @@ pub struct Layout {
     pub base: u128,
     /// The decrees that led to it, the first one first.
     pub decrees: Vec<Decree>,
+    /// Who may ask the nodes for what.
+    pub access: Arc<Access>,
 }
 
 /// What a transition began with.
@@ -136,6 +146,7 @@ impl Layout {
             next_id: nodes.iter().map(|node| u32::from(node.id.0) + 1).max().unwrap_or(0),
             base: 0,
             decrees: Vec::new(),
+            access: Arc::default(),
             nodes,
         }
     }
@@ -229,6 +240,7 @@ impl Layout {
             next_id: self.next_id,
             base: self.id(),
             decrees: self.decrees.clone(),
+            access: Arc::clone(&self.access),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What somebody wants of the members, as the layout that does it; or why it can't be done.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Before, Layout, MAX_COUNCIL, MAX_URL, Node, Seat, Stage};
 use crate::node_id::NodeId;
@@ -154,6 +155,7 @@ impl Layout {
             next_id,
             base: self.id(),
             decrees: self.decrees.clone(),
+            access: Arc::clone(&self.access),
         })
     }
 

@@ -61,7 +61,8 @@ pub(super) struct RecordArgs {
     #[arg(long)]
     pub(super) idle: bool,
 
-    /// File with the nodes' admin token; it can be in the variable KVORUM_ADMIN_TOKEN instead
+    /// File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in
+    /// KVORUM_ADMIN_TOKEN
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
 }

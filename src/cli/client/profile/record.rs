@@ -12,7 +12,7 @@ use super::args::RecordArgs;
 use super::write;
 use crate::cli::client::connection::Connection;
 use crate::cli::client::problem::Problem;
-use crate::cli::client::{Unable, admin_token, fail, unreachable_node};
+use crate::cli::client::{Unable, fail, token_of, unreachable_node};
 use crate::operations::stderr;
 
 /// How much longer than the recording an answer may take: symbols of a busy node.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(100);
 
 pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
-    let token = admin_token(args.token_file.as_deref())?;
+    let token = token_of(args.token_file.as_deref())?;
     let token = token.as_deref();
     std::fs::create_dir_all(&args.out)
         .map_err(|error| fail(format!("{}: {error}", args.out.display())))?;
@@ -63,10 +63,7 @@ fn wait(seconds: u64, done: impl Fn() -> bool) {
 fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Unable> {
     let patience = Duration::from_secs(args.duration) + PATIENCE;
     let lost = |error: &io::Error| unreachable_node(url, error, "");
-    let mut connection = Connection::open(url, patience).map_err(|error| lost(&error))?;
-    if let Some(token) = token {
-        connection.authorize(token);
-    }
+    let mut connection = Connection::open(url, patience, token).map_err(|error| lost(&error))?;
     let (events, seconds) = (profile::event::names(&args.events), args.duration);
     let idle = args.idle;
     let target = format!("/admin/profile?event={events}&seconds={seconds}&format=json&idle={idle}");

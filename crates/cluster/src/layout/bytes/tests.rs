@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{Change, Joiner};
+use crate::layout::{Change, Joiner, Kinds, Methods, Token};
 use crate::topology::Topology;
 
 fn layouts() -> [Layout; 2] {
@@ -21,9 +21,36 @@ fn layouts() -> [Layout; 2] {
     [first, moving]
 }
 
+/// Decrees and tokens, while partitions move.
+fn with_tokens() -> Layout {
+    let [first, moving] = layouts();
+    let mut layout = moving.next_stage().unwrap();
+    let access = layout.access.with(token("ci"), 1).unwrap();
+    let access = access.with(Token { id: 1, ..token("backup") }, 1).unwrap();
+    layout.epoch = 1_000_001;
+    layout.decrees = vec![Decree { base: first.epoch, epoch: 1_000_000, number: 5 }];
+    layout.with_access(access)
+}
+
+fn token(name: &str) -> Token {
+    Token {
+        id: 7,
+        name: name.to_owned(),
+        hash: Token::hash_of(name.as_bytes()),
+        methods: Methods::GET.or(Methods::PUT),
+        kinds: Kinds::DATA,
+        prefix: b"users/\xff".to_vec(),
+        changed_ms: 1,
+        expires_ms: 9,
+        requests: 10,
+        bytes: 1 << 20,
+    }
+}
+
 #[test]
 fn a_layout_comes_back_as_it_was() {
-    for layout in layouts() {
+    let [first, moving] = layouts();
+    for layout in [first, moving, with_tokens()] {
         let bytes = layout.to_bytes();
         assert_eq!(Layout::from_bytes(&bytes), Ok(layout.clone()));
         for cut in 0..bytes.len() {
@@ -46,6 +73,7 @@ fn the_form_is_pinned() {
         (hash(&first), hash(&moving)),
         (18_151_140_898_779_260_804, 7_743_646_332_535_462_127)
     );
+    assert_eq!(hash(&with_tokens()), 14_278_900_005_236_616_638);
 }
 
 #[test]
@@ -69,13 +97,28 @@ fn what_does_not_fit_together_is_refused() {
     refused(&|layout| layout.stage = Stage::Settled);
     let settled_with_more = Layout { stage: Stage::ReadNew, ..first };
     assert!(Layout::from_bytes(&settled_with_more.to_bytes()).is_err());
+    let refused = |change: &dyn Fn(&mut Access)| {
+        let mut layout = with_tokens();
+        let mut access = Access::clone(&layout.access);
+        change(&mut access);
+        layout.access = Arc::new(access);
+        assert!(Layout::from_bytes(&layout.to_bytes()).is_err(), "{layout:?}");
+    };
+    refused(&|access| access.tokens.swap(0, 1));
+    refused(&|access| access.tokens[0].id = 7);
+    refused(&|access| access.tokens[0].name = "ci".to_owned());
+    refused(&|access| access.tokens[0].name = "c i".to_owned());
+    refused(&|access| access.tokens[0].name.clear());
+    refused(&|access| access.tokens[0].prefix = vec![0; 129]);
+    refused(&|access| access.tokens[0].kinds = Kinds::ALL);
 }
 
 proptest! {
     #[test]
-    fn whatever_comes_is_read_or_refused(at in 0_usize..200, byte: u8, cut in 0_usize..400) {
-        let [_, moving] = layouts_once();
-        let mut bytes = moving.to_bytes();
+    fn whatever_comes_is_read_or_refused(
+        with_more: bool, at in 0_usize..700, byte: u8, cut in 0_usize..1000,
+    ) {
+        let mut bytes = layouts_once()[usize::from(with_more)].to_bytes();
         let at = at % bytes.len();
         bytes[at] = byte;
         bytes.truncate(cut.max(1));
@@ -87,5 +130,5 @@ proptest! {
 
 fn layouts_once() -> &'static [Layout; 2] {
     static MADE: std::sync::OnceLock<[Layout; 2]> = std::sync::OnceLock::new();
-    MADE.get_or_init(layouts)
+    MADE.get_or_init(|| [layouts().into_iter().last().unwrap(), with_tokens()])
 }

@@ -31,6 +31,7 @@ fn first(council: &[Seat]) -> Layout {
         next_id: u32::from(NODES),
         base: 0,
         decrees: Vec::new(),
+        access: Arc::default(),
     }
 }
 

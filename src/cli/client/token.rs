@@ -1,0 +1,202 @@
+//! `kvorum token create`, `list`, `revoke`: who may ask the nodes for what.
+
+use std::fmt::Write;
+use std::num::NonZeroU64;
+
+use clap::{Args, Subcommand};
+use indicatif::HumanDuration;
+
+use super::admin::Worker;
+use super::args::Ask;
+use super::bytes::percent;
+use super::{Unable, print};
+use crate::counters::wall::wall_micros;
+use crate::operations::tokens::{TokenList, TokenMade, TokenStatus};
+use crate::settings::units::{Size, Ttl};
+
+/// Everything after `token`.
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TokenCommand {
+    /// Make a token, and print it: nobody can show it again
+    Create(CreateArgs),
+    /// List the tokens, without their texts
+    List(Ask),
+    /// Revoke a token: nodes refuse it as soon as they hear of that, within a second
+    Revoke(RevokeArgs),
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// What people call it: 1 to 64 visible characters
+    #[arg(long, value_name = "NAME")]
+    name: String,
+
+    /// What it may do: read, write, or GET, PUT, DELETE, POST [default: read,write]
+    #[arg(long, value_name = "LIST")]
+    methods: Option<String>,
+
+    /// Only keys that begin with this, up to 128 bytes [default: all keys]
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
+
+    /// What it is for: data, keys and values; metrics, what nodes say of themselves; admin,
+    /// everything under /admin, and with that any token [default: data]
+    #[arg(long = "for", value_name = "LIST")]
+    kinds: Option<String>,
+
+    /// When it ends, in s, m, h or d from now, as in 30d [default: never]
+    #[arg(long, value_name = "TIME")]
+    expires: Option<Ttl>,
+
+    /// Requests a second that each node answers, as in 1000/s [default: any]
+    #[arg(long, value_name = "N/s", value_parser = requests)]
+    rate: Option<NonZeroU64>,
+
+    /// Bytes a second of bodies, in and out, of each node, as in 10MiB/s [default: any]
+    #[arg(long, value_name = "SIZE/s", value_parser = bytes)]
+    bytes: Option<Size>,
+
+    /// Where.
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(Debug, Args)]
+struct RevokeArgs {
+    /// Its id, or its name
+    #[arg(value_name = "ID|NAME")]
+    token: String,
+
+    /// Where.
+    #[command(flatten)]
+    ask: Ask,
+}
+
+fn requests(text: &str) -> Result<NonZeroU64, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text).parse();
+    number.map_err(|_| format!("{text:?} is no rate: write a number, as in 1000/s"))
+}
+
+fn bytes(text: &str) -> Result<Size, String> {
+    let size: Size = text.strip_suffix("/s").unwrap_or(text).parse()?;
+    Some(size).filter(|size| size.0 > 0).ok_or_else(|| "the rate must not be 0".to_owned())
+}
+
+/// Does what is asked for.
+pub(crate) fn token(args: &TokenArgs) -> Result<(), Unable> {
+    match &args.command {
+        TokenCommand::Create(args) => create(args),
+        TokenCommand::List(ask) => list(ask),
+        TokenCommand::Revoke(args) => revoke(args),
+    }
+}
+
+fn create(args: &CreateArgs) -> Result<(), Unable> {
+    let CreateArgs { name, methods, prefix, kinds, expires, rate, bytes, ask } = args;
+    let mut query = format!("name={}", percent(name.as_bytes()));
+    for (name, value) in [
+        ("methods", methods.clone()),
+        ("prefix", prefix.clone()),
+        ("for", kinds.clone()),
+        ("expires", expires.map(|expires| expires.to_string())),
+        ("requests", rate.map(|rate| rate.to_string())),
+        ("bytes", bytes.map(|bytes| bytes.0.to_string())),
+    ] {
+        if let Some(value) = value {
+            let _ = write!(query, "&{name}={}", percent(value.as_bytes()));
+        }
+    }
+    let mut worker = Worker::new(ask)?;
+    let made: TokenMade = worker.exchange("POST", &format!("/admin/tokens?{query}"), 201)?;
+    // The text alone, so that it can be sent into a file.
+    print(&if ask.json { json(&made) } else { format!("{}\n", made.token) })
+}
+
+fn list(ask: &Ask) -> Result<(), Unable> {
+    let mut worker = Worker::new(ask)?;
+    let list: TokenList = worker.exchange("GET", "/admin/tokens", 200)?;
+    if ask.json {
+        return print(&json(&list));
+    }
+    let now_ms = wall_micros() / 1000;
+    let lines: String = list.tokens.iter().map(|token| line(token, now_ms) + "\n").collect();
+    print(&if lines.is_empty() { "there are no tokens\n".to_owned() } else { lines })
+}
+
+fn revoke(args: &RevokeArgs) -> Result<(), Unable> {
+    let RevokeArgs { token, ask } = args;
+    let target = format!("/admin/tokens/revoke?id={}", percent(token.as_bytes()));
+    let revoked: TokenStatus = Worker::new(ask)?.exchange("POST", &target, 200)?;
+    let text = || format!("revoked: {} ({})\n", revoked.name, revoked.id);
+    print(&if ask.json { json(&revoked) } else { text() })
+}
+
+fn json(told: &impl serde::Serialize) -> String {
+    serde_json::to_string(told).expect("strings and numbers always serialize") + "\n"
+}
+
+/// A token for people.
+fn line(token: &TokenStatus, now_ms: u64) -> String {
+    let time = |ms: u64| HumanDuration(std::time::Duration::from_millis(ms));
+    let mut text = format!(
+        "{}  {}  for {}  {}",
+        token.id,
+        token.name,
+        token.kinds.join(","),
+        token.methods.join(",")
+    );
+    if let Some(prefix) = &token.prefix {
+        let _ = write!(text, "  prefix {prefix:?}");
+    }
+    if let Some(prefix) = &token.prefix_base64 {
+        let _ = write!(text, "  prefix {prefix} (base64)");
+    }
+    if let Some(rate) = token.requests_per_second {
+        let _ = write!(text, "  {rate}/s");
+    }
+    if let Some(bytes) = token.bytes_per_second {
+        let _ = write!(text, "  {}/s", indicatif::HumanBytes(bytes));
+    }
+    let _ = write!(text, "  made {} ago", time(now_ms.saturating_sub(token.changed_ms)));
+    let _ = match token.expires_ms {
+        None => write!(text, "  never expires"),
+        Some(_) if token.expired => write!(text, "  expired"),
+        Some(at) => write!(text, "  expires in {}", time(at.saturating_sub(now_ms))),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_a_second() {
+        assert_eq!(requests("1000/s").map(NonZeroU64::get), Ok(1000));
+        assert_eq!(requests("1").map(NonZeroU64::get), Ok(1));
+        assert_eq!(bytes("10MiB/s").map(|size| size.0), Ok(10 << 20));
+        for bad in ["", "0", "0/s", "/s", "1/m", "-1", "1k"] {
+            assert!(requests(bad).is_err() && bytes(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_tells_all_of_a_token() {
+        let json = r#"{"id":"0000002a","name":"ci","for":["data","metrics"],"methods":["GET"],
+            "prefix":"a b","changed_ms":1000,"expires_ms":121000,"requests_per_second":7,
+            "bytes_per_second":1048576}"#;
+        let token: TokenStatus = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            line(&token, 61_000),
+            "0000002a  ci  for data,metrics  GET  prefix \"a b\"  7/s  1.00 MiB/s  made 60 seconds \
+             ago  expires in 60 seconds"
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! `/admin/tokens` and `/admin/tokens/revoke`: which tokens there are, a new one, and one less.
+
+use hyper::{Method, StatusCode};
+
+use super::problem::Problem;
+use super::{Answer, Service, params};
+use crate::operations::tokens::TokenError;
+
+/// What must not be kept on the way.
+const SECRET: &[(&str, &str)] =
+    &[("cache-control", "no-store"), ("x-content-type-options", "nosniff")];
+
+pub(super) async fn answer(
+    service: &Service,
+    method: &Method,
+    query: &str,
+) -> Result<Answer, Problem> {
+    if *method != Method::POST {
+        params::none(query)?;
+        return Ok(Answer::json(StatusCode::OK, &service.reports.tokens()));
+    }
+    let wanted = params::token(query)?;
+    refuse_beside_outdated(service)?;
+    let made = service.reports.create_token(wanted).await.map_err(refused)?;
+    Ok(Answer { headers: SECRET, ..Answer::json(StatusCode::CREATED, &made) })
+}
+
+pub(super) async fn revoke(service: &Service, query: &str) -> Result<Answer, Problem> {
+    let token = params::revoke(query)?;
+    refuse_beside_outdated(service)?;
+    let revoked = service.reports.revoke_token(&token).await.map_err(refused)?;
+    Ok(Answer::json(StatusCode::OK, &revoked))
+}
+
+fn refused(error: TokenError) -> Problem {
+    match error {
+        TokenError::Access(error) => Problem::no_token(error.to_string()),
+        TokenError::Random(_) => Problem::overload(&error.to_string()),
+        TokenError::Undecided => Problem::undecided(error.to_string()),
+    }
+}
+
+/// An earlier release can't read a layout that has tokens.
+fn refuse_beside_outdated(service: &Service) -> Result<(), Problem> {
+    match service.reports.member_before(cluster::TOKENS_SINCE) {
+        None => Ok(()),
+        Some((name, version)) => Err(Problem::no_token(format!(
+            "node {name} runs an earlier release of kvorum, which knows no tokens (it speaks \
+             version {version} of the peer protocol): upgrade it first"
+        ))),
+    }
+}

@@ -1,0 +1,260 @@
+//! Who may ask this node: its tokens, ready to be looked up, and how fast each is used.
+//!
+//! ```text
+//!  the layout in force ─▶ index: SHA-256 ─▶ token, and its pace ◀─ requests of all loops
+//!                           ▲
+//!                           └── made anew by whoever first sees a later epoch
+//! ```
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use cluster::layout::{Kinds, Token, TokenHash};
+use cluster::{Shared, layout};
+use subtle::ConstantTimeEq;
+
+use crate::peers::proof::Proofs;
+use crate::settings::secret::Secret;
+
+/// How much of a rate can be used at once after a pause, in nanoseconds.
+const BURST_NANOS: u64 = 1_000_000_000;
+
+/// See the module.
+pub(crate) struct Access {
+    admin: Option<Secret>,
+    require_auth: bool,
+    insecure: bool,
+    index: ArcSwap<Index>,
+    renewing: Mutex<()>,
+    /// Held while this node has another access decided: one change at a time.
+    pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Proofs of other nodes that were used.
+    pub(crate) proofs: Proofs,
+}
+
+/// The tokens of one layout.
+#[derive(Default)]
+struct Index {
+    epoch: u64,
+    access: Arc<layout::Access>,
+    by_hash: HashMap<TokenHash, Arc<Known>>,
+}
+
+/// A token of the layout.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) token: Token,
+    requests: Option<Pace>,
+    bytes: Option<Pace>,
+}
+
+/// What a connection remembers of the token that it sent last, so that the next request with it
+/// costs a comparison.
+pub(crate) struct Remembered {
+    /// Its text.
+    text: Box<[u8]>,
+    epoch: u64,
+    pub(crate) known: Arc<Known>,
+}
+
+impl Access {
+    /// As the node was configured.
+    pub(crate) fn new(admin: Option<Secret>, require_auth: bool, insecure: bool) -> Self {
+        Self {
+            admin,
+            require_auth,
+            insecure,
+            index: ArcSwap::default(),
+            renewing: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+            proofs: Proofs::default(),
+        }
+    }
+
+    /// Whether a request of that kind needs a token; `near`: it comes from loopback.
+    pub(crate) fn is_needed(&self, kind: Kinds, near: bool) -> bool {
+        if self.require_auth {
+            return true;
+        }
+        if kind == Kinds::ADMIN { self.admin.is_some() || !near } else { !near && !self.insecure }
+    }
+
+    /// Whether it is the admin token. How long that takes does not tell how much of it is right.
+    pub(crate) fn is_admin(&self, given: &[u8]) -> bool {
+        self.admin.as_ref().is_some_and(|token| given.ct_eq(token.bytes()).into())
+    }
+
+    /// The token of this text by the layout in force, `before` being what the connection remembers.
+    pub(crate) fn find(
+        &self,
+        shared: &Shared,
+        given: &[u8],
+        before: Option<&Remembered>,
+    ) -> Option<Found> {
+        let epoch = shared.views.epoch();
+        if let Some(before) = before
+            && before.epoch == epoch
+            && bool::from(before.text.ct_eq(given))
+        {
+            return Some(Found::Remembered);
+        }
+        self.renew(shared, epoch);
+        let index = self.index.load();
+        let known = Arc::clone(index.by_hash.get(&Token::hash_of(given))?);
+        Some(Found::New(Remembered { text: given.into(), epoch: index.epoch, known }))
+    }
+
+    /// All tokens of the layout in force.
+    pub(crate) fn all(&self, shared: &Shared) -> Arc<layout::Access> {
+        self.renew(shared, shared.views.epoch());
+        Arc::clone(&self.index.load().access)
+    }
+
+    /// What a token has used of its rates stays used.
+    fn renew(&self, shared: &Shared, epoch: u64) {
+        if self.index.load().epoch >= epoch {
+            return;
+        }
+        let _alone = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.index.load_full();
+        let layout = shared.layouts.entered();
+        if before.epoch >= layout.epoch {
+            return;
+        }
+        let known = |token: &Token| {
+            let known = before.by_hash.get(&token.hash).filter(|known| known.token == *token);
+            (token.hash, known.map_or_else(|| Arc::new(Known::new(token.clone())), Arc::clone))
+        };
+        let by_hash = layout.access.tokens.iter().map(known).collect();
+        let (epoch, access) = (layout.epoch, Arc::clone(&layout.access));
+        self.index.store(Arc::new(Index { epoch, access, by_hash }));
+    }
+}
+
+impl fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remembered({})", self.known.token.id_text())
+    }
+}
+
+/// A token that is known.
+pub(crate) enum Found {
+    /// As what the connection remembers.
+    Remembered,
+    /// To be remembered.
+    New(Remembered),
+}
+
+impl Known {
+    fn new(token: Token) -> Self {
+        let (requests, bytes) = (Pace::new(token.requests), Pace::new(token.bytes));
+        Self { token, requests, bytes }
+    }
+
+    /// Whether bytes are to be counted.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        self.bytes.is_some()
+    }
+
+    /// One more request, at `now` in nanoseconds since any time; or for how long there may be none,
+    /// in nanoseconds. Bytes are counted once they are known, so they may be used ahead of time.
+    pub(crate) fn admit(&self, now: u64) -> Result<(), u64> {
+        if let Some(bytes) = &self.bytes {
+            bytes.take(now, 0)?;
+        }
+        self.requests.as_ref().map_or(Ok(()), |requests| requests.take(now, 1))
+    }
+
+    /// So many bytes came or went.
+    pub(crate) fn used(&self, now: u64, bytes: u64) {
+        if let Some(pace) = &self.bytes {
+            pace.used(now, bytes);
+        }
+    }
+}
+
+/// The generic cell rate algorithm: until when what was used would have lasted at the rate.
+#[derive(Debug)]
+struct Pace {
+    /// So many a second.
+    rate: u64,
+    until: AtomicU64,
+}
+
+impl Pace {
+    /// `None` = any.
+    fn new(rate: u64) -> Option<Self> {
+        (rate > 0).then(|| Self { rate, until: AtomicU64::new(0) })
+    }
+
+    fn nanos(&self, units: u64) -> u64 {
+        u64::try_from(u128::from(units) * 1_000_000_000 / u128::from(self.rate)).unwrap_or(u64::MAX)
+    }
+
+    fn take(&self, now: u64, units: u64) -> Result<(), u64> {
+        let most = now.saturating_add(BURST_NANOS);
+        let after = |until: u64| until.max(now).saturating_add(self.nanos(units));
+        let taken = self.until.try_update(Ordering::Relaxed, Ordering::Relaxed, |until| {
+            Some(after(until)).filter(|after| *after <= most)
+        });
+        taken.map(drop).map_err(|until| after(until) - most)
+    }
+
+    fn used(&self, now: u64, units: u64) {
+        let after = |until: u64| until.max(now).saturating_add(self.nanos(units));
+        self.until.update(Ordering::Relaxed, Ordering::Relaxed, after);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::secret::ADMIN;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_rate_is_kept_over_time_and_a_second_of_it_at_once() {
+        let pace = Pace::new(10).unwrap();
+        let taken = |now| (0..1000).take_while(|_| pace.take(now, 1).is_ok()).count();
+        assert_eq!(taken(5 * SECOND), 10);
+        assert_eq!(pace.take(5 * SECOND, 1), Err(SECOND / 10));
+        assert_eq!(taken(5 * SECOND + SECOND / 2), 5);
+        assert_eq!(taken(100 * SECOND), 10, "no more after a longer pause");
+        let ten_seconds =
+            (0..10_000).filter(|n| pace.take(200 * SECOND + n * 1_000_000, 1).is_ok());
+        assert_eq!(ten_seconds.count(), 10 + 99);
+        assert!(Pace::new(0).is_none());
+        let slowest = Pace::new(1).unwrap();
+        assert_eq!([slowest.take(0, 1), slowest.take(0, 1)], [Ok(()), Err(SECOND)]);
+    }
+
+    #[test]
+    fn bytes_are_used_ahead_of_time_and_waited_for() {
+        let pace = Pace::new(1 << 20).unwrap();
+        assert_eq!(pace.take(0, 0), Ok(()));
+        pace.used(0, 3 << 20);
+        assert_eq!(pace.take(0, 0), Err(2 * SECOND));
+        assert_eq!(pace.take(2 * SECOND, 0), Ok(()));
+        pace.used(0, u64::MAX);
+        assert!(pace.take(SECOND, 0).is_err());
+    }
+
+    #[test]
+    fn who_needs_a_token() {
+        let secret = || ADMIN.load(None, Some("sixteen letters.".into())).unwrap().0;
+        let needs = |access: Access| {
+            [Kinds::DATA, Kinds::METRICS, Kinds::ADMIN]
+                .map(|kind| [true, false].map(|near| access.is_needed(kind, near)))
+        };
+        let (far, all, none) = ([false, true], [true, true], [false, false]);
+        assert_eq!(needs(Access::new(None, false, false)), [far, far, far]);
+        assert_eq!(needs(Access::new(secret(), false, false)), [far, far, all]);
+        assert_eq!(needs(Access::new(None, false, true)), [none, none, far]);
+        assert_eq!(needs(Access::new(secret(), false, true)), [none, none, all]);
+        assert_eq!(needs(Access::new(None, true, true)), [all, all, all]);
+    }
+}

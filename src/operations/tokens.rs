@@ -1,0 +1,254 @@
+//! Tokens as a node tells of them and has them changed: the JSON of `/admin/tokens` and what is
+//! below it. A field that is not known, or says "any", is left out.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use cluster::layout::{self, AccessError, Kinds, Methods, Token};
+use cluster::{NodeEvent, Progress};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::counters::wall::wall_micros;
+use crate::node::{Node, task};
+
+/// What every token's text begins with, so that scanners of source code find those that got there.
+const MARK: &str = "kvorum_";
+
+/// Random bytes of a token: 256 bits.
+const RANDOM: usize = 32;
+
+/// How long a change of the tokens looks for a majority of the council.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether it is decided …
+const LOOK: Duration = Duration::from_millis(2);
+
+/// … and after how many looks without an answer it is proposed again: the node may have had another
+/// change decided, which goes first.
+const LOOKS: u32 = 50;
+
+/// A token, without its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TokenStatus {
+    /// What tells it from others, 8 hexadecimal digits.
+    pub(crate) id: String,
+    /// What people call it.
+    pub(crate) name: String,
+    /// What it is for: `data`, `metrics`, `admin`.
+    #[serde(rename = "for")]
+    pub(crate) kinds: Vec<String>,
+    /// `GET` (and `HEAD`), `PUT`, `DELETE`, `POST`.
+    pub(crate) methods: Vec<String>,
+    /// What its keys begin with, if that is UTF-8 …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix: Option<String>,
+    /// … or if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix_base64: Option<String>,
+    /// When it was made, in milliseconds since 1970.
+    pub(crate) changed_ms: u64,
+    /// When it ends, the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_ms: Option<u64>,
+    /// Whether that was before now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) expired: bool,
+    /// Requests a second that a node answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) requests_per_second: Option<u64>,
+    /// Bytes a second of bodies, in and out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes_per_second: Option<u64>,
+}
+
+/// All tokens.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TokenList {
+    /// The epoch of the layout that has them.
+    pub(crate) epoch: u64,
+    /// By name.
+    pub(crate) tokens: Vec<TokenStatus>,
+}
+
+/// One that was made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TokenMade {
+    /// Its text, which is told this once.
+    pub(crate) token: String,
+    /// The rest.
+    #[serde(flatten)]
+    pub(crate) status: TokenStatus,
+}
+
+/// What a token is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    pub(crate) methods: Methods,
+    pub(crate) kinds: Kinds,
+    pub(crate) prefix: Vec<u8>,
+    /// For how long, in milliseconds; 0 = for ever.
+    pub(crate) lives_ms: u64,
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Why the tokens are as they were, or may be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenError {
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error("no random bytes: {0}")]
+    Random(#[from] io::Error),
+    #[error(
+        "no majority of the council answered within {} s; the change may be decided all the same \
+         once one does: look at `kvorum cluster status`, then at `kvorum token list`",
+        PATIENCE.as_secs()
+    )]
+    Undecided,
+}
+
+impl TokenStatus {
+    fn of(token: &Token, now_ms: u64) -> Self {
+        let any = |number: u64| Some(number).filter(|number| *number > 0);
+        let prefix = Some(token.prefix.clone()).filter(|prefix| !prefix.is_empty());
+        let (prefix, prefix_base64) = match prefix.map(String::from_utf8) {
+            None => (None, None),
+            Some(Ok(text)) => (Some(text), None),
+            Some(Err(bytes)) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
+        };
+        Self {
+            id: token.id_text(),
+            name: token.name.clone(),
+            kinds: texts(&KINDS, |kind| token.kinds.has(kind)),
+            methods: texts(&METHODS, |method| token.methods.has(method)),
+            prefix,
+            prefix_base64,
+            changed_ms: token.changed_ms,
+            expires_ms: any(token.expires_ms),
+            expired: token.has_expired(now_ms),
+            requests_per_second: any(token.requests),
+            bytes_per_second: any(token.bytes),
+        }
+    }
+}
+
+/// Kinds, as people write them.
+pub(crate) const KINDS: [(Kinds, &str); 3] =
+    [(Kinds::DATA, "data"), (Kinds::METRICS, "metrics"), (Kinds::ADMIN, "admin")];
+
+/// The same of methods.
+pub(crate) const METHODS: [(Methods, &str); 4] = [
+    (Methods::GET, "GET"),
+    (Methods::PUT, "PUT"),
+    (Methods::DELETE, "DELETE"),
+    (Methods::POST, "POST"),
+];
+
+/// What of these there is.
+pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<String> {
+    all.iter().filter(|(one, _)| has(*one)).map(|(_, text)| (*text).to_owned()).collect()
+}
+
+/// All tokens that the node knows.
+pub(super) fn list(node: &Node) -> TokenList {
+    let (layout, now_ms) = (node.shared.layouts.entered(), wall_micros() / 1000);
+    let tokens = layout.access.tokens.iter().map(|token| TokenStatus::of(token, now_ms));
+    let mut tokens: Vec<TokenStatus> = tokens.collect();
+    tokens.sort_by(|one, other| one.name.cmp(&other.name));
+    TokenList { epoch: layout.epoch, tokens }
+}
+
+/// Makes a token and has it decided.
+pub(super) async fn create(node: &Node, wanted: Wanted) -> Result<TokenMade, TokenError> {
+    let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
+    let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
+    let now_ms = wall_micros() / 1000;
+    let Wanted { name, methods, kinds, prefix, lives_ms, requests, bytes } = wanted;
+    let token = Token {
+        id,
+        name,
+        hash: Token::hash_of(text.as_bytes()),
+        methods,
+        kinds,
+        prefix,
+        changed_ms: now_ms,
+        expires_ms: if lives_ms == 0 { 0 } else { now_ms + lives_ms },
+        requests,
+        bytes,
+    };
+    change(node, |access| match access.tokens.contains(&token) {
+        true => Ok(None),
+        false => access.with(token.clone(), now_ms).map(Some),
+    })
+    .await?;
+    Ok(TokenMade { token: text, status: TokenStatus::of(&token, now_ms) })
+}
+
+/// Has a token revoked, by its id or its name.
+pub(super) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, TokenError> {
+    let now_ms = wall_micros() / 1000;
+    let mut revoked: Option<Token> = None;
+    change(node, |access| match &revoked {
+        Some(revoked) if !access.tokens.contains(revoked) => Ok(None),
+        Some(revoked) => access.without(&revoked.id_text(), now_ms).map(Some),
+        None => {
+            revoked = access.find(token).cloned();
+            access.without(token, now_ms).map(Some)
+        }
+    })
+    .await?;
+    let revoked = revoked.expect("what is unknown was refused");
+    Ok(TokenStatus::of(&revoked, now_ms))
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    // As little as this is never given in part.
+    if getrandom(&mut bytes, GetRandomFlags::empty())? < N {
+        return Err(io::Error::other("the kernel returned too few random bytes"));
+    }
+    Ok(bytes)
+}
+
+/// Has another access decided: what `next` makes of the one that is known; `None` = it is that
+/// already. If another change is decided meanwhile, it is made anew on that one.
+async fn change(
+    node: &Node,
+    mut next: impl FnMut(&layout::Access) -> Result<Option<layout::Access>, AccessError>,
+) -> Result<(), TokenError> {
+    let until = Instant::now() + PATIENCE;
+    let _alone = node.access.changing.lock().await;
+    let layouts = &node.shared.layouts;
+    while Instant::now() < until {
+        let known = layouts.known();
+        let Some(access) = next(&known.access)? else {
+            if layouts.entered().epoch >= known.epoch {
+                return Ok(());
+            }
+            // It is decided, and not in force here yet.
+            sleep(LOOK).await;
+            continue;
+        };
+        let wanted = Arc::new(known.with_access(access));
+        layouts.proposes_access(wanted.id());
+        task::dispatch(node, NodeEvent::Propose(wanted).into()).await;
+        let mut looks = 0;
+        while Instant::now() < until {
+            sleep(LOOK).await;
+            looks += 1;
+            match layouts.access_change() {
+                Some(Progress::Asking) => {}
+                None if looks < LOOKS => {}
+                // Another one was decided, or is under way here; or this one, which is seen above.
+                None | Some(_) => break,
+            }
+        }
+    }
+    Err(TokenError::Undecided)
+}

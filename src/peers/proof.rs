@@ -1,0 +1,189 @@
+//! How a node that asks another one for a page shows that it is one of the cluster's: by the
+//! secret, for it has no token. Over TLS, where nobody looks whose certificate it is, the other one
+//! shows it too.
+//!
+//! ```text
+//!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME is now, NONCE is new, PROOF is over
+//!                                                      both, the page, the name of who is asked,
+//!                                                      and by TLS the connection
+//!  200 ¶ X-Kvorum-Node: PROOF                       ◀─ over NONCE and the connection
+//! ```
+//!
+//! What was recorded is good for nothing: the node that it was meant for has seen the nonce, and
+//! remembers it for as long as the time is taken for now.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use cluster::handshake::{Channel, Nonce, Secret, Secrets};
+
+use super::greet::nonce;
+use super::join::{hex, unhex};
+
+/// The header.
+pub(crate) const HEADER: &str = "x-kvorum-node";
+
+/// How far the other node's clock may be off, in milliseconds: one that is further off is asked
+/// about by its peers' links, and corrected.
+const WINDOW_MS: u64 = 60_000;
+
+/// Proofs that are remembered: more than a dashboard and `status` in a loop make of hundreds of
+/// nodes.
+const MAX_SEEN: usize = 16_384;
+
+const ASKS: &[u8] = b"kvorum-ask/1";
+const ANSWERS: &[u8] = b"kvorum-ask/1 answer";
+
+/// Proofs that were used.
+#[derive(Debug, Default)]
+pub(crate) struct Proofs(Mutex<VecDeque<(u64, Nonce)>>);
+
+/// What a node says when it asks, and by what it knows the answer.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    /// The header.
+    pub(crate) header: String,
+    nonce: Nonce,
+    secret: Secret,
+    channel: Option<Channel>,
+}
+
+impl Asks {
+    /// The node of that name is asked for `target`.
+    pub(crate) fn new(
+        secret: Secret,
+        channel: Option<Channel>,
+        (name, target): (&str, &str),
+        now_ms: u64,
+    ) -> io::Result<Self> {
+        let nonce = nonce()?;
+        let time = now_ms.to_le_bytes();
+        let proof = secret.prove(ASKS, &parts(&nonce, &time, name, target, channel.as_ref()));
+        let header = format!("{} {now_ms} {}", hex(&nonce), hex(&proof));
+        Ok(Self { header, nonce, secret, channel })
+    }
+
+    /// Whether a node of the cluster answers. In clear nobody shows that: who could be in the
+    /// middle could change the page just as well.
+    pub(crate) fn is_answered(&self, header: Option<&str>) -> bool {
+        let Some(channel) = &self.channel else { return true };
+        let proof = header.and_then(unhex).unwrap_or_default();
+        self.secret.is_proven(ANSWERS, &[&self.nonce, channel], &proof)
+    }
+}
+
+fn parts<'a>(
+    nonce: &'a Nonce,
+    time: &'a [u8; 8],
+    name: &'a str,
+    target: &'a str,
+    channel: Option<&'a Channel>,
+) -> [&'a [u8]; 5] {
+    [nonce, time, name.as_bytes(), target.as_bytes(), channel.map_or(&[], |channel| channel)]
+}
+
+impl Proofs {
+    /// Whether who asks the node `name` for `target` knows a secret; what it is to be answered by.
+    /// The same header is taken once.
+    pub(crate) fn take(
+        &self,
+        secrets: &Secrets,
+        channel: Option<Channel>,
+        (name, target): (&str, &str),
+        header: &[u8],
+        now_ms: u64,
+    ) -> Option<String> {
+        let (nonce, time_ms, proof) = read(header)?;
+        let time = time_ms.to_le_bytes();
+        let parts = parts(&nonce, &time, name, target, channel.as_ref());
+        if time_ms.abs_diff(now_ms) > WINDOW_MS {
+            return None;
+        }
+        let secret = secrets.find(|secret| secret.is_proven(ASKS, &parts, &proof))?;
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each is remembered from when it came, and was made at most a window later.
+        while seen.front().is_some_and(|(came_ms, _)| came_ms + 2 * WINDOW_MS < now_ms) {
+            seen.pop_front();
+        }
+        if seen.len() >= MAX_SEEN || seen.iter().any(|(_, other)| *other == nonce) {
+            return None;
+        }
+        seen.push_back((now_ms, nonce));
+        let channel: &[u8] = channel.as_ref().map_or(&[], |channel| channel);
+        Some(hex(&secret.prove(ANSWERS, &[&nonce, channel])))
+    }
+}
+
+fn read(header: &[u8]) -> Option<(Nonce, u64, Vec<u8>)> {
+    let mut words = std::str::from_utf8(header).ok()?.split(' ');
+    let nonce = unhex(words.next()?)?.try_into().ok()?;
+    let time_ms = words.next()?.parse().ok()?;
+    let proof = unhex(words.next()?)?;
+    words.next().is_none().then_some((nonce, time_ms, proof))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000_000;
+
+    fn secrets(text: &str) -> Secrets {
+        Secrets::new(Secret::new(text.into()), None)
+    }
+
+    #[test]
+    fn a_proof_is_good_once_for_one_page_of_one_node_at_its_time() {
+        let [ours, other] = ["open sesame, please", "another secret!!"].map(secrets);
+        let asked = ("b", "/v0/status");
+        let channel = Some([7; 32]);
+        let asks = |now| Asks::new(ours.own().unwrap(), channel, asked, now).unwrap();
+        let header = asks(NOW).header;
+        let take = |proofs: &Proofs, secrets, channel, asked, now| {
+            proofs.take(secrets, channel, asked, header.as_bytes(), now).is_some()
+        };
+        for (secrets, channel, asked, now) in [
+            (&other, channel, asked, NOW),
+            (&ours, None, asked, NOW),
+            (&ours, Some([8; 32]), asked, NOW),
+            (&ours, channel, ("a", "/v0/status"), NOW),
+            (&ours, channel, ("b", "/ui/events?local=true"), NOW),
+            (&ours, channel, asked, NOW + WINDOW_MS + 1),
+            (&ours, channel, asked, NOW - WINDOW_MS - 1),
+        ] {
+            assert!(!take(&Proofs::default(), secrets, channel, asked, now), "{asked:?} {now}");
+        }
+        let proofs = Proofs::default();
+        assert!(take(&proofs, &ours, channel, asked, NOW + WINDOW_MS));
+        for later in [NOW + WINDOW_MS, NOW, NOW - WINDOW_MS] {
+            assert!(!take(&proofs, &ours, channel, asked, later), "it was used");
+        }
+        let late = NOW + 4 * WINDOW_MS;
+        let another = asks(late).header;
+        assert!(proofs.take(&ours, channel, asked, another.as_bytes(), late).is_some());
+        assert_eq!(proofs.0.lock().unwrap().len(), 1, "what is too old is forgotten");
+        for bad in ["", "a b c", &header[..header.len() - 2], &(header.clone() + " 1")] {
+            let taken = Proofs::default().take(&ours, channel, asked, bad.as_bytes(), NOW);
+            assert!(taken.is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn by_tls_who_answers_shows_that_it_knows_the_secret() {
+        let ours = secrets("open sesame, please");
+        let asked = ("b", "/v0/status");
+        let asks = |channel| Asks::new(ours.own().unwrap(), channel, asked, NOW).unwrap();
+        let answer = |asks: &Asks, channel| {
+            Proofs::default().take(&ours, channel, asked, asks.header.as_bytes(), NOW).unwrap()
+        };
+        let channel = Some([7; 32]);
+        let (one, other) = (asks(channel), asks(channel));
+        assert!(one.is_answered(Some(&answer(&one, channel))));
+        assert!(!one.is_answered(Some(&answer(&other, channel))), "it answers something else");
+        for bad in [None, Some(""), Some("07"), Some("no digits")] {
+            assert!(!one.is_answered(bad), "{bad:?}");
+        }
+        assert!(asks(None).is_answered(None), "in clear");
+    }
+}
