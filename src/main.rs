@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
 
-use crate::cli::{Cli, Command, bench, client, dev, repair, variables};
+use crate::cli::{Cli, Command, bench, cert, client, dev, repair, variables};
 use crate::operations::stderr;
 use crate::runtime::{allocator, serve};
 use crate::settings::config;
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Repair(args) => answered(client::repair(&args)),
         Command::Cluster(args) => answered(client::cluster(&args)),
         Command::Token(args) => answered(client::token(&args)),
+        Command::Cert(command) => reported(cert::run(&command)),
         Command::Compact(args) => answered(client::compact(&args)),
         Command::Profile(args) => answered(client::profile(&args)),
         Command::Bench(args) => bench::run(&args),

@@ -1,6 +1,7 @@
 //! The command line: one command a module, all of them declared here.
 
 pub(crate) mod bench;
+pub(crate) mod cert;
 pub(crate) mod client;
 pub(crate) mod dev;
 mod recover;
@@ -77,6 +78,11 @@ pub(crate) enum Command {
     /// Requests from another machine need one, and from loopback with --require-auth. Tokens are
     /// decided by the council and known to every node, also while the council is down.
     Token(client::TokenArgs),
+    /// Make a CA, and certificates for nodes and clients
+    ///
+    /// For those who have no CA of their own. Nodes with --tls-cert speak TLS.
+    #[command(subcommand)]
+    Cert(cert::CertCommand),
     /// Compact the whole store of one node now
     ///
     /// Nodes compact by themselves what is due. This gives back all space of the node at --url that
@@ -175,6 +181,10 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "PORT")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
     pub(crate) port: Option<u16>,
+
+    /// Serve by TLS: makes a CA of its own in the data directory, and a certificate for this machine
+    #[arg(long)]
+    pub(crate) tls: bool,
 
     /// Data directory, with a subdirectory per node; kept after exit
     #[arg(long, value_name = "DIR", default_value = DEV_DATA)]

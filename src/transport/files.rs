@@ -7,8 +7,6 @@ use std::path::Path;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use x509_cert::Certificate;
-use x509_cert::der::Decode;
 
 use super::TlsError;
 use crate::settings::config::TlsFiles;
@@ -66,7 +64,7 @@ impl Raw {
     }
 }
 
-fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+pub(super) fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
         let mut bytes = Vec::new();
         File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
@@ -79,7 +77,7 @@ fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 /// All certificates, at least one.
-fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -98,6 +96,7 @@ pub(super) fn roots(bytes: &[u8]) -> Result<RootCertStore, String> {
 }
 
 fn expiry(cert: &CertificateDer<'_>) -> Result<u64, String> {
-    let cert = Certificate::from_der(cert).map_err(|error| format!("malformed ({error})"))?;
-    Ok(cert.tbs_certificate().validity().not_after.to_unix_duration().as_secs())
+    let parsed = x509_parser::parse_x509_certificate(cert);
+    let (_, cert) = parsed.map_err(|error| format!("malformed ({error})"))?;
+    Ok(cert.validity().not_after.timestamp().try_into().unwrap_or(0))
 }

@@ -14,9 +14,11 @@
 //!
 //! Certificates: [`tls`]; how they are read from files, and read anew: [`files`].
 
+mod client;
 mod files;
 mod stream;
 mod tls;
 
+pub(crate) use client::{Blocking, Certificates};
 pub(crate) use stream::Stream;
 pub(crate) use tls::{Came, Tls, TlsError, connect};

@@ -50,6 +50,12 @@ impl TlsError {
     }
 }
 
+impl TlsError {
+    pub(super) fn none_trusted() -> Self {
+        Self("this machine trusts no CA at all: name one with --ca-file".to_owned())
+    }
+}
+
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::settings::members;
 use crate::settings::units::{Time, Ttl};
+use crate::transport::Certificates;
 
 /// What `--timeout` allows: a wait of more than an hour is no wait but a mistake.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -24,6 +25,10 @@ pub(crate) struct Ask {
     /// KVORUM_ADMIN_TOKEN
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+
+    /// By what.
+    #[command(flatten)]
+    pub(crate) certificates: Certificates,
 
     /// Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed
     /// the node's --deadline [default: 10s; status: 15s]

@@ -10,7 +10,9 @@ use std::time::Duration;
 use crate::http::etags;
 use crate::http::expires::{self, EXPIRES};
 use crate::http::receipt::{RECEIPT, Receipt};
+use crate::settings::members::authority_of;
 use crate::settings::units::Time;
+use crate::transport::{Blocking, Certificates};
 
 /// Headers of an answer; kvorum sends at most seven.
 const MAX_HEADERS: usize = 32;
@@ -26,7 +28,7 @@ const STEP: usize = 64 << 10;
 
 /// One connection.
 pub(super) struct Connection {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Blocking>,
     /// Header lines of every request, each with its end.
     headers: String,
     patience: Duration,
@@ -64,8 +66,13 @@ pub(super) fn malformed(what: &str) -> io::Error {
 impl Connection {
     /// Connects to a node's URL; connecting, and each wait after that, ends after `patience`. The
     /// token goes with every request.
-    pub(super) fn open(url: &str, patience: Duration, token: Option<&str>) -> io::Result<Self> {
-        let host = url.strip_prefix("http://").unwrap_or(url);
+    pub(super) fn open(
+        url: &str,
+        certificates: &Certificates,
+        patience: Duration,
+        token: Option<&str>,
+    ) -> io::Result<Self> {
+        let host = authority_of(url);
         let mut last = io::Error::from(ErrorKind::NotFound);
         for address in host.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, patience) {
@@ -73,6 +80,13 @@ impl Connection {
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(patience))?;
                     stream.set_write_timeout(Some(patience))?;
+                    let stream = if url.starts_with("https://") {
+                        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+                        let secured = certificates.secure(stream, name);
+                        secured.map_err(|error| in_words(error, "no TLS handshake", patience))?
+                    } else {
+                        Blocking::Plain(stream)
+                    };
                     let stream = BufReader::with_capacity(64 << 10, stream);
                     let mut headers = format!("Host: {host}\r\n");
                     if let Some(token) = token {

@@ -22,10 +22,12 @@ use super::admin::Worker;
 use super::args::Ask;
 use super::cluster::{applied, come_to_rest, plan_text, planned, settled};
 use super::{Unable, fail, print};
+use crate::cli::dev::plan::CERTS;
 use crate::cli::dev::socket::{NodeTold, Told, Wanted, ask};
 use crate::cli::{DevAddArgs, DevCommand, DevRemoveArgs, DevRunning};
 use crate::operations::layout::LayoutStatus;
 use crate::operations::status::Cluster;
+use crate::transport::Certificates;
 
 /// How long a node that was started may take to ask for a place, and nodes to go by a layout that
 /// is settled.
@@ -208,7 +210,8 @@ fn confused() -> Unable {
 
 fn ask_of(running: &DevRunning, node: &NodeTold) -> Ask {
     let (url, token_file) = (node.url.clone(), running.token_file.clone());
-    Ask { url, token_file, timeout: None, json: false }
+    let certificates = Certificates::of_ca(running.data.join(CERTS).join("ca.pem"));
+    Ask { url, certificates, token_file, timeout: None, json: false }
 }
 
 /// Waits until the node that was started has asked for a place; whether it has one already.

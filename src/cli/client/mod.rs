@@ -89,7 +89,7 @@ fn print(text: &str) -> Result<(), Unable> {
 fn connect(ask: &Ask) -> Result<Connection, Unable> {
     let token = token_of(ask.token_file.as_deref())?;
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
-    let connection = Connection::open(&ask.url, patience, token.as_deref());
+    let connection = Connection::open(&ask.url, &ask.certificates, patience, token.as_deref());
     connection.map_err(|error| unreachable_node(&ask.url, &error, BY))
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
 /// What the node that is asked finds, as it says it and as it is read.
 fn look(ask: &Ask, token: Option<&str>) -> io::Result<(Vec<u8>, Cluster)> {
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
-    let mut connection = Connection::open(&ask.url, patience, token)?;
+    let mut connection = Connection::open(&ask.url, &ask.certificates, patience, token)?;
     let head = connection.request("GET", "/v0/cluster", None, |_| {})?;
     let body = connection.body(&head)?;
     if head.status != 200 {

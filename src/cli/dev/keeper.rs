@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::console::Console;
 use super::plan::{self, Plan};
 use crate::settings::secret::CLUSTER;
+use crate::transport;
 
 /// How long a node that was killed stays down: long enough to see what the others do without it.
 pub(super) const PAUSE: Duration = Duration::from_secs(3);
@@ -122,6 +123,10 @@ impl Keeper {
         self.plan.borrow().address(self.number)
     }
 
+    fn has_tls(&self) -> bool {
+        self.plan.borrow().certs().is_some()
+    }
+
     fn say(&self, state: &str) {
         self.console.state(self.number, &self.name(), state);
     }
@@ -163,7 +168,8 @@ impl Keeper {
         let end = if let Some(end) = ended_early {
             end
         } else {
-            self.say(&format!("up: pid {pid}, http://{}", self.address()));
+            let url = self.plan.borrow().url(self.number);
+            self.say(&format!("up: pid {pid}, {url}"));
             // Nobody listens any more when all are being stopped.
             let _ = self.tell.send((self.number, pid)).await;
             tokio::select! {
@@ -185,7 +191,7 @@ impl Keeper {
         let mut silent = false;
         loop {
             sleep(PROBE).await;
-            let asked = timeout(PROBE, ready(self.address())).await;
+            let asked = timeout(PROBE, ready(self.address(), self.has_tls())).await;
             let now = asked.unwrap_or(Ok(Health::Silent)).unwrap_or(Health::Silent);
             // Once may be a busy machine.
             let twice = std::mem::replace(&mut silent, now == Health::Silent);
@@ -212,10 +218,16 @@ enum Health {
     Removed,
 }
 
-async fn ready(address: SocketAddr) -> std::io::Result<Health> {
-    let mut stream = TcpStream::connect(address).await?;
+async fn ready(address: SocketAddr, tls: bool) -> std::io::Result<Health> {
+    let stream = TcpStream::connect(address).await?;
+    // Whose certificate it is is no matter here: it is the child's port.
+    let mut stream = match tls {
+        true => transport::connect(stream, &address.ip().to_string()).await?,
+        false => stream.into(),
+    };
     let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).await?;
+    stream.flush().await?;
     let mut answer = Vec::new();
     stream.take(LINE).read_to_end(&mut answer).await?;
     let body = answer.windows(REMOVED.len()).any(|bytes| bytes == REMOVED);
@@ -249,7 +261,7 @@ async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            if line.contains(" listening on http://") {
+            if line.contains(" listening on http") {
                 return;
             }
             if line.contains(" waits for a place in the cluster of ") {

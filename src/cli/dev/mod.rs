@@ -12,7 +12,7 @@
 
 mod console;
 mod keeper;
-mod plan;
+pub(crate) mod plan;
 pub(crate) mod socket;
 
 use std::cell::RefCell;
@@ -49,6 +49,7 @@ pub(crate) fn run(args: &DevArgs) -> Result<(), String> {
     }
     let data = &args.data;
     fs::create_dir_all(data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
+    plan.make_certs()?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     runtime.block_on(supervise(plan, note, args))
@@ -297,14 +298,18 @@ impl Nodes {
         let [first, other, last] = [0, 1 % count, count - 1].map(|place| plan.url(members[place]));
         let votes = if count >= 3 { "&ack=2&from=3" } else { "" };
         let killed = members[count - 1];
+        let certs = plan.certs().map(|certs| certs.join("ca.pem").display().to_string());
+        let [curl, ca] = [("curl --cacert", "curl"), (" --ca-file", "")].map(|(with, without)| {
+            certs.as_ref().map_or(without.to_owned(), |ca| format!("{with} {ca}"))
+        });
         let _ = write!(
             text,
             "\nDashboard: {first}/ui\n\
              \nTry in another terminal:\n\
-             \n  curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
-             \n  curl -i '{other}/v0/entity?id=greeting{votes}'\
-             \n  curl -i '{last}/v0/entities?start=a'\
-             \n  {program} status --watch --url {first}\
+             \n  {curl} -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
+             \n  {curl} -i '{other}/v0/entity?id=greeting{votes}'\
+             \n  {curl} -i '{last}/v0/entities?start=a'\
+             \n  {program} status --watch --url {first}{ca}\
              \n  kill -9 {}     # {}; it restarts after {} s: watch it recover\
              \n  {program} dev add --data {data}    # one more node; keys move to it\n\
              \nCtrl-C stops all.\n\n",

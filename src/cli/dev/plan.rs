@@ -17,8 +17,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Cli, Command, DevArgs};
+use crate::cli::{Cli, Command, DevArgs, cert};
 use crate::runtime::accept;
+use crate::settings::members::At;
 use crate::settings::secret::CLUSTER;
 
 /// Memory of a node unless something else is said: three of them fit a laptop.
@@ -35,6 +36,11 @@ pub(super) const MAX_NODES: usize = 16;
 
 /// Where the kernel gives out randomness.
 const RANDOM: &str = "/dev/urandom";
+
+/// Where certificates are in the data directory, and how long they are good.
+pub(crate) const CERTS: &str = "certs";
+const CA_LIFE: &str = "3650d";
+const CERT_LIFE: &str = "365d";
 
 /// The file in the data directory.
 const FILE: &str = "dev.json";
@@ -62,6 +68,9 @@ struct Kept {
     changed: bool,
     /// The nodes that are to run.
     nodes: BTreeMap<u16, Node>,
+    /// Whether they serve by TLS.
+    #[serde(default)]
+    tls: bool,
 }
 
 /// One node.
@@ -83,6 +92,7 @@ impl Plan {
         let known = plan.load()?;
         let is_known = known.is_some();
         plan.kept = known.unwrap_or_else(|| Kept::first(args.nodes.unwrap_or(NODES)));
+        plan.kept.tls |= args.tls;
         let mut note = String::new();
         let (count, data) = (plan.kept.nodes.len(), plan.data.display());
         if let Some(nodes) = args.nodes.filter(|nodes| is_known && usize::from(*nodes) != count) {
@@ -188,7 +198,23 @@ impl Plan {
 
     /// Its URL.
     pub(super) fn url(&self, number: u16) -> String {
-        format!("http://{}", self.address(number))
+        At { address: self.address(number), tls: self.kept.tls }.url()
+    }
+
+    /// The certificates, if the nodes serve by TLS.
+    pub(super) fn certs(&self) -> Option<PathBuf> {
+        self.kept.tls.then(|| self.data.join(CERTS))
+    }
+
+    /// Makes them: for a year, if there are none that are good for so long.
+    pub(super) fn make_certs(&self) -> Result<(), String> {
+        let Some(dir) = self.certs() else { return Ok(()) };
+        if !dir.join("ca.pem").exists() {
+            cert::make_ca(&dir, CA_LIFE.parse()?)?;
+        }
+        let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        cert::issue_node(&dir, &hosts, CERT_LIFE.parse()?, &dir.join("node.pem"))?;
+        Ok(())
     }
 
     /// What the nodes know each other by; `None` = the flags say it.
@@ -253,6 +279,10 @@ impl Plan {
             }
         }
         words.extend(["--data".into(), self.data_of(number).into()]);
+        if let Some(certs) = self.certs() {
+            words.extend(["--tls-cert".into(), certs.join("node.pem").into()]);
+            words.extend(["--tls-key".into(), certs.join("node.key").into()]);
+        }
         words.extend(self.serve.iter().cloned());
         words
     }
@@ -285,7 +315,7 @@ impl Kept {
         let first: BTreeSet<u16> = (1..=nodes).collect();
         let member = Node { is_member: true, ..Node::default() };
         let nodes = first.iter().map(|number| (*number, member.clone())).collect();
-        Self { port: PORT, first, changed: false, nodes }
+        Self { port: PORT, first, changed: false, nodes, tls: false }
     }
 }
 
@@ -324,7 +354,8 @@ mod tests {
 
     fn plan(data: &Path, nodes: Option<u16>, port: u16) -> (Plan, String) {
         let (data, serve) = (data.to_owned(), vec!["--sync".into(), "never".into()]);
-        Plan::new(&DevArgs { command: None, nodes, port: Some(port), data, serve }).unwrap()
+        let port = Some(port);
+        Plan::new(&DevArgs { command: None, nodes, port, tls: false, data, serve }).unwrap()
     }
 
     fn line(plan: &Plan, number: u16) -> String {
@@ -379,6 +410,7 @@ mod tests {
             command: None,
             nodes: None,
             port: None,
+            tls: false,
             data: data.path().to_owned(),
             serve: Vec::new(),
         };

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use profile::{Event, Format};
 
 use crate::cli::client::args::node_url;
+use crate::transport::Certificates;
 
 /// Everything after `profile`.
 #[derive(Debug, Args)]
@@ -60,6 +61,10 @@ pub(super) struct RecordArgs {
     /// Show threads that had nothing to do as well, in lock and wall
     #[arg(long)]
     pub(super) idle: bool,
+
+    /// By what.
+    #[command(flatten)]
+    pub(super) certificates: Certificates,
 
     /// File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in
     /// KVORUM_ADMIN_TOKEN

@@ -14,6 +14,7 @@ use crate::cli::client::connection::Connection;
 use crate::cli::client::problem::Problem;
 use crate::cli::client::{Unable, fail, token_of, unreachable_node};
 use crate::operations::stderr;
+use crate::settings::members::authority_of;
 
 /// How much longer than the recording an answer may take: symbols of a busy node.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,7 +64,8 @@ fn wait(seconds: u64, done: impl Fn() -> bool) {
 fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Unable> {
     let patience = Duration::from_secs(args.duration) + PATIENCE;
     let lost = |error: &io::Error| unreachable_node(url, error, "");
-    let mut connection = Connection::open(url, patience, token).map_err(|error| lost(&error))?;
+    let connection = Connection::open(url, &args.certificates, patience, token);
+    let mut connection = connection.map_err(|error| lost(&error))?;
     let (events, seconds) = (profile::event::names(&args.events), args.duration);
     let idle = args.idle;
     let target = format!("/admin/profile?event={events}&seconds={seconds}&format=json&idle={idle}");
@@ -80,7 +82,7 @@ fn save(url: &str, profile: &Profile, args: &RecordArgs) -> Result<(), Unable> {
     for note in &profile.notes {
         stderr::say(format_args!("kvorum: {url}: {note}"));
     }
-    let host = url.strip_prefix("http://").unwrap_or(url);
+    let host = authority_of(url);
     let place = host.replace([':', '/', '[', ']'], "-");
     for (event, _) in &profile.events {
         let file = format!("{}-{event}.{}", place.trim_matches('-'), args.output.extension());

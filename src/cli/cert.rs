@@ -1,0 +1,213 @@
+//! `kvorum cert`: a CA of one's own, and certificates that it issues, for those who have none.
+//!
+//! ```text
+//!  cert ca     ─▶ ca.pem, which clients get; ca.key, which stays where it is
+//!  cert node   ─▶ node.pem, node.key: for the names and addresses that clients ask a node by
+//!  cert client ─▶ client.pem, client.key: for a node with --tls-client-ca ca.pem
+//! ```
+//!
+//! What is there is replaced, key first, each at once: nodes take the two up when they fit. A CA is
+//! never replaced: all that it issued would be worth nothing.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+
+use crate::counters::wall::wall_micros;
+use crate::settings::units::Ttl;
+
+/// Clocks differ: what was issued just now is good for those that are behind, too.
+const BEFORE: Duration = Duration::from_secs(3600);
+
+/// What is made.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertCommand {
+    /// Make a CA: ca.pem for clients, ca.key to issue certificates with
+    Ca(CaArgs),
+    /// Issue a certificate for nodes: --tls-cert, --tls-key
+    Node(NodeArgs),
+    /// Issue a certificate for a client of nodes with --tls-client-ca
+    Client(ClientArgs),
+}
+
+/// Everything after `cert ca`.
+#[derive(Debug, Args)]
+pub(crate) struct CaArgs {
+    /// Directory for ca.pem and ca.key
+    #[arg(long, value_name = "DIR", default_value = "certs")]
+    dir: PathBuf,
+
+    /// How long it is good, in s, m, h or d
+    #[arg(long, value_name = "TIME", default_value = "3650d")]
+    expires: Ttl,
+}
+
+/// Everything after `cert node`.
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// Names and IP addresses by which clients ask the node; several nodes may share a certificate
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', required = true)]
+    host: Vec<String>,
+
+    /// Which.
+    #[command(flatten)]
+    issue: IssueArgs,
+
+    /// The certificate, and FILE with .key instead of .pem, its key [default: node.pem in --dir]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Everything after `cert client`.
+#[derive(Debug, Args)]
+pub(crate) struct ClientArgs {
+    /// Who it is for, for people
+    #[arg(long, value_name = "NAME", default_value = "client")]
+    name: String,
+
+    /// Which.
+    #[command(flatten)]
+    issue: IssueArgs,
+
+    /// The certificate, and FILE with .key instead of .pem, its key [default: client.pem in --dir]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// By whom, and for how long.
+#[derive(Debug, Args)]
+struct IssueArgs {
+    /// Directory with ca.pem and ca.key
+    #[arg(long, value_name = "DIR", default_value = "certs")]
+    dir: PathBuf,
+
+    /// How long it is good, in s, m, h or d
+    #[arg(long, value_name = "TIME", default_value = "365d")]
+    expires: Ttl,
+}
+
+/// Makes what is asked for; what is said of it. An error is one line.
+pub(crate) fn run(command: &CertCommand) -> Result<String, String> {
+    match command {
+        CertCommand::Ca(args) => {
+            make_ca(&args.dir, args.expires)?;
+            let dir = args.dir.display();
+            Ok(format!(
+                "{dir}/ca.pem is what clients trust (curl --cacert, kvorum --ca-file); {dir}/ca.key \
+                 issues certificates: keep it where nobody else reads it, off the nodes\n"
+            ))
+        }
+        CertCommand::Node(args) => {
+            let out = args.out.clone().unwrap_or_else(|| args.issue.dir.join("node.pem"));
+            let key = issue_node(&args.issue.dir, &args.host, args.issue.expires, &out)?;
+            Ok(format!("kvorum serve --tls-cert {} --tls-key {}\n", out.display(), key.display()))
+        }
+        CertCommand::Client(args) => {
+            let out = args.out.clone().unwrap_or_else(|| args.issue.dir.join("client.pem"));
+            let mut params = params(&args.name, args.issue.expires);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            let key = issue(&args.issue.dir, params, &out)?;
+            Ok(format!("--client-cert {} --client-key {}\n", out.display(), key.display()))
+        }
+    }
+}
+
+/// Makes a CA in a directory that has none.
+pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), String> {
+    let (cert, key) = (dir.join("ca.pem"), dir.join("ca.key"));
+    for file in [&cert, &key] {
+        if file.exists() {
+            return Err(format!(
+                "{} exists, and stays: a new CA would make all that it issued worthless; name \
+                 another --dir",
+                file.display()
+            ));
+        }
+    }
+    let mut params = params("kvorum CA", expires);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let pair = KeyPair::generate().map_err(|error| format!("no key: {error}"))?;
+    let made = params.self_signed(&pair).map_err(|error| format!("no certificate: {error}"))?;
+    fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    replace(&key, &pair.serialize_pem(), 0o600)?;
+    replace(&cert, &made.pem(), 0o644)
+}
+
+/// Issues a certificate for a node of these names; where its key is.
+pub(super) fn issue_node(
+    dir: &Path,
+    hosts: &[String],
+    expires: Ttl,
+    out: &Path,
+) -> Result<PathBuf, String> {
+    let first = hosts.first().map_or("node", String::as_str);
+    let names = CertificateParams::new(hosts);
+    let names = names.map_err(|error| format!("--host {}: {error}", hosts.join(",")))?;
+    let mut params = params(first, expires);
+    params.subject_alt_names = names.subject_alt_names;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    issue(dir, params, out)
+}
+
+fn params(name: &str, expires: Ttl) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let now = Duration::from_micros(wall_micros());
+    params.not_before = epoch + now.saturating_sub(BEFORE);
+    params.not_after = epoch + now + Duration::from_millis(expires.millis());
+    params
+}
+
+fn issue(dir: &Path, mut params: CertificateParams, out: &Path) -> Result<PathBuf, String> {
+    let (ca, ca_key) = (dir.join("ca.pem"), dir.join("ca.key"));
+    let read = |path: &Path| {
+        fs::read_to_string(path).map_err(|error| {
+            format!("{}: {error}: kvorum cert ca --dir {} makes it", path.display(), dir.display())
+        })
+    };
+    let bad = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: rcgen::Error| format!("{path}: {error}")
+    };
+    let pair = KeyPair::from_pem(&read(&ca_key)?).map_err(bad(&ca_key))?;
+    let issuer = Issuer::from_ca_cert_pem(&read(&ca)?, pair).map_err(bad(&ca))?;
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    let key = out.with_extension("key");
+    if key == out {
+        return Err(format!("--out {}: its key would be the same file", out.display()));
+    }
+    let pair = KeyPair::generate().map_err(|error| format!("no key: {error}"))?;
+    let made = params.signed_by(&pair, &issuer).map_err(bad(out))?;
+    replace(&key, &pair.serialize_pem(), 0o600)?;
+    replace(out, &made.pem(), 0o644)?;
+    Ok(key)
+}
+
+/// Puts a file in its place at once.
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    let new = path.with_added_extension("new");
+    let write = || -> io::Result<()> {
+        // One that was left by somebody who was interrupted may have other permissions.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,178 @@
+//! A command's connection to a node: blocking, and by TLS for `https://`, where the node's
+//! certificate is checked as a browser would.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::version::TLS13;
+use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::TlsError;
+use super::files::{certificates, read, roots};
+use super::tls::provider;
+
+/// Which certificates a command trusts, and which one it shows.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Certificates {
+    /// Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that
+    /// this machine trusts]
+    #[arg(long, env = "KVORUM_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+
+    /// Certificate to show, in PEM, to nodes that ask for one
+    #[arg(long, env = "KVORUM_CLIENT_CERT", value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+
+    /// Its private key, in PEM
+    #[arg(long, env = "KVORUM_CLIENT_KEY", value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
+}
+
+/// A blocking connection.
+#[derive(Debug)]
+pub(crate) enum Blocking {
+    /// In clear.
+    Plain(TcpStream),
+    /// By TLS, after its handshake.
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Certificates {
+    /// Those of this CA, and none to show.
+    pub(crate) fn of_ca(ca_file: PathBuf) -> Self {
+        Self { ca_file: Some(ca_file), ..Self::default() }
+    }
+
+    /// Makes a connection one of TLS. `host` is as in the node's URL, without port.
+    pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<Blocking> {
+        let config = self.config().map_err(|error| io::Error::other(error.to_string()))?;
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+        let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
+        let connection = ClientConnection::new(Arc::new(config), name);
+        let mut connection = connection.map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream).map_err(|error| self.in_words(error, host))?;
+        }
+        Ok(Blocking::Tls(Box::new(StreamOwned::new(connection, stream))))
+    }
+
+    fn config(&self) -> Result<ClientConfig, TlsError> {
+        let trusted = match &self.ca_file {
+            Some(path) => roots(&read("--ca-file", path)?)
+                .map_err(|what| TlsError::new("--ca-file", path, what))?,
+            None => of_system()?,
+        };
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider()).build();
+        let verifier = verifier.map_err(|error| {
+            let path = self.ca_file.as_deref().unwrap_or(Path::new("(none)"));
+            TlsError::new("--ca-file", path, error)
+        })?;
+        let builder = ClientConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3");
+        let builder = builder.with_webpki_verifier(verifier);
+        let (Some(cert), Some(key)) = (&self.client_cert, &self.client_key) else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let chain = certificates(&read("--client-cert", cert)?)
+            .map_err(|what| TlsError::new("--client-cert", cert, what))?;
+        let bad_key = |what: String| TlsError::new("--client-key", key, what);
+        let private = PrivateKeyDer::from_pem_slice(&read("--client-key", key)?);
+        let private =
+            private.map_err(|error| bad_key(format!("no private key in PEM ({error})")))?;
+        builder.with_client_auth_cert(chain, private).map_err(|error| {
+            bad_key(format!("it does not fit --client-cert {} ({error})", cert.display()))
+        })
+    }
+
+    /// What is to be done about a handshake that failed.
+    fn in_words(&self, error: io::Error, host: &str) -> io::Error {
+        let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let Some(cause) = cause else { return error };
+        let trusted = match &self.ca_file {
+            Some(path) => format!("--ca-file {}", path.display()),
+            None => "what this machine trusts (--ca-file names another CA)".to_owned(),
+        };
+        let words = match cause {
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                format!("its certificate is of a CA that is not in {trusted}")
+            }
+            rustls::Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            ) => {
+                "its certificate has expired: replace the file of the node's --tls-cert".to_owned()
+            }
+            rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => format!(
+                "its certificate is not for {host}: ask it by a name that it is for, or make one \
+                 for that name"
+            ),
+            rustls::Error::InvalidMessage(_) => {
+                "it does not speak TLS: use http:// instead of https://".to_owned()
+            }
+            other => format!("no TLS connection: {other}"),
+        };
+        io::Error::new(error.kind(), words)
+    }
+}
+
+/// What the machine trusts.
+fn of_system() -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err(TlsError::none_trusted());
+    }
+    Ok(roots)
+}
+
+impl Read for Blocking {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buf),
+            Self::Tls(stream) => match stream.read(buf) {
+                // With TLS 1.3 a node that wants another certificate says so after the handshake.
+                Err(error) => Err(refused(error)),
+                read => read,
+            },
+        }
+    }
+}
+
+fn refused(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::AlertReceived(alert)) => io::Error::new(
+            error.kind(),
+            format!(
+                "the node refuses the connection ({alert:?}): it asks clients for a certificate of \
+                 its --tls-client-ca (--client-cert, --client-key)"
+            ),
+        ),
+        _ => error,
+    }
+}
+
+impl Write for Blocking {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(buf),
+            Self::Tls(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
