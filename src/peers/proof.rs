@@ -2,8 +2,8 @@
 //! secret, for it has no token.
 //!
 //! ```text
-//!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME is now, NONCE is new, PROOF is over
-//!                                                      both, the page, and the name of who is asked
+//!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME is now, NONCE is new; PROOF:
+//!                                      over both, the page, and the name of who is asked
 //! ```
 //!
 //! What was recorded is good for nothing: the node that it was meant for has seen the nonce, and
