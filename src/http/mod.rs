@@ -212,7 +212,7 @@ async fn carry_out(
         (_, Some(Route { handler: Handler::Asset(asset), .. }), Kind::Admin) => Ok(asset.answer()),
         (_, Some(Route { handler: Handler::Other(handler), .. }), Kind::Admin) => {
             let (service, watch) = (service, &watch);
-            handler(Ask { service, watch, head: &head, query }).await
+            handler(Ask { service, watch, head, query }).await
         }
         (_, Some(route), _) => Err(Problem::method(&head.method, route.allowed)),
         (_, None, _) => Err(Problem::unknown_path(head.uri.path())),

@@ -14,7 +14,9 @@ use super::MAX_KEY_LEN;
 use super::problem::Problem;
 use crate::settings::members::parse_node;
 use crate::settings::units::Ttl;
-pub(super) use tokens::{REVOKE, TOKEN, revoke, token};
+#[cfg(test)]
+pub(super) use tokens::{REVOKE, TOKEN};
+pub(super) use tokens::{revoke, token};
 
 /// The cluster as quorums see it.
 #[derive(Debug, Clone, Copy)]
