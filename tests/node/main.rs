@@ -41,4 +41,5 @@ mod recover;
 mod repair;
 mod rollback;
 mod stderr;
+mod tokens;
 mod ttl;

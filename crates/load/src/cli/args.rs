@@ -37,6 +37,10 @@ pub struct RequestArgs {
     #[arg(short = 'H', long = "header", value_name = "HEADER")]
     pub headers: Vec<String>,
 
+    /// File with a token that every request carries: Authorization: Bearer TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
     /// Later answers count as timeouts; they are still waited for, and their latency counts. s
     /// unless it says ms, m or h
     #[arg(short = 'T', long, value_name = "TIME", default_value = "2s")]

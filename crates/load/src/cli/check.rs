@@ -135,7 +135,18 @@ impl RequestArgs {
             }
             Ok((name.to_owned(), value.trim().to_owned()))
         });
-        split.collect()
+        let mut headers: Vec<_> = split.collect::<Result<_, _>>()?;
+        if let Some(path) = &self.token_file {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| format!("--token-file {shown}: {error}"))?;
+            let token = text.trim_end();
+            if token.is_empty() || token.contains(|one: char| one.is_control() || one == ' ') {
+                return Err(format!("--token-file {shown}: it is not one word"));
+            }
+            headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
+        }
+        Ok(headers)
     }
 
     /// Whether any flag says that requests are made with keys.

@@ -108,6 +108,22 @@ fn flags_can_be_written_long_attached_and_after_the_url() {
 }
 
 #[test]
+fn a_token_comes_out_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let line = format!("-R1|--token-file|{}|http://h/", path.display());
+    std::fs::write(&path, "abc\n").unwrap();
+    let headers = ask(&line).expect("a token").sources[0].headers.clone();
+    assert_eq!(headers, [("Authorization".into(), "Bearer abc".into())]);
+    for bad in ["", "a b", "a\nb"] {
+        std::fs::write(&path, bad).unwrap();
+        assert!(ask(&line).unwrap_err().contains("it is not one word"), "{bad:?}");
+    }
+    let missing = ask("-R1|--token-file|/nowhere/token|http://h/").unwrap_err();
+    assert!(missing.contains("/nowhere/token"), "{missing}");
+}
+
+#[test]
 fn words_after_the_url_are_the_scripts() {
     for line in [
         "-R1 -s x.lua http://h/ one two",
