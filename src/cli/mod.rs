@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cert;
+pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod dev;
 mod recover;

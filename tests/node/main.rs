@@ -41,5 +41,6 @@ mod recover;
 mod repair;
 mod rollback;
 mod stderr;
+mod tls;
 mod tokens;
 mod ttl;
