@@ -43,7 +43,16 @@ impl Message {
         let Body::Request { request, .. } = &mut self.body else { return true };
         let is_of_layouts = match request {
             Request::Council(_) | Request::Moves => true,
-            Request::Page(page) => matches!(page.filter, Filter::Moved { .. }),
+            // It does not tell what it remembers: that it is there is no page.
+            Request::Page(PageRequest { filter: Filter::Remembered { .. }, .. })
+                if version < REMEMBERED_SINCE =>
+            {
+                *request = Request::Ping;
+                false
+            }
+            Request::Page(page) => {
+                matches!(page.filter, Filter::Moved { .. } | Filter::Remembered { .. })
+            }
             Request::ReadQuorum { most, .. } if version < OUTLINES_SINCE => {
                 *most = u32::MAX;
                 false
@@ -76,6 +85,9 @@ pub const LAYOUTS_SINCE: u16 = 9;
 
 /// From this one on a quorum read may be answered with an outline.
 const OUTLINES_SINCE: u16 = 10;
+
+/// From this one on nodes tell what they remember of writes with an idempotency key.
+const REMEMBERED_SINCE: u16 = 11;
 
 /// What one node asks of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -265,13 +277,20 @@ pub enum Filter {
         /// [`MAX_KNOWN`](crate::MAX_KNOWN): they are not meant.
         known: Vec<u64>,
     },
+    /// No keys, but what is remembered of writes with an idempotency key, by its names, of
+    /// partitions that move to a node or whose replicas become fewer, that one among them. The page
+    /// is authoritative if the node has forgotten none of them within a day.
+    Remembered {
+        /// The node.
+        node: NodeId,
+    },
 }
 
 impl Filter {
     /// The least time of a version that is meant.
     pub fn since(&self) -> u64 {
         match self {
-            Self::Chosen { .. } | Self::Moved { .. } => 0,
+            Self::Chosen { .. } | Self::Moved { .. } | Self::Remembered { .. } => 0,
             Self::HeldBy { since, .. } => *since,
         }
     }

@@ -65,6 +65,7 @@ fn filter() -> impl Strategy<Value = Filter> {
         (any::<u16>(), any::<bool>(), any::<u64>(), vec(any::<u64>(), 0..9)).prop_map(
             |(node, first, seed, known)| Filter::Moved { node: NodeId(node), first, seed, known }
         ),
+        any::<u16>().prop_map(|node| Filter::Remembered { node: NodeId(node) }),
     ]
 }
 
@@ -634,11 +635,32 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     items
 }
 
+/// It does not know that filter: that it answers shows that it is there, and that it can't tell.
+#[test]
+fn an_older_node_is_asked_for_a_sign_of_life_in_place_of_what_it_remembers() {
+    let filter = Filter::Remembered { node: NodeId(7) };
+    let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 9 };
+    let request = |request| {
+        let body = Body::Request { remaining_ms: 0x01f4, class: Class::Stream, request };
+        Message { id: 9, body }
+    };
+    for (version, expected) in
+        [(8, Request::Ping), (10, Request::Ping), (11, Request::Page(page.clone()))]
+    {
+        let mut message = request(Request::Page(page.clone()));
+        assert!(message.suit(version));
+        assert_eq!(message, request(expected), "{version}");
+    }
+}
+
 fn moves() -> Vec<(&'static str, Item)> {
     let known = vec![1, 0x0a0b];
     let filter = Filter::Moved { node: NodeId(7), first: true, seed: 0x0908, known };
     let (start, end) = (Bytes::from_static(b"from"), Some(Bytes::from_static(b"key")));
-    let page = Request::Page(PageRequest { start, end, filter, max_bytes: 0x0a0b_0c0d });
+    let page = |filter, end| {
+        Request::Page(PageRequest { start: start.clone(), end, filter, max_bytes: 0x0a0b_0c0d })
+    };
+    let remembered = Filter::Remembered { node: NodeId(7) };
     let ask = |class, request| {
         let body = Body::Request { remaining_ms: 0x01f4, class, request };
         Item::Message(Message { id: 9, body })
@@ -647,7 +669,8 @@ fn moves() -> Vec<(&'static str, Item)> {
         MovesState { epoch: 3, has_all: true, sources: (2, 4), records: 0x0506, bytes: 0x0708 };
     let told = Item::Message(Message { id: 9, body: Body::Reply(Reply::Moves(state)) });
     vec![
-        ("page moved", ask(Class::Stream, page)),
+        ("page moved", ask(Class::Stream, page(filter, end))),
+        ("page remembered", ask(Class::Stream, page(remembered, None))),
         ("moves", ask(Class::Client, Request::Moves)),
         ("moves state", told),
     ]
