@@ -635,24 +635,6 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     items
 }
 
-/// It does not know that filter: that it answers shows that it is there, and that it can't tell.
-#[test]
-fn an_older_node_is_asked_for_a_sign_of_life_in_place_of_what_it_remembers() {
-    let filter = Filter::Remembered { node: NodeId(7) };
-    let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 9 };
-    let request = |request| {
-        let body = Body::Request { remaining_ms: 0x01f4, class: Class::Stream, request };
-        Message { id: 9, body }
-    };
-    for (version, expected) in
-        [(8, Request::Ping), (10, Request::Ping), (11, Request::Page(page.clone()))]
-    {
-        let mut message = request(Request::Page(page.clone()));
-        assert!(message.suit(version));
-        assert_eq!(message, request(expected), "{version}");
-    }
-}
-
 fn moves() -> Vec<(&'static str, Item)> {
     let known = vec![1, 0x0a0b];
     let filter = Filter::Moved { node: NodeId(7), first: true, seed: 0x0908, known };
