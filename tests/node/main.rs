@@ -38,6 +38,7 @@ mod ranges;
 mod receipts;
 mod recipes;
 mod recover;
+mod remembered;
 mod repair;
 mod rollback;
 mod stderr;

@@ -122,6 +122,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
                     rounds: RoundConfig::NONE,
                     stream_rate: None,
                     tombstone: node::records::tombstone,
+                    remembered: node::remembered,
                 },
             ),
         }
