@@ -18,12 +18,14 @@ mod bytes;
 mod council;
 mod decree;
 mod moves;
+mod placed;
 mod plan;
 
 pub use bytes::MAX_BYTES;
 pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter};
 pub use decree::{Decree, NoDecree};
 pub use moves::Moves;
+pub(crate) use placed::placed;
 pub use plan::{Change, Joiner, PlanError};
 
 use crate::node_id::NodeId;
@@ -231,10 +233,4 @@ impl Layout {
             decrees: self.decrees.clone(),
         })
     }
-}
-
-/// Where keys are with these nodes.
-pub(crate) fn placed(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
-    let nodes = nodes.iter().map(|node| (node.id, node.member.clone(), node.hash_weight));
-    Topology::with_hash_weights(nodes.collect(), replicas)
 }
