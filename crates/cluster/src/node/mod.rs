@@ -42,7 +42,7 @@ use crate::rounds::RoundReport;
 use crate::view::View;
 use council::Layouts;
 use hand_over::{Deposit, HandOver};
-use identity::Check;
+use identity::{Check, Checks};
 use leftovers::Dropping;
 use moving::Moving;
 use repair::Source;
@@ -282,6 +282,8 @@ pub struct Node {
     /// The view in force. Work that is under way keeps the one that it began with.
     view: Arc<View>,
     peers: Peers,
+    /// What is known of all of them together; `None` = that is to be looked at.
+    checks: Option<Checks>,
     /// Peers that this node reports its position to once its membership state is stored.
     unsettled: Vec<NodeId>,
     /// A membership state that is being stored.
@@ -315,6 +317,7 @@ impl Node {
             ticks: 0,
             view: shared.view(),
             peers: Peers::default(),
+            checks: None,
             unsettled: Vec::new(),
             state_under_way: None,
             stands_again: false,
@@ -341,6 +344,7 @@ impl Node {
         self.begun.get_or_insert(now.mono);
         if self.view.epoch != self.shared.views.epoch() {
             let before = std::mem::replace(&mut self.view, self.shared.view());
+            self.checks = None;
             if !before.agrees_with(self.view.id()) {
                 self.placement_changes(now, out);
                 self.takes_anew(out);

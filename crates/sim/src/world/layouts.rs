@@ -42,7 +42,8 @@ impl World {
         } else if known.stage != Stage::Settled {
             let is_held_up = self.is_held_up(&known);
             let back = self.voters_of(node).and_then(|voter_of| known.aborted(voter_of));
-            back.filter(|_| is_held_up || self.changes.permille(self.plan.aborts))
+            let has_ids = self.has_ids_for(&known, None);
+            back.filter(|_| is_held_up || self.changes.permille(self.plan.aborts) && has_ids)
         } else {
             let change = self.wanted_change(&known);
             self.planned(node, &known, &change)
