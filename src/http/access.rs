@@ -84,12 +84,14 @@ impl Right {
         HeaderValue::from_str(proof).ok()
     }
 
+    /// The token, if that is what it is.
+    pub(super) fn token(&self) -> Option<&Rc<Remembered>> {
+        if let Self::Token(known) = self { Some(known) } else { None }
+    }
+
     /// The token, if bytes are counted of it.
     pub(super) fn metered(&self) -> Option<&Rc<Remembered>> {
-        match self {
-            Self::Token(known) => Some(known).filter(|known| known.known.counts_bytes()),
-            Self::Open | Self::Loopback | Self::Admin | Self::Node(_) => None,
-        }
+        self.token().filter(|known| known.known.counts_bytes())
     }
 }
 
@@ -234,6 +236,12 @@ fn without_token(kind: Kinds, query: &str) -> Problem {
              (kvorum token create)"
         }
     })
+}
+
+/// Whether what lasts may go on by that token.
+pub(super) fn still_holds(service: &Service, token: &Token) -> bool {
+    let node = service.requests.node();
+    node.access.holds(&node.shared, token) && !has_expired(token)
 }
 
 /// Refuses what the token is not good for, saying what it is good for.

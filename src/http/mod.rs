@@ -154,7 +154,8 @@ pub(crate) async fn answer(
         Err(problem) => (Err(problem), false),
     };
     let admitted = admitted.and_then(|stays| serves(&service, kind).map(|()| stays));
-    let result = carry_out(&service, &watch, &head, (route, kind), admitted, &mut upload).await;
+    let result =
+        carry_out(&service, &watch, &head, (route, kind, &right), admitted, &mut upload).await;
     let clean = understood && upload.skip().await;
     if let Some(route) = route.filter(|_| is_admitted) {
         let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
@@ -192,7 +193,7 @@ async fn carry_out(
     service: &Rc<Service>,
     watch: &Rc<Watch>,
     head: &Parts,
-    (route, kind): (Option<Route>, Kind),
+    (route, kind, right): (Option<Route>, Kind, &Right),
     admitted: Result<bool, Problem>,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
@@ -218,7 +219,7 @@ async fn carry_out(
         (_, Some(Route { handler: Handler::Asset(asset), .. }), Kind::Admin) => Ok(asset.answer()),
         (_, Some(Route { handler: Handler::Other(handler), .. }), Kind::Admin) => {
             let (service, watch) = (service, &watch);
-            handler(Ask { service, watch, head, query }).await
+            handler(Ask { service, watch, head, query, right }).await
         }
         (_, Some(route), _) => Err(Problem::method(&head.method, route.allowed)),
         (_, None, _) => Err(Problem::unknown_path(head.uri.path())),

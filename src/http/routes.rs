@@ -8,7 +8,7 @@ use hyper::Method;
 use hyper::http::request::Parts;
 use node::link::PEER_PATH;
 
-use super::access::Scope;
+use super::access::{Right, Scope};
 use super::problem::Problem;
 use super::ui::{self, Asset};
 use super::{Answer, Service, admin, cluster, compact, layout, peer, profile, repair, tokens};
@@ -62,6 +62,8 @@ pub(super) struct Ask<'a> {
     pub(super) watch: &'a Rc<Watch>,
     pub(super) head: &'a Parts,
     pub(super) query: &'a str,
+    /// By what right it is asked.
+    pub(super) right: &'a Right,
 }
 
 const ONLY_GET: &str = "GET";
@@ -137,7 +139,7 @@ pub(super) const ROUTES: [Route; 20] = [
     Route {
         place: Place::Lasting,
         ..spare("/ui/events", ONLY_GET, Scope::Metrics, |ask| {
-            Box::pin(async move { ui::events(ask.service, ask.watch, ask.query) })
+            Box::pin(async move { ui::events(&ask) })
         })
     },
 ];

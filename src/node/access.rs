@@ -107,6 +107,12 @@ impl Access {
         Some(Found::New(Remembered { text: given.into(), epoch: index.epoch, known }))
     }
 
+    /// Whether a token that was found once is still one of the layout in force.
+    pub(crate) fn holds(&self, shared: &Shared, token: &Token) -> bool {
+        self.renew(shared, shared.views.epoch());
+        self.index.load().by_hash.contains_key(&token.hash)
+    }
+
     /// All tokens of the layout in force.
     pub(crate) fn all(&self, shared: &Shared) -> Arc<layout::Access> {
         self.renew(shared, shared.views.epoch());

@@ -9,7 +9,8 @@
 //!
 //! With `local=true` it is this node's snapshots alone, as `data: {…}`: what [`super::relay`]
 //! reads. A browser that is slow misses snapshots, which costs nothing, for the next one has the
-//! same counters; one that is gone is noticed by the watch over its connection.
+//! same counters; one that is gone is noticed by the watch over its connection. A stream that
+//! was asked for by a token ends when that is revoked or expires.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -26,11 +27,14 @@ use super::{FRESH, relay};
 use crate::counters::budget::Held;
 use crate::counters::wall::wall_micros;
 use crate::http::Service;
+use crate::http::access;
 use crate::http::body::Item;
-use crate::http::connection::{Open, Watch};
+use crate::http::connection::Open;
 use crate::http::params;
 use crate::http::problem::Problem;
+use crate::http::routes::Ask;
 use crate::http::{Answer, Body};
+use crate::node::access::Remembered;
 
 /// Streams of a node at once, those for other nodes' dashboards included: at some 0.1 ms of work a
 /// second each, well below 1 % of a core.
@@ -45,13 +49,12 @@ const PERIOD_MS: u64 = 1000;
 /// say then belongs to the same second.
 const PHASE_MS: u64 = 500;
 
-/// When a browser that lost its stream tries again, in milliseconds.
-const RETRY_MS: u64 = 1000;
-
 /// The events of one stream.
 pub(crate) struct Events {
     service: Rc<Service>,
     events: mpsc::Receiver<Bytes>,
+    /// By which it was asked for.
+    token: Option<Rc<Remembered>>,
     _held: Held,
     _open: Open,
 }
@@ -63,20 +66,20 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// The next event. The stream ends when the node stops.
+    /// The next event. The stream ends when the node stops, or the token is good for nothing more.
     pub(in crate::http) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.service.stopping.get() {
             return Poll::Ready(None);
         }
-        self.events.poll_recv(cx).map(|event| event.map(|event| event.chain(Bytes::new())))
+        let event = std::task::ready!(self.events.poll_recv(cx));
+        let token = self.token.as_ref().map(|token| &token.known.token);
+        let ends = token.is_some_and(|token| !access::still_holds(&self.service, token));
+        Poll::Ready(event.filter(|_| !ends).map(|event| event.chain(Bytes::new())))
     }
 }
 
-pub(in crate::http) fn get(
-    service: &Rc<Service>,
-    watch: &Rc<Watch>,
-    query: &str,
-) -> Result<Answer, Problem> {
+pub(in crate::http) fn get(ask: &Ask<'_>) -> Result<Answer, Problem> {
+    let Ask { service, watch, query, right, .. } = *ask;
     let local = params::events(query)?;
     let requests = &service.requests;
     let held = service.limits().streams.take(1).ok_or_else(|| {
@@ -84,14 +87,15 @@ pub(in crate::http) fn get(
     })?;
     let nodes = requests.others().len() + 1;
     let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });
-    if local {
-        spawn_local(tell(Rc::clone(service), send, None));
-    } else {
+    if !local {
         spawn_local(relay::follow_all(Rc::clone(requests), send.clone()));
-        spawn_local(tell(Rc::clone(service), send, Some(json(service.reports.name()))));
     }
+    let name = (!local).then(|| json(service.reports.name()));
+    spawn_local(tell(Rc::clone(service), send, name));
+    let token = right.token().cloned();
     let service = Rc::clone(service);
-    let body = Body::Events(Box::new(Events { service, events, _held: held, _open: watch.open() }));
+    let body =
+        Body::Events(Box::new(Events { service, events, token, _held: held, _open: watch.open() }));
     let content_type = Some("text/event-stream");
     Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
@@ -104,7 +108,7 @@ pub(super) fn of_node(name: &str, snapshot: &str) -> String {
 /// Tells this node's snapshots until nobody listens, with its name if that is to be told.
 async fn tell(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
     if let Some(name) = &name {
-        let own = format!("retry: {RETRY_MS}\nevent: own\ndata: {{\"node\":{name}}}\n\n");
+        let own = format!("event: own\ndata: {{\"node\":{name}}}\n\n");
         // The channel is new: there is room.
         let _ = to.try_send(Bytes::from(own));
     }
