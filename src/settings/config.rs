@@ -152,12 +152,12 @@ fn complete(
     let tls = tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)?;
     let at = At { address: listen, tls: tls.is_some() };
     let members = Members::parse(cluster, advertise, lone, at, replicas)?;
-    let open = in_clear(&members, at, (settings.insecure, settings.require_auth))?;
     let (secret, warning) =
         secret::CLUSTER.load(settings.cluster_secret_file.as_deref(), secret_variable)?;
     let (admin_token, token_warning) =
         secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
+    let open = in_clear(&members, at, (settings.insecure, settings.require_auth))?;
     if settings.require_auth && secret.is_none() && !is_alone(&members) {
         return Err(NODES_PROVE.to_owned());
     }
@@ -221,8 +221,10 @@ fn in_clear(
     let listens = (!at.tls && !at.address.ip().to_canonical().is_loopback())
         .then(|| format!("--listen {}", at.address));
     let place = listens.or_else(|| {
-        let mut beyond = members.beyond_loopback().into_iter();
-        beyond.find(|url| url.starts_with("http://")).map(str::to_owned)
+        // By its own URL others may reach it through somebody who speaks TLS for it.
+        let beyond = members.beyond_loopback().into_iter();
+        let mut others = beyond.filter(|url| members.own_url() != Some(url));
+        others.find(|url| url.starts_with("http://")).map(str::to_owned)
     });
     match (place, insecure) {
         (None, _) => Ok(None),

@@ -3,6 +3,7 @@
 
 mod between;
 mod nodes;
+mod story;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -261,8 +262,11 @@ fn commands_say_what_is_wrong_with_a_certificate() {
     let (port, ca) = (node.address.port(), certs.text("ca.pem"));
     let unknown = said(&format!("https://127.0.0.1:{port}"), &other.text("ca.pem"));
     assert!(unknown.contains("CA that is not in --ca-file"), "{unknown}");
-    let name = said(&format!("https://127.0.0.2:{port}"), &ca);
-    assert!(name.contains("not for 127.0.0.2"), "{name}");
+    let elsewhere = Certs::new();
+    elsewhere.make(&["node", "--host", "127.0.0.2,db.example"]);
+    let other_name = elsewhere.node(&[]);
+    let name = said(&format!("https://{}", other_name.address), &elsewhere.text("ca.pem"));
+    assert!(name.contains("not for 127.0.0.1"), "{name}");
     let none = said(&format!("https://127.0.0.1:{port}"), "/nowhere/ca.pem");
     assert!(none.contains("--ca-file /nowhere/ca.pem"), "{none}");
     let clear = said(&format!("http://127.0.0.1:{port}"), &ca);

@@ -12,7 +12,7 @@ use super::Certs;
 use crate::cluster::{Cluster, key};
 use crate::process::wait_until;
 
-fn write(path: &Path, secret: &str) {
+pub(super) fn write(path: &Path, secret: &str) {
     let new = path.with_extension("new");
     fs::write(&new, secret).unwrap();
     fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).unwrap();

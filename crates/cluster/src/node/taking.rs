@@ -501,6 +501,7 @@ fn sources(layout: &Layout, own: NodeId) -> Vec<NodeId> {
 
 /// Whether a node may get anything in a transition. Where nodes without zones are added, and
 /// nothing else changes, nobody who stays comes nearer to the front of a partition's replicas.
+/// Where there are fewer copies, those that stay must hold what a majority of more held.
 fn takes(layout: &Layout, own: NodeId) -> bool {
     let Some(before) = layout.before.as_ref().filter(|_| layout.stage == Stage::ReadOld) else {
         return false;
@@ -513,7 +514,7 @@ fn takes(layout: &Layout, own: NodeId) -> bool {
         })
     });
     let in_zones = layout.nodes.iter().any(|node| !node.member.zone.is_empty());
-    was(own).is_none() || !stays || in_zones || layout.replicas > before.replicas
+    was(own).is_none() || !stays || in_zones || layout.replicas != before.replicas
 }
 
 #[cfg(test)]

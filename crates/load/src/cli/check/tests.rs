@@ -18,6 +18,7 @@ struct Load {
 }
 
 const KNOWN: Known = Known {
+    ca_variable: "",
     tool: "kit 1",
     key_path: "/v0/entity?id={key}",
     metrics_path: "",
@@ -181,7 +182,7 @@ fn wrong_lines_say_how_to_mend_them() {
         ("-Rfast http://h", "say requests a second"),
         ("-R5 -d0 http://h", "more than 0 and at most 24 h"),
         ("-R5 -d2d http://h", "s, m or h"),
-        ("-R5 https://h:8443/", "TLS is not supported"),
+        ("-R5 --client-cert a https://h", "--client-key <FILE>"),
         ("-R5 localhost:8080", "say http://localhost:8080"),
         ("-R5", "<URL>"),
         ("-R5 http://h extra", "no script (-s) to give it to"),
