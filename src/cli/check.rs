@@ -39,6 +39,7 @@ pub(crate) fn run(config: &Config) -> Result<String, String> {
         row(what, needed(&access, kind, near));
     }
     row("health, UI's files", "anybody".to_owned());
+    row("web pages", pages(config, &access));
     row("other nodes", nodes(config));
     for warning in &config.warnings {
         let _ = writeln!(text, "\nwarning: {warning}");
@@ -55,6 +56,21 @@ fn needed(access: &Access, kind: Kinds, near_only: bool) -> String {
         (false, true) => "anybody on this machine; from elsewhere, who has a token".to_owned(),
         (_, false) => "ANYBODY who reaches the port".to_owned(),
     }
+}
+
+/// Whose pages may ask.
+fn pages(config: &Config, access: &Access) -> String {
+    let listed = config.allow_origin.join(", ");
+    if listed.is_empty() {
+        return "the node's own (/ui), no others".to_owned();
+    }
+    let [near, far] = [true, false].map(|near| access.is_needed(Kinds::DATA, near));
+    let may = match (near, far) {
+        (_, false) => "may READ AND WRITE without a token in any browser that reaches this node",
+        (false, true) => "may READ AND WRITE without a token in browsers on this machine",
+        (true, true) => "may ask, with a token",
+    };
+    format!("the node's own (/ui), and those of {listed}, which {may}; to administer needs one")
 }
 
 fn nodes(config: &Config) -> String {

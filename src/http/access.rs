@@ -99,16 +99,20 @@ fn token_text(token: &Token) -> String {
     format!("token {} ({})", token.name, token.id_text())
 }
 
-/// Refuses a request of somebody who may not. Otherwise, by what right it is answered.
+/// Refuses a request of somebody who may not. Otherwise, by what right it is answered. `by_page`:
+/// a page of another origin asks, which may.
 pub(super) fn admit(
     service: &Service,
     watch: &Watch,
     head: &Parts,
-    route: Option<Route>,
+    (route, by_page): (Option<Route>, bool),
     now: Instant,
 ) -> Result<Right, Problem> {
+    if params::has_token(head.uri.query().unwrap_or("")) && !is_data(route) {
+        return Err(params::token_in_url());
+    }
     let Some(route) = route else { return Ok(Right::Open) };
-    let right = admit_to(service, watch, head, route, now);
+    let right = admit_to(service, watch, head, (route, by_page), now);
     if let Err(problem) = &right {
         let place = match problem.status() {
             StatusCode::UNAUTHORIZED => 0,
@@ -125,7 +129,7 @@ fn admit_to(
     service: &Service,
     watch: &Watch,
     head: &Parts,
-    route: Route,
+    (route, by_page): (Route, bool),
     now: Instant,
 ) -> Result<Right, Problem> {
     let kind = match route.scope {
@@ -136,15 +140,12 @@ fn admit_to(
         Scope::Admin | Scope::Join => Kinds::ADMIN,
     };
     let query = head.uri.query().unwrap_or("");
-    // What asks for data knows all its parameters, and refuses these too.
-    if kind != Kinds::DATA && params::has_token(query) {
-        return Err(params::token_in_url());
-    }
     let node = service.requests.node();
     if let Some(right) = of_node(service, watch, head, kind)? {
         return Ok(right);
     }
-    let near = watch.client.get().is_some_and(|client| client.ip().to_canonical().is_loopback());
+    // That somebody lets a page read and write does not make it an administrator.
+    let near = is_near(watch) && !(by_page && kind == Kinds::ADMIN);
     if !node.access.is_needed(kind, near) {
         return Ok(if near { Right::Loopback } else { Right::Open });
     }
@@ -175,6 +176,16 @@ fn admit_to(
     let admitted = known.known.admit(since);
     admitted.map_err(|wait| Problem::too_fast(&known.known.token.name, wait))?;
     Ok(Right::Token(known))
+}
+
+/// Whether the other end is on this machine.
+pub(super) fn is_near(watch: &Watch) -> bool {
+    watch.client.get().is_some_and(|client| client.ip().to_canonical().is_loopback())
+}
+
+/// What asks for data knows all its parameters, and refuses a token among them by itself.
+fn is_data(route: Option<Route>) -> bool {
+    route.is_some_and(|route| route.scope == Scope::Data)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
@@ -229,7 +240,8 @@ fn without_token(kind: Kinds, query: &str) -> Problem {
         Kinds::ADMIN => {
             "send a token for admin, or the admin token of this node (--admin-token-file): \
              Authorization: Bearer TOKEN. Without an admin token, admin requests are accepted from \
-             loopback too, unless the node was started with --require-auth"
+             loopback too, unless the node was started with --require-auth, but not from pages \
+             of --allow-origin"
         }
         _ => {
             "send a token: Authorization: Bearer TOKEN. Whoever administers the cluster makes one \

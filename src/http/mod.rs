@@ -16,6 +16,7 @@ mod compact;
 mod condition;
 mod conditional;
 pub(crate) mod connection;
+mod cors;
 mod entities;
 mod entity;
 pub(crate) mod etags;
@@ -59,6 +60,7 @@ use serde::Serialize;
 use access::Right;
 pub(crate) use body::Body;
 pub(crate) use cluster::MAX_LOOKS;
+use cors::Page;
 use expires::EXPIRES;
 pub(crate) use origin::Names;
 use problem::Problem;
@@ -136,15 +138,20 @@ pub(crate) async fn answer(
     let mut upload = Upload::new(body, &watch, expects);
     let route = Route::of(head.uri.path());
     let kind = route.map_or(Kind::Other, |route| route.kind(&head.method));
-    let names = service.names.as_deref();
+    let page = Page::of(&service.names, &head, route);
     let mut right = Right::Open;
-    let admitted = screen::admit(names, &watch, &head, route, kind).and_then(|conditional| {
-        right = access::admit(&service, &watch, &head, route, begun)
-            .map_err(|problem| if kind.is_write() { problem.undone() } else { problem })?;
+    let screened = screen::admit(&service.names, &watch, &head, route, kind);
+    let admitted = screened.and_then(|conditional| {
+        if !page.asks() {
+            right = access::admit(&service, &watch, &head, (route, page.is_elsewhere()), begun)
+                .map_err(|problem| if kind.is_write() { problem.undone() } else { problem })?;
+        }
         Ok(conditional)
     });
     let is_admitted = admitted.is_ok();
-    let understood = !matches!(&admitted, Err(problem) if problem.is_not_implemented());
+    // Of what others' pages send nothing is read.
+    let understood = !matches!(&admitted, Err(problem)
+        if problem.is_not_implemented() || problem.is_foreign() && upload.has_more());
     let stays = match &admitted {
         Ok(_) => guest::admit(&service, &watch, route).await,
         Err(_) => Ok(!watch.is_guest()),
@@ -154,10 +161,13 @@ pub(crate) async fn answer(
         Err(problem) => (Err(problem), false),
     };
     let admitted = admitted.and_then(|stays| serves(&service, kind).map(|()| stays));
-    let result =
-        carry_out(&service, &watch, &head, (route, kind, &right), admitted, &mut upload).await;
+    let result = if page.asks() {
+        admitted.map(|_| Answer::empty(StatusCode::NO_CONTENT))
+    } else {
+        carry_out(&service, &watch, &head, (route, kind, &right), admitted, &mut upload).await
+    };
     let clean = understood && upload.skip().await;
-    if let Some(route) = route.filter(|_| is_admitted) {
+    if let Some(route) = route.filter(|_| is_admitted && !page.asks()) {
         let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
         access::note(&watch, &head, route, &right, status);
     }
@@ -169,6 +179,7 @@ pub(crate) async fn answer(
     // itself it may just be on its way.
     let stays = clean && stays && !service.reports.is_stopping();
     let mut response = respond(&service, headers, result, stays);
+    page.tell(response.headers_mut());
     if let Some(proof) = right.proof() {
         response.headers_mut().insert(NODE, proof);
     }

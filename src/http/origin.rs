@@ -1,70 +1,117 @@
-//! Whether a request was meant for this node by somebody who may. Any page that a browser on this
-//! machine shows can send requests to loopback: across sites, or under a name of its own that it
-//! has pointed there (DNS rebinding), after which the browser takes the node for a part of the
-//! page's site and lets it read. Such requests give themselves away by `Host`, `Origin` and
+//! Whether a request was meant for this node by somebody who may. Any page that a browser shows can
+//! send requests to whatever that browser reaches: across sites, or under a name of its own that it
+//! has pointed at the node (DNS rebinding), after which the browser takes the node for a part of
+//! the page's site and lets it read. Such requests give themselves away by `Host`, `Origin` and
 //! `Sec-Fetch-Site`, which no page can change.
 //!
-//! Only a node that listens on loopback looks at them: whoever else is to be kept out of one that
-//! other machines reach, must be kept out by the network.
+//! ```text
+//!  from this machine, in clear ─▶ is `Host` a name of the node? ─no─▶ 421
+//!  Origin ─▶ the node's own, or in --allow-origin? ─no─▶ 403
+//!  no Origin ─▶ is Sec-Fetch-Site there, and another site's? ─yes─▶ 403
+//! ```
+//!
+//! What comes from this machine may need no token: that is why names count there. Elsewhere they do
+//! not: a page that pointed its own name at a node with TLS would need the node's certificate for
+//! that, and one without is open to whoever reaches it.
 
 use std::net::{IpAddr, SocketAddr};
 
-use hyper::Uri;
+use hyper::header::{HeaderValue, ORIGIN};
+use hyper::{HeaderMap, Uri};
 
 use super::problem::Problem;
 
-/// What a node on loopback is called.
+/// What a node is called by those on its machine, and whose pages may ask it.
 #[derive(Debug)]
-pub(crate) struct Names(Vec<String>);
+pub(crate) struct Names {
+    /// Whether only this machine reaches it.
+    near_only: bool,
+    own: Vec<String>,
+    /// Origins, as browsers write them.
+    listed: Vec<String>,
+}
 
 /// Where a request says that it goes to and comes from.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Origin<'a> {
-    /// `HOST[:PORT]` as the client wrote it, in lower case or not.
-    pub(super) authority: &'a [u8],
+    /// `HOST[:PORT]` as the client wrote it, in lower case or not. HTTP/1.0 need not say it.
+    pub(super) authority: Option<&'a [u8]>,
     /// The page that sent it, if the browser says.
     pub(super) origin: Option<&'a [u8]>,
     /// How that page is related to this node.
     pub(super) site: Option<&'a [u8]>,
     /// Whether somebody followed a link to the dashboard, which shows nothing to other sites.
     pub(super) followed: bool,
+    /// Whether it came from this machine, in clear.
+    pub(super) near: bool,
 }
 
 impl Names {
-    /// The names of a node that listens there; `None` = any, for it is not on loopback.
-    pub(crate) fn of(listen: SocketAddr, url: &str, allowed: &[String]) -> Option<Self> {
-        if !listen.ip().to_canonical().is_loopback() {
-            return None;
-        }
-        let own = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_lowercase));
-        let mut names = vec!["localhost".to_owned()];
-        names.extend(own);
-        names.extend(allowed.iter().map(|name| name.to_lowercase()));
-        Some(Self(names))
+    /// The names of a node that listens there.
+    pub(crate) fn of(listen: SocketAddr, url: &str, allowed: &[String], listed: &[String]) -> Self {
+        let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_lowercase));
+        let mut own = vec!["localhost".to_owned()];
+        own.extend(host);
+        own.extend(allowed.iter().map(|name| name.to_lowercase()));
+        let near_only = listen.ip().to_canonical().is_loopback();
+        Self { near_only, own, listed: listed.to_vec() }
     }
 
     /// Refuses what somebody else's page sends.
     pub(super) fn admit(&self, asked: Origin<'_>) -> Result<(), Problem> {
-        let Origin { authority, origin, site, followed } = asked;
-        let host = host_of(authority);
-        if !host.is_some_and(|host| self.is_ours(host)) {
+        let Origin { authority, origin, site, followed, near } = asked;
+        let authority = authority.unwrap_or_default();
+        let is_named = asked.authority.is_some() && (near || self.near_only);
+        if is_named && !host_of(authority).is_some_and(|host| self.is_ours(host)) {
             return Err(Problem::misdirected(&String::from_utf8_lossy(authority)));
         }
-        let foreign = |origin: &[u8]| !page_of(origin).eq_ignore_ascii_case(authority);
-        if let Some(origin) = origin.filter(|origin| foreign(origin)) {
-            let origin = String::from_utf8_lossy(origin);
+        if origin.is_some_and(|origin| self.lists(origin)) {
+            return Ok(());
+        }
+        let is_own = |origin: &[u8]| {
+            asked.authority.is_some() && page_of(origin).eq_ignore_ascii_case(authority)
+        };
+        if let Some(origin) = origin.filter(|origin| !is_own(origin)) {
+            let origin: String = String::from_utf8_lossy(origin).chars().take(100).collect();
             return Err(Problem::foreign(&format!("a page from {origin:?}")));
         }
-        if site.is_some_and(|site| site == b"cross-site") && !followed {
+        // Another port of the same host, or another host of the same domain, is the "same site".
+        let is_own = |site: &[u8]| [&b"same-origin"[..], b"none"].contains(&site);
+        if site.is_some_and(|site| !is_own(site)) && !followed {
             return Err(Problem::foreign("a page from another site"));
         }
         Ok(())
     }
 
+    /// Whether there are pages elsewhere that may ask.
+    pub(super) fn has_pages(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
+    /// The origin of such a page, if it asks.
+    pub(super) fn page(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(ORIGIN).filter(|_| self.has_pages())?;
+        self.lists(origin.as_bytes()).then(|| origin.clone())
+    }
+
+    fn lists(&self, origin: &[u8]) -> bool {
+        self.listed.iter().any(|listed| listed.as_bytes() == origin)
+    }
+
     fn is_ours(&self, host: &str) -> bool {
-        // No page can be served from an address that is not its server's.
-        host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
-            || self.0.iter().any(|name| name.eq_ignore_ascii_case(host))
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let address = match bare {
+            Some(bare) => bare.parse().map(IpAddr::V6).ok(),
+            None => host.parse().map(IpAddr::V4).ok(),
+        };
+        // No page can be served from an address that is not its server's. But these lead to
+        // loopback, and browsers don't say there whose page it is: they take them for the network.
+        let is_alias =
+            |address: IpAddr| address.is_unspecified() || address.to_canonical() != address;
+        match address {
+            Some(address) => !is_alias(address),
+            None => self.own.iter().any(|name| name.eq_ignore_ascii_case(host)),
+        }
     }
 }
 
@@ -92,17 +139,21 @@ mod tests {
 
     fn names() -> Names {
         let listen = "127.0.0.1:8080".parse().unwrap();
-        Names::of(listen, "http://db.example:8080", &["Other".to_owned()]).unwrap()
+        let listed = ["https://app.example".to_owned()];
+        Names::of(listen, "http://db.example:8080", &["Other".to_owned()], &listed)
+    }
+
+    fn asked<'a>(authority: &'a str, origin: Option<&'a str>, site: Option<&'a str>) -> Origin<'a> {
+        Origin {
+            authority: Some(authority.as_bytes()),
+            origin: origin.map(str::as_bytes),
+            site: site.map(str::as_bytes),
+            ..Origin::default()
+        }
     }
 
     fn admits(authority: &str, origin: Option<&str>, site: Option<&str>) -> bool {
-        let asked = Origin {
-            authority: authority.as_bytes(),
-            origin: origin.map(str::as_bytes),
-            site: site.map(str::as_bytes),
-            followed: false,
-        };
-        names().admit(asked).is_ok()
+        names().admit(asked(authority, origin, site)).is_ok()
     }
 
     #[test]
@@ -112,9 +163,39 @@ mod tests {
             assert!(admits(&format!("{host}:8080"), None, None), "{host} with a port");
         }
         assert!(admits("other:1", None, None));
-        for host in
-            ["", ":8080", "evil.example", "localhost.evil.example", "[::1", "1.2.3", "a:b", "x@db"]
-        {
+    }
+
+    #[test]
+    fn other_names_and_forms_are_not() {
+        for host in [
+            "",
+            ":8080",
+            "evil.example",
+            "localhost.evil.example",
+            "evil.localhost",
+            "localhost.",
+            "127.0.0.1.",
+            "[::1",
+            "::1",
+            "[[::1]]",
+            "[127.0.0.1]",
+            "[::1%lo]",
+            "1.2.3",
+            "0x7f.1",
+            "2130706433",
+            "127.0.0.1:80:80",
+            "127.0.0.1:8080@evil.example",
+            "a:b",
+            "x@db",
+            "x@127.0.0.1",
+            "127.0.0.1 evil.example",
+            "127.0.0.1\t",
+            "0.0.0.0",
+            "0.0.0.0:8080",
+            "[::]:8080",
+            "[::ffff:127.0.0.1]:8080",
+            "[::ffff:7f00:1]",
+        ] {
             assert!(!admits(host, None, None), "{host:?}");
         }
     }
@@ -125,16 +206,57 @@ mod tests {
         assert!(admits(own, Some("http://127.0.0.1:8080"), Some("same-origin")));
         assert!(admits(own, None, Some("none")));
         assert!(admits("db.example", Some("https://DB.example"), None), "behind a proxy with TLS");
-        for origin in ["http://evil.example", "null", "", "http://127.0.0.1:8081", "127.0.0.1:8080"]
-        {
+        for origin in [
+            "http://evil.example",
+            "null",
+            "",
+            "http://127.0.0.1:8081",
+            "http://127.0.0.1",
+            "http://127.0.0.1:8080/",
+            "http://127.0.0.1:8080 http://evil.example",
+            "http://evil.example@127.0.0.1:8080",
+            "ws://127.0.0.1:8080",
+            "file://",
+            "127.0.0.1:8080",
+        ] {
             assert!(!admits(own, Some(origin), None), "{origin:?}");
         }
-        assert!(!admits(own, None, Some("cross-site")));
+        for site in ["cross-site", "same-site", "Same-Origin", "x"] {
+            assert!(!admits(own, None, Some(site)), "{site}");
+            assert!(!admits(own, Some("http://127.0.0.1:8080"), Some(site)), "{site}");
+        }
     }
 
     #[test]
-    fn a_node_that_others_reach_has_any_name() {
-        assert!(Names::of("0.0.0.0:1".parse().unwrap(), "http://a:1", &[]).is_none());
-        assert!(Names::of("[::ffff:127.0.0.1]:1".parse().unwrap(), "http://a:1", &[]).is_some());
+    fn listed_origins_are_admitted_as_they_are_written() {
+        let own = "127.0.0.1:8080";
+        assert!(admits(own, Some("https://app.example"), Some("cross-site")));
+        for origin in [
+            "http://app.example",
+            "https://app.example:443",
+            "https://APP.example",
+            "https://app.example.",
+            "https://app.example/",
+            "https://evil.app.example",
+            "https://app.example.evil",
+            "https://app.example, https://app.example",
+        ] {
+            assert!(!admits(own, Some(origin), None), "{origin}");
+        }
+        assert!(!admits("evil.example", Some("https://app.example"), None), "to another host");
+    }
+
+    #[test]
+    fn elsewhere_a_node_has_any_name_and_knows_pages_all_the_same() {
+        let names = |listen: &str| Names::of(listen.parse().unwrap(), "http://a:1", &[], &[]);
+        let far = names("0.0.0.0:1");
+        assert!(far.admit(asked("any.example", None, None)).is_ok());
+        assert!(far.admit(asked("any.example", Some("http://any.example"), None)).is_ok());
+        assert!(far.admit(asked("any.example", Some("http://evil.example"), None)).is_err());
+        let near = Origin { near: true, ..asked("any.example", None, None) };
+        assert!(far.admit(near).is_err(), "what asks from its machine may need no token");
+        assert!(names("[::ffff:127.0.0.1]:1").admit(asked("any.example", None, None)).is_err());
+        assert!(far.admit(Origin { authority: None, ..asked("", Some("http://"), None) }).is_err());
+        assert!(far.admit(Origin::default()).is_ok(), "HTTP/1.0");
     }
 }

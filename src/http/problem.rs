@@ -211,8 +211,9 @@ impl Problem {
     /// A request that somebody else's page has sent.
     pub(super) fn foreign(who: &str) -> Self {
         let detail = format!(
-            "{who} may not send requests to a node that listens on loopback, because then any web \
-             page could; use the node's own pages (/ui), a program, or your own proxy"
+            "{who} may not send requests to this node, because then any web page could; use the \
+             node's own pages (/ui), a program, or your own proxy, or start the node with \
+             --allow-origin URL for pages that you trust"
         );
         Self::new(Type::ForeignOrigin, detail).undone()
     }
@@ -221,9 +222,9 @@ impl Problem {
     pub(super) fn misdirected(authority: &str) -> Self {
         let shown: String = authority.chars().take(100).collect();
         let detail = format!(
-            "{shown:?} is not a name of this node. A node that listens on loopback answers only \
-             to its own names, because a foreign page could point any other name at it; use the \
-             IP address, or start the node with --allow-host NAME"
+            "{shown:?} is not a name of this node. To its own machine it answers by its own names \
+             only, because a foreign page could point any other name at it; use 127.0.0.1, or \
+             start the node with --allow-host NAME"
         );
         Self::new(Type::MisdirectedRequest, detail).undone()
     }
@@ -418,6 +419,11 @@ impl Problem {
 
     pub(super) fn is_not_implemented(&self) -> bool {
         self.status == StatusCode::NOT_IMPLEMENTED.as_u16()
+    }
+
+    /// Whether somebody else's page sent it, or it was sent by another name.
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(self.kind, Type::ForeignOrigin | Type::MisdirectedRequest)
     }
 
     pub(super) fn allow(&self) -> Option<&'static str> {

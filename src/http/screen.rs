@@ -6,6 +6,7 @@ use hyper::header::IF_NONE_MATCH;
 use hyper::http::request::Parts;
 use hyper::{Uri, Version};
 
+use super::access;
 use super::origin::{Names, Origin};
 use super::problem::Problem;
 use super::routes::{Handler, Route};
@@ -14,7 +15,7 @@ use crate::http::connection::{Security, Watch};
 
 /// Refuses what must not be done. Otherwise, whether it puts a condition, which its route knows.
 pub(super) fn admit(
-    names: Option<&Names>,
+    names: &Names,
     watch: &Watch,
     head: &Parts,
     route: Option<Route>,
@@ -26,13 +27,14 @@ pub(super) fn admit(
     let mut hosts = 0;
     let mut codings = 0;
     let mut is_conditional = false;
+    let mut host: &[u8] = &[];
     let mut asked = Origin::default();
     let mut navigates = false;
     for (name, value) in &head.headers {
         match name.as_str() {
             "host" => {
                 hosts += 1;
-                asked.authority = value.as_bytes();
+                host = value.as_bytes();
             }
             "transfer-encoding" => {
                 codings += 1;
@@ -60,7 +62,9 @@ pub(super) fn admit(
                 return Err(Problem::bad_request(detail.to_owned()));
             }
             condition if condition.starts_with("if-") => return Err(conditional(condition, kind)),
+            "origin" if asked.origin.is_some() => return Err(twice("Origin")),
             "origin" => asked.origin = Some(value.as_bytes()),
+            "sec-fetch-site" if asked.site.is_some() => return Err(twice("Sec-Fetch-Site")),
             "sec-fetch-site" => asked.site = Some(value.as_bytes()),
             "sec-fetch-mode" => navigates = value.as_bytes() == b"navigate",
             _ => {}
@@ -73,21 +77,22 @@ pub(super) fn admit(
     if hosts > 1 || hosts == 0 && head.version == Version::HTTP_11 {
         return Err(Problem::bad_request(format!("expected one Host header, got {hosts}")));
     }
-    if let Some(names) = names {
-        let is_page = |route: Route| matches!(route.handler, Handler::Asset(_));
-        asked.followed = navigates && route.is_some_and(is_page);
-        // HTTP/1.0 need not say whom it asks, and no browser speaks it.
-        if let Some(authority) = authority_of(&head.uri).or((hosts == 1).then_some(asked.authority))
-        {
-            names.admit(Origin { authority, ..asked })?;
-        }
-    }
+    let is_page = |route: Route| matches!(route.handler, Handler::Asset(_));
+    asked.followed = navigates && route.is_some_and(is_page);
+    // HTTP/1.0 need not say whom it asks, and no browser speaks it.
+    asked.authority = authority_of(&head.uri).or((hosts == 1).then_some(host));
+    asked.near = watch.security.get() == Security::Plain && access::is_near(watch);
+    names.admit(asked)?;
     Ok(is_conditional)
 }
 
 /// Whom a target in absolute form names, which counts more than `Host`.
 fn authority_of(uri: &Uri) -> Option<&[u8]> {
     uri.authority().map(|authority| authority.as_str().as_bytes())
+}
+
+fn twice(header: &str) -> Problem {
+    Problem::bad_request(format!("expected one {header} header at most"))
 }
 
 fn partial() -> Problem {

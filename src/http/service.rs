@@ -22,8 +22,8 @@ pub(crate) struct Service {
     pub(crate) counters: Arc<Counters>,
     /// Makes version tags.
     pub(crate) etags: Etags,
-    /// What the node is called by those who may ask it; `None` = anything.
-    pub(crate) names: Option<Arc<Names>>,
+    /// What the node is called by those who may ask it, and whose pages may.
+    pub(crate) names: Arc<Names>,
     /// Whether what never ends by itself is to end.
     pub(crate) stopping: Rc<Cell<bool>>,
     /// Closes the client that has been idle for longest.

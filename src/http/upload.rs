@@ -176,6 +176,11 @@ impl<'a> Upload<'a> {
         self.without_room
     }
 
+    /// Whether anything is still to come.
+    pub(super) fn has_more(&self) -> bool {
+        !self.ended
+    }
+
     /// Reads to the end if that is near; `false` if the rest must be cut off with the connection.
     pub(super) async fn skip(&mut self) -> bool {
         if !self.ended

@@ -90,14 +90,10 @@ pub(crate) struct EventLoop {
 }
 
 /// Starts loop `number` of `node`.
-pub(crate) fn start(
-    node: &Arc<Node>,
-    names: Option<&Arc<Names>>,
-    number: usize,
-) -> io::Result<Handle> {
+pub(crate) fn start(node: &Arc<Node>, names: &Arc<Names>, number: usize) -> io::Result<Handle> {
     let (commands, received) = mpsc::channel(HANDOVER);
     let counters = Arc::clone(&node.counters[number]);
-    let (node, names, own) = (Arc::clone(node), names.cloned(), Arc::clone(&counters));
+    let (node, names, own) = (Arc::clone(node), Arc::clone(names), Arc::clone(&counters));
     let (report, started) = std::sync::mpsc::sync_channel(1);
     let thread = thread::Builder::new().name(format!("loop-{number}")).spawn(move || {
         let mut builder = Builder::new_current_thread();
@@ -113,7 +109,7 @@ pub(crate) fn start(
 }
 
 impl EventLoop {
-    fn new(node: Arc<Node>, names: Option<Arc<Names>>, counters: Arc<Counters>) -> Rc<Self> {
+    fn new(node: Arc<Node>, names: Arc<Names>, counters: Arc<Counters>) -> Rc<Self> {
         let requests = Requests::new(Arc::clone(&node), &counters);
         let stopping = Rc::new(Cell::new(false));
         Rc::new_cyclic(|this: &Weak<Self>| {

@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -68,13 +68,14 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
         tracing::info!("stopped");
         return Ok(());
     };
-    let names = Names::of(address, node.url(), &node.config.allow_host).map(Arc::new);
-    let loops = start_loops(&node, names.as_ref())?;
+    let Config { allow_host, allow_origin, .. } = &node.config;
+    let names = Arc::new(Names::of(address, node.url(), allow_host, allow_origin));
+    let loops = start_loops(&node, &names)?;
     // Before anybody can know that the node runs and tell it to stop.
     let acceptor = Acceptor::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, data, "serving");
-    greet(&node.config.at(address).url(), &data);
+    greet(&node.config, address, &data);
     let credentials = Credentials::watch(&node)?;
     let outcome = acceptor.run(listener, &loops, &node);
     credentials.stop();
@@ -341,16 +342,24 @@ pub(super) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
 
-fn start_loops(node: &Arc<Node>, names: Option<&Arc<Names>>) -> Result<Vec<Handle>, String> {
+fn start_loops(node: &Arc<Node>, names: &Arc<Names>) -> Result<Vec<Handle>, String> {
     (0..node.config.loops)
         .map(|number| event_loop::start(node, names, number))
         .collect::<io::Result<_>>()
         .map_err(|error| format!("cannot start an event loop: {error}"))
 }
 
-fn greet(url: &str, data: &str) {
+fn greet(config: &Config, address: SocketAddr, data: &str) {
+    let all = config.at(address).url();
+    // That means all addresses. Whoever reads this is on the machine.
+    let near = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let url = config.at((near, address.port()).into()).url();
     let text = format!(
-        "kvorum {} listening on {url}, data in {data}. Dashboard: {url}/ui. Try:\n\
+        "kvorum {} listening on {all}, data in {data}. Dashboard: {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",

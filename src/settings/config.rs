@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) insecure: bool,
     /// Names, besides its own, by which a node on loopback may be asked.
     pub(crate) allow_host: Vec<String>,
+    /// Origins whose pages may ask this node, as browsers write them.
+    pub(crate) allow_origin: Vec<String>,
     /// How far ahead of this node's clock another's may be.
     pub(crate) max_clock_skew: Duration,
     /// When a write is acknowledged.
@@ -178,6 +180,7 @@ fn complete(
         require_auth: settings.require_auth,
         insecure: settings.insecure,
         allow_host: names(settings.allow_host.as_deref())?,
+        allow_origin: origins(settings.allow_origin.as_deref())?,
         max_clock_skew: settings.max_clock_skew.0,
         sync: settings.sync.0,
         memory,
@@ -272,6 +275,57 @@ fn names(list: Option<&str>) -> Result<Vec<String>, String> {
             false => Err(format!("--allow-host: {name:?} is not a host name (without port)")),
         })
         .collect()
+}
+
+/// The origins of `--allow-origin`.
+fn origins(list: Option<&str>) -> Result<Vec<String>, String> {
+    list.iter().flat_map(|list| list.split(',')).map(origin).collect()
+}
+
+/// An origin as browsers write it, without the port that its scheme has anyway.
+fn origin(text: &str) -> Result<String, String> {
+    let refused = |why: &str| Err(format!("--allow-origin {text:?}: {why}"));
+    match text {
+        "*" => {
+            return refused(
+                "any web page that somebody opens could then read and write what that browser \
+                 reaches; list the origins that you trust",
+            );
+        }
+        "null" => {
+            return refused(
+                "sandboxed frames and files of anybody have that origin; serve the page from \
+                 http:// or https://",
+            );
+        }
+        _ => {}
+    }
+    written(&text.to_ascii_lowercase()).map_or_else(
+        || refused("this is no origin: http:// or https://, host, and port if any, without a path"),
+        Ok,
+    )
+}
+
+fn written(text: &str) -> Option<String> {
+    let (scheme, authority) = text.split_once("://")?;
+    let standard = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse::<u16>().ok()?)),
+        _ => (authority, None),
+    };
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_host = match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(known),
+    };
+    let port = port.filter(|port| *port != standard);
+    let is_good = is_host && port != Some(0);
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    is_good.then(|| format!("{scheme}://{host}{port}"))
 }
 
 /// CPUs of this process's affinity mask.

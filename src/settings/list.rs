@@ -94,6 +94,11 @@ settings! {
          example those of a proxy on this machine. IP addresses, localhost and the advertised \
          name are always allowed";
 
+    allow_origin: String, "KVORUM_ALLOW_ORIGIN", "URL,...", computed "none",
+        "Origins whose web pages may send requests to this node and read the answers (CORS), as \
+         SCHEME://HOST[:PORT]; requests that need a token need it from them too, and admin \
+         requests always do";
+
     max_clock_skew: ClockSkew, "KVORUM_MAX_CLOCK_SKEW", "TIME", fixed "500ms",
         "Maximum clock skew between nodes, in ms or s, 1ms..60s; writes with timestamps further \
          ahead of this node's clock are refused";

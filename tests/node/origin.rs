@@ -1,10 +1,12 @@
-//! Who may ask a node on loopback: programs on the machine and the node's own pages, not what other
-//! pages have a browser send.
+//! What pages may ask a node: its own, and those of `--allow-origin`; not what other pages have a
+//! browser send, by whatever name.
 
 use std::fs;
 
 use crate::client::{Client, Response};
-use crate::process::{Node, kvorum};
+use crate::process::{Node, kvorum, run};
+use crate::profile::own_address;
+use crate::tokens::{routes, scope};
 
 fn ask(client: &mut Client, method: &str, target: &str, headers: &str) -> Response {
     client.send(format!("{method} {target} HTTP/1.1\r\n{headers}Content-Length: 0\r\n\r\n"));
@@ -83,11 +85,20 @@ fn the_advertised_name_is_the_nodes_own() {
 }
 
 #[test]
-fn a_node_that_other_machines_reach_has_any_name() {
+fn a_node_that_other_machines_reach_has_any_name_for_them_and_its_own_for_its_machine() {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start_at("0.0.0.0:0", kvorum(), data, &["--insecure"]);
-    assert_eq!(status(&node, "/healthz", "Host: db.example\r\n"), 200);
-    assert_eq!(status(&node, "/healthz", "Host: db.example\r\nOrigin: http://x.example\r\n"), 200);
+    for host in ["evil.example", "0.0.0.0", "[::ffff:127.0.0.1]"] {
+        let refused = ask(&mut node.client(), "GET", "/healthz", &format!("Host: {host}\r\n"));
+        assert_eq!(refused.status, 421, "{host} can be pointed at 127.0.0.1");
+    }
+    assert_eq!(status(&node, "/healthz", "Host: 127.0.0.1\r\n"), 200);
+    let Some(far) = own_address().map(|ip| (ip, node.address.port()).into()) else { return };
+    let status = |headers: &str| ask(&mut Client::connect(far), "GET", "/healthz", headers).status;
+    assert_eq!(status("Host: db.example\r\n"), 200);
+    assert_eq!(status("Host: db.example\r\nOrigin: http://db.example\r\n"), 200);
+    assert_eq!(status("Host: db.example\r\nOrigin: http://evil.example\r\n"), 403);
+    assert_eq!(status("Host: db.example\r\nSec-Fetch-Site: cross-site\r\n"), 403);
 }
 
 #[test]
@@ -104,6 +115,7 @@ fn other_sites_pages_are_refused_and_the_nodes_own_are_not() {
         ("Origin: null\r\n", 403),
         ("Origin: http://127.0.0.1:1\r\n", 403),
         ("Sec-Fetch-Site: cross-site\r\n", 403),
+        ("Sec-Fetch-Site: same-site\r\n", 403),
         ("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n", 403),
     ] {
         let answer = ask(&mut client, "PUT", "/v0/entity?id=k", &format!("{host}{headers}"));
@@ -123,4 +135,176 @@ fn values_are_not_to_be_guessed_at() {
         let got = client.get(target);
         assert_eq!(got.header("x-content-type-options"), Some("nosniff"), "{target}");
     }
+}
+
+/// An origin whose pages may ask.
+const LISTED: &str = "https://app.example";
+
+/// Every route of the table, and what is asked for there, with these headers.
+fn asked(node: &Node, headers: &str, mut told: impl FnMut(&str, &str, &Response)) {
+    for (method, path) in routes() {
+        let target = scope(&path).1;
+        let mut client = node.client();
+        client.send(format!("{method} {target} HTTP/1.1\r\n{headers}Content-Length: 0\r\n\r\n"));
+        told(&method, &path, &client.head_response());
+    }
+}
+
+/// Rows 36 of the reliability table: whatever a page elsewhere can have a browser send.
+#[test]
+fn no_route_answers_pages_of_others() {
+    let near = Node::start(&["--allow-origin", LISTED]);
+    let data = tempfile::tempdir().unwrap();
+    let open = Node::start_at("0.0.0.0:0", kvorum(), data, &["--insecure"]);
+    let strange = "Host: evil.example\r\nOrigin: http://evil.example\r\n";
+    for node in [&near, &open] {
+        let host = format!("Host: 127.0.0.1:{}\r\n", node.address.port());
+        for (headers, expected) in [
+            (format!("{host}Origin: http://evil.example\r\n"), 403),
+            (format!("{host}Origin: null\r\n"), 403),
+            (format!("{host}Origin: http://app.example\r\n"), 403),
+            (format!("{host}Origin: {LISTED}:444\r\n"), 403),
+            (format!("{host}Origin: {LISTED}.evil.example\r\n"), 403),
+            (format!("{host}Origin: {LISTED}\r\nOrigin: http://evil.example\r\n"), 400),
+            (format!("{host}Sec-Fetch-Site: cross-site\r\n"), 403),
+            (strange.to_owned(), 421),
+            (format!("Host: evil.example\r\nOrigin: {LISTED}\r\n"), 421),
+        ] {
+            asked(node, &headers, |method, path, refused| {
+                assert_eq!(refused.status, expected, "{method} {path} {headers}");
+                let told = refused.header("access-control-allow-origin");
+                assert!(told.is_none_or(|told| told == LISTED), "{method} {path} {headers}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_body_that_a_page_sends_is_not_waited_for() {
+    let node = Node::start(&[]);
+    for headers in [
+        "Host: localhost\r\nOrigin: http://evil.example\r\nContent-Length: 5\r\n",
+        "Host: localhost\r\nSec-Fetch-Site: cross-site\r\nTransfer-Encoding: chunked\r\n",
+        "Host: localhost\r\nOrigin: null\r\nContent-Length: 5\r\nExpect: 100-continue\r\n",
+        "Host: evil.example\r\nContent-Length: 5\r\n",
+    ] {
+        let mut client = node.client();
+        client.send(format!("PUT /v0/entity?id=k HTTP/1.1\r\n{headers}\r\n"));
+        let refused = client.response();
+        assert!([403, 421].contains(&refused.status), "{headers}: {}", refused.status);
+        assert!(refused.closes(), "{headers}");
+    }
+    assert_eq!(node.client().get("/v0/entity?id=k").status, 404);
+}
+
+#[test]
+fn pages_of_listed_origins_may_ask_and_read_and_administer_with_a_token() {
+    let node = Node::start(&["--allow-origin", &format!("http://other.example:81,{LISTED}")]);
+    let headers = format!("Host: localhost\r\nOrigin: {LISTED}\r\nSec-Fetch-Site: cross-site\r\n");
+    asked(&node, &headers, |method, path, answer| {
+        let (scope, _) = scope(path);
+        assert_eq!(answer.status == 401, scope == "admin", "{method} {path}: {}", answer.status);
+        assert_ne!(answer.status, 403, "{method} {path}");
+        assert_eq!(answer.header("access-control-allow-origin"), Some(LISTED), "{method} {path}");
+        assert_eq!(answer.header("vary"), Some("origin"));
+        assert!(answer.header("access-control-expose-headers").unwrap().contains("kvorum-receipt"));
+        assert_eq!(answer.header("access-control-allow-credentials"), None);
+    });
+    let mut client = node.client();
+    let put = ask(&mut client, "PUT", "/v0/entity?id=k", &headers);
+    assert_eq!((put.status, put.header("access-control-allow-origin")), (201, Some(LISTED)));
+    let plain = client.get("/v0/entity?id=k");
+    assert_eq!(
+        (plain.header("access-control-allow-origin"), plain.header("vary")),
+        (None, Some("origin"))
+    );
+}
+
+#[test]
+fn a_browser_is_told_beforehand_what_such_a_page_may_send() {
+    let files = tempfile::tempdir().unwrap();
+    let admin = files.path().join("admin");
+    fs::write(&admin, "an admin token of this test").unwrap();
+    let guarded = ["--require-auth", "--admin-token-file", admin.to_str().unwrap()];
+    let node = Node::start(&[&["--allow-origin", LISTED][..], &guarded].concat());
+    let wants =
+        "Access-Control-Request-Method: PUT\r\nAccess-Control-Request-Headers: authorization";
+    let asks = |path: &str, origin: &str| {
+        let headers = format!("Host: localhost\r\nOrigin: {origin}\r\n{wants}\r\n");
+        let mut client = node.client();
+        client.send(format!("OPTIONS {path} HTTP/1.1\r\n{headers}\r\n"));
+        client.head_response()
+    };
+    for (_, path) in routes() {
+        let told = asks(&path, LISTED);
+        assert_eq!((told.status, told.header("content-length")), (204, None), "{path}");
+        assert_eq!(told.header("access-control-allow-origin"), Some(LISTED));
+        let methods = told.header("access-control-allow-methods").unwrap().to_owned();
+        let known: Vec<_> = routes().into_iter().filter(|(_, of)| *of == path).collect();
+        assert!(known.iter().all(|(method, _)| methods.contains(method)), "{path}: {methods}");
+        assert!(told.header("access-control-allow-headers").unwrap().starts_with("authorization,"));
+        assert_eq!(told.header("access-control-max-age"), Some("7200"));
+        assert_eq!(told.header("vary"), Some("origin"));
+        let refused = asks(&path, "http://evil.example");
+        assert_eq!((refused.status, refused.header("access-control-allow-origin")), (403, None));
+    }
+    assert_eq!(asks("/nowhere", LISTED).status, 400);
+    let headers = format!("Host: localhost\r\nOrigin: {LISTED}\r\n");
+    let without = ask(&mut node.client(), "OPTIONS", "/v0/entity?id=k", &headers);
+    assert_eq!(without.status, 401, "it asks for nothing");
+    let without = ask(&mut node.client(), "PUT", "/v0/entity?id=k", &headers);
+    assert_eq!(
+        (without.status, without.header("access-control-allow-origin")),
+        (401, Some(LISTED))
+    );
+    let off = Node::start(&[]);
+    let headers = format!("Host: localhost\r\n{wants}\r\n");
+    let answer = ask(&mut off.client(), "OPTIONS", "/v0/entity?id=k", &headers);
+    assert_eq!((answer.status, answer.header("vary")), (405, None));
+}
+
+#[test]
+fn origins_that_are_none_are_refused_and_check_says_what_pages_may() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().to_str().unwrap();
+    let check = |args: &[&str]| {
+        let output = run(&[&["serve", "--data", data, "--check"], args].concat());
+        let said = if output.status.success() { output.stdout } else { output.stderr };
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    for (origin, named) in [
+        ("*", "any web page that somebody opens"),
+        ("https://a.example,*", "any web page that somebody opens"),
+        ("null", "sandboxed frames"),
+        ("", "no origin"),
+        ("app.example", "no origin"),
+        ("https://app.example/", "no origin"),
+        ("https://app.example/path", "no origin"),
+        ("https://user@app.example", "no origin"),
+        ("https://*.example", "no origin"),
+        ("https://app.example:", "no origin"),
+        ("https://app.example:0", "no origin"),
+        ("https://app.example:65536", "no origin"),
+        ("https://[::1", "no origin"),
+        ("https://[::1]]", "no origin"),
+        ("https://::1", "no origin"),
+        ("ftp://app.example", "no origin"),
+        ("file://", "no origin"),
+        ("https://app.example\r\nset-cookie: a=b", "no origin"),
+        ("https://app.example, https://b.example", "no origin"),
+    ] {
+        let (good, said) = check(&["--allow-origin", origin]);
+        assert!(!good && said.contains(named) && said.lines().count() == 1, "{origin:?}: {said}");
+        assert!(said.contains("--allow-origin"), "{said}");
+    }
+    let said = |args: &[&str]| {
+        let (good, said) = check(&[&["--allow-origin", "HTTPS://App.example:443"], args].concat());
+        assert!(good && said.contains("those of https://app.example, which"), "{said}");
+        said
+    };
+    assert!(check(&[]).1.contains("the node's own (/ui), no others"));
+    assert!(said(&[]).contains("READ AND WRITE without a token in browsers on this machine"));
+    assert!(said(&["--require-auth"]).contains("may ask, with a token"));
+    let open = said(&["--listen", "0.0.0.0:0", "--insecure"]);
+    assert!(open.contains("in any browser that reaches this node"), "{open}");
 }

@@ -140,7 +140,7 @@ fn strangers_get_nothing() {
 
 /// An address of this machine that is not loopback, if it has one: nothing is sent there, but the
 /// kernel says from where it would be.
-fn own_address() -> Option<std::net::IpAddr> {
+pub(crate) fn own_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
