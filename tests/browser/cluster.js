@@ -41,7 +41,7 @@ async function said(args, what) {
 
 class Cluster {
   static async start(count, args = []) {
-    const cluster = new Cluster();
+    const cluster = new this();
     cluster.data = fs.mkdtempSync(path.join(os.tmpdir(), 'kvorum-browser-'));
     cluster.args = args;
     cluster.urls = (await ports(count)).map((port) => `http://127.0.0.1:${port}`);

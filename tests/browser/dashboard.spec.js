@@ -278,6 +278,9 @@ test('what the node refuses is told', async ({ dashboard, wrong }) => {
 test('a profile is recorded, shown in a frame without an origin, and saved', async (
   { dashboard },
 ) => {
+  await dashboard.getByRole('button', { name: 'Log in' }).click();
+  await dashboard.getByLabel('Token').fill('secret');
+  await dashboard.getByLabel('Token').press('Enter');
   const asked = [];
   await dashboard.route('**/admin/profile?*', async (route) => {
     asked.push([route.request().url(), route.request().headers().authorization]);
@@ -290,7 +293,6 @@ test('a profile is recorded, shown in a frame without an origin, and saved', asy
   const form = panel(dashboard, 'Profile');
   await form.getByLabel('Locks').check();
   await form.getByLabel('Seconds').fill('2');
-  await form.getByLabel('Admin token').fill('secret');
   await form.getByRole('button', { name: 'Record' }).click();
   const shown = dashboard.frameLocator('iframe[title="Recorded profile"]');
   await expect(shown.locator('#p')).toHaveText('drawn, origin null');
@@ -386,7 +388,7 @@ test('the focus is seen, and goes through the page in its order', async ({ dashb
   }
   expect(order.filter((at) => !at.seen).map((at) => at.what)).toEqual([]);
   const names = order.map((at) => at.what);
-  const wanted = ['nodes', 'window', 'pause', 'theme', 'help', 'key', 'seconds', 'token'];
+  const wanted = ['nodes', 'window', 'pause', 'theme', 'session', 'help', 'key', 'seconds'];
   expect(names.filter((name) => wanted.includes(name))).toEqual(wanted);
 });
 

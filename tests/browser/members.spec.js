@@ -146,23 +146,3 @@ test('progress is shown by receiver', async ({ members, page }) => {
   await expect(bars).toHaveCount(0);
   await expect(members.locator('#layout')).toContainText("dashboards of the council's nodes");
 });
-
-test('who needs the token is told so, and is asked no more before it is given', async (
-  { members, page, wrong },
-) => {
-  let asked = 0;
-  await page.route('**/admin/layout', (route) => {
-    asked += 1;
-    if (route.request().headers().authorization === 'Bearer secret') return route.continue();
-    const body = JSON.stringify({ title: 'Forbidden', detail: 'send the admin token', status: 403 });
-    return route.fulfill({ status: 403, contentType: 'application/problem+json', body });
-  });
-  const layout = members.locator('#layout');
-  await expect(layout).toHaveText('Forbidden: send the admin token');
-  await expect(page.locator('.tile').first()).toBeVisible();
-  await members.getByLabel('Admin token').fill('secret');
-  await members.getByLabel('Admin token').press('Tab');
-  await expect(layout).toContainText('Epoch 1, settled');
-  expect(wrong.splice(0).join()).toContain('403');
-  expect(asked, 'refused once').toBeLessThan(10);
-});

@@ -74,6 +74,7 @@ const ASSETS: &[Asset] = &[
     script("/ui/lookup.js", include_str!("assets/lookup.js")),
     script("/ui/members.js", include_str!("assets/members.js")),
     script("/ui/plan.js", include_str!("assets/plan.js")),
+    script("/ui/session.js", include_str!("assets/session.js")),
     script("/ui/profile.js", include_str!("assets/profile.js")),
     script("/ui/repair.js", include_str!("assets/repair.js")),
     script("/ui/controls.js", include_str!("assets/controls.js")),

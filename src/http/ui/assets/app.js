@@ -17,6 +17,7 @@ import { Cache, Hints, Memory, Queues, Tiles } from "./panels.js";
 import { Cursor } from "./plot.js";
 import { Profile } from "./profile.js";
 import { RepairPanel } from "./repair.js";
+import { session } from "./session.js";
 import { follow } from "./stream.js";
 
 const find = (id) => document.getElementById(id);
@@ -65,6 +66,7 @@ const LEAST = 60;
 
 let own = null;
 let broken = null;
+let refused = null;
 let frozen = null;
 
 const controls = new Controls(() => show(), () => {
@@ -135,8 +137,9 @@ function showState() {
   const up = history.reached(null).length;
   const state = find("state");
   const lost = broken !== null;
-  state.className = `state ${lost || up < nodes.length ? "bad" : "good"}`;
-  say(state, nodes.length === 0 ? "connecting …"
+  state.className = `state ${lost || refused || up < nodes.length ? "bad" : "good"}`;
+  say(state, refused === 401 ? "not logged in" : refused ? "no access to metrics"
+    : nodes.length === 0 ? "connecting …"
     : lost ? "not connected" : `${up} of ${nodes.length} nodes reached`);
   const notice = find("notice");
   notice.hidden = !lost;
@@ -187,6 +190,7 @@ follow({
   own(node) {
     own = node;
     broken = null;
+    refused = null;
     document.title = `${node} · kvorum`;
   },
   snapshot(node, snapshot) {
@@ -206,7 +210,13 @@ follow({
     history.broken(own, why, broken.since);
     showSoon();
   },
+  refused(status) {
+    refused = status;
+    broken = null;
+    showSoon();
+  },
 });
+session();
 document.addEventListener("visibilitychange", () => !document.hidden && show());
 lookup(find("lookup"), find("found"));
 new Profile();

@@ -1,6 +1,7 @@
 // Which replicas hold which version of a key.
 
 import { bytes, element, moment } from "./format.js";
+import { ask, refusal } from "./session.js";
 
 const SAYS = {
   value: "value", tombstone: "tombstone", superseded: "superseded",
@@ -108,11 +109,11 @@ export function lookup(form, host) {
     const own = asked;
     host.replaceChildren(element("p", "", "asking the replicas …"));
     try {
-      const answer = await fetch(`/ui/key?id=${encoded(form.elements.key.value)}`);
-      const told = await answer.json();
+      const answer = await ask(`/ui/key?id=${encoded(form.elements.key.value)}`);
+      const told = answer.ok ? await answer.json() : await refusal("data", answer);
       if (own !== asked) return;
       if (answer.ok) show(host, told);
-      else host.replaceChildren(element("p", "error", `${told.title}: ${told.detail}`));
+      else host.replaceChildren(element("p", "error", told));
     } catch (error) {
       if (own !== asked) return;
       host.replaceChildren(element("p", "error", `Cannot reach the node: ${error.message}`));

@@ -5,7 +5,8 @@
 //   /admin/layout, once a second ─▶ rows, progress ─▶ a choice for each row ─▶ plan
 
 import { bytes, element, percent, say, short, table, tableRow } from "./format.js";
-import { refusal, showPlan } from "./plan.js";
+import { showPlan } from "./plan.js";
+import { allow, ask, close, onLogin, refusal } from "./session.js";
 
 const COLUMNS = [
   ["node", "Node"], ["role", "State"], ["zone", "Zone"], ["weight", "Weight"],
@@ -24,6 +25,9 @@ const STAGES = {
   "read old": "Keys move. Writes go to the replicas of before and to those of after.",
   "read new": "All keys have moved, and reads have switched: most nodes must still go by that.",
 };
+
+/** How often the layout is asked for, in milliseconds. */
+const PERIOD = 1000;
 
 /** How far a change is, in words. */
 const PROGRESS = {
@@ -107,37 +111,40 @@ export class MembersPanel {
     });
     this.abort.addEventListener("click", () => this.goBack());
     // Somebody who was refused may have the token.
-    this.form.elements["admin-token"].addEventListener("change", () => {
+    onLogin(() => {
       this.refused = false;
       this.look();
     });
+    setInterval(() => this.look(), PERIOD);
+    this.look();
   }
 
-  /** Once a second. */
+  /** With what was heard of the nodes, for whom that is told: it is not for all tokens. */
   update(history) {
     this.heard = history.nodes;
     if (this.layout) this.fill(this.layout);
-    // While the node that serves the page is away it can't be asked.
-    if (!this.heard.get(this.layout?.node)?.lost) this.look();
   }
 
   ask(method, target) {
-    const token = this.form.elements["admin-token"].value;
-    const headers = token ? { authorization: `Bearer ${token}` } : {};
-    return fetch(`/admin/layout${target}`, { method, headers });
+    return ask(`/admin/layout${target}`, { method });
   }
 
   async look() {
-    if (this.busy || this.refused) return;
+    // While the node that serves the page is away it can't be asked.
+    const isAway = Boolean(this.heard?.get(this.layout?.node)?.lost);
+    if (this.busy || this.refused || isAway || document.hidden) return;
     this.busy = true;
     try {
       const answer = await this.ask("GET", "");
       if (answer.ok) {
+        allow("admin");
         this.layout = await answer.json();
         this.fill(this.layout);
-      } else {
+      } else if (answer.status === 401 || answer.status === 403) {
         this.refused = true;
-        say(this.told, await refusal(answer));
+        await close("admin", answer);
+      } else {
+        say(this.told, await refusal("admin", answer));
       }
     } catch {
       // The page says that there is no connection; what was told last stays.
@@ -188,8 +195,9 @@ export class MembersPanel {
     say(cells.get("node"), node.name);
     const seen = this.heard?.get(node.name);
     const up = seen !== undefined && seen.now !== null && seen.lost === null;
-    say(badge, up ? "member" : "member, not reached");
-    badge.className = `badge ${up ? "good" : "bad"}`;
+    const isTold = this.heard !== undefined;
+    say(badge, up || !isTold ? "member" : "member, not reached");
+    badge.className = `badge ${up ? "good" : isTold ? "bad" : "idle"}`;
     const isSeated = council.includes(node.name);
     say(seat, isSeated ? "council" : "");
     seat.hidden = !isSeated;
@@ -249,7 +257,7 @@ export class MembersPanel {
     try {
       const answer = await this.ask("POST", target);
       if (answer.ok) return await answer.json();
-      this.fail(await refusal(answer));
+      this.fail(await refusal("admin", answer));
     } catch (error) {
       this.fail(`Cannot reach the node: ${error.message}`);
     }

@@ -2,17 +2,6 @@
 
 import { bytes, count, element } from "./format.js";
 
-/** Why something was refused, as the node says itself. */
-export async function refusal(answer) {
-  const text = await answer.text();
-  try {
-    const problem = JSON.parse(text);
-    return `${problem.title}: ${problem.detail ?? answer.status}`;
-  } catch {
-    return text || `the node answers ${answer.status}`;
-  }
-}
-
 function table(name, titles, lines) {
   const heads = titles.map((title) => {
     const head = element("th", "", title);

@@ -1,7 +1,7 @@
 // Records a profile on the node that serves this page, and shows it in a frame without an origin.
 
 import { element, say, span } from "./format.js";
-import { refusal } from "./plan.js";
+import { ask, refusal } from "./session.js";
 
 const EVENTS = [["cpu", "CPU"], ["alloc", "Allocation"], ["lock", "Locks"], ["wall", "Wall"]];
 
@@ -67,8 +67,6 @@ export class Profile {
     if (events.length === 0) return this.fail("Select at least one event.");
     const seconds = Number(fields.get("seconds"));
     const query = `event=${events.join(",")}&seconds=${seconds}&format=html`;
-    const token = fields.get("token");
-    const headers = token ? { authorization: `Bearer ${token}` } : {};
     const button = this.form.querySelector("button");
     button.disabled = true;
     this.said.className = "";
@@ -80,8 +78,8 @@ export class Profile {
     tell();
     const ticking = setInterval(tell, 500);
     try {
-      const answer = await fetch(`/admin/profile?${query}`, { headers });
-      if (!answer.ok) return this.fail(await refusal(answer));
+      const answer = await ask(`/admin/profile?${query}`);
+      if (!answer.ok) return this.fail(await refusal("admin", answer));
       this.html = await answer.text();
       this.panel.hidden = false;
       frame(this.host, this.html);

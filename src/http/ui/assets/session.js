@@ -1,0 +1,134 @@
+// Who this page asks as: the token that somebody gave it, and what that is not good for. The token
+// is in one variable of this file, and nowhere else: not in storage, in a cookie, or in a URL.
+//
+//   login ─▶ token ─▶ ask ─▶ 401, 403 ─▶ refused ─▶ the login, and the panels of that scope
+
+import { element, say } from "./format.js";
+
+let token = "";
+
+/** Why what is for a scope is not shown, in words. */
+const refusals = new Map();
+
+/** What is to be called once there is another token. */
+const listeners = [];
+
+/** A token as it can be sent: what else there is in a header would be something else there. */
+const SENDABLE = /^[\x20-\x7e]+$/;
+
+const find = (id) => document.getElementById(id);
+
+export function onLogin(listener) {
+  listeners.push(listener);
+}
+
+/** Asks the node for something, for which a token of that scope may be needed. */
+export async function ask(target, options = {}) {
+  const by = token;
+  const headers = by ? { authorization: `Bearer ${by}` } : {};
+  const answer = await fetch(target, { ...options, headers, cache: "no-store" });
+  if (by !== token && !answer.ok) throw new Error("another token was given meanwhile");
+  return answer;
+}
+
+/** Why something was refused, as the node says itself. */
+async function reason(answer) {
+  const text = await answer.text();
+  try {
+    const { title, detail } = JSON.parse(text);
+    return { title, detail: detail ?? title };
+  } catch {
+    return { detail: text || `the node answers ${answer.status}` };
+  }
+}
+
+/** Takes in a refusal, which may be of the token; what is to be said of it. */
+export async function refusal(scope, answer) {
+  const by = token;
+  const { title, detail } = await reason(answer);
+  if (answer.status !== 401) return title ? `${title}: ${detail}` : detail;
+  if (by && by === token) {
+    // It is not known to the node, for anything.
+    token = "";
+    open(detail);
+  }
+  return `Log in with a token for ${scope}.`;
+}
+
+/** Closes the panels of a scope, for what it asks for is refused. */
+export async function close(scope, answer) {
+  refusals.set(scope, await refusal(scope, answer));
+  if (scope === "metrics" && answer.status === 401) open();
+  render();
+}
+
+/** Opens them, for it is not. */
+export function allow(scope) {
+  if (refusals.delete(scope)) render();
+}
+
+/** Shows the login. */
+function open(why = "") {
+  const form = find("login");
+  if (why) say(find("login-said"), why);
+  if (form.hidden) {
+    form.hidden = false;
+    if (document.activeElement === document.body) find("login-token").focus();
+  }
+  render();
+}
+
+function render() {
+  say(find("session"), token ? "Log out" : "Log in");
+  for (const panel of document.querySelectorAll("[data-scope]")) {
+    const why = refusals.get(panel.dataset.scope);
+    panel.classList.toggle("closed", why !== undefined);
+    const title = panel.querySelector("h2");
+    if (title === null) continue;
+    let said = panel.querySelector(".refused");
+    if (why === undefined) {
+      said?.remove();
+      continue;
+    }
+    if (said === null) {
+      said = element("p", "refused");
+      title.after(said);
+    }
+    say(said, why);
+  }
+}
+
+function logIn(event) {
+  event.preventDefault();
+  const field = find("login-token");
+  const given = field.value.trim();
+  if (!SENDABLE.test(given)) {
+    say(find("login-said"), "A token consists of letters, digits and signs of ASCII.");
+    return;
+  }
+  token = given;
+  field.value = "";
+  find("login").hidden = true;
+  say(find("login-said"), "");
+  find("session").focus();
+  refusals.clear();
+  render();
+  for (const listener of listeners) listener();
+}
+
+/** Sets up the login and the button that opens it, or forgets the token and all that it brought. */
+export function session() {
+  find("login").addEventListener("submit", logIn);
+  find("session").addEventListener("click", () => {
+    if (token) {
+      token = "";
+      location.reload();
+    } else if (find("login").hidden) {
+      open();
+      find("login-token").focus();
+    } else {
+      find("login").hidden = true;
+    }
+  });
+  render();
+}
