@@ -164,7 +164,7 @@ fn complete(
         let who = if settings.require_auth { "a token is sent in" } else { "everything is in" };
         format!("--insecure: {who} plaintext on {listen}, for whoever can reach that")
     });
-    let memory = MemoryPlan::of(settings.memory, settings.memtable)?;
+    let memory = MemoryPlan::of(settings.memory, settings.memtable, tls.is_some())?;
     let max_value = max_value(settings.max_value, settings.memory)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
     let config = Config {
