@@ -126,8 +126,8 @@ pub(crate) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Divides `budget`. `memtable` overrides the share of one memtable; with `tls` connections take
-    /// more, and are fewer.
+    /// Divides `budget`. `memtable` overrides the share of one memtable; with `tls` connections
+    /// take more, and are fewer.
     pub(crate) fn of(budget: Size, memtable: Option<Size>, tls: bool) -> Result<Self, String> {
         if budget < MIN_BUDGET {
             return Err(format!("--memory {budget} is below the minimum, {MIN_BUDGET}"));
