@@ -32,6 +32,7 @@ mod params;
 mod peer;
 mod problem;
 mod profile;
+mod quotas;
 pub(crate) mod receipt;
 mod repair;
 mod routes;
@@ -160,7 +161,7 @@ pub(crate) async fn answer(
         Ok(stays) => (admitted, stays),
         Err(problem) => (Err(problem), false),
     };
-    let admitted = admitted.and_then(|stays| serves(&service, kind).map(|()| stays));
+    let admitted = admitted.and_then(|stays| takes(&service, kind, &head).map(|()| stays));
     let result = if page.asks() {
         admitted.map(|_| Answer::empty(StatusCode::NO_CONTENT))
     } else {
@@ -249,6 +250,12 @@ fn meter(service: &Service, token: &Rc<Remembered>, received: u64, body: &mut Bo
         Body::Empty | Body::Events(_) => 0,
     };
     token.known.used(started.elapsed().as_nanos() as u64, received + sent);
+}
+
+/// Refuses requests for data that this node takes no part in, or has no room for.
+fn takes(service: &Service, kind: Kind, head: &Parts) -> Result<(), Problem> {
+    serves(service, kind)?;
+    quotas::admit(service, kind, head.uri.query().unwrap_or(""))
 }
 
 /// Refuses requests for data if this node has no part in the cluster any more.

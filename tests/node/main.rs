@@ -34,6 +34,7 @@ mod people;
 mod process;
 mod profile;
 mod protocol;
+mod quotas;
 mod ranges;
 mod receipts;
 mod recipes;
