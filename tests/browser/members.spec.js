@@ -73,6 +73,9 @@ test('a node that asks to join is added by a plan that shows what moves, and ano
     await page.setViewportSize({ width, height: 800 });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     expect(wide, `${width} px wide`).toBeLessThanOrEqual(0);
+    const lines = await members.locator('tbody td.change select').evaluateAll((all) => (
+      all.map((one) => one.getBoundingClientRect().height)));
+    expect(Math.max(...lines), `${width} px wide`).toBeLessThan(50);
   }
   await button(members, 'Apply').click();
   await expect(plan).toBeEmpty();
