@@ -96,8 +96,8 @@ settings! {
 
     allow_origin: String, "KVORUM_ALLOW_ORIGIN", "URL,...", computed "none",
         "Origins whose web pages may send requests to this node and read the answers (CORS), as \
-         SCHEME://HOST[:PORT]; requests that need a token need it from them too, and admin \
-         requests always do";
+         http://HOST:PORT or https://HOST; requests that need a token need it from them too, and \
+         admin requests always do";
 
     max_clock_skew: ClockSkew, "KVORUM_MAX_CLOCK_SKEW", "TIME", fixed "500ms",
         "Maximum clock skew between nodes, in ms or s, 1ms..60s; writes with timestamps further \
