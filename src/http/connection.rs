@@ -12,8 +12,12 @@
 //! hyper's own header timeout counts from the end of the last answer, so that it can't tell a slow
 //! head from an idle connection, and costs a timer for each request. Here the socket notes what it
 //! sees in a few cells, and one sweep per loop and tick (see `event_loop`) compares them.
+//!
+//! Over HTTP/2 a connection is busy while it has streams, and each of them has a watch of its own
+//! ([`streams`]).
 
 mod socket;
+pub(crate) mod streams;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -23,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use cluster::handshake::Channel;
 pub(crate) use socket::{Scratch, Socket};
+use streams::{Parent, Streams};
 
 use crate::node::access::Remembered;
 use crate::node::places::Place;
@@ -77,6 +82,10 @@ const GUEST_GRACE: Duration = Duration::from_millis(50);
 
 /// How long a refused client may go on sending before its answer is cut off.
 const LINGER_TICKS: u32 = ticks(5);
+
+/// A client that was told that its HTTP/2 connection ends may take this long to end it: it has had
+/// all answers.
+const FAREWELL_TICKS: u32 = ticks(1);
 
 /// How many bytes a refused client may go on sending before its answer is cut off.
 const LINGER_BYTES: usize = 64 << 20;
@@ -142,6 +151,12 @@ pub(crate) struct Watch {
     guest: Cell<bool>,
     left: Cell<bool>,
     upgraded: Cell<bool>,
+    /// Whether the client was told, or is about to be, that the HTTP/2 connection ends.
+    leaving: Cell<bool>,
+    /// What it knows of its streams, if it speaks HTTP/2.
+    streams: Cell<Option<Streams>>,
+    /// Whose stream it is, if it is one.
+    parent: Option<Parent>,
     /// What security it has.
     pub(crate) security: Cell<Security>,
     /// Who is at the other end, as far as it was known when it came.
@@ -198,6 +213,10 @@ impl Drop for Open {
 impl Watch {
     /// The watch of a connection just accepted: it owes a request.
     pub(crate) fn new(now: Rc<Cell<u32>>, place: Place) -> Rc<Self> {
+        Self::made(now, place, None)
+    }
+
+    fn made(now: Rc<Cell<u32>>, place: Place, parent: Option<Parent>) -> Rc<Self> {
         Rc::new(Self {
             phase: Cell::new(Phase::Head),
             since: Cell::new(now.get()),
@@ -222,6 +241,9 @@ impl Watch {
             guest: Cell::new(place == Place::Guest),
             left: Cell::new(false),
             upgraded: Cell::new(false),
+            leaving: Cell::new(false),
+            streams: Cell::new(None),
+            parent,
             security: Cell::default(),
             client: Cell::new(None),
             token: RefCell::default(),
@@ -238,12 +260,12 @@ impl Watch {
 
     /// Whether it came when all places of clients were taken.
     pub(crate) fn is_guest(&self) -> bool {
-        self.guest.get()
+        self.connection().guest.get()
     }
 
     /// A guest became a client.
     pub(crate) fn settle(&self) {
-        self.guest.set(false);
+        self.connection().guest.set(false);
     }
 
     /// More of the answer is made, for as long as the result lives: it only seems to be idle.
@@ -265,7 +287,12 @@ impl Watch {
 
     /// For how long a guest has owed its request, if it may be closed for the sake of another one.
     pub(crate) fn owing(&self) -> Option<Duration> {
-        if !self.guest.get() || self.phase.get() != Phase::Head {
+        let owes = match self.phase.get() {
+            Phase::Head => true,
+            Phase::Idle => self.leaving.get(),
+            Phase::Busy | Phase::Body | Phase::Linger => false,
+        };
+        if !self.guest.get() || !owes {
             return None;
         }
         Some(self.came.elapsed()).filter(|owing| *owing >= GUEST_GRACE)
@@ -342,10 +369,16 @@ impl Watch {
         self.long_answer.get() && blocked >= UNREAD_TICKS && !self.reaped.get()
     }
 
-    /// Ends the connection in the middle of its answer, for others wait for the memory.
+    /// Ends the connection in the middle of its answer, for others wait for the memory. Of a stream
+    /// that alone is ended, if the memory comes back with it.
     pub(crate) fn cut_off(&self) {
-        self.break_off();
-        self.give_up();
+        match &self.parent {
+            Some(parent) if parent.is_stuck() => parent.connection.cut_off(),
+            _ => {
+                self.break_off();
+                self.give_up();
+            }
+        }
     }
 
     /// Its answer is ready. `clean`: nothing of the request is left unread.
@@ -406,6 +439,8 @@ impl Watch {
             || match self.phase.get() {
                 Phase::Head => lasted >= HEAD_TICKS,
                 Phase::Body => self.window_is_over(lasted),
+                Phase::Idle if self.parent.is_some() => false,
+                Phase::Idle | Phase::Linger if self.leaving.get() => lasted >= FAREWELL_TICKS,
                 Phase::Idle => blocked.is_none() && !self.open.get() && lasted >= IDLE_TICKS,
                 Phase::Linger => lasted >= LINGER_TICKS,
                 Phase::Busy => false,
@@ -414,7 +449,7 @@ impl Watch {
             self.give_up();
             return true;
         }
-        if blocked.is_some_and(|blocked| blocked % LOOK_TICKS == 0) {
+        if self.parent.is_none() && blocked.is_some_and(|blocked| blocked % LOOK_TICKS == 0) {
             // The socket looks when it is asked to write.
             self.look.set(true);
             self.wake();
@@ -428,7 +463,11 @@ impl Watch {
             self.break_off();
         }
         self.reaped.set(true);
-        self.wake();
+        match &self.parent {
+            // Nothing runs any more that could reset the stream.
+            Some(parent) if parent.is_over.get() => parent.connection.cut_off(),
+            _ => self.wake(),
+        }
     }
 
     fn window_is_over(&self, lasted: u32) -> bool {
@@ -441,6 +480,9 @@ impl Watch {
     }
 
     fn saw_read(&self, bytes: &[u8]) {
+        if self.streams.get().is_some() {
+            return;
+        }
         match self.phase.get() {
             Phase::Idle => {
                 self.unread.set(true);
@@ -450,13 +492,15 @@ impl Watch {
                 self.look_for_fragment(bytes);
             }
             Phase::Head => self.look_for_fragment(bytes),
-            Phase::Body => {
-                let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                self.window.set(self.window.get().saturating_add(bytes));
-                self.brought.set(self.brought.get() + u64::from(bytes));
-            }
+            Phase::Body => self.saw_body(bytes.len()),
             Phase::Busy | Phase::Linger => {}
         }
+    }
+
+    fn saw_body(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.window.set(self.window.get().saturating_add(bytes));
+        self.brought.set(self.brought.get() + u64::from(bytes));
     }
 
     fn look_for_fragment(&self, bytes: &[u8]) {
@@ -482,7 +526,7 @@ impl Watch {
     fn saw_write(&self, bytes: usize) {
         self.written.set(self.written.get() + bytes as u64);
         self.write_blocked.set(None);
-        if self.phase.get() == Phase::Idle {
+        if self.phase.get() == Phase::Idle && self.streams.get().is_none() {
             self.since.set(self.now.get());
         }
     }

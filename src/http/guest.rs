@@ -21,6 +21,11 @@ pub(super) async fn admit(
     watch: &Watch,
     route: Option<Route>,
 ) -> Result<bool, Problem> {
+    let is_clients = |route: Route| route.place != Place::Spare;
+    if !watch.is_placed() && route.is_some_and(is_clients) {
+        (service.close_idle_client)();
+        return Err(Problem::crowded(service.limits().places.max_clients()));
+    }
     if !watch.is_guest() {
         return Ok(true);
     }

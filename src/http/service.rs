@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::connection::streams::Watches;
 use super::etags::Etags;
 use super::origin::Names;
 use super::params::Replication;
@@ -26,6 +27,10 @@ pub(crate) struct Service {
     pub(crate) names: Option<Arc<Names>>,
     /// Whether what never ends by itself is to end.
     pub(crate) stopping: Rc<Cell<bool>>,
+    /// The requests under way over HTTP/2.
+    pub(crate) streams: Watches,
+    /// How many of them have no place.
+    pub(crate) unplaced: Cell<usize>,
     /// Closes the client that has been idle for longest.
     pub(crate) close_idle_client: Box<dyn Fn()>,
 }

@@ -64,6 +64,12 @@ impl Places {
         take(&self.guests, self.max_guests).then_some(Place::Guest)
     }
 
+    /// A place for another request of an HTTP/2 client at the same time: as it would have for
+    /// another connection. It is given back as a client's.
+    pub(crate) fn enter_again(&self) -> bool {
+        take(&self.clients, self.max_clients)
+    }
+
     /// Makes a guest a client, if a place is free.
     pub(crate) fn settle(&self) -> bool {
         let settled = take(&self.clients, self.max_clients);
