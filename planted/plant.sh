@@ -30,10 +30,12 @@ in_short() {
 }
 
 # Prints after how many seeds, of so many at most, the simulator finds it, and as what; nothing if
-# it does not.
+# it does not. Further words are the simulator's.
 seeds_until_found() {
+    local count=$1
+    shift
     "$cargo" build -q -p sim 2>.log || { cat .log >&2; return 1; }
-    "$CARGO_TARGET_DIR/debug/sim" sweep --first --count "$1" >.out 2>.log || true
+    "$CARGO_TARGET_DIR/debug/sim" sweep --first --count "$count" "$@" >.out 2>.log || true
     local what='^seed ([0-9]+): at [0-9.]+: (b"[^"]*": )?([^:,]*)[:,].*' found
     found=$(sed -nE "s/$what/\1 \3/p" .out | head -1)
     if [ -n "$found" ]; then echo "$((${found%% *} + 1)): ${found#* }"; fi

@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
 
-use crate::cli::{Cli, Command, bench, cert, client, dev, repair, variables};
+use crate::cli::{Cli, Command, bench, cert, check, client, dev, repair, variables};
 use crate::operations::stderr;
 use crate::runtime::{allocator, serve};
 use crate::settings::config;
@@ -90,7 +90,9 @@ fn refused(error: &clap::Error) -> ExitCode {
 }
 
 fn run_node(args: ServeArgs) -> ExitCode {
+    let check = args.check;
     match config::load(args) {
+        Ok((config, _)) if check => reported(check::run(&config)),
         Ok((mut config, logging)) => {
             config.warnings.extend(variables::unknown());
             let code = ended(serve::run(config, &logging));

@@ -10,6 +10,7 @@
 //! never replaced: all that it issued would be worth nothing.
 
 use std::fs::{self, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -101,8 +102,8 @@ pub(crate) fn run(command: &CertCommand) -> Result<String, String> {
             make_ca(&args.dir, args.expires)?;
             let dir = args.dir.display();
             Ok(format!(
-                "{dir}/ca.pem is what clients trust (curl --cacert, kvorum --ca-file); {dir}/ca.key \
-                 issues certificates: keep it where nobody else reads it, off the nodes\n"
+                "{dir}/ca.pem is what clients trust: curl --cacert, kvorum --ca-file\n{dir}/ca.key \
+                 issues certificates: keep it where nobody else reads it, and off the nodes\n"
             ))
         }
         CertCommand::Node(args) => {
@@ -132,7 +133,9 @@ pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), String> {
             ));
         }
     }
-    let mut params = params("kvorum CA", expires);
+    // A name of its own: of two CAs of one name, who trusts one takes the other's for forged.
+    let number = RandomState::new().hash_one(dir);
+    let mut params = params(&format!("kvorum CA {number:016x}"), expires);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let pair = KeyPair::generate().map_err(|error| format!("no key: {error}"))?;

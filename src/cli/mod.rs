@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cert;
+pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod dev;
 mod recover;
@@ -182,7 +183,7 @@ pub(crate) struct DevArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
     pub(crate) port: Option<u16>,
 
-    /// Serve by TLS: makes a CA of its own in the data directory, and a certificate for this machine
+    /// Serve by TLS: makes a CA in the data directory, and a certificate for this machine
     #[arg(long)]
     pub(crate) tls: bool,
 

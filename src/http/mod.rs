@@ -52,6 +52,7 @@ use hyper::header::{
     ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderName, HeaderValue,
     RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
 };
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use node::link::PEER_PROTOCOL;
 use serde::Serialize;
@@ -136,7 +137,6 @@ pub(crate) async fn answer(
     let mut upload = Upload::new(body, &watch, expects);
     let route = Route::of(head.uri.path());
     let kind = route.map_or(Kind::Other, |route| route.kind(&head.method));
-    let query = head.uri.query().unwrap_or("");
     let names = service.names.as_deref();
     let mut right = Right::Open;
     let admitted = screen::admit(names, &watch, &head, route, kind).and_then(|conditional| {
@@ -155,32 +155,7 @@ pub(crate) async fn answer(
         Err(problem) => (Err(problem), false),
     };
     let admitted = admitted.and_then(|stays| serves(&service, kind).map(|()| stays));
-    let result = match (admitted, route, kind) {
-        (Err(problem), ..) => Err(problem),
-        (Ok(conditional), Some(_), Kind::Get) => {
-            entity::get(&service, query, conditional.then_some(&head.headers)).await
-        }
-        (Ok(true), Some(_), Kind::Put) => {
-            conditional::put(&service, query, &head.headers, &mut upload).await
-        }
-        (Ok(true), Some(_), Kind::Delete) => {
-            conditional::delete(&service, query, &head.headers).await
-        }
-        (_, Some(_), Kind::Add) => conditional::add(&service, query, &head.headers).await,
-        (_, Some(_), Kind::Put) => entity::put(&service, query, &mut upload).await,
-        (_, Some(_), Kind::Delete) => entity::delete(&service, query).await,
-        (_, Some(_), Kind::Range) => entities::get(&service, &watch, query).await,
-        (_, Some(Route { handler: Handler::Join, .. }), Kind::Admin) => {
-            join::post(&service, &watch, &head.headers, query, &mut upload).await
-        }
-        (_, Some(Route { handler: Handler::Asset(asset), .. }), Kind::Admin) => Ok(asset.answer()),
-        (_, Some(Route { handler: Handler::Other(handler), .. }), Kind::Admin) => {
-            let (service, watch) = (&service, &watch);
-            handler(Ask { service, watch, head: &head, query }).await
-        }
-        (_, Some(route), _) => Err(Problem::method(&head.method, route.allowed)),
-        (_, None, _) => Err(Problem::unknown_path(head.uri.path())),
-    };
+    let result = carry_out(&service, &watch, &head, (route, kind), admitted, &mut upload).await;
     let clean = understood && upload.skip().await;
     if let Some(route) = route.filter(|_| is_admitted) {
         let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
@@ -229,6 +204,44 @@ enum Connection {
     Ends,
     /// It is one of HTTP/2, which says so by itself, and of which no header may speak.
     Streams,
+}
+
+/// Does what a request asks for, if it may be done; then it says whether it has a condition.
+async fn carry_out(
+    service: &Rc<Service>,
+    watch: &Rc<Watch>,
+    head: &Parts,
+    (route, kind): (Option<Route>, Kind),
+    admitted: Result<bool, Problem>,
+    upload: &mut Upload<'_>,
+) -> Result<Answer, Problem> {
+    let query = head.uri.query().unwrap_or("");
+    match (admitted, route, kind) {
+        (Err(problem), ..) => Err(problem),
+        (Ok(conditional), Some(_), Kind::Get) => {
+            entity::get(service, query, conditional.then_some(&head.headers)).await
+        }
+        (Ok(true), Some(_), Kind::Put) => {
+            conditional::put(service, query, &head.headers, upload).await
+        }
+        (Ok(true), Some(_), Kind::Delete) => {
+            conditional::delete(service, query, &head.headers).await
+        }
+        (_, Some(_), Kind::Add) => conditional::add(service, query, &head.headers).await,
+        (_, Some(_), Kind::Put) => entity::put(service, query, upload).await,
+        (_, Some(_), Kind::Delete) => entity::delete(service, query).await,
+        (_, Some(_), Kind::Range) => entities::get(service, watch, query).await,
+        (_, Some(Route { handler: Handler::Join, .. }), Kind::Admin) => {
+            join::post(service, watch, &head.headers, query, upload).await
+        }
+        (_, Some(Route { handler: Handler::Asset(asset), .. }), Kind::Admin) => Ok(asset.answer()),
+        (_, Some(Route { handler: Handler::Other(handler), .. }), Kind::Admin) => {
+            let (service, watch) = (service, &watch);
+            handler(Ask { service, watch, head, query }).await
+        }
+        (_, Some(route), _) => Err(Problem::method(&head.method, route.allowed)),
+        (_, None, _) => Err(Problem::unknown_path(head.uri.path())),
+    }
 }
 
 /// Counts what came and what goes out for the token's rate; of a range that is seen as it goes.

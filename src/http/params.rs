@@ -1,18 +1,22 @@
 //! What a query string asks for. Strict: a parameter that is unknown, doubled or malformed is an
 //! error that names it, for a typing error must not quietly become another request.
 
+mod tokens;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
-use cluster::layout::{Change, Joiner, Kinds, Methods};
+use cluster::layout::{Change, Joiner};
 use cluster::{AskedQuorum, Quorum, ReplicaSet, quorum};
 use profile::{Event, Format};
 
 use super::MAX_KEY_LEN;
 use super::problem::Problem;
-use crate::operations::tokens::{KINDS, METHODS, Wanted};
 use crate::settings::members::parse_node;
 use crate::settings::units::Ttl;
+#[cfg(test)]
+pub(super) use tokens::{REVOKE, TOKEN};
+pub(super) use tokens::{revoke, token};
 
 /// The cluster as quorums see it.
 #[derive(Debug, Clone, Copy)]
@@ -76,13 +80,6 @@ pub(super) struct ProfileParams {
     pub(super) format: Format,
     pub(super) idle: bool,
 }
-
-/// What a token is to be …
-pub(super) const TOKEN: [&str; 7] =
-    ["name", "methods", "for", "prefix", "expires", "requests", "bytes"];
-
-/// … and which one is to be revoked.
-pub(super) const REVOKE: [&str; 1] = ["id"];
 
 /// What may be asked of a read …
 pub(super) const READ: [&str; 3] = ["id", "ack", "from"];
@@ -334,61 +331,6 @@ pub(super) fn apply(query: &str) -> Result<u128, Problem> {
     u128::from_str_radix(plan, 16).map_err(|_| {
         bad(format!("{plan:?} is no plan's id: it has 32 hexadecimal digits, as the plan says"))
     })
-}
-
-/// Which token is to be revoked: its id, or its name.
-pub(super) fn revoke(query: &str) -> Result<String, Problem> {
-    let [id] = fill(query, REVOKE)?;
-    text("id", required("id", id)?)
-}
-
-/// What a token is to be.
-pub(super) fn token(query: &str) -> Result<Wanted, Problem> {
-    let [name, methods, kinds, prefix, expires, requests, bytes] = fill(query, TOKEN)?;
-    let name = text("name", required("name", name)?)?;
-    let methods = list("methods", methods.unwrap_or("read,write"), |word| match word {
-        "read" => Some(Methods::GET),
-        "write" => Some(Methods::PUT.or(Methods::DELETE).or(Methods::POST)),
-        "HEAD" => Some(Methods::GET),
-        _ => METHODS.iter().find(|(_, text)| *text == word).map(|(method, _)| *method),
-    })?;
-    let kinds = list("for", kinds.unwrap_or("data"), |word| {
-        KINDS.iter().find(|(_, text)| *text == word).map(|(kind, _)| *kind)
-    })?;
-    let prefix = prefix.map_or(Ok(Cow::default()), |prefix| key("prefix", prefix))?;
-    let expires: Option<Ttl> = expires
-        .map(|text| text.parse().map_err(|wrong| bad(format!("expires={wrong}"))))
-        .transpose()?;
-    let rate = |name: &str, value: Slot<'_>| match value.map(str::parse) {
-        None => Ok(0),
-        Some(Ok(rate)) if rate > 0 => Ok(rate),
-        Some(_) => Err(bad(format!("{name}: it is no number a second, 1 or more"))),
-    };
-    Ok(Wanted {
-        name,
-        methods: methods.into_iter().fold(Methods::default(), Methods::or),
-        kinds: kinds.into_iter().fold(Kinds::default(), Kinds::or),
-        prefix: prefix.into_owned(),
-        lives_ms: expires.map_or(0, Ttl::millis),
-        requests: rate("requests", requests)?,
-        bytes: rate("bytes", bytes)?,
-    })
-}
-
-/// Words between commas.
-fn list<T>(name: &str, value: &str, of: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Problem> {
-    let value = text(name, value)?;
-    let one = |word: &str| {
-        let shown: String = word.chars().take(100).collect();
-        of(word).ok_or_else(|| bad(format!("{name}: {shown:?} is unknown")))
-    };
-    value.split(',').map(one).collect()
-}
-
-/// A value that is UTF-8.
-fn text(name: &str, value: &str) -> Result<String, Problem> {
-    String::from_utf8(key(name, value)?.into_owned())
-        .map_err(|_| bad(format!("parameter {name:?} is not UTF-8")))
 }
 
 /// What a plan is to change. Several nodes of one parameter have commas between them. Who is

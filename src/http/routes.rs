@@ -197,6 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn what_needs_no_token_is_little() {
+        let open =
+            |route: &&Route| [Scope::Public, Scope::Peer, Scope::Join].contains(&route.scope);
+        let open: Vec<_> = ROUTES.iter().filter(open).map(|route| route.path).collect();
+        assert_eq!(open, ["/healthz", "/readyz", PEER_PATH, "/admin/join"]);
+        for route in ROUTES {
+            let is_admin = matches!(route.scope, Scope::Admin | Scope::Join);
+            assert_eq!(is_admin, route.path.starts_with("/admin/"), "{}", route.path);
+        }
+        assert!(Route::of("/ui").is_some_and(|page| page.scope == Scope::Public));
+    }
+
+    #[test]
     fn paths_are_found() {
         assert!(Route::of("/v0/entity").is_some_and(|route| route.place == Place::Client));
         assert!(Route::of("/ui").is_some_and(|route| route.kind(&Method::HEAD) == Kind::Admin));

@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ use cluster::{
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
 use node::link::Room;
-use node::{Driver, Loop, Outcome, Purpose, Turn, Wanted, records};
+use node::{Driver, Loop, Outcome, Purpose, TaskEvent, Turn, Wanted, records};
 use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
@@ -37,7 +38,7 @@ use crate::counters::budget::Held;
 use crate::counters::wall::wall_micros;
 use crate::node::reads::ReadError;
 use crate::node::requests::Requests;
-use crate::node::task::off_the_loop;
+use crate::node::task::{dispatch, off_the_loop};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 /// A read gives up waiting for memory this part of the deadline before its end, so that it can be
@@ -497,6 +498,11 @@ impl Driver for Process<'_> {
 
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
         self.0.coordination.calls.done(call.0, result);
+    }
+
+    fn tell_task(&mut self, event: TaskEvent) {
+        let node = Arc::clone(&self.0.node);
+        spawn_local(async move { dispatch(&node, event).await });
     }
 }
 

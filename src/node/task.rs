@@ -38,6 +38,7 @@ pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskE
         rounds: node.config.rounds,
         stream_rate: node.config.stream_rate,
         tombstone: records::tombstone,
+        remembered: node::remembered,
     };
     let mut task = Task::new(Arc::clone(&node.shared), Arc::clone(&node.identity), config);
     let mut ticks = interval(Duration::from_micros(NODE_TICK_MICROS));

@@ -132,14 +132,23 @@ struct About<'a> {
     body: &'a [u8],
 }
 
-impl About<'_> {
+impl<'a> About<'a> {
+    fn parts(&self) -> [&'a [u8]; 3] {
+        [self.nonce, self.body, self.channel.map_or(&[], |channel| channel)]
+    }
+
+    /// How many of them are proved: in clear there is no channel.
+    fn count(&self) -> usize {
+        2 + usize::from(self.channel.is_some())
+    }
+
     fn prove(self, secret: &Secret, label: &[u8]) -> String {
-        hex(&secret.prove(label, &[self.nonce, self.body, self.channel.map_or(&[], |it| it)]))
+        let parts = self.parts();
+        hex(&secret.prove(label, &parts[..self.count()]))
     }
 
     fn is_proven(self, secret: &Secret, label: &[u8], proof: &[u8]) -> bool {
-        let channel: &[u8] = self.channel.map_or(&[], |it| it);
-        secret.is_proven(label, &[self.nonce, self.body, channel], proof)
+        secret.is_proven(label, &self.parts()[..self.count()], proof)
     }
 }
 

@@ -3,10 +3,9 @@
 //! shows it too.
 //!
 //! ```text
-//!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME is now, NONCE is new, PROOF is over
-//!                                                      both, the page, the name of who is asked,
-//!                                                      and by TLS the connection
-//!  200 ¶ X-Kvorum-Node: PROOF                       ◀─ over NONCE and the connection
+//!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME is now, NONCE is new; PROOF:
+//!                          over both, the page, the name of who is asked, and the connection
+//!  200 ¶ X-Kvorum-Node: PROOF ◀─ over NONCE and the connection
 //! ```
 //!
 //! What was recorded is good for nothing: the node that it was meant for has seen the nonce, and

@@ -157,13 +157,10 @@ fn complete(
     let (admin_token, token_warning) =
         secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
+    let open = in_clear(&members, at, (settings.insecure, settings.require_auth))?;
     if settings.require_auth && secret.is_none() && !is_alone(&members) {
         return Err(NODES_PROVE.to_owned());
     }
-    let open = (settings.insecure && !listen.ip().to_canonical().is_loopback()).then(|| {
-        let who = if settings.require_auth { "a token is sent in" } else { "everything is in" };
-        format!("--insecure: {who} plaintext on {listen}, for whoever can reach that")
-    });
     let memory = MemoryPlan::of(settings.memory, settings.memtable)?;
     let max_value = max_value(settings.max_value, settings.memory)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
@@ -212,6 +209,38 @@ fn log_filter(text: &str) -> Result<Targets, String> {
     let directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
     let directives = directives.collect::<Vec<_>>().join(",");
     directives.parse().map_err(|error| format!("--log {text}: {error}"))
+}
+
+/// Where others can listen on the way, a node speaks TLS, and so do the other nodes, unless it is
+/// said that it need not: then that is worth a warning.
+fn in_clear(
+    members: &Members,
+    at: At,
+    (insecure, require_auth): (bool, bool),
+) -> Result<Option<String>, String> {
+    let listens = (!at.tls && !at.address.ip().to_canonical().is_loopback())
+        .then(|| format!("--listen {}", at.address));
+    let place = listens.or_else(|| {
+        // By its own URL others may reach it through somebody who speaks TLS for it.
+        let beyond = members.beyond_loopback().into_iter();
+        let mut others = beyond.filter(|url| members.own_url() != Some(url));
+        others.find(|url| url.starts_with("http://")).map(str::to_owned)
+    });
+    match (place, insecure) {
+        (None, _) => Ok(None),
+        (Some(place), true) if require_auth => Ok(Some(format!(
+            "INSECURE: {place} is in clear: whoever can listen there has the tokens (--insecure)"
+        ))),
+        (Some(place), true) => Ok(Some(format!(
+            "INSECURE: {place} is in clear, and whoever reaches this node may read and write \
+             everything (--insecure)"
+        ))),
+        (Some(place), false) => Err(format!(
+            "{place} is reachable from other machines, and in clear: pass --tls-cert and --tls-key \
+             (kvorum cert makes them) and give nodes https:// URLs, or --insecure, to serve in \
+             clear and without tokens to whoever reaches the port"
+        )),
+    }
 }
 
 /// Where the certificates are, if the settings say so.
@@ -297,7 +326,7 @@ fn without_secret(
     if is_alone(members) || secret.is_some() {
         return Ok(None);
     }
-    let beyond = members.beyond_loopback().map(str::to_owned);
+    let beyond = members.beyond_loopback().first().map(|url| (*url).to_owned());
     let beyond =
         beyond.or_else(|| (!listen.ip().is_loopback()).then(|| format!("--listen {listen}")));
     match beyond {
@@ -319,7 +348,7 @@ mod tests {
     use tracing::Level;
 
     use super::*;
-    use crate::settings::values::UpTo;
+    use crate::settings::values::{Switch, UpTo};
 
     fn listen() -> SocketAddr {
         "127.0.0.1:8080".parse().unwrap()
@@ -389,9 +418,12 @@ mod tests {
                 cluster: Some(list.to_owned()),
                 advertise: Some("http://127.0.0.1:1".to_owned()),
                 listen: Some(listen.parse().unwrap()),
+                insecure: Some(Switch(true)),
                 ..Settings::default()
             };
-            complete(settings, secret, None).map(|(config, _)| config.warnings)
+            let loud = |warning: &String| !warning.starts_with("INSECURE: ");
+            complete(settings, secret, None)
+                .map(|(config, _)| config.warnings.into_iter().filter(loud).collect::<Vec<_>>())
         };
         let local = "http://127.0.0.1:1,http://localhost:2,http://[::1]:3";
         let warnings = cluster(local, "127.0.0.1:1", None).unwrap();
@@ -407,6 +439,37 @@ mod tests {
             assert!(!error.contains('\n'), "{error}");
             assert_eq!(cluster(list, listen, secret()), Ok(vec![]));
         }
+    }
+
+    #[test]
+    fn what_others_can_listen_to_is_tls_or_said_to_be_insecure() {
+        let certs = Some((PathBuf::from("c"), PathBuf::from("k")));
+        let secret = || Some(OsString::from("sixteen letters."));
+        let node = |list: &str, listen: &str, insecure, certs: Option<(PathBuf, PathBuf)>| {
+            let (tls_cert, tls_key) = certs.unzip();
+            let settings = Settings {
+                cluster: Some(list.to_owned()),
+                advertise: Some(list.split(',').next().unwrap().to_owned()),
+                listen: Some(listen.parse().unwrap()),
+                insecure: Some(Switch(insecure)),
+                tls_cert,
+                tls_key,
+                ..Settings::default()
+            };
+            complete(settings, secret(), None).map(|(config, _)| config.warnings)
+        };
+        let clear = "http://10.0.0.1:1,http://10.0.0.2:1";
+        let mixed = "https://10.0.0.1:1,http://10.0.0.2:1";
+        for (list, certs, named) in
+            [(clear, None, "0.0.0.0:1"), (mixed, certs.clone(), "http://10.0.0.2:1")]
+        {
+            let error = node(list, "0.0.0.0:1", false, certs.clone()).unwrap_err();
+            assert!(error.contains(named) && error.contains("--tls-cert"), "{error}");
+            let loud = node(list, "0.0.0.0:1", true, certs).unwrap();
+            assert!(loud.len() == 1 && loud[0].contains("INSECURE"), "{loud:?}");
+        }
+        let all = "https://10.0.0.1:1,https://10.0.0.2:1";
+        assert_eq!(node(all, "0.0.0.0:1", false, certs), Ok(vec![]));
     }
 
     #[test]

@@ -62,7 +62,9 @@ macro_rules! settings {
     (@type flag $type:ty) => { bool };
     (@type fixed $type:ty) => { $type };
     (@type computed $type:ty) => { Option<$type> };
-    (@value flag $type:ty, $given:expr, $default:literal) => { $given.is_some_and(|given| given.0) };
+    (@value flag $type:ty, $given:expr, $default:literal) => {
+        $given.is_some_and(|given| given.0)
+    };
     (@value fixed $type:ty, $given:expr, $default:literal) => {
         $given.unwrap_or_else(|| {
             $default.parse::<$type>().expect("the text of a default is valid, as a test shows")

@@ -16,6 +16,9 @@ pub(crate) struct ServeArgs {
     /// variables, which override the file
     #[arg(long, env = "KVORUM_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Say what is open to whom with these settings, and exit; the node may be running
+    #[arg(long)]
+    pub(crate) check: bool,
     /// The settings.
     #[command(flatten)]
     pub(crate) settings: Settings,

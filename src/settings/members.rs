@@ -188,16 +188,15 @@ impl Members {
     }
 
     /// The nodes that are not on this machine's loopback.
-    pub(crate) fn beyond_loopback(&self) -> Option<&str> {
-        match self {
+    pub(crate) fn beyond_loopback(&self) -> Vec<&str> {
+        let urls: Vec<&String> = match self {
             Self::Unlisted(unlisted) => {
                 let own = unlisted.url.iter().filter(|_| !unlisted.join.is_empty());
-                own.chain(&unlisted.join).find(|url| !is_loopback(url)).map(String::as_str)
+                own.chain(&unlisted.join).collect()
             }
-            Self::Listed(membership) => {
-                membership.urls.iter().find(|url| !is_loopback(url)).map(String::as_str)
-            }
-        }
+            Self::Listed(membership) => membership.urls.iter().collect(),
+        };
+        urls.into_iter().filter(|url| !is_loopback(url)).map(String::as_str).collect()
     }
 
     /// Number of nodes, as far as is listed.
@@ -446,7 +445,7 @@ mod tests {
         let joins = Lone { join: Some("http://h:1,http://h:2/"), ..said };
         let asks = parse(None, joins).unwrap();
         assert_eq!(asks.joins(), ["http://h:1", "http://h:2"]);
-        assert_eq!(asks.beyond_loopback(), Some("http://h:1"));
+        assert_eq!(asks.beyond_loopback(), ["http://h:1", "http://h:2"]);
         let placed = asks.settle(listen(), Some("n7".to_owned()), 3, true).unwrap();
         assert_eq!((placed.name(), placed.named), ("n7", false), "what it asked for before");
 
@@ -479,6 +478,6 @@ mod tests {
         let own = Some("http://127.0.0.1:1");
         let cluster = Some("http://127.0.0.1:1,http://10.0.0.1:1");
         let mixed = Members::parse(cluster, own, Lone::NOTHING, listen(), 3).unwrap();
-        assert_eq!(mixed.beyond_loopback(), Some("http://10.0.0.1:1"));
+        assert_eq!(mixed.beyond_loopback(), ["http://10.0.0.1:1"]);
     }
 }

@@ -20,8 +20,8 @@ use super::tls::provider;
 /// Which certificates a command trusts, and which one it shows.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Certificates {
-    /// Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that
-    /// this machine trusts]
+    /// Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those
+    /// that this machine trusts]
     #[arg(long, env = "KVORUM_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
@@ -100,7 +100,9 @@ impl Certificates {
             None => "what this machine trusts (--ca-file names another CA)".to_owned(),
         };
         let words = match cause {
-            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            ) => {
                 format!("its certificate is of a CA that is not in {trusted}")
             }
             rustls::Error::InvalidCertificate(

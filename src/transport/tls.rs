@@ -166,6 +166,11 @@ impl Tls {
         self.served.load().expires
     }
 
+    /// Whole days until then; negative once it is over.
+    pub(crate) fn days_left(&self) -> i64 {
+        days_until(self.expires())
+    }
+
     /// Whether the files hold something that can't be used.
     pub(crate) fn is_bad(&self) -> bool {
         self.is_bad.load(Ordering::Relaxed)

@@ -25,14 +25,14 @@ fn free() -> SocketAddr {
 }
 
 /// A node that joins the cluster of `n0`, at an address that it keeps.
-struct Joiner {
+pub(crate) struct Joiner {
     name: &'static str,
     of: String,
     at: SocketAddr,
 }
 
 impl Joiner {
-    fn new(cluster: &Cluster, name: &'static str) -> Self {
+    pub(crate) fn new(cluster: &Cluster, name: &'static str) -> Self {
         Self { name, of: url(cluster.address(0)), at: free() }
     }
 
@@ -41,7 +41,7 @@ impl Joiner {
     }
 
     /// Starts it on that directory; it is up once it has its place.
-    fn starts(&self, data: TempDir) -> JoinHandle<Node> {
+    pub(crate) fn starts(&self, data: TempDir) -> JoinHandle<Node> {
         let args = self.args().map(str::to_owned);
         let at = self.at.to_string();
         thread::spawn(move || {
@@ -50,7 +50,7 @@ impl Joiner {
     }
 
     /// The same, and it asks for a place.
-    fn asks(&self, cluster: &Cluster) -> JoinHandle<Node> {
+    pub(crate) fn asks(&self, cluster: &Cluster) -> JoinHandle<Node> {
         let node = self.starts(tempfile::tempdir().unwrap());
         wait_until("it asks to join", || {
             let asking = layout(cluster, 0)["joining"].as_array().cloned().unwrap_or_default();

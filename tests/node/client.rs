@@ -2,12 +2,17 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 
 use crate::process::PATIENCE;
 
 /// One connection.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
+    tls: Option<Box<ClientConnection>>,
     received: Vec<u8>,
 }
 
@@ -55,11 +60,45 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, received: Vec::new() }
+        Self { stream, tls: None, received: Vec::new() }
+    }
+
+    /// A connection by TLS, or why there is none.
+    pub(crate) fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
+        let mut client = Self::connect(address);
+        let name = ServerName::try_from(address.ip().to_string()).unwrap();
+        let tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        let tls = client.tls.insert(Box::new(tls));
+        while tls.is_handshaking() {
+            tls.complete_io(&mut client.stream)?;
+        }
+        Ok(client)
+    }
+
+    /// What the connection's ends alone know.
+    pub(crate) fn tls(&mut self) -> &mut ClientConnection {
+        self.tls.as_mut().unwrap()
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).unwrap();
+        self.try_send(bytes.as_ref()).unwrap();
+    }
+
+    fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.tls {
+            None => self.stream.write_all(bytes),
+            Some(tls) => {
+                let mut stream = rustls::Stream::new(&mut **tls, &mut self.stream);
+                stream.write_all(bytes)?;
+                stream.flush()
+            }
+        }
+    }
+
+    /// Sends a GET, whatever happens to the connection then.
+    pub(crate) fn try_get(&mut self, target: &str) -> io::Result<Response> {
+        self.try_send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
+        self.try_response()
     }
 
     pub(crate) fn finish_sending(&self) {
@@ -180,7 +219,11 @@ impl Client {
     fn fill(&mut self) -> io::Result<bool> {
         let mut piece = vec![0; 256 * 1024];
         let len = loop {
-            match self.stream.read(&mut piece) {
+            let read = match &mut self.tls {
+                None => self.stream.read(&mut piece),
+                Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).read(&mut piece),
+            };
+            match read {
                 // The process was stopped and goes on, which ends a read that has a timeout.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => break read?,

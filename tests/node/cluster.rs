@@ -3,9 +3,11 @@
 use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use rustls::ClientConfig;
 use tempfile::TempDir;
 
 use crate::client::{Client, Response};
@@ -20,6 +22,8 @@ pub(crate) struct Cluster {
     nodes: Vec<Option<Node>>,
     down: Vec<Option<TempDir>>,
     args: Vec<String>,
+    /// By what clients connect, if the nodes serve by TLS.
+    tls: Option<Arc<ClientConfig>>,
 }
 
 /// Addresses that nobody listens on.
@@ -30,20 +34,31 @@ fn free_addresses(count: usize) -> Vec<SocketAddr> {
 }
 
 /// For `--cluster`.
-fn listed(addresses: &[SocketAddr]) -> String {
-    let node = |(number, at)| format!("n{number}=http://{at}");
+fn listed(addresses: &[SocketAddr], scheme: &str) -> String {
+    let node = |(number, at)| format!("n{number}={scheme}://{at}");
     addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
 }
 
 impl Cluster {
     pub(crate) fn start(count: usize, args: &[&str]) -> Self {
+        Self::of(count, args, None)
+    }
+
+    /// The same by TLS, which `args` are for.
+    pub(crate) fn secured(count: usize, args: &[&str], tls: Arc<ClientConfig>) -> Self {
+        Self::of(count, args, Some(tls))
+    }
+
+    fn of(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
         let addresses = free_addresses(count);
-        let mut all = vec!["--cluster".to_owned(), listed(&addresses), "--log".to_owned()];
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let list = listed(&addresses, scheme);
+        let mut all = vec!["--cluster".to_owned(), list, "--log".to_owned()];
         all.push("warn".to_owned());
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let down = (0..count).map(|_| Some(tempfile::tempdir().unwrap())).collect();
         let nodes = (0..count).map(|_| None).collect();
-        let mut cluster = Self { addresses, nodes, down, args: all };
+        let mut cluster = Self { addresses, nodes, down, args: all, tls };
         (0..count).for_each(|node| cluster.up(node));
         cluster
     }
@@ -57,7 +72,7 @@ impl Cluster {
     /// All nodes, which are down, have other addresses from now on, and list those.
     pub(crate) fn moves_elsewhere(&mut self) {
         self.addresses = free_addresses(self.addresses.len());
-        self.args[1] = listed(&self.addresses);
+        self.args[1] = listed(&self.addresses, "http");
     }
 
     pub(crate) fn up(&mut self, node: usize) {
@@ -146,7 +161,10 @@ impl Cluster {
     }
 
     pub(crate) fn client(&self, node: usize) -> Client {
-        Client::connect(self.addresses[node])
+        match &self.tls {
+            None => Client::connect(self.addresses[node]),
+            Some(tls) => Client::secured(self.addresses[node], tls).unwrap(),
+        }
     }
 
     pub(crate) fn signal(&self, node: usize, signal: Signal) {

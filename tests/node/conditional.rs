@@ -6,7 +6,13 @@ use crate::client::{Client, Response};
 use crate::cluster::Cluster;
 use crate::process::{Node, kvorum};
 
-fn ask(client: &mut Client, method: &str, target: &str, headers: &str, body: &str) -> Response {
+pub(crate) fn ask(
+    client: &mut Client,
+    method: &str,
+    target: &str,
+    headers: &str,
+    body: &str,
+) -> Response {
     let length = body.len();
     client.send(format!(
         "{method} /v0/entity?{target} HTTP/1.1\r\nHost: localhost\r\n{headers}\

@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
+use crate::client::Client;
 use crate::process::{Node, kvorum, run};
+use crate::tls::Certs;
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
@@ -150,10 +152,14 @@ fn the_settings_of_the_service_are_taken() {
     let config = deploy().join("systemd/kvorum.toml");
     let mut command = kvorum();
     command.env("KVORUM_CLUSTER_SECRET", "0123456789abcdef");
-    let args = ["--config", config.to_str().unwrap(), "--advertise", "http://10.0.0.1:8080"];
+    let (certs, own) = (Certs::new(), "https://10.0.0.1:8080");
+    let tls = certs.serve();
+    let mut args = vec!["--config", config.to_str().unwrap(), "--advertise", own];
+    args.extend(tls.iter().map(String::as_str));
     let node = Node::start_with(command, tempfile::tempdir().unwrap(), &args);
-    let status: Value = serde_json::from_slice(&node.client().get("/v0/status").body()).unwrap();
-    assert_eq!((&status["name"], &status["url"]), (&"a".into(), &"http://10.0.0.1:8080".into()));
+    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let status: Value = serde_json::from_slice(&client.get("/v0/status").body()).unwrap();
+    assert_eq!((&status["name"], &status["url"]), (&"a".into(), &own.into()));
     node.stop();
 }
 

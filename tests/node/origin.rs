@@ -85,7 +85,7 @@ fn the_advertised_name_is_the_nodes_own() {
 #[test]
 fn a_node_that_other_machines_reach_has_any_name() {
     let data = tempfile::tempdir().unwrap();
-    let node = Node::start_at("0.0.0.0:0", kvorum(), data, &[]);
+    let node = Node::start_at("0.0.0.0:0", kvorum(), data, &["--insecure"]);
     assert_eq!(status(&node, "/healthz", "Host: db.example\r\n"), 200);
     assert_eq!(status(&node, "/healthz", "Host: db.example\r\nOrigin: http://x.example\r\n"), 200);
 }

@@ -21,8 +21,8 @@ pub(crate) const SECRET: &str = "sixteen bytes and more";
 /// Where the nodes are said to be: nobody listens there, and the test comes by itself.
 pub(crate) const CLUSTER: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
 
-const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
-     Upgrade: kvorum-peer/1\r\n\r\n";
+pub(crate) const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\n\
+     Connection: Upgrade\r\nUpgrade: kvorum-peer/1\r\n\r\n";
 
 /// Node a. The test is everybody else.
 fn node() -> Node {

@@ -73,7 +73,8 @@ impl Node {
                 panic!("the node did not start: {stderr}");
             }
         }
-        let url = greeting.split("listening on http://").nth(1).unwrap();
+        let url = greeting.split("listening on http").nth(1).unwrap();
+        let url = url.split_once("://").unwrap().1;
         let address = url.split([',', ' ', '/']).next().unwrap().parse().unwrap();
         Self { child, stdout, greeting, address, data }
     }

@@ -150,7 +150,7 @@ fn own_address() -> Option<std::net::IpAddr> {
 fn without_a_token_only_loopback_is_answered() {
     let Some(address) = own_address() else { return };
     let data = tempfile::tempdir().unwrap();
-    let node = Node::start_at("0.0.0.0:0", kvorum(), data, &[]);
+    let node = Node::start_at("0.0.0.0:0", kvorum(), data, &["--insecure"]);
     let at = |ip: std::net::IpAddr| {
         let mut client = crate::client::Client::connect((ip, node.address.port()).into());
         client.get("/admin/profile?seconds=1&format=folded")

@@ -14,7 +14,7 @@ struct Layer {
 const LAYERS: [Layer; 7] = [
     Layer {
         name: "kvorum",
-        never: &["load", "kvorum-bench", "mlua", "maud", "hdrhistogram", "ureq"],
+        never: &["load", "kvorum-bench", "mlua", "maud", "hdrhistogram"],
         why: "a process that holds data carries no load generator, no Lua and no reports",
     },
     Layer {

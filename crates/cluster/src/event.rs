@@ -35,7 +35,7 @@ use bytes::Bytes;
 use crate::acks::Acks;
 use crate::clock::{Clock, Version};
 use crate::compare::{CompareRequest, Compared, Damage};
-use crate::conditional::{Conditional, Done};
+use crate::conditional::{Conditional, Done, REMEMBERED_MICROS};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
 use crate::layout::Stage;
@@ -292,6 +292,16 @@ impl Shared {
     /// Whether this process knows that a conditional write is in a record that it has stored.
     pub fn has_stored(&self, key: &[u8], id: u64) -> bool {
         matches!(self.recent.recall(key, id, 0), Recalled::Stored { .. })
+    }
+
+    /// Whether this node has forgotten no write with an idempotency key that may be sent again:
+    /// with a disk, or because it could not be told of it.
+    pub fn remembers_all(&self) -> bool {
+        let lost = self.membership.promised_before().max(self.layouts.has_forgotten(None));
+        // As late as any time that it has heard of.
+        let now = Clock::micros(self.clock.now(0));
+        self.membership.knows_what_it_lost()
+            && (lost == 0 || Clock::micros(lost) + REMEMBERED_MICROS <= now)
     }
 
     /// Promises a ballot for all keys. Returns `false` if that can't be done yet.

@@ -87,6 +87,30 @@ impl Moved<'_> {
     }
 }
 
+/// What is remembered of which partitions another node is to remember too.
+#[derive(Debug)]
+struct Remembered {
+    node: NodeId,
+    /// The last partition that was looked at: they come in their order.
+    last: Option<(u16, bool)>,
+}
+
+impl Remembered {
+    fn wants(&mut self, view: &View, own: NodeId, name: &[u8]) -> bool {
+        let Some(first) = name.first_chunk() else { return false };
+        let partition = u16::from_be_bytes(*first);
+        match self.last {
+            Some((last, wants)) if last == partition => wants,
+            _ => {
+                let tells = own == self.node || view.topology.holds(own, partition, 0);
+                let wants = tells && view.hands_over(partition, self.node);
+                self.last = Some((partition, wants));
+                wants
+            }
+        }
+    }
+}
+
 fn look_up(topology: &Topology, partition: u16, copies: u8, into: &mut Vec<NodeId>) {
     topology.replicas(partition, topology.copies_of(copies), into);
 }
@@ -111,6 +135,7 @@ enum FilterKind<'a> {
     Chosen(Chooser<'a>),
     HeldBy(Held<'a>),
     Moved(Moved<'a>),
+    Remembered(Remembered),
     /// Nothing moves.
     None,
 }
@@ -136,11 +161,15 @@ impl<'a> PartitionFilter<'a> {
                 }
                 None => FilterKind::None,
             },
+            Filter::Remembered { node } => {
+                FilterKind::Remembered(Remembered { node: *node, last: None })
+            }
         };
         Self { own, kind, looked: Looked { view, replicas: Vec::new() } }
     }
 
-    /// Whether the page is to have this key; `copies` and the `rank` are what its record says.
+    /// Whether the page is to have this key, or what is remembered under this name; `copies` and
+    /// the `rank` are what its record says.
     /// Where no other node is asked for the key, nothing but values is sent: there is no older
     /// record that a tombstone would hide.
     pub fn wants(&mut self, key: &[u8], copies: u8, rank: Rank) -> bool {
@@ -151,6 +180,7 @@ impl<'a> PartitionFilter<'a> {
             FilterKind::Chosen(chooser) => chooser.choose(partition_of(key)).contains(own),
             FilterKind::HeldBy(held) => held.wants(looked, key, copies, rank.when()),
             FilterKind::Moved(moved) => moved.wants(looked, *own, key, (copies, rank)),
+            FilterKind::Remembered(remembered) => remembered.wants(looked.view, *own, key),
             FilterKind::None => false,
         }
     }

@@ -26,8 +26,11 @@ pub use record::LayoutsRecord;
 use taking::Taking;
 pub(crate) use taking::{Lacks, TakingStep};
 
-/// The form that is written; others are refused.
-const FORM: u8 = 1;
+/// The form that is written. Later ones are refused.
+const FORM: u8 = 2;
+
+/// An earlier one, which ends where it says what was received.
+const WITHOUT_FORGOTTEN: u8 = 1;
 
 /// See the module.
 #[derive(Debug)]
@@ -374,8 +377,9 @@ impl Layouts {
 
 fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), &'static str> {
     let short = |_| "it ends early: damaged";
-    match bytes.try_get_u8().map_err(short)? {
-        FORM => {}
+    let form = bytes.try_get_u8().map_err(short)?;
+    match form {
+        FORM | WITHOUT_FORGOTTEN => {}
         _ => return Err("it is of a later release: upgrade"),
     }
     let is_first = bytes.try_get_u8().map_err(short)? == 1;
@@ -384,7 +388,7 @@ fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), &'static str
     let (id, promise, ballot) = (number()?, number()?, number()?);
     let accepted = layout(bytes)?.map(|layout| (ballot, Arc::new(layout)));
     let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
-    let taking = Taking::read(bytes)?;
+    let taking = Taking::read(bytes, form == FORM)?;
     if !bytes.is_empty() {
         return Err("it goes on behind its end: damaged");
     }

@@ -28,6 +28,7 @@ mod proof;
 mod quorum;
 mod recent;
 mod record;
+mod remembered;
 mod rounds;
 mod scan;
 mod sums;
@@ -69,6 +70,7 @@ pub use record::{
     Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
     has_expired,
 };
+pub use remembered::Remembered;
 pub use rounds::{RoundReport, RoundStatus, Rounds, Unhealed};
 pub use scan::{PAGE_BYTES, Scan, Step};
 pub use sums::Sums;

@@ -43,7 +43,16 @@ impl Message {
         let Body::Request { request, .. } = &mut self.body else { return true };
         let is_of_layouts = match request {
             Request::Council(_) | Request::Moves => true,
-            Request::Page(page) => matches!(page.filter, Filter::Moved { .. }),
+            // It does not tell what it remembers: that it is there is no page.
+            Request::Page(PageRequest { filter: Filter::Remembered { .. }, .. })
+                if version < REMEMBERED_SINCE =>
+            {
+                *request = Request::Ping;
+                false
+            }
+            Request::Page(page) => {
+                matches!(page.filter, Filter::Moved { .. } | Filter::Remembered { .. })
+            }
             Request::ReadQuorum { most, .. } if version < OUTLINES_SINCE => {
                 *most = u32::MAX;
                 false
@@ -79,6 +88,9 @@ const OUTLINES_SINCE: u16 = 10;
 
 /// From this one on layouts may have tokens.
 pub const TOKENS_SINCE: u16 = 11;
+
+/// From this one on nodes tell what they remember of writes with an idempotency key.
+const REMEMBERED_SINCE: u16 = 11;
 
 /// What one node asks of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -268,13 +280,20 @@ pub enum Filter {
         /// [`MAX_KNOWN`](crate::MAX_KNOWN): they are not meant.
         known: Vec<u64>,
     },
+    /// No keys, but what is remembered of writes with an idempotency key, by its names, of
+    /// partitions that move to a node or whose replicas become fewer, that one among them. The page
+    /// is authoritative if the node has forgotten none of them within a day.
+    Remembered {
+        /// The node.
+        node: NodeId,
+    },
 }
 
 impl Filter {
     /// The least time of a version that is meant.
     pub fn since(&self) -> u64 {
         match self {
-            Self::Chosen { .. } | Self::Moved { .. } => 0,
+            Self::Chosen { .. } | Self::Moved { .. } | Self::Remembered { .. } => 0,
             Self::HeldBy { since, .. } => *since,
         }
     }
@@ -374,4 +393,26 @@ pub struct Page {
     pub next: Option<Bytes>,
     /// Whether the node is authoritative for what is absent.
     pub authoritative: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It does not know that filter: its answer shows that it is there, and that it can't tell.
+    #[test]
+    fn an_older_node_is_asked_for_a_sign_of_life_in_place_of_what_it_remembers() {
+        let filter = Filter::Remembered { node: NodeId(7) };
+        let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 9 };
+        let asks = |request| {
+            let body = Body::Request { remaining_ms: 500, class: Class::Stream, request };
+            Message { id: 9, body }
+        };
+        let page = Request::Page(page);
+        for (version, expected) in [(8, &Request::Ping), (10, &Request::Ping), (11, &page)] {
+            let mut message = asks(page.clone());
+            assert!(message.suit(version));
+            assert_eq!(message, asks(expected.clone()), "{version}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::clock::Version;
 use crate::conditional::{Done, Tag};
 use crate::record::{Record, Steps};
+use crate::remembered::Remembered;
 
 /// So many are kept: eight seconds of the 8,000 in a second that one key takes. Some 6 MiB.
 const MOST: usize = 65_536;
@@ -74,6 +75,8 @@ pub enum Via {
     Accept = 0,
     /// In a page or as a hint, from a replica that held it: that proves nothing of this one.
     Replica = 1,
+    /// Those that had the partition before this one have told: it was chosen there.
+    Chosen = 2,
 }
 
 impl Recent {
@@ -107,6 +110,16 @@ impl Recent {
             if let Some((name, ballot)) = order.pop_front() {
                 stored.remove(&name);
                 *forgotten = (*forgotten).max(ballot);
+            }
+        }
+    }
+
+    /// What is remembered of writes is known better, by those that had their partitions before.
+    pub(crate) fn correct(&self, remembered: &[Remembered]) {
+        let mut kept = self.kept.lock().expect("nobody panics while it is locked");
+        for &Remembered { key_hash, id, ballot, family, step, result, .. } in remembered {
+            if let Some(known) = kept.stored.get_mut(&(key_hash, id)) {
+                *known = Stored { ballot, family, step, result };
             }
         }
     }

@@ -130,6 +130,14 @@ impl View {
         [&self.topology].into_iter().chain(&self.other).chain(&self.next)
     }
 
+    /// Whether a node is to remember what a partition's replicas of before did: the partition moves
+    /// to it, or has fewer replicas from then on, and it is one of them.
+    pub(crate) fn hands_over(&self, partition: u16, node: NodeId) -> bool {
+        let (before, Some(after)) = (&self.topology, &self.other) else { return false };
+        after.holds(node, partition, 0)
+            && (!before.holds(node, partition, 0) || before.copies_of(0) > after.copies_of(0))
+    }
+
     /// Whether a node is among the first `copies` replicas of a key, 0 being the default number;
     /// while partitions move, among those before or after.
     pub fn places(&self, node: NodeId, key: &[u8], copies: u8) -> bool {

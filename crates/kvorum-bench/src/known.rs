@@ -30,5 +30,6 @@ pub(crate) const KVORUM: Known = Known {
     profile_path: "/admin/profile?event={events}&seconds={seconds}&format=json",
     profile_diff: "kvorum profile diff",
     token_variable: "KVORUM_ADMIN_TOKEN",
+    ca_variable: "KVORUM_CA_FILE",
     about_path: "/v0/status",
 };

@@ -129,7 +129,7 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
     let preparation = Preparation::new(&args.prepare, &args.series.request, known)?;
     let kept = Kept::create(args.series.out.as_deref(), "coldhot", known, command.words())?;
     let keeping = args.series.keeping(Some(command), false);
-    let ground = Ground::new(known, put.addresses(), keeping, Arc::clone(stop));
+    let ground = Ground::new(known, put.endpoints(), keeping, Arc::clone(stop));
     let mut rehearsed = Rehearsed { args, ground, preparation, kept, dropped: None };
     rehearsed.say(&format!(
         "{:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>12}",

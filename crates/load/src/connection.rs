@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::reply::Reply;
 use crate::request::Made;
+use crate::tls::{Session, Tls};
 
 /// A request whose answer is awaited. Times are nanoseconds from the start of the run.
 #[derive(Debug, Clone, Copy)]
@@ -74,12 +75,21 @@ impl Inbox {
         (self.at, self.len, self.more, self.ended) = (0, 0, true, ended);
         self
     }
+
+    /// Reads from a socket in clear: how much, and whether there may be more.
+    fn read(&mut self, socket: &OwnedFd) -> io::Result<(usize, bool)> {
+        let read = || rustix::net::recv(socket, &mut self.buffer[..], RecvFlags::empty());
+        let (len, _) = rustix::io::retry_on_intr(read)?;
+        Ok((len, len == self.buffer.len() || self.ended))
+    }
 }
 
 pub(crate) struct Connection {
     /// Used by bare system calls: those of libc are cancellation points, which cost 4 % of the CPU
     /// time of a request.
     stream: Option<OwnedFd>,
+    /// TLS over it, if its server has TLS.
+    session: Option<Box<Session>>,
     pub(crate) state: State,
     /// Number of its target, and one of that one's addresses.
     pub(crate) target: usize,
@@ -103,6 +113,7 @@ impl Connection {
     pub(crate) fn new(target: usize, address: SocketAddr, keep: bool) -> Self {
         Self {
             stream: None,
+            session: None,
             state: State::Closed,
             target,
             address,
@@ -119,7 +130,12 @@ impl Connection {
     /// Begins to connect, and asks for events under `index`.
     ///
     /// Edge-triggered for both directions: registered once, no call to change it later.
-    pub(crate) fn open(&mut self, epoll: &OwnedFd, index: usize) -> io::Result<()> {
+    pub(crate) fn open(
+        &mut self,
+        epoll: &OwnedFd,
+        index: usize,
+        tls: Option<&Tls>,
+    ) -> io::Result<()> {
         let family =
             if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -132,18 +148,27 @@ impl Connection {
         let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(epoll, socket.as_fd(), EventData::new_u64(index as u64), events)?;
         self.stream = Some(socket);
+        self.session = tls.map(|tls| Box::new(Session::new(tls)));
         self.state = State::Connecting;
         self.proven = false;
         self.reply.reset(false);
         Ok(())
     }
 
-    /// Whether connecting came to its end, and how.
-    pub(crate) fn finish_connect(&mut self) -> io::Result<()> {
+    /// Goes on connecting, the handshake of TLS included. Whether it came to its end.
+    pub(crate) fn finish_connect(&mut self) -> io::Result<bool> {
         let Some(stream) = &self.stream else { return Err(ErrorKind::NotConnected.into()) };
         rustix::net::sockopt::socket_error(stream)??;
-        rustix::net::getpeername(stream)?;
-        Ok(())
+        match &mut self.session {
+            // An event before the socket is connected has nothing to read.
+            Some(session) => session.handshake(stream),
+            None => rustix::net::getpeername(stream).map(|_| true).map_err(io::Error::from),
+        }
+    }
+
+    /// What ended TLS, if that did not end in order.
+    pub(crate) fn broken_tls(&self) -> Option<io::Error> {
+        self.session.as_ref().and_then(|session| session.failed())
     }
 
     /// Closes by a reset: with an orderly end, whoever says it first keeps the port for a minute,
@@ -153,6 +178,7 @@ impl Connection {
             // If it fails, the end is an orderly one.
             let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
         }
+        self.session = None;
         self.state = State::Closed;
     }
 
@@ -167,6 +193,10 @@ impl Connection {
     /// Writes what the socket takes of `out`.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Err(ErrorKind::NotConnected.into()) };
+        if let Some(session) = &mut self.session {
+            self.out_at += session.write(stream, &self.out[self.out_at..])?;
+            return Ok(());
+        }
         while self.out_at < self.out.len() {
             match rustix::net::send(&*stream, &self.out[self.out_at..], SendFlags::NOSIGNAL) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -202,18 +232,18 @@ impl Connection {
                 if !inbox.more {
                     return Received::Partly;
                 }
-                let received =
-                    rustix::net::recv(&*stream, &mut inbox.buffer[..], RecvFlags::empty());
-                inbox.len = match received {
-                    Ok((0, _)) if self.reply.end_of_stream() => 0,
+                let received = match &mut self.session {
+                    Some(session) => session.read(stream, &mut inbox.buffer, inbox.ended),
+                    None => inbox.read(stream),
+                };
+                (inbox.len, inbox.more) = match received {
+                    Ok((0, _)) if self.reply.end_of_stream() => (0, inbox.ended),
                     Ok((0, _)) => return Received::Broken,
-                    Ok((len, _)) => len,
-                    Err(Errno::AGAIN) => return Received::Partly,
-                    Err(Errno::INTR) => continue,
+                    Ok(read) => read,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Partly,
                     Err(_) => return Received::Broken,
                 };
                 inbox.at = 0;
-                inbox.more = inbox.len == inbox.buffer.len() || inbox.ended;
                 *bytes += inbox.len as u64;
             }
             match self.reply.feed(&inbox.buffer[inbox.at..inbox.len]) {
@@ -246,7 +276,8 @@ impl Connection {
 
     /// Whether the connection takes another request, after its last answer.
     pub(crate) fn is_usable(&self, inbox: &Inbox) -> bool {
-        let clean = inbox.at == inbox.len && self.out_at == self.out.len();
+        let sent = self.session.as_ref().is_none_or(|session| session.is_flushed());
+        let clean = inbox.at == inbox.len && self.out_at == self.out.len() && sent;
         clean && !self.is_ended(inbox)
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::tls::Tls;
+
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -18,6 +20,14 @@ pub enum Error {
         connections: usize,
         /// What the first that failed said.
         cause: io::Error,
+    },
+    /// No TLS at the start.
+    #[error("TLS with {target}: {why}; no request was answered")]
+    Tls {
+        /// The server.
+        target: SocketAddr,
+        /// What is wrong, and what to do.
+        why: String,
     },
     /// The process may not have so many sockets.
     #[error(
@@ -44,6 +54,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What ended TLS with `target`.
+    pub(crate) fn tls(target: SocketAddr, tls: &Tls, cause: &io::Error) -> Self {
+        Self::Tls { target, why: tls.why(cause) }
+    }
+
     /// For `map_err` on a system call.
     pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         move |cause| Self::System { what, cause: cause.into() }

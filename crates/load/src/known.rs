@@ -24,6 +24,8 @@ pub struct Known {
     pub profile_diff: &'static str,
     /// Environment variable with the token that recordings are asked for with, if they need one.
     pub token_variable: &'static str,
+    /// Environment variable that names the file of `--ca-file` where that flag is not given.
+    pub ca_variable: &'static str,
     /// Where settings are told, as a JSON object; those of objects in it count as its own.
     pub about_path: &'static str,
 }

@@ -45,6 +45,7 @@ pub mod search;
 pub mod server;
 mod tally;
 mod timeline;
+pub mod tls;
 mod trial;
 pub mod url;
 mod values;

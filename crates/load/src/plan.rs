@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::keys::Keys;
+use crate::server::Endpoint;
+use crate::tls::Tls;
+use crate::url;
 
 /// Most connections of one run: a loopback client has some 28,000 ports; more than this is another
 /// kind of test.
@@ -68,6 +71,8 @@ pub struct Target {
     pub name: String,
     /// Where it is. Connections are dealt over all addresses that can be reached.
     pub addresses: Vec<SocketAddr>,
+    /// How TLS with it is made, if it has TLS.
+    pub tls: Option<Tls>,
     /// Path and query; `{key}` stands for the key. Without it, all requests are alike.
     pub path: String,
 }
@@ -75,7 +80,18 @@ pub struct Target {
 impl Target {
     /// One address.
     pub fn new(address: SocketAddr, path: &str) -> Self {
-        Self { name: address.to_string(), addresses: vec![address], path: path.to_owned() }
+        let (name, path) = (address.to_string(), path.to_owned());
+        Self { name, addresses: vec![address], tls: None, path }
+    }
+
+    /// `http://HOST:PORT`, or `https://…`.
+    pub(crate) fn origin(&self) -> String {
+        url::origin(self.tls.is_some(), &self.name)
+    }
+
+    /// One address of it, to be asked for what is not part of the plan.
+    pub(crate) fn endpoint(&self, address: SocketAddr) -> Endpoint {
+        Endpoint { address, host: self.name.clone(), tls: self.tls.clone() }
     }
 }
 
@@ -248,7 +264,7 @@ impl Plan {
                 "{connections} connections spread over {targets} targets: each needs one"
             )));
         }
-        for Target { name, addresses, path } in &self.targets {
+        for Target { name, addresses, path, .. } in &self.targets {
             let wrong = if addresses.is_empty() {
                 "has no address"
             } else if path.bytes().any(|b| b <= b' ' || b == 0x7f) {

@@ -1,18 +1,21 @@
-//! Where requests go: `http://HOST[:PORT][/PATH][?QUERY]`, taken apart as wrk does, and the
+//! Where requests go: `http[s]://HOST[:PORT][/PATH][?QUERY]`, taken apart as wrk does, and the
 //! addresses behind it.
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// The port of a URL that names none.
+/// The port of a URL that names none, in clear and by TLS.
 const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
 
 /// A URL that requests are sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     /// As it was given.
     pub text: String,
+    /// Whether it is `https`.
+    pub secure: bool,
     /// Name or address, an IPv6 one without its brackets.
     pub host: String,
     /// If it was given.
@@ -26,9 +29,6 @@ pub struct Url {
 /// What is wrong with a URL.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// TLS.
-    #[error("{0}: TLS is not supported; for a server in clear say http://{rest}", rest = &.0[8..])]
-    Tls(String),
     /// No scheme, or another one.
     #[error("{0} is no URL that load can be sent to: say http://{host}", host = after_scheme(.0))]
     Scheme(String),
@@ -68,13 +68,11 @@ impl Url {
         }
         let scheme =
             |name: &str| text.get(..name.len()).is_some_and(|s| s.eq_ignore_ascii_case(name));
-        if scheme("https://") {
-            return Err(Error::Tls(text.to_owned()));
-        }
-        if !scheme("http://") {
+        let secure = scheme("https://");
+        if !secure && !scheme("http://") {
             return Err(Error::Scheme(text.to_owned()));
         }
-        let rest = &text["http://".len()..];
+        let rest = after_scheme(text);
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -89,6 +87,7 @@ impl Url {
         };
         Ok(Self {
             text: text.to_owned(),
+            secure,
             host: host.to_owned(),
             port,
             path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
@@ -106,15 +105,16 @@ impl Url {
         }
     }
 
-    /// `http://HOST[:PORT]`.
+    /// `http[s]://HOST[:PORT]`.
     pub fn origin(&self) -> String {
-        format!("http://{}", self.authority())
+        origin(self.secure, &self.authority())
     }
 
     /// All addresses of the host, in the system's order.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
         let failed = |cause| Error::Resolve { host: self.host.clone(), cause };
-        let port = self.port.unwrap_or(HTTP_PORT);
+        let usual = if self.secure { HTTPS_PORT } else { HTTP_PORT };
+        let port = self.port.unwrap_or(usual);
         let addresses: Vec<_> =
             (self.host.as_str(), port).to_socket_addrs().map_err(failed)?.collect();
         if addresses.is_empty() {
@@ -122,6 +122,12 @@ impl Url {
         }
         Ok(addresses)
     }
+}
+
+/// `http[s]://HOST[:PORT]`.
+pub(crate) fn origin(secure: bool, authority: &str) -> String {
+    let scheme = if secure { "https" } else { "http" };
+    format!("{scheme}://{authority}")
 }
 
 /// Host and port of `HOST:PORT`, `HOST`, `[V6]:PORT` or `[V6]`.
@@ -164,17 +170,21 @@ mod tests {
             ("http://[::1]:8080/x#part", "::1", Some(8080), "/x", "[::1]:8080"),
             ("http://[::1]", "::1", None, "/", "[::1]"),
             ("http://user:word@h:1/", "h", Some(1), "/", "h:1"),
+            ("https://h/a", "h", None, "/a", "h"),
+            ("HTTPS://h:1", "h", Some(1), "/", "h:1"),
         ] {
             let url = Url::parse(text).expect(text);
             assert_eq!((url.host.as_str(), url.port, url.path.as_str()), (host, port, path));
             assert_eq!(url.authority(), authority);
+            let scheme = if url.secure { "https" } else { "http" };
+            assert!(text.to_lowercase().starts_with(&format!("{scheme}://")), "{url:?}");
+            assert_eq!(url.origin(), format!("{scheme}://{authority}"));
         }
     }
 
     #[test]
     fn a_wrong_url_is_told_how_it_should_be() {
         for (text, says) in [
-            ("https://h:1/a", "TLS is not supported; for a server in clear say http://h:1/a"),
             ("localhost:8080", "say http://localhost:8080"),
             ("ftp://h/a", "say http://h/a"),
             ("http://", "names no host"),
@@ -194,6 +204,8 @@ mod tests {
     fn localhost_has_an_address() {
         let url = Url::parse("http://127.0.0.1:81/").expect("a URL");
         assert_eq!(url.resolve().expect("an address"), ["127.0.0.1:81".parse().expect("one")]);
+        let url = Url::parse("https://127.0.0.1/").expect("a URL");
+        assert_eq!(url.resolve().expect("an address"), ["127.0.0.1:443".parse().expect("one")]);
         let url = Url::parse("http://no-such-host.invalid/").expect("a URL");
         let error = url.resolve().expect_err("it has none").to_string();
         assert!(error.starts_with("can't find the address of no-such-host.invalid"), "{error}");

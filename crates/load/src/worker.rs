@@ -21,7 +21,7 @@ use crate::plan::{Pace, Plan};
 use crate::publish::Publisher;
 use crate::request::{Maker, Method};
 use crate::schedule::{Schedule, Slot, Step, nanos, owned};
-use crate::script::{self, Script};
+use crate::script::Script;
 use crate::tally::Tally;
 
 /// How late, in nanoseconds, the kernel may wake this thread. Its default of 50 µs would be part of
@@ -93,7 +93,7 @@ pub(crate) struct Worker<'a> {
     delays: bool,
     /// When the script stopped its thread.
     stopped: Option<u64>,
-    failure: Option<script::Error>,
+    failure: Option<Error>,
     tally: Box<Tally>,
     publisher: Publisher,
     backlog: Vec<u64>,
@@ -186,7 +186,8 @@ impl<'a> Worker<'a> {
         let connections = self.plan.all_connections();
         let failed = |target, cause| Error::Connect { target, connections, cause };
         for (index, connection) in self.connections.iter_mut().enumerate() {
-            let opened = connection.open(&self.epoll, index);
+            let tls = self.plan.targets[connection.target].tls.as_ref();
+            let opened = connection.open(&self.epoll, index, tls);
             opened.map_err(|cause| failed(connection.address, cause))?;
         }
         let deadline = Instant::now() + CONNECT_LIMIT;
@@ -203,10 +204,15 @@ impl<'a> Worker<'a> {
             for event in &events {
                 let connection = &mut self.connections[event.data.u64() as usize];
                 if matches!(connection.state, State::Connecting) {
-                    let connected = connection.finish_connect();
-                    connected.map_err(|cause| failed(connection.address, cause))?;
-                    connection.state = State::Idle;
-                    open += 1;
+                    let tls = &self.plan.targets[connection.target].tls;
+                    let connected = connection.finish_connect().map_err(|cause| match tls {
+                        Some(tls) => Error::tls(connection.address, tls, &cause),
+                        None => failed(connection.address, cause),
+                    })?;
+                    if connected {
+                        connection.state = State::Idle;
+                        open += 1;
+                    }
                 }
             }
         }
@@ -237,7 +243,7 @@ impl<'a> Worker<'a> {
             self.keep_count(now);
             if let Some(failure) = self.failure {
                 self.stops.failed.store(true, Ordering::Relaxed);
-                return Err(failure.into());
+                return Err(failure);
             }
             if self.stops.now() {
                 self.schedule.stop(now);
@@ -317,7 +323,7 @@ impl<'a> Worker<'a> {
         let made = match self.maker.make(number, connection.target, &mut connection.out) {
             Ok(made) => made,
             Err(failure) => {
-                self.failure = Some(failure);
+                self.failure = Some(failure.into());
                 return;
             }
         };
@@ -413,13 +419,20 @@ impl<'a> Worker<'a> {
     fn connected(&mut self, index: usize) -> u64 {
         let now = self.now();
         let connection = &mut self.connections[index];
-        if connection.finish_connect().is_ok() {
-            connection.ready = now;
-            self.free(index, now);
-        } else {
-            self.connect_failed(index, now);
+        match connection.finish_connect() {
+            Ok(true) => {
+                // A handshake takes its time.
+                let now = self.now();
+                self.connections[index].ready = now;
+                self.free(index, now);
+                now
+            }
+            Ok(false) => now,
+            Err(_) => {
+                self.connect_failed(index, now);
+                now
+            }
         }
-        now
     }
 
     fn connect_failed(&mut self, index: usize, now: u64) {
@@ -451,7 +464,7 @@ impl<'a> Worker<'a> {
             && let Some(script) = self.maker.script()
             && let Err(failure) = script.response(status, connection.head(), connection.body())
         {
-            self.failure = Some(failure);
+            self.failure = Some(failure.into());
         }
     }
 
@@ -489,7 +502,7 @@ impl<'a> Worker<'a> {
                         self.timers.push(Reverse((until, index)));
                         return;
                     }
-                    Err(failure) => self.failure = Some(failure),
+                    Err(failure) => self.failure = Some(failure.into()),
                 }
             }
         }
@@ -499,7 +512,20 @@ impl<'a> Worker<'a> {
     /// The awaited answers will not come.
     fn lost(&mut self, index: usize, request: &Request, now: u64) {
         self.tally.errors.read += if request.counted { request.left.into() } else { 0 };
+        self.note_refusal(index);
         self.give_up(index, now);
+    }
+
+    /// A server that does not take the client's certificate, or wants one, says so after the
+    /// handshake only. It will not answer the next time either.
+    fn note_refusal(&mut self, index: usize) {
+        let connection = &self.connections[index];
+        let tls = self.plan.targets[connection.target].tls.as_ref();
+        if self.answered == 0
+            && let Some((tls, cause)) = tls.zip(connection.broken_tls())
+        {
+            self.failure = Some(Error::tls(connection.address, tls, &cause));
+        }
     }
 
     fn give_up(&mut self, index: usize, now: u64) {
@@ -535,7 +561,9 @@ impl<'a> Worker<'a> {
     }
 
     fn open(&mut self, index: usize, now: u64) {
-        if self.connections[index].open(&self.epoll, index).is_err() {
+        let connection = &mut self.connections[index];
+        let tls = self.plan.targets[connection.target].tls.as_ref();
+        if connection.open(&self.epoll, index, tls).is_err() {
             self.connect_failed(index, now);
         }
     }

@@ -53,6 +53,8 @@ pub enum Purpose {
     Hint(Hint),
     /// Hints that were delivered go.
     Delivered(Delivered),
+    /// The node's task waits for it, by the number of its call.
+    Task(CallId),
 }
 
 /// Hints that were delivered.
@@ -151,6 +153,9 @@ pub trait Driver: Turn {
 
     /// The result of a call.
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
+
+    /// Hands the node's task an event.
+    fn tell_task(&mut self, event: TaskEvent);
 
     /// Called with every event before it is handled.
     #[inline]

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cluster::{
-    Clock, Config, Coordinator, Demand, Effect, Event, MAX_OPERATIONS, MembershipState, OpId,
-    Record, Shared, StoreError, Via, hint_bytes,
+    Clock, Config, Coordinator, Demand, Effect, Event, FailureKind, MAX_OPERATIONS,
+    MembershipState, NodeEvent, OpId, Record, Reply, Shared, StoreError, Via, hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
@@ -124,6 +124,14 @@ impl Loop {
                 if outcome.as_ref().is_err_and(|error| !error.is_final()) {
                     self.shared.hints.found(peer, hints, bytes);
                 }
+            }
+            Purpose::Task(call) => {
+                let failed = |error: &WriteError| match error {
+                    WriteError::Busy | WriteError::Sealed(_) => FailureKind::Busy,
+                    WriteError::Store(_) => FailureKind::Failed,
+                };
+                let result = outcome.as_ref().map(|()| Reply::Stored).map_err(failed);
+                driver.tell_task(NodeEvent::Returned { call, result }.into());
             }
         }
     }

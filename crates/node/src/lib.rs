@@ -41,6 +41,7 @@ pub use driver::{
     Delivered, Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError,
 };
 pub use event_loop::Loop;
+pub use operations::remembered;
 pub use pages::{PageWork, Pages};
 pub use range::{Asked, RETRY_MICROS, Range, RangeStep};
 pub use repair::Ahead;

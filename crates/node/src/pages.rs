@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use cluster::{OpId, PAGE_BYTES, Page, PageRequest, PartitionFilter, Shared, StoreError};
+use cluster::{Filter, OpId, PAGE_BYTES, Page, PageRequest, PartitionFilter, Shared, StoreError};
 use lsm::{Engine, Space};
 
 use crate::records;
@@ -141,14 +141,16 @@ impl Pages {
         let view = shared.view();
         let mut filter = PartitionFilter::new(&view, shared.own, &request.filter);
         // What is absent is authoritative as of a moment before the scan begins.
-        let authoritative = shared.membership.is_authoritative_for_all();
+        let (space, authoritative) = match request.filter {
+            Filter::Remembered { .. } => (Space::Idempotency, shared.remembers_all()),
+            _ => (Space::Data, shared.membership.is_authoritative_for_all()),
+        };
         let mut bytes = BytesMut::new();
         let mut lens: Vec<(usize, usize)> = Vec::new();
         let mut next = None;
         let mut looked_at = 0;
         let (start, end) = (&request.start, request.end.as_deref());
-        let mut scan =
-            engine.snapshot().scan_since(Space::Data, start, end, request.filter.since());
+        let mut scan = engine.snapshot().scan_since(space, start, end, request.filter.since());
         for seen in 0.. {
             let read = scan.next().map_err(|error| records::store_error(&error))?;
             let Some((key, record)) = read else { break };

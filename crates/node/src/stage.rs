@@ -33,6 +33,7 @@ pub(crate) enum Done {
     Respond(u64, Reply),
     Answer(Answer),
     Returned,
+    Tell(TaskEvent),
     Call(CallId),
     ReadHints(HintsWanted),
     After(u64, TaskEvent),
@@ -237,6 +238,10 @@ impl Driver for Stage {
 
     fn returned(&mut self, _call: CallId, _result: Result<Reply, FailureKind>) {
         self.done.push(Done::Returned);
+    }
+
+    fn tell_task(&mut self, event: TaskEvent) {
+        self.done.push(Done::Tell(event));
     }
 }
 

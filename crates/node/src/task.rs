@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Claim, MembershipState, NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent, NodeId,
-    Record, RoundReport, Shared, hint_bytes,
+    CallId, Claim, FailureKind, MembershipState, NODE_TICK_MICROS, Node, NodeConfig, NodeEffect,
+    NodeEvent, NodeId, Record, Remembered, RoundReport, Shared, hint_bytes,
 };
 
 use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
 use crate::hints;
 use crate::identity::{Identity, Keeps};
+use crate::operations::{OPERATION_BYTES, put_entry};
 
 /// How long after hints could not be read, or a membership state not be stored, that is tried
 /// again, in microseconds.
@@ -106,6 +107,10 @@ impl Task {
             NodeEffect::DropHints { peer, items } => return self.drop_hints(driver, peer, &items),
             NodeEffect::Call { call, node, class, request } => {
                 driver.call(call, node, class, request);
+                return None;
+            }
+            NodeEffect::KeepRemembered { call, remembered } => {
+                keep_remembered(driver, call, &remembered);
                 return None;
             }
             NodeEffect::DropLeftovers => {
@@ -276,6 +281,20 @@ impl Task {
 
     fn name(&self, node: NodeId) -> String {
         self.shared.name_of(node)
+    }
+}
+
+/// Stores what is remembered of writes with an idempotency key; a store that takes nothing now is
+/// asked again.
+fn keep_remembered<D: TaskDriver>(driver: &mut D, call: CallId, remembered: &[Remembered]) {
+    let added = driver.write(remembered.len() * OPERATION_BYTES, Purpose::Task(call), |batch| {
+        batch.make_durable();
+        remembered.iter().try_for_each(|entry| put_entry(batch, entry))
+    });
+    if let Err(refusal) = added {
+        tracing::debug!(?refusal, "cannot store yet what others remember of writes");
+        let result = Err(FailureKind::Busy);
+        driver.after(NODE_TICK_MICROS, NodeEvent::Returned { call, result }.into());
     }
 }
 

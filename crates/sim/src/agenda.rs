@@ -7,7 +7,8 @@ use std::collections::BinaryHeap;
 struct Entry<T> {
     at: u64,
     number: u64,
-    what: T,
+    /// Apart, for entries are moved about.
+    what: Box<T>,
 }
 
 impl<T> PartialEq for Entry<T> {
@@ -44,12 +45,12 @@ impl<T> Agenda<T> {
 
     pub(crate) fn put(&mut self, at: u64, what: T) {
         self.put += 1;
-        self.entries.push(Reverse(Entry { at, number: self.put, what }));
+        self.entries.push(Reverse(Entry { at, number: self.put, what: Box::new(what) }));
     }
 
     /// The next thing and when it is due.
     pub(crate) fn next(&mut self) -> Option<(u64, T)> {
-        self.entries.pop().map(|Reverse(entry)| (entry.at, entry.what))
+        self.entries.pop().map(|Reverse(entry)| (entry.at, *entry.what))
     }
 }
 

@@ -102,7 +102,7 @@ fn main() -> ExitCode {
             sweep(&cli.shape, from, count, limit, first)
         }
         Some(Command::Scale { grow, .. }) if !grow.is_empty() => {
-            growth(grow[0], grow[1], cli.seed);
+            growth(grow[0], grow[1], cli.shape.loops.unwrap_or(LOOPS), cli.seed);
             true
         }
         Some(Command::Scale { sizes, .. }) => {
@@ -181,8 +181,8 @@ fn scale(sizes: &[usize], seed: u64) {
     }
 }
 
-fn growth(nodes: usize, joiners: usize, seed: u64) {
-    let grown = sim::measure_growth(nodes, joiners, seed);
+fn growth(nodes: usize, joiners: usize, loops: usize, seed: u64) {
+    let grown = sim::measure_growth(nodes, joiners, loops, seed);
     println!(
         "| nodes | | seconds | messages a node and second | bytes a node and second |\n\
          |---|---|---|---|---|"

@@ -173,6 +173,8 @@ pub struct Plan {
     /// Changes of a thousand that end in going back, of those that come while keys move and reads
     /// have not switched; the others come to nothing.
     pub aborts: u64,
+    /// Changes of a thousand that make or revoke a token, whether keys move or not.
+    pub tokens: u64,
     /// Rounds of repair.
     pub rounds: RoundConfig,
     /// Whether nodes begin as members, so that none asks all others what it holds.
@@ -224,6 +226,7 @@ impl Plan {
             members: *Random::new(seed ^ 0x3e3b).pick(&[0, 0, 300, 1000]),
             joiners: MOST_JOINERS,
             aborts: *Random::new(seed ^ 0xab027).pick(&[0, 0, 0, 30, 300]),
+            tokens: *Random::new(seed ^ 0x70c3).pick(&[0, 0, 300]),
             founded: false,
             keeps_links: true,
             speed: Speed {

@@ -76,11 +76,11 @@ pub struct Growth {
     pub after: Traffic,
 }
 
-/// Runs a cluster of so many nodes without faults, clients and rounds of repair, to which so many
-/// join.
-pub fn measure_growth(nodes: usize, joiners: usize, seed: u64) -> Growth {
+/// Runs a cluster of so many nodes with so many loops each, without faults, clients and rounds of
+/// repair, to which so many join.
+pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> Growth {
     let mut plan = Plan::of(seed);
-    (plan.nodes, plan.joiners, plan.loops, plan.replicas) = (nodes, joiners, 2, 3);
+    (plan.nodes, plan.joiners, plan.loops, plan.replicas) = (nodes, joiners, loops, 3);
     (plan.clients, plan.contenders, plan.faults, plan.founded) = (0, 0, Vec::new(), true);
     (plan.skew_micros, plan.clock_micros, plan.rounds) = (0, 1, RoundConfig::NONE);
     (plan.change_micros, plan.moves, plan.members) = (NEVER, 1000, 1000);
@@ -122,6 +122,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
                     rounds: RoundConfig::NONE,
                     stream_rate: None,
                     tombstone: node::records::tombstone,
+                    remembered: node::remembered,
                 },
             ),
         }

@@ -70,6 +70,8 @@ metrics! {
     TLS_RELOAD_FAILED: Gauge "tls_reload_failed" []
         "1 while the TLS files hold something that cannot be used, and the last good certificate \
          is used instead; see the log";
+    SECRET_RELOADS: Counter "cluster_secret_reloads" []
+        "Times that changed files with the cluster's secrets were read and put to use";
     TRANSFERS_ABORTED: Counter "transfers_aborted" []
         "Slow uploads and unread responses aborted to free memory for waiting requests";
     LOG_LINES_DROPPED: Counter "log_lines_dropped" []

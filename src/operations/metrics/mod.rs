@@ -195,6 +195,7 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let tls = node.tls.as_deref();
     out.gauge(&list::TLS_CERTIFICATE_EXPIRY, tls.map_or(0, Tls::expires))?;
     out.counter(&list::TLS_RELOADS, tls.map_or(0, Tls::reloads))?;
+    out.counter(&list::SECRET_RELOADS, node.secrets.replaced())?;
     out.gauge(&list::TLS_RELOAD_FAILED, tls.is_some_and(Tls::is_bad).into())?;
     out.seconds(&list::WRITE_SLOWDOWN, sum(node, |counters| &counters.slowdown_nanos))?;
     out.gauge(&list::WRITE_WAITING_BYTES, sum(node, |counters| &counters.waiting_bytes))?;

@@ -336,11 +336,14 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let recalled = match self.shared.recent.recall(&key, id, since) {
-            Recalled::Never | Recalled::Forgotten if has_idempotency_key(id) => {
+            // The store may know it better.
+            Recalled::Never | Recalled::Forgotten | Recalled::Stored { ballot: 0, .. }
+                if has_idempotency_key(id) =>
+            {
                 return out.push(Effect::Recall { op, key, id, demand });
             }
             // A life that lost its disk may have stored it.
-            Recalled::Never if since <= self.forgets_before(Some(partition_of(&key))) => {
+            Recalled::Never if since <= self.forgets_before(partition_of(&key)) => {
                 Recalled::Forgotten
             }
             recalled => recalled,
@@ -350,9 +353,22 @@ impl Coordinator {
 
     /// Up to which time of a version this node does not know what was tried: it may have lost that
     /// with a disk, or the partition has moved to it since.
-    fn forgets_before(&self, partition: Option<u16>) -> u64 {
-        let lost = self.shared.membership.promised_before();
-        partition.map_or(lost, |partition| lost.max(self.shared.layouts.forgets_before(partition)))
+    fn forgets_before(&self, partition: u16) -> u64 {
+        let Shared { membership, layouts, .. } = &*self.shared;
+        membership.promised_before().max(layouts.forgets_before(partition))
+    }
+
+    /// Up to which time of a version this node does not know which writes with an idempotency key
+    /// were stored: it may have lost that with a disk, or not have been told all that those
+    /// remembered which had the partition before.
+    fn has_forgotten(&self, partition: Option<u16>) -> u64 {
+        let Shared { membership, layouts, .. } = &*self.shared;
+        let lost = membership.promised_before();
+        match partition {
+            None => lost,
+            Some(partition) if self.is_to_take(|| partition) => u64::MAX,
+            partition => lost.max(layouts.has_forgotten(partition)),
+        }
     }
 
     /// The store looked for one that has an idempotency key.
@@ -367,7 +383,7 @@ impl Coordinator {
             OpId::Peer { partition, .. } => partition,
             OpId::Slot(id) => self.slots.find(id).map(|slot| partition_of(&slot.key)),
         };
-        let lost = Clock::micros(self.forgets_before(partition));
+        let lost = Clock::micros(self.has_forgotten(partition));
         let reply = match result {
             Ok(Some(recalled)) => Reply::Recalled(recalled),
             // A life that lost its disk may have stored it.
@@ -432,13 +448,16 @@ impl Coordinator {
     /// Whether this node holds all of a key that it is to know as one of its replicas by default:
     /// it has lost nothing, nor is it still to take what moves to it.
     fn is_whole(&self, key: &[u8]) -> bool {
-        let Shared { membership, lacks, own, .. } = &*self.shared;
-        let lacks = || {
-            lacks.load(Ordering::SeqCst)
-                && self.view.other.as_ref().is_some_and(|o| o.holds(*own, partition_of(key), 0))
-                && !self.view.topology.holds(*own, partition_of(key), 0)
-        };
-        membership.is_whole(|| partition_of(key)) && !lacks()
+        let membership = &self.shared.membership;
+        membership.is_whole(|| partition_of(key)) && !self.is_to_take(|| partition_of(key))
+    }
+
+    /// Whether this node is still to take a partition that moves to it.
+    fn is_to_take(&self, partition: impl Fn() -> u16) -> bool {
+        let (view, own) = (&self.view, self.shared.own);
+        self.shared.lacks.load(Ordering::SeqCst)
+            && view.other.as_ref().is_some_and(|other| other.holds(own, partition(), 0))
+            && !view.topology.holds(own, partition(), 0)
     }
 
     /// Whether a ballot may be promised: it is below the bound above which the next start begins.

@@ -72,7 +72,8 @@ pub(super) fn is_of_any_view(request: &Request) -> bool {
         | Request::Writes { .. }
         | Request::Bring { .. }
         | Request::Page(PageRequest {
-            filter: Filter::Chosen { .. } | Filter::Moved { .. }, ..
+            filter: Filter::Chosen { .. } | Filter::Moved { .. } | Filter::Remembered { .. },
+            ..
         }) => false,
     }
 }

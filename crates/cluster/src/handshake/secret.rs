@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use hmac::{Hmac, KeyInit, Mac};
@@ -67,7 +68,10 @@ impl fmt::Debug for Secret {
 
 /// The secrets of a node: the one it proves itself with, and another one that it also accepts.
 #[derive(Debug, Default)]
-pub struct Secrets(ArcSwap<Held>);
+pub struct Secrets {
+    held: ArcSwap<Held>,
+    replaced: AtomicU64,
+}
 
 /// Those of a moment.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -79,22 +83,28 @@ pub(super) struct Held {
 impl Secrets {
     /// A node with these.
     pub fn new(own: Secret, also: Option<Secret>) -> Self {
-        Self(ArcSwap::from_pointee(Held { own, also }))
+        Self { held: ArcSwap::from_pointee(Held { own, also }), replaced: AtomicU64::new(0) }
     }
 
     /// From now on others. Connections that are there stay; returns whether anything is different.
     pub fn replace(&self, own: Secret, also: Option<Secret>) -> bool {
         let held = Held { own, also };
-        let differs = **self.0.load() != held;
+        let differs = **self.held.load() != held;
         if differs {
-            self.0.store(Arc::new(held));
+            self.held.store(Arc::new(held));
+            self.replaced.fetch_add(1, Ordering::Relaxed);
         }
         differs
     }
 
+    /// How often they were replaced by others.
+    pub fn replaced(&self) -> u64 {
+        self.replaced.load(Ordering::Relaxed)
+    }
+
     /// The one that it proves itself with; `None` = it has none.
     pub fn own(&self) -> Option<Secret> {
-        Some(self.0.load().own.clone()).filter(|own| *own != Secret::default())
+        Some(self.held.load().own.clone()).filter(|own| *own != Secret::default())
     }
 
     /// The first one that `fits`, of those that are accepted.
@@ -103,7 +113,7 @@ impl Secrets {
     }
 
     pub(super) fn held(&self) -> Arc<Held> {
-        self.0.load_full()
+        self.held.load_full()
     }
 }
 

@@ -20,6 +20,7 @@ mod bytes;
 mod council;
 mod decree;
 mod moves;
+mod placed;
 mod plan;
 
 pub use access::{
@@ -30,6 +31,7 @@ pub use bytes::MAX_BYTES;
 pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter};
 pub use decree::{Decree, NoDecree};
 pub use moves::Moves;
+pub(crate) use placed::placed;
 pub use plan::{Change, Joiner, PlanError};
 
 use std::sync::Arc;
@@ -243,10 +245,4 @@ impl Layout {
             access: Arc::clone(&self.access),
         })
     }
-}
-
-/// Where keys are with these nodes.
-pub(crate) fn placed(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
-    let nodes = nodes.iter().map(|node| (node.id, node.member.clone(), node.hash_weight));
-    Topology::with_hash_weights(nodes.collect(), replicas)
 }

@@ -8,20 +8,22 @@
 //!
 //! On disk, behind the vote: emptied as of 8 │ transition 8 │ step 1 │ sources: n 2, n × id 2 │
 //! joined 8 │ received: since 8, 0 or 8,192 bytes with a bit for each partition, as length 4 and
-//! bytes.
+//! bytes │ forgotten: the same.
 
 use std::collections::BTreeSet;
 
 use bytes::Buf;
 
 use super::{Layouts, State};
+use crate::clock::Clock;
+use crate::conditional::REMEMBERED_MICROS;
 use crate::layout::{Layout, Stage};
 use crate::node_id::NodeId;
 use crate::topology::PARTITIONS;
 use crate::view::FIRST_EPOCH;
 
 /// Bytes with a bit for each partition.
-const RECEIVED_LEN: usize = PARTITIONS / 8;
+const PARTITIONS_LEN: usize = PARTITIONS / 8;
 
 /// How far it is. A later step includes those before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,14 +52,59 @@ pub(crate) struct Taking {
     /// source has stored them: in all partitions, for it joined then …
     pub(super) joined: u64,
     /// … or in those that moved to it later.
-    pub(super) received: (u64, Vec<u8>),
+    pub(super) received: Since,
+    /// Partitions of which not all was told that their replicas of before remembered of writes with
+    /// an idempotency key, up to a time of a version.
+    pub(super) forgotten: Since,
+}
+
+/// A time of a version, and partitions of which something is not known up to there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Since {
+    time: u64,
+    /// None, or a bit for each partition.
+    partitions: Vec<u8>,
+}
+
+impl Since {
+    fn add(&mut self, time: u64, is_of: impl Fn(u16) -> bool) {
+        self.time = self.time.max(time);
+        self.partitions.resize(PARTITIONS_LEN, 0);
+        for partition in (0..=u16::MAX).filter(|partition| is_of(*partition)) {
+            self.partitions[usize::from(partition) / 8] |= 1 << (partition % 8);
+        }
+    }
+
+    /// 0 = nothing.
+    fn of(&self, partition: u16) -> u64 {
+        let byte = self.partitions.get(usize::from(partition) / 8);
+        if byte.is_some_and(|byte| byte >> (partition % 8) & 1 == 1) { self.time } else { 0 }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.time.to_le_bytes());
+        out.extend((self.partitions.len() as u32).to_le_bytes());
+        out.extend(&self.partitions);
+    }
+
+    fn read(bytes: &mut &[u8]) -> Result<Self, &'static str> {
+        let short = |_| "it ends early: damaged";
+        let time = bytes.try_get_u64_le().map_err(short)?;
+        let length = bytes.try_get_u32_le().map_err(short)? as usize;
+        if length != 0 && length != PARTITIONS_LEN {
+            return Err("partitions that are not 65,536: damaged");
+        }
+        let (partitions, rest) = bytes.split_at_checked(length).ok_or("it ends early: damaged")?;
+        *bytes = rest;
+        Ok(Self { time, partitions: partitions.to_vec() })
+    }
 }
 
 impl Default for Taking {
     fn default() -> Self {
         let (transition, step, sources) = (0, TakingStep::Begins, BTreeSet::new());
-        let (joined, received) = (0, (0, Vec::new()));
-        Self { emptied: FIRST_EPOCH, transition, step, sources, joined, received }
+        let (joined, received, forgotten) = (0, Since::default(), Since::default());
+        Self { emptied: FIRST_EPOCH, transition, step, sources, joined, received, forgotten }
     }
 }
 
@@ -95,14 +142,13 @@ impl Taking {
         });
         out.extend((self.sources.len() as u16).to_le_bytes());
         self.sources.iter().for_each(|node| out.extend(node.0.to_le_bytes()));
-        let (since, partitions) = &self.received;
         out.extend(self.joined.to_le_bytes());
-        out.extend(since.to_le_bytes());
-        out.extend((partitions.len() as u32).to_le_bytes());
-        out.extend(partitions);
+        self.received.put(out);
+        self.forgotten.put(out);
     }
 
-    pub(super) fn read(bytes: &mut &[u8]) -> Result<Self, &'static str> {
+    /// Of a form without what is forgotten: it was not told anything of what moved to it.
+    pub(super) fn read(bytes: &mut &[u8], has_forgotten: bool) -> Result<Self, &'static str> {
         let short = |_| "it ends early: damaged";
         let emptied = bytes.try_get_u64_le().map_err(short)?;
         let transition = bytes.try_get_u64_le().map_err(short)?;
@@ -118,15 +164,14 @@ impl Taking {
             sources.insert(NodeId(bytes.try_get_u16_le().map_err(short)?));
         }
         let joined = bytes.try_get_u64_le().map_err(short)?;
-        let since = bytes.try_get_u64_le().map_err(short)?;
-        let length = bytes.try_get_u32_le().map_err(short)? as usize;
-        if length != 0 && length != RECEIVED_LEN {
-            return Err("partitions that are not 65,536: damaged");
+        let received = Since::read(bytes)?;
+        let mut forgotten = received.clone();
+        if has_forgotten {
+            forgotten = Since::read(bytes)?;
+        } else if joined > 0 {
+            forgotten.add(joined, |_| true);
         }
-        let (partitions, rest) = bytes.split_at_checked(length).ok_or("it ends early: damaged")?;
-        *bytes = rest;
-        let received = (since, partitions.to_vec());
-        Ok(Self { emptied, transition, step, sources, joined, received })
+        Ok(Self { emptied, transition, step, sources, joined, received, forgotten })
     }
 }
 
@@ -196,10 +241,21 @@ impl Layouts {
     /// stored.
     pub(crate) fn forgets_before(&self, partition: u16) -> u64 {
         let state = self.state();
-        let (since, partitions) = &state.taking.received;
-        let byte = partitions.get(usize::from(partition) / 8);
-        let is_received = byte.is_some_and(|byte| byte >> (partition % 8) & 1 == 1);
-        state.taking.joined.max(if is_received { *since } else { 0 })
+        state.taking.joined.max(state.taking.received.of(partition))
+    }
+
+    /// Before this time of a version it does not know which writes with an idempotency key were
+    /// done, of a partition or, without one, of any.
+    pub(crate) fn has_forgotten(&self, partition: Option<u16>) -> u64 {
+        let state = self.state();
+        let forgotten = &state.taking.forgotten;
+        partition.map_or(forgotten.time, |partition| forgotten.of(partition))
+    }
+
+    /// The seal under which it takes what moves to it.
+    pub(crate) fn seal_to_take(&self) -> u64 {
+        let state = self.state();
+        state.taking.joined.max(state.taking.received.time)
     }
 
     /// It is sealed up to that time, and begins to take: of all partitions if it joins, or of those
@@ -211,12 +267,7 @@ impl Layouts {
         if joins {
             taking.joined = since;
         } else {
-            let (received, partitions) = &mut taking.received;
-            *received = since;
-            partitions.resize(RECEIVED_LEN, 0);
-            for partition in (0..=u16::MAX).filter(|partition| comes(*partition)) {
-                partitions[usize::from(partition) / 8] |= 1 << (partition % 8);
-            }
+            taking.received.add(since, comes);
         }
         state.changes += 1;
     }
@@ -225,6 +276,18 @@ impl Layouts {
     pub(crate) fn has_taken(&self, source: NodeId) {
         let mut state = self.state();
         state.taking().sources.insert(source);
+        state.changes += 1;
+    }
+
+    /// Not all was told that those that had these partitions before remembered up to that time.
+    pub fn forgets(&self, time: u64, is_of: impl Fn(u16) -> bool) {
+        let mut state = self.state();
+        let forgotten = &mut state.taking.forgotten;
+        if Clock::micros(forgotten.time) + REMEMBERED_MICROS < Clock::micros(time) {
+            // Nobody asks for what is older.
+            *forgotten = Since::default();
+        }
+        forgotten.add(time, is_of);
         state.changes += 1;
     }
 

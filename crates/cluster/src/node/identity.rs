@@ -34,6 +34,15 @@ pub(super) enum Check {
     Seen,
 }
 
+/// What is known of all others together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Checks {
+    /// Each was seen, or is away …
+    heard: bool,
+    /// … and none is away.
+    reachable: bool,
+}
+
 impl Node {
     /// A node that lacked something when it stopped still lacks it: everything, if there is no mark
     /// that says less. A copy lacks at least what came after it was made, whatever the others know.
@@ -99,7 +108,7 @@ impl Node {
             let claim = Claim { incarnation, reported: Reported::default() };
             out.push(NodeEffect::Remember { peer, claim });
         }
-        self.peers.of(peer).check = Check::Seen;
+        self.note_check(peer, Check::Seen);
         match self.shared.logs.lost(knows_us.as_ref()) {
             Some(since) => self.lose(now, Some(peer), since, out),
             None => {
@@ -190,32 +199,46 @@ impl Node {
     /// Pings all others once after the start.
     pub(super) fn check_due(&mut self, out: &mut Vec<NodeEffect>) {
         for peer in self.others() {
-            let check = &mut self.peers.of(peer).check;
-            if *check == Check::Unknown {
-                *check = Check::Asked;
+            if self.peers.of(peer).check == Check::Unknown {
+                self.note_check(peer, Check::Asked);
                 self.call(Caller::Check(peer), peer, Class::Client, Request::Ping, out);
             }
         }
     }
 
     pub(super) fn checked(&mut self, peer: NodeId, result: &Result<Reply, FailureKind>) {
-        let check = &mut self.peers.of(peer).check;
-        if *check == Check::Asked {
+        if self.peers.of(peer).check == Check::Asked {
             // A peer that replies was seen, and what it knows of this node was looked at.
-            *check = if result.is_ok() { Check::Seen } else { Check::Away };
+            self.note_check(peer, if result.is_ok() { Check::Seen } else { Check::Away });
         }
+    }
+
+    fn note_check(&mut self, peer: NodeId, check: Check) {
+        let before = std::mem::replace(&mut self.peers.of(peer).check, check);
+        if before != check {
+            self.checks = None;
+        }
+    }
+
+    /// Looked at once for each change: there are many events, and in a large cluster many others.
+    fn checks(&mut self) -> Checks {
+        if let Some(checks) = self.checks {
+            return checks;
+        }
+        let check = |peer| self.peers.get(peer).map_or(Check::Unknown, |peer| peer.check);
+        let others = || self.others().map(check);
+        let heard = others().all(|check| matches!(check, Check::Seen | Check::Away));
+        let reachable = others().all(|check| check != Check::Away);
+        *self.checks.insert(Checks { heard, reachable })
     }
 
     /// Notes whether this node is confirmed, and whether its state will be settled soon.
     pub(super) fn settle(&mut self) {
+        let Checks { heard, reachable } = self.checks();
         let membership = &self.shared.membership;
-        let check = |peer| self.peers.get(peer).map_or(Check::Unknown, |peer| peer.check);
-        let others = || self.others().map(check);
-        let heard = others().all(|check| matches!(check, Check::Seen | Check::Away));
         if heard && !membership.is_confirmed() {
             membership.confirm();
         }
-        let reachable = others().all(|check| check != Check::Away);
         let undecided =
             matches!(membership.state(), MembershipState::Joining | MembershipState::Verifying);
         membership.settles(!heard || reachable && undecided || self.state_under_way.is_some());

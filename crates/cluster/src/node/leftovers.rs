@@ -88,6 +88,7 @@ mod tests {
             rounds: RoundConfig::NONE,
             stream_rate: None,
             tombstone: |_, _| unreachable!("nothing is deleted"),
+            remembered: |_, _| None,
         };
         (Arc::clone(&shared), Node::new(shared, config))
     }

@@ -18,6 +18,7 @@ mod identity;
 mod leftovers;
 mod moving;
 mod proving;
+mod remembering;
 mod repair;
 mod replay;
 mod round;
@@ -36,11 +37,12 @@ use crate::logs::Claim;
 use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::record::Record;
+use crate::remembered::Remembered;
 use crate::rounds::RoundReport;
 use crate::view::View;
 use council::Layouts;
 use hand_over::{Deposit, HandOver};
-use identity::Check;
+use identity::{Check, Checks};
 use leftovers::Dropping;
 use moving::Moving;
 use repair::Source;
@@ -185,6 +187,14 @@ pub enum NodeEffect {
     /// Have the store drop every record that was in it by now and that this node does not hold
     /// ([`Shared::holds`](crate::Shared::holds)). Ends in [`NodeEvent::LeftoversDropped`].
     DropLeftovers,
+    /// Store durably what is remembered of writes with an idempotency key; ends in
+    /// [`NodeEvent::Returned`].
+    KeepRemembered {
+        /// The call's number.
+        call: CallId,
+        /// What.
+        remembered: Vec<Remembered>,
+    },
     /// A round of repair that this node drove is over.
     RoundEnded(RoundReport),
     /// This node's directory is an older copy: others have proven something since that it took no
@@ -233,6 +243,10 @@ enum Caller {
     Take(u64, NodeId),
     /// … and what a majority holds of a key in it, by its place.
     TakeSettle(u64, NodeId, usize),
+    /// What a node remembers of writes with an idempotency key, for the walk of this number …
+    Remembering(u64, NodeId),
+    /// … and what of that is stored here.
+    Remembered(u64),
 }
 
 /// A node's settings.
@@ -250,6 +264,11 @@ pub struct NodeConfig {
     pub stream_rate: Option<u64>,
     /// A tombstone of a key with this version, as the store encodes it.
     pub tombstone: fn(&[u8], Version) -> Record,
+    /// What the store has under a name, as a page of [`Filter::Remembered`] brings it; `None` = it
+    /// is malformed or damaged.
+    ///
+    /// [`Filter::Remembered`]: crate::Filter::Remembered
+    pub remembered: fn(&[u8], &Record) -> Option<Remembered>,
 }
 
 /// The protocol's part of a node that exists once for all loops.
@@ -263,6 +282,8 @@ pub struct Node {
     /// The view in force. Work that is under way keeps the one that it began with.
     view: Arc<View>,
     peers: Peers,
+    /// What is known of all of them together; `None` = that is to be looked at.
+    checks: Option<Checks>,
     /// Peers that this node reports its position to once its membership state is stored.
     unsettled: Vec<NodeId>,
     /// A membership state that is being stored.
@@ -296,6 +317,7 @@ impl Node {
             ticks: 0,
             view: shared.view(),
             peers: Peers::default(),
+            checks: None,
             unsettled: Vec::new(),
             state_under_way: None,
             stands_again: false,
@@ -322,6 +344,7 @@ impl Node {
         self.begun.get_or_insert(now.mono);
         if self.view.epoch != self.shared.views.epoch() {
             let before = std::mem::replace(&mut self.view, self.shared.view());
+            self.checks = None;
             if !before.agrees_with(self.view.id()) {
                 self.placement_changes(now, out);
                 self.takes_anew(out);
@@ -361,6 +384,10 @@ impl Node {
                     Caller::TakeSettle(pass, node, at) => {
                         self.settled_taken(now, (pass, node, at), result, out);
                     }
+                    Caller::Remembering(walk, node) => {
+                        self.told_remembered(now, (walk, node), result, out);
+                    }
+                    Caller::Remembered(walk) => self.kept_remembered(now, walk, &result, out),
                 }
             }
             NodeEvent::Fenced => self.fenced(now, out),

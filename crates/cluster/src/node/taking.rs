@@ -6,7 +6,8 @@
 //!     ─▶ first pass: each source's pages of what it is the first replica of ─────────▶ written
 //!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what is not
 //!        among them ─────────────────────────────────────────────────────────────────▶ written
-//!     ─▶ these sources are done: noted on disk ─▶ all are: nothing is lacking any more
+//!     ─▶ these sources are done: noted on disk ─▶ all are: what they remember of writes with an
+//!        idempotency key (remembering.rs) ─▶ nothing is lacking any more
 //! ```
 //!
 //! A page is read by its source under this node's view: so that has entered the transition, and all
@@ -22,6 +23,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
+use super::remembering::Walk;
 use super::settling::Settling;
 use super::{Caller, NODE_TICK_MICROS, Node, NodeEffect};
 use crate::event::{FailureKind, Now};
@@ -39,7 +41,7 @@ use crate::topology::partition_of;
 const PAGE_BYTES: u32 = 256 * 1024;
 
 /// How long after a failure a node is asked again, in microseconds.
-const RETRY_MICROS: u64 = 500_000;
+pub(super) const RETRY_MICROS: u64 = 500_000;
 
 /// How often in a row a source may fail before the pass goes on without it: it has to take part in
 /// one from the beginning then.
@@ -57,9 +59,11 @@ pub(super) struct Taking {
     /// Until when a source that failed is left alone.
     not_before: BTreeMap<NodeId, u64>,
     /// Passes so far: replies to earlier ones are stale.
-    passes: u64,
+    pub(super) passes: u64,
     /// When what was taken so far would have come at the rate that is allowed.
-    paced: u64,
+    pub(super) paced: u64,
+    /// Once all else is taken: what the sources remember of writes with an idempotency key.
+    pub(super) walk: Option<Walk>,
 }
 
 /// Sources say whether this node's clock is right, then it is sealed.
@@ -161,8 +165,7 @@ impl Node {
                 let left: Vec<NodeId> = left.collect();
                 self.shared.moves.has_taken_from(sources.len() - left.len(), sources.len());
                 if left.is_empty() {
-                    self.shared.layouts.has_taken_all();
-                    self.keep_layouts(out);
+                    self.remembering_due(now, &sources, out);
                 } else {
                     self.go_on_taking(now, &left, out);
                 }
@@ -391,7 +394,7 @@ impl Node {
     }
 
     /// A page came: the next ones wait for as long as it should have taken.
-    fn pace(&mut self, now: Now, items: &[(Bytes, Record)]) {
+    pub(super) fn pace(&mut self, now: Now, items: &[(Bytes, Record)]) {
         let Some(rate) = self.config.stream_rate else { return };
         let bytes: usize = items.iter().map(|(key, record)| key.len() + record.bytes.len()).sum();
         let takes = (bytes as u64).saturating_mul(1_000_000) / rate;
@@ -498,6 +501,7 @@ fn sources(layout: &Layout, own: NodeId) -> Vec<NodeId> {
 
 /// Whether a node may get anything in a transition. Where nodes without zones are added, and
 /// nothing else changes, nobody who stays comes nearer to the front of a partition's replicas.
+/// Where there are fewer copies, those that stay must hold what a majority of more held.
 fn takes(layout: &Layout, own: NodeId) -> bool {
     let Some(before) = layout.before.as_ref().filter(|_| layout.stage == Stage::ReadOld) else {
         return false;
@@ -510,7 +514,7 @@ fn takes(layout: &Layout, own: NodeId) -> bool {
         })
     });
     let in_zones = layout.nodes.iter().any(|node| !node.member.zone.is_empty());
-    was(own).is_none() || !stays || in_zones || layout.replicas > before.replicas
+    was(own).is_none() || !stays || in_zones || layout.replicas != before.replicas
 }
 
 #[cfg(test)]

@@ -205,6 +205,17 @@ impl Topology {
         Ok(topology)
     }
 
+    /// Whether there are clones of it.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.stored) > 1
+    }
+
+    /// Whether it is a clone of another one.
+    #[cfg(test)]
+    pub(crate) fn shares_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.stored, &other.stored)
+    }
+
     /// Nodes of the cluster.
     pub fn nodes(&self) -> usize {
         self.members.len()

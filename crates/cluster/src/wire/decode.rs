@@ -20,6 +20,9 @@ use crate::view::ViewId;
 /// Entries for which memory is taken before they were looked at: more than most messages have.
 const ENTRIES_AT_ONCE: usize = 1024;
 
+/// Of these flags of a page request there is one at most.
+const FILTERS: u8 = flag::HELD_BY | flag::MOVED | flag::REMEMBERED;
+
 /// A key after which a range goes on is the last one with a zero byte behind it.
 pub(super) const CURSOR_MAX: usize = KEY_MAX + 1;
 
@@ -233,7 +236,7 @@ impl Reader {
 
     fn request(&mut self, head: &Head, codec: &Codec) -> Result<Request, Malformed> {
         head.only(match head.kind {
-            kind::PAGE => flag::BOUNDED | flag::HELD_BY | flag::MOVED,
+            kind::PAGE => flag::BOUNDED | FILTERS,
             kind::COMPARE => flag::BOUNDED | flag::LISTED,
             _ => 0,
         })?;
@@ -328,13 +331,15 @@ impl Reader {
         let start = self.cursor()?;
         let end = if head.has(flag::BOUNDED) { Some(self.cursor()?) } else { None };
         let max_bytes = self.u32()?;
-        if head.has(flag::HELD_BY) && head.has(flag::MOVED) {
+        if (head.flags & FILTERS).count_ones() > 1 {
             return Err(Malformed("two filters"));
         }
         let filter = if head.has(flag::HELD_BY) {
             self.held_by()?
         } else if head.has(flag::MOVED) {
             self.moved()?
+        } else if head.has(flag::REMEMBERED) {
+            Filter::Remembered { node: NodeId(self.u16()?) }
         } else {
             let (ack, from, count) = (self.u8()?, self.u8()?, usize::from(self.u16()?));
             if self.left() < 2 * count {

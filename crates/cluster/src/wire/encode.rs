@@ -236,6 +236,7 @@ fn page_request_len(request: &PageRequest) -> usize {
         Filter::Chosen { preference, .. } => 4 + 2 * preference.len(),
         Filter::HeldBy { partitions, .. } => 2 + 8 + 8 + 2 + 2 * partitions.len(),
         Filter::Moved { known, .. } => moved_len(known),
+        Filter::Remembered { .. } => 2,
     };
     let end = request.end.as_ref().map_or(0, |end| KEY_LEN + end.len());
     KEY_LEN + request.start.len() + end + 4 + filter
@@ -266,6 +267,7 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
                 Filter::Chosen { .. } => 0,
                 Filter::HeldBy { .. } => flag::HELD_BY,
                 Filter::Moved { .. } => flag::MOVED,
+                Filter::Remembered { .. } => flag::REMEMBERED,
             };
             (kind::PAGE, bounded | filter)
         }
@@ -457,5 +459,6 @@ fn put_page_request(out: &mut Vec<u8>, request: &PageRequest) {
         Filter::Moved { node, first, seed, known } => {
             put_moved(out, (*node, *first, *seed), known);
         }
+        Filter::Remembered { node } => out.extend_from_slice(&node.0.to_le_bytes()),
     }
 }

@@ -179,6 +179,8 @@ mod flag {
     pub(super) const HELD_BY: u8 = 4;
     /// The filter is what moves to a node.
     pub(super) const MOVED: u8 = 8;
+    /// The filter is what is remembered of writes with an idempotency key.
+    pub(super) const REMEMBERED: u8 = 16;
     /// Records are listed, not summed.
     pub(super) const LISTED: u8 = 4;
     /// The last piece.

@@ -65,6 +65,7 @@ fn filter() -> impl Strategy<Value = Filter> {
         (any::<u16>(), any::<bool>(), any::<u64>(), vec(any::<u64>(), 0..9)).prop_map(
             |(node, first, seed, known)| Filter::Moved { node: NodeId(node), first, seed, known }
         ),
+        any::<u16>().prop_map(|node| Filter::Remembered { node: NodeId(node) }),
     ]
 }
 
@@ -638,7 +639,10 @@ fn moves() -> Vec<(&'static str, Item)> {
     let known = vec![1, 0x0a0b];
     let filter = Filter::Moved { node: NodeId(7), first: true, seed: 0x0908, known };
     let (start, end) = (Bytes::from_static(b"from"), Some(Bytes::from_static(b"key")));
-    let page = Request::Page(PageRequest { start, end, filter, max_bytes: 0x0a0b_0c0d });
+    let page = |filter, end| {
+        Request::Page(PageRequest { start: start.clone(), end, filter, max_bytes: 0x0a0b_0c0d })
+    };
+    let remembered = Filter::Remembered { node: NodeId(7) };
     let ask = |class, request| {
         let body = Body::Request { remaining_ms: 0x01f4, class, request };
         Item::Message(Message { id: 9, body })
@@ -647,7 +651,8 @@ fn moves() -> Vec<(&'static str, Item)> {
         MovesState { epoch: 3, has_all: true, sources: (2, 4), records: 0x0506, bytes: 0x0708 };
     let told = Item::Message(Message { id: 9, body: Body::Reply(Reply::Moves(state)) });
     vec![
-        ("page moved", ask(Class::Stream, page)),
+        ("page moved", ask(Class::Stream, page(filter, end))),
+        ("page remembered", ask(Class::Stream, page(remembered, None))),
         ("moves", ask(Class::Client, Request::Moves)),
         ("moves state", told),
     ]

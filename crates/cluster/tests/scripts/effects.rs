@@ -89,6 +89,9 @@ impl Words {
                 };
                 format!("remember n{} disk {disk}{life}", peer.0)
             }
+            NodeEffect::KeepRemembered { call, remembered } => {
+                format!("k{} keep {} remembered", call.0, remembered.len())
+            }
             NodeEffect::KeepLayouts => "keep layouts".to_owned(),
             NodeEffect::KeepMissed { node } => format!("keep what n{} misses", node.0),
             NodeEffect::Stand(state) => format!("stand {}", lower(state)),

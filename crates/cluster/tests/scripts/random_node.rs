@@ -60,6 +60,7 @@ impl RandomNode {
                 rounds: RoundConfig::NONE,
                 stream_rate: None,
                 tombstone: toy::tombstone,
+                remembered: |_, _| None,
             },
         );
         Self { nodes, shared, node, mono: 1, waits: Vec::new() }
@@ -157,6 +158,7 @@ impl RandomNode {
             }
             NodeEffect::ReadHints { peer, .. } => Waits::Hints(peer),
             NodeEffect::Stand(state) => Waits::Stand(state),
+            NodeEffect::KeepRemembered { call, .. } => Waits::Call(call),
             NodeEffect::KeepMissed { node } => Waits::Missed(node),
             NodeEffect::KeepLayouts => Waits::Layouts(self.shared.layouts.encode().1),
             NodeEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),

@@ -69,6 +69,7 @@ impl Driver {
             rounds,
             stream_rate: None,
             tombstone: toy::tombstone,
+            remembered: |_, _| None,
         };
         let node = Node::new(Arc::clone(&shared), config);
         Self { shared, node, mono: 0 }

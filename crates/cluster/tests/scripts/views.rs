@@ -7,7 +7,7 @@ use bytes::Bytes;
 use cluster::{
     Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
     FIRST_EPOCH, Filter, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Proof, Quorum, Reply, Request,
+    NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Proof, Quorum, Recalled, Reply, Request,
     RoundConfig, RoundId, Scan, Shared, Step, Topology, View,
 };
 
@@ -131,22 +131,66 @@ fn what_began_before_begins_anew() {
     assert!(cluster.coordinator.is_empty());
 }
 
-/// What a source tells of what moves is whole only if nothing can come to it under an earlier view.
+/// What a source tells of what moves, and of what it remembers, is whole only if nothing can come
+/// to it under an earlier view.
 #[test]
 fn a_source_tells_what_moves_once_it_has_entered() {
+    let moved = Filter::Moved { node: JOINED, first: true, seed: 1, known: Vec::new() };
+    for filter in [moved, Filter::Remembered { node: JOINED }] {
+        let mut cluster = Cluster::new();
+        let (epoch, before) = (FIRST_EPOCH + 1, topology(3, 3));
+        let moving = View::moving(epoch, epoch, before, cluster.later.clone());
+        let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 1_000 };
+        let (connection, id, class) = (ConnectionId(1), 4, Class::Stream);
+        let (under, request) = (moving.id(), Request::Page(page));
+        let asked = Event::Request { connection, id, class, remaining_ms: 900, under, request };
+        let effects = cluster.handle(asked);
+        assert!(effects.is_empty(), "it goes by the view before: {effects:?}");
+        cluster.shared.views.install(moving);
+        let effects = cluster.handle(Event::Tick);
+        assert!(matches!(effects[..], [Effect::Page { .. }]), "{effects:?}");
+    }
+}
+
+/// Who is to take a partition, or was not told all, knows of no write whether nobody has done it.
+#[test]
+fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done() {
     let mut cluster = Cluster::new();
-    let (epoch, before) = (FIRST_EPOCH + 1, topology(3, 3));
-    let moving = View::moving(epoch, epoch, before, cluster.later.clone());
-    let filter = Filter::Moved { node: JOINED, first: true, seed: 1, known: Vec::new() };
-    let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 1_000 };
-    let (connection, id, class) = (ConnectionId(1), 4, Class::Stream);
-    let (under, request) = (moving.id(), Request::Page(page));
-    let asked = Event::Request { connection, id, class, remaining_ms: 900, under, request };
-    let effects = cluster.handle(asked);
-    assert!(effects.is_empty(), "it goes by the view before: {effects:?}");
-    cluster.shared.views.install(moving);
-    let effects = cluster.handle(Event::Tick);
-    assert!(matches!(effects[..], [Effect::Page { .. }]), "{effects:?}");
+    let day = 24 * 3600 * 1_000_000;
+    let partition = cluster.later.partition_of(&cluster.key);
+    let recall = |cluster: &mut Cluster, wall: u64| {
+        let (key, id, since) = (cluster.key.clone(), 7, 0);
+        let (connection, class, under) =
+            (ConnectionId(1), Class::Client, cluster.shared.view().id());
+        let request = Request::Recall { key, id, since };
+        let asked = Event::Request { connection, id: 4, class, remaining_ms: 900, under, request };
+        let effects = cluster.handle(asked);
+        let [Effect::Recall { op, .. }] = &effects[..] else { panic!("{effects:?}") };
+        let (event, mut out) = (Event::Recalled { op: *op, result: Ok(None) }, Vec::new());
+        cluster.coordinator.handle(Now { wall, ..NOW }, event, &mut out);
+        match &out[..] {
+            [Effect::Respond { reply: Reply::Recalled(recalled), .. }] => *recalled,
+            other => panic!("{other:?}"),
+        }
+    };
+    let wall = NOW.wall;
+    assert_eq!(recall(&mut cluster, wall), Recalled::Never);
+    let time = Clock::time_of(wall);
+    cluster.shared.layouts.forgets(time, |other| other != partition);
+    assert_eq!(recall(&mut cluster, wall), Recalled::Never, "of this one it was told all");
+    cluster.shared.layouts.forgets(time, |other| other == partition);
+    assert_eq!(recall(&mut cluster, wall + day - 1), Recalled::Forgotten);
+    assert_eq!(recall(&mut cluster, wall + day), Recalled::Never, "it would not be remembered");
+
+    // This node is to take it.
+    let mut cluster = Cluster::new();
+    let before = without(3, 1, 2);
+    let after = topology(3, 3);
+    cluster.shared.views.install(View::moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, before, after));
+    cluster.shared.lacks.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(recall(&mut cluster, wall + day), Recalled::Forgotten);
+    cluster.shared.lacks.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(recall(&mut cluster, wall + day), Recalled::Never);
 }
 
 /// A round brings the newest record of a key to whoever holds an older one. This node is none of
@@ -301,6 +345,7 @@ fn node_of(cluster: &Cluster) -> Node {
         rounds: RoundConfig::NONE,
         stream_rate: None,
         tombstone: toy::tombstone,
+        remembered: |_, _| None,
     };
     Node::new(Arc::clone(&cluster.shared), config)
 }

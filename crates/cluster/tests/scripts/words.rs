@@ -485,6 +485,7 @@ impl Words {
                 let first = if *first { " first" } else { "" };
                 format!("moved n{}{first} known {}", node.0, known.len())
             }
+            Filter::Remembered { node } => format!("remembered n{}", node.0),
             Filter::Chosen { ack, from, preference } => {
                 let nodes: Vec<_> = preference.iter().map(|node| format!("n{}", node.0)).collect();
                 format!("chosen {ack}/{from} of {}", nodes.join(" "))

@@ -135,6 +135,7 @@ impl World {
                     rounds: RoundConfig::NONE,
                     stream_rate: None,
                     tombstone: toy::tombstone,
+                    remembered: |_, _| None,
                 },
             ),
             calls: Vec::new(),

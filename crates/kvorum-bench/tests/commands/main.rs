@@ -127,7 +127,11 @@ fn what_goes_wrong_is_one_line_and_a_code() {
         (&["-t4", "-c64", "-40000", "-d3m", &url][..], 2, "say -R40000"),
         (&["-c4", &url], 2, "say -R RATE"),
         (&["-R10", "-t4", "-c1", &url], 2, "connections must be >= threads"),
-        (&["-R10", "https://localhost/"], 2, "TLS is not supported"),
+        (
+            &["-R10", "--ca-file", "/none.pem", "https://localhost/"],
+            1,
+            "--ca-file /none.pem: No such",
+        ),
         (&["-R10", "-s", "no.lua", &url], 1, "can't read the script no.lua"),
         (&["-R10", "http://no-such-host.invalid/"], 1, "can't find the address"),
         (&["-R10", "-d1", "http://127.0.0.1:1/"], 1, "Connection refused"),

@@ -9,8 +9,8 @@ use super::units::{Count, Rate, Time};
 /// Flags that say what is sent and from how many connections; `search` takes them too.
 #[derive(Debug, Clone, Args)]
 pub struct RequestArgs {
-    /// Where requests go, http://HOST:PORT/PATH; several share connections and rate, see
-    /// --target-mode, and each server gets its own URL's path and Host (with -s too: wrk.path,
+    /// Where requests go, http://HOST:PORT/PATH or https://…; several share connections and rate,
+    /// see --target-mode, and each server gets its own URL's path and Host (with -s too: wrk.path,
     /// wrk.host and wrk.port are the ones of the request's server, unless the script has set them).
     /// "{key}" in the path stands for the key (--keys). Words after it that are no URLs, and all
     /// after "--", are what the script's init(args) gets
@@ -36,6 +36,10 @@ pub struct RequestArgs {
     /// Header for every request, "Name: value"; can be given several times
     #[arg(short = 'H', long = "header", value_name = "HEADER")]
     pub headers: Vec<String>,
+
+    /// File with a token that every request carries: Authorization: Bearer TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 
     /// Later answers count as timeouts; they are still waited for, and their latency counts. s
     /// unless it says ms, m or h
@@ -80,6 +84,27 @@ pub struct RequestArgs {
     /// Seed of all that is random here: keys, values, mix, arrivals
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+
+    /// What https:// goes by.
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+/// Flags of `https://`.
+#[derive(Debug, Clone, Args)]
+pub struct TlsArgs {
+    /// CAs of https:// servers, in PEM [default: the file that KVORUM_CA_FILE names, else the CAs
+    /// that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+
+    /// Certificate to show to https:// servers that ask for one, in PEM
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub client_cert: Option<PathBuf>,
+
+    /// Private key of --client-cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    pub client_key: Option<PathBuf>,
 }
 
 /// Everything after `load`.

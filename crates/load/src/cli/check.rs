@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::{Arrival, LoadArgs, RequestArgs, TargetMode};
+use super::args::{Arrival, LoadArgs, RequestArgs, TargetMode, TlsArgs};
 use super::mend::dashed;
 use super::units::Count;
 use crate::known::Known;
 use crate::plan::{self, KEY, Pace, Plan, Requests, Target};
 use crate::script::Source;
+use crate::tls::{Files, Trust};
 use crate::url::Url;
 use crate::{KeyOrder, Keys};
 
@@ -25,6 +26,8 @@ pub struct Asked {
     pub sources: Vec<Source>,
     /// The URLs.
     pub urls: Vec<Url>,
+    /// Whom `https://` trusts, and what it shows.
+    pub files: Files,
     /// What is sent, in words.
     pub requests: String,
 }
@@ -72,8 +75,12 @@ impl RequestArgs {
     /// What is sent and where; how fast and how long is the caller's to say.
     pub fn check(&self, known: &Known) -> Result<Asked, String> {
         let (urls, args) = self.urls_and_args()?;
-        let mut plan =
-            Plan::new(Target { name: String::new(), addresses: vec![], path: "/".into() });
+        let mut plan = Plan::new(Target {
+            name: String::new(),
+            addresses: vec![],
+            tls: None,
+            path: "/".into(),
+        });
         plan.connections = number("-c", self.connections)?;
         let threads = self.threads.unwrap_or(Count(THREADS.min(self.connections.0)));
         plan.threads = number("-t", threads)?;
@@ -99,7 +106,8 @@ impl RequestArgs {
         let keyed = keyed && self.script.is_none();
         plan.targets =
             urls.iter().map(|url| target(url, keyed, known)).collect::<Result<_, _>>()?;
-        let mut asked = Asked { plan, sources: Vec::new(), urls, requests: String::new() };
+        let files = self.tls.files(known);
+        let mut asked = Asked { plan, sources: Vec::new(), urls, files, requests: String::new() };
         if keyed {
             asked.requests = self.keys(&mut asked.plan)?;
         } else {
@@ -135,7 +143,18 @@ impl RequestArgs {
             }
             Ok((name.to_owned(), value.trim().to_owned()))
         });
-        split.collect()
+        let mut headers: Vec<_> = split.collect::<Result<_, _>>()?;
+        if let Some(path) = &self.token_file {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| format!("--token-file {shown}: {error}"))?;
+            let token = text.trim_end();
+            if token.is_empty() || token.contains(|one: char| one.is_control() || one == ' ') {
+                return Err(format!("--token-file {shown}: it is not one word"));
+            }
+            headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
+        }
+        Ok(headers)
     }
 
     /// Whether any flag says that requests are made with keys.
@@ -199,15 +218,32 @@ impl RequestArgs {
 }
 
 impl Asked {
-    /// Looks up the addresses of all hosts.
+    /// Looks up the addresses of all hosts, and reads the files that TLS needs.
     pub fn resolve(&mut self) -> Result<(), String> {
+        let secure = self.urls.iter().any(|url| url.secure);
+        let trust = secure.then(|| Trust::load(self.files.clone())).transpose()?;
         for (target, url) in self.plan.targets.iter_mut().zip(&self.urls) {
+            let trust = trust.as_ref().filter(|_| url.secure);
+            target.tls = trust.map(|trust| trust.host(&url.host)).transpose()?;
             target.addresses = url.resolve().map_err(|error| error.to_string())?;
         }
         for (source, target) in self.sources.iter_mut().zip(&self.plan.targets) {
             source.addresses.clone_from(&target.addresses);
         }
         Ok(())
+    }
+}
+
+impl TlsArgs {
+    fn files(&self, known: &Known) -> Files {
+        let named = || {
+            let value = std::env::var_os(known.ca_variable).filter(|value| !value.is_empty());
+            value.map(PathBuf::from)
+        };
+        Files {
+            ca: self.ca_file.clone().or_else(named),
+            client: self.client_cert.clone().zip(self.client_key.clone()),
+        }
     }
 }
 
@@ -235,7 +271,7 @@ fn target(url: &Url, keyed: bool, known: &Known) -> Result<Target, String> {
             ));
         }
     };
-    Ok(Target { name: url.authority(), addresses: Vec::new(), path })
+    Ok(Target { name: url.authority(), addresses: Vec::new(), tls: None, path })
 }
 
 /// Percentages of `PUT` and `DELETE`.

@@ -19,7 +19,7 @@ mod sinks;
 pub(crate) mod told;
 mod units;
 
-pub use args::{Arrival, LoadArgs, ProfileEvent, RequestArgs, TargetMode};
+pub use args::{Arrival, LoadArgs, ProfileEvent, RequestArgs, TargetMode, TlsArgs};
 pub use check::Asked;
 pub use load::{Ended, Failed, load};
 pub use mend::mend;

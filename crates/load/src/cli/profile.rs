@@ -1,7 +1,6 @@
 //! `--profile`: asks each server for a recording of itself while the run goes on.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::known::Known;
 use crate::plan::Target;
 use crate::record::{self, Run};
 use crate::rundir::RunDir;
-use crate::server::ask_with;
+use crate::server::{Endpoint, ask_with};
 
 /// Longest recording that is asked for, in seconds: what servers allow.
 const MAX_SECONDS: u64 = 300;
@@ -20,20 +19,23 @@ const MAX_SECONDS: u64 = 300;
 /// How long a server may take to put its recording together once it is over.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Longest recording in bytes: collapsed stacks of five minutes are a hundredth of it.
-const MAX_LEN: u64 = 256 << 20;
+/// Longest recording in bytes: collapsed stacks of five minutes are a twentieth of it.
+const MAX_LEN: usize = 64 << 20;
 
 /// A recording, or why there is none.
 pub(crate) struct Recording {
     /// Whose: `HOST:PORT`.
     pub(crate) server: String,
+    /// `http://HOST:PORT`, or `https://…`.
+    pub(crate) origin: String,
     /// Collapsed stacks by event.
     pub(crate) folded: Result<BTreeMap<String, String>, String>,
 }
 
 /// Recordings that are being made.
 pub(crate) struct Recordings {
-    servers: Vec<String>,
+    /// Names and origins.
+    servers: Vec<(String, String)>,
     results: Receiver<Recording>,
     wait: Duration,
     /// Dropped, it tells those that have not begun not to.
@@ -73,6 +75,7 @@ pub(crate) fn start(
     let mut begin = Vec::new();
     for target in targets {
         let Some(&address) = target.addresses.first() else { continue };
+        let (endpoint, origin) = (target.endpoint(address), target.origin());
         let (end, ended) = sync_channel::<()>(1);
         begin.push(end);
         let (server, path, done) = (target.name.clone(), path.clone(), done.clone());
@@ -80,13 +83,13 @@ pub(crate) fn start(
         // A thread that can't be started is a recording that is missing, which is said.
         let _ = std::thread::Builder::new().name("load-profile".to_owned()).spawn(move || {
             if ended.recv_timeout(delay) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                let folded = record(address, &path, token.as_deref(), wait);
+                let folded = record(&endpoint, &path, token.as_deref(), wait);
                 // Nobody waits for it once the run was interrupted.
-                let _ = done.send(Recording { server, folded });
+                let _ = done.send(Recording { server, origin, folded });
             }
         });
     }
-    let servers = targets.iter().map(|target| target.name.clone()).collect();
+    let servers = targets.iter().map(|target| (target.name.clone(), target.origin())).collect();
     Some(Recordings { servers, results, wait, _begin: begin })
 }
 
@@ -100,10 +103,12 @@ impl Recordings {
         {
             all.push(recording);
         }
-        let missing = self.servers.iter().filter(|name| !all.iter().any(|r| r.server == **name));
+        let missing =
+            self.servers.iter().filter(|(name, _)| !all.iter().any(|r| r.server == *name));
         let missing: Vec<_> = missing
-            .map(|server| Recording {
+            .map(|(server, origin)| Recording {
                 server: server.clone(),
+                origin: origin.clone(),
                 folded: Err("the run ended before it was there".to_owned()),
             })
             .collect();
@@ -115,13 +120,13 @@ impl Recordings {
 /// Puts recordings into the directory, if there is one; one that is missing is a warning.
 pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Recording>) {
     let mut dir = dir;
-    for Recording { server, folded } in recordings {
+    for Recording { server, origin, folded } in recordings {
         let kept = folded.and_then(|events| {
             let Some(dir) = &mut dir else { return Ok(()) };
             for (event, stacks) in events {
                 let name = format!("profile/{}-{event}.folded", server.replace(':', "-"));
                 dir.file(&name, stacks.as_bytes()).map_err(|error| error.to_string())?;
-                let url = format!("http://{server}");
+                let url = origin.clone();
                 run.profiles.push(record::Profile { url, event, folded: name });
             }
             Ok(())
@@ -134,7 +139,7 @@ pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Reco
 }
 
 fn record(
-    address: SocketAddr,
+    endpoint: &Endpoint,
     path: &str,
     token: Option<&str>,
     limit: Duration,
@@ -142,8 +147,8 @@ fn record(
     if path.is_empty() {
         return Err("it is not known how to ask this server".to_owned());
     }
-    let url = format!("http://{address}{path}");
-    let (status, text) = ask_with(address, path, token, limit, MAX_LEN)
+    let url = endpoint.url(path);
+    let (status, text) = ask_with(endpoint, path, token, limit, MAX_LEN)
         .map_err(|cause| format!("{url}: {cause}"))?;
     if status != 200 {
         let why = text.lines().next().unwrap_or_default();

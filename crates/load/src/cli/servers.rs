@@ -2,7 +2,6 @@
 //! their processes took if they are on this machine.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::known::Known;
 use crate::plan::Target;
 use crate::record;
-use crate::server::{self, Look, Metrics, fetch, listens};
+use crate::server::{self, Endpoint, Look, Metrics, fetch, listens};
 
 /// Between two looks at what servers tell.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -21,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest list of figures that is read, in bytes: ten thousand series or so.
-const MAX_LEN: u64 = 8 << 20;
+const MAX_LEN: usize = 8 << 20;
 
 type Told = Arc<Mutex<Vec<Option<Metrics>>>>;
 
@@ -35,7 +34,8 @@ pub(crate) struct Servers {
 
 struct Server {
     name: String,
-    address: SocketAddr,
+    origin: String,
+    endpoint: Endpoint,
     pid: Option<u32>,
     look: Option<Look>,
     /// It answered when it was asked for the first time.
@@ -98,10 +98,12 @@ impl Server {
     fn look(known: &Known, target: &Target) -> Option<Self> {
         let address = *target.addresses.first()?;
         let pid = target.addresses.iter().find_map(|&address| listens(address));
-        let first = scrape(known, address);
+        let endpoint = target.endpoint(address);
+        let first = scrape(known, &endpoint);
         Some(Self {
             name: target.name.clone(),
-            address,
+            origin: target.origin(),
+            endpoint,
             pid,
             look: pid.and_then(Look::at),
             answers: first.is_some(),
@@ -112,14 +114,14 @@ impl Server {
     fn record(&self, known: &Known) -> record::Server {
         let usage = self.look.as_ref().zip(self.pid.and_then(Look::at));
         let usage = usage.map(|(before, now)| now.since(before));
-        let now = self.metrics.as_ref().map(|then| (then, scrape(known, self.address)));
+        let now = self.metrics.as_ref().map(|then| (then, scrape(known, &self.endpoint)));
         // One that does not answer is not asked again.
         let answers = self.answers && now.as_ref().is_none_or(|(_, now)| now.is_some());
         let grown = now.and_then(|(then, now)| Some((then, now?)));
         let grown = grown.filter(|(_, now)| !now.series().is_empty());
         record::Server {
-            url: format!("http://{}", self.name),
-            about: if answers { about(known, self.address) } else { BTreeMap::new() },
+            url: self.origin.clone(),
+            about: if answers { about(known, &self.endpoint) } else { BTreeMap::new() },
             cpu_s: usage.as_ref().map(|usage| usage.cpu_s),
             rss: usage.map(|usage| usage.rss),
             metrics: grown.map(|(then, now)| now.since(then).series().clone()).unwrap_or_default(),
@@ -128,21 +130,21 @@ impl Server {
 }
 
 /// What it tells: nothing, if it answers something else; none if it does not answer.
-fn scrape(known: &Known, address: SocketAddr) -> Option<Metrics> {
+fn scrape(known: &Known, endpoint: &Endpoint) -> Option<Metrics> {
     if known.metrics_path.is_empty() {
         return Some(Metrics::default());
     }
-    let (status, text) = server::ask(address, known.metrics_path, LIMIT, MAX_LEN).ok()?;
+    let (status, text) = server::ask(endpoint, known.metrics_path, LIMIT, MAX_LEN).ok()?;
     // A server without figures is as good as any other.
-    Some(if status.is_success() { Metrics::parse(&text) } else { Metrics::default() })
+    Some(if (200..300).contains(&status) { Metrics::parse(&text) } else { Metrics::default() })
 }
 
 /// The words and numbers of a JSON object and of objects in it; lists are left out.
-fn about(known: &Known, address: SocketAddr) -> BTreeMap<String, String> {
+fn about(known: &Known, endpoint: &Endpoint) -> BTreeMap<String, String> {
     if known.about_path.is_empty() {
         return Default::default();
     }
-    let text = fetch(address, known.about_path, LIMIT).unwrap_or_default();
+    let text = fetch(endpoint, known.about_path, LIMIT).unwrap_or_default();
     let all: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&text).unwrap_or_default();
     let (inner, outer): (Vec<_>, Vec<_>) =
@@ -163,10 +165,10 @@ fn about(known: &Known, address: SocketAddr) -> BTreeMap<String, String> {
 
 /// A thread that asks until the sender is dropped; none if there is nobody to ask.
 fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, JoinHandle<()>)> {
-    let asked: Vec<(usize, SocketAddr)> = (0..)
+    let asked: Vec<(usize, Endpoint)> = (0..)
         .zip(all)
         .filter(|(_, server)| server.metrics.is_some())
-        .map(|(index, server)| (index, server.address))
+        .map(|(index, server)| (index, server.endpoint.clone()))
         .collect();
     if asked.is_empty() || known.timeline.is_empty() {
         return None;
@@ -181,9 +183,9 @@ fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, 
             == Err(RecvTimeoutError::Timeout)
         {
             next = (next + PERIOD).max(Instant::now());
-            for &(index, address) in &asked {
-                let told = Metrics::scrape(address, known.metrics_path, LIMIT).ok();
-                latest.lock().unwrap_or_else(PoisonError::into_inner)[index] = told;
+            for (index, endpoint) in &asked {
+                let told = Metrics::scrape(endpoint, known.metrics_path, LIMIT).ok();
+                latest.lock().unwrap_or_else(PoisonError::into_inner)[*index] = told;
             }
         }
     });
@@ -197,10 +199,17 @@ mod tests {
     #[test]
     fn a_second_without_an_answer_is_told_as_one() {
         let metrics = Metrics::parse("# TYPE kv_x counter\nkv_x_total 7\n");
-        let address = ([127, 0, 0, 1], 1).into();
-        let (name, told) = ("h:1".to_owned(), Some(metrics));
-        let server =
-            Server { name, address, pid: None, look: None, answers: true, metrics: told.clone() };
+        let target = Target::new(([127, 0, 0, 1], 1).into(), "/");
+        let told = Some(metrics);
+        let server = Server {
+            name: "h:1".to_owned(),
+            origin: target.origin(),
+            endpoint: target.endpoint(target.addresses[0]),
+            pid: None,
+            look: None,
+            answers: true,
+            metrics: told.clone(),
+        };
         let servers = Servers {
             known: Known { timeline: &["kv_x"], ..Known::default() },
             all: vec![server],

@@ -100,7 +100,7 @@ fn prepare(lua: &Lua, source: &Source) -> mlua::Result<Table> {
     let calls: Table = lua.load(include_str!("wrk.lua")).set_name(format!("={WRK}")).eval()?;
     let wrk: Table = lua.globals().raw_get("wrk")?;
     let url = &source.url;
-    wrk.raw_set("scheme", "http")?;
+    wrk.raw_set("scheme", if url.secure { "https" } else { "http" })?;
     wrk.raw_set("host", url.host.as_str())?;
     wrk.raw_set("port", url.port.map(|port| port.to_string()))?;
     wrk.raw_set("path", url.path.as_str())?;
@@ -134,17 +134,20 @@ fn addresses(lua: &Lua, addresses: &[SocketAddr]) -> mlua::Result<Table> {
     lua.create_sequence_from(addresses.iter().map(|&address| Address(address)))
 }
 
-/// `wrk.lookup(host, service)`: a port, or `http`.
+/// `wrk.lookup(host, service)`: a port, `http` or `https`.
 fn lookup(lua: &Lua, (host, service): (String, Value)) -> mlua::Result<Table> {
     let service = service.to_string()?;
     let port = match service.as_str() {
-        "http" | "nil" => None,
+        "http" | "https" | "nil" => None,
         digits => Some(digits.parse().map_err(|_| {
-            mlua::Error::runtime(format!("{digits} is no port: lookup takes 1 to 65535, or http"))
+            mlua::Error::runtime(format!(
+                "{digits} is no port: lookup takes 1 to 65535, http or https"
+            ))
         })?),
     };
     let path = "/".to_owned();
-    let url = Url { text: host.clone(), host, port, path, has_path: false };
+    let secure = service == "https";
+    let url = Url { text: host.clone(), secure, host, port, path, has_path: false };
     addresses(lua, &url.resolve().map_err(mlua::Error::runtime)?)
 }
 

@@ -90,7 +90,7 @@ impl<'a> Hunt<'a> {
             known,
             kept,
             workload,
-            ground: Ground::new(known, workload.addresses(), keeping, Arc::clone(stop)),
+            ground: Ground::new(known, workload.endpoints(), keeping, Arc::clone(stop)),
             preparation: args.series.preparation(args.prepare.as_ref(), known)?,
             stop,
             label,

@@ -1,42 +1,139 @@
 //! One question to a server: `GET`, its answer as text.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use ureq::http::StatusCode;
+use rustls::StreamOwned;
+
+use crate::reply::Reply;
+use crate::tls::Tls;
+use crate::url;
+
+/// Bytes read at once.
+const READ_LEN: usize = 16 << 10;
+
+/// Where a server is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// What it is called: `HOST[:PORT]`.
+    pub host: String,
+    /// How TLS with it is made, if it has TLS.
+    pub tls: Option<Tls>,
+}
+
+impl Endpoint {
+    /// The URL of one of its pages.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", url::origin(self.tls.is_some(), &self.host))
+    }
+}
+
+/// In clear.
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, host: address.to_string(), tls: None }
+    }
+}
+
+impl From<&Self> for Endpoint {
+    fn from(endpoint: &Self) -> Self {
+        endpoint.clone()
+    }
+}
 
 /// What `GET path` says, whatever its status, within `limit` and up to `max_len` bytes.
 pub(crate) fn ask(
-    address: SocketAddr,
+    endpoint: &Endpoint,
     path: &str,
     limit: Duration,
-    max_len: u64,
-) -> Result<(StatusCode, String), String> {
-    ask_with(address, path, None, limit, max_len)
+    max_len: usize,
+) -> Result<(u16, String), String> {
+    ask_with(endpoint, path, None, limit, max_len)
 }
 
 /// The same with a token (RFC 6750), if there is one.
 pub(crate) fn ask_with(
-    address: SocketAddr,
+    endpoint: &Endpoint,
     path: &str,
     token: Option<&str>,
     limit: Duration,
-    max_len: u64,
-) -> Result<(StatusCode, String), String> {
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(limit))
-        // The server under test is meant, never something between.
-        .proxy(None)
-        .http_status_as_error(false)
-        .build();
-    let url = format!("http://{address}{path}");
-    let failed = |cause: ureq::Error| cause.to_string();
-    let mut request = ureq::Agent::from(config).get(&url);
-    if let Some(token) = token {
-        request = request.header("Authorization", format!("Bearer {token}"));
+    max_len: usize,
+) -> Result<(u16, String), String> {
+    let host = &endpoint.host;
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
+    let token = token.unwrap_or_default();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{token}Connection: close\r\n\r\n");
+    let answer = || {
+        let stream = TcpStream::connect_timeout(&endpoint.address, limit)?;
+        let socket = Limited { stream, deadline: Instant::now() + limit };
+        match &endpoint.tls {
+            Some(tls) => talk(StreamOwned::new(tls.begin(), socket), &request, max_len),
+            None => talk(socket, &request, max_len),
+        }
+    };
+    answer().map_err(|error: io::Error| match (&endpoint.tls, error.kind()) {
+        (_, ErrorKind::WouldBlock | ErrorKind::TimedOut) => format!("no answer within {limit:?}"),
+        (Some(tls), _) => tls.why(&error),
+        (None, _) => error.to_string(),
+    })
+}
+
+/// Sends `request` and reads all of the answer.
+fn talk(mut stream: impl Read + Write, request: &str, max_len: usize) -> io::Result<(u16, String)> {
+    stream.write_all(request.as_bytes())?;
+    stream.flush()?;
+    let mut reply = Reply::new(true);
+    let mut buffer = [0; READ_LEN];
+    while !reply.is_done() {
+        let len = match stream.read(&mut buffer) {
+            Ok(0) if reply.end_of_stream() => break,
+            Ok(0) => return Err(io::Error::other("the answer ends before its end")),
+            Ok(len) => len,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let fed = reply.feed(&buffer[..len]);
+        fed.map_err(|_| io::Error::other("its answer is no HTTP/1.1"))?;
+        if reply.body().len() > max_len {
+            return Err(io::Error::other(format!("its answer has more than {max_len} bytes")));
+        }
     }
-    let mut response = request.call().map_err(failed)?;
-    let body = response.body_mut().with_config().limit(max_len);
-    let text = body.read_to_string().map_err(failed)?;
-    Ok((response.status(), text))
+    Ok((reply.status(), String::from_utf8_lossy(reply.body()).into_owned()))
+}
+
+/// A socket that is waited for up to a moment only.
+struct Limited {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Limited {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for Limited {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }

@@ -1,11 +1,10 @@
 //! Waits until a server does nothing in the background: what the last trial left to flush and to
 //! compact must not be part of the next one.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Error, Look, Metrics};
+use super::{Endpoint, Error, Look, Metrics};
 use crate::Known;
 
 /// How long to wait for it. A compaction of some gigabytes takes a minute.
@@ -42,7 +41,7 @@ pub enum Idle {
 
 /// Waits until all of `known.idle` are zero on all servers, and their processes rest.
 pub fn wait_until_idle(
-    addresses: &[SocketAddr],
+    endpoints: &[Endpoint],
     pids: &[u32],
     known: &Known,
     stop: &AtomicBool,
@@ -58,9 +57,9 @@ pub fn wait_until_idle(
             return Err(Error::Interrupted);
         }
         let mut busy = None;
-        for address in addresses.iter().filter(|_| asked) {
+        for endpoint in endpoints.iter().filter(|_| asked) {
             // One that tells nothing is looked at from outside only.
-            let metrics = Metrics::scrape(*address, known.metrics_path, SCRAPE_LIMIT).ok();
+            let metrics = Metrics::scrape(endpoint, known.metrics_path, SCRAPE_LIMIT).ok();
             told |= metrics.is_some();
             busy = busy.or_else(|| busy_with(metrics.as_ref()?, known.idle));
         }

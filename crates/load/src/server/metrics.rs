@@ -1,14 +1,13 @@
 //! What a server tells of itself, in the Prometheus or OpenMetrics text format.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Error;
-use super::ask::ask;
+use super::ask::{Endpoint, ask};
 
 /// Longest answer that is read, in bytes: ten thousand series or so.
-const MAX_LEN: u64 = 8 << 20;
+const MAX_LEN: usize = 8 << 20;
 
 /// The figures of one moment: series as written (`name{label="value"}`) and their values. Buckets
 /// of histograms are left out.
@@ -20,19 +19,24 @@ pub struct Metrics {
 }
 
 /// What `GET path` says, as text, within `limit`.
-pub fn fetch(address: SocketAddr, path: &str, limit: Duration) -> Result<String, Error> {
-    let failed = |cause| Error::Metrics { url: format!("http://{address}{path}"), cause };
-    let (status, text) = ask(address, path, limit, MAX_LEN).map_err(failed)?;
-    if status.is_client_error() || status.is_server_error() {
-        return Err(failed(format!("http status: {}", status.as_u16())));
+pub fn fetch(endpoint: impl Into<Endpoint>, path: &str, limit: Duration) -> Result<String, Error> {
+    let endpoint = endpoint.into();
+    let failed = |cause| Error::Metrics { url: endpoint.url(path), cause };
+    let (status, text) = ask(&endpoint, path, limit, MAX_LEN).map_err(failed)?;
+    if status >= 400 {
+        return Err(failed(format!("http status: {status}")));
     }
     Ok(text)
 }
 
 impl Metrics {
     /// The figures of now.
-    pub fn scrape(address: SocketAddr, path: &str, limit: Duration) -> Result<Self, Error> {
-        fetch(address, path, limit).map(|text| Self::parse(&text))
+    pub fn scrape(
+        endpoint: impl Into<Endpoint>,
+        path: &str,
+        limit: Duration,
+    ) -> Result<Self, Error> {
+        fetch(endpoint, path, limit).map(|text| Self::parse(&text))
     }
 
     /// Takes what can be understood: lines `series value [timestamp]`, and the counters among them

@@ -20,6 +20,7 @@ mod metrics;
 mod owner;
 mod process;
 
+pub use ask::Endpoint;
 pub(crate) use ask::{ask, ask_with};
 pub use command::Command;
 pub use data::{Data, Dropped};

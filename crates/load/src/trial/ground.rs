@@ -5,7 +5,6 @@
 //!                     each only if it is called for
 //! ```
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use super::{Error, Preparation};
 use crate::Known;
 use crate::server::{
-    self, Command, Data, Idle, Look, Metrics, Server, Usage, listens, wait_until_idle,
+    self, Command, Data, Endpoint, Idle, Look, Metrics, Server, Usage, listens, wait_until_idle,
 };
 
 /// How long one scrape may take: a server at its limit is slow to answer.
@@ -35,7 +34,7 @@ pub(crate) struct Keeping {
 #[derive(Debug)]
 pub(crate) struct Ground<'a> {
     known: &'a Known,
-    addresses: Vec<SocketAddr>,
+    endpoints: Vec<Endpoint>,
     keeping: Keeping,
     stop: Arc<AtomicBool>,
     server: Option<Server>,
@@ -51,11 +50,11 @@ pub(crate) struct Before {
 impl<'a> Ground<'a> {
     pub(crate) fn new(
         known: &'a Known,
-        addresses: Vec<SocketAddr>,
+        endpoints: Vec<Endpoint>,
         keeping: Keeping,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        Self { known, addresses, keeping, stop, server: None, prepared: false }
+        Self { known, endpoints, keeping, stop, server: None, prepared: false }
     }
 
     pub(crate) fn known(&self) -> &Known {
@@ -91,7 +90,8 @@ impl<'a> Ground<'a> {
             self.prepared = false;
         }
         let fresh_in = self.keeping.fresh_in.as_deref();
-        let server = Server::start(command, data, fresh_in, &self.addresses, &self.stop)?;
+        let addresses: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.address).collect();
+        let server = Server::start(command, data, fresh_in, &addresses, &self.stop)?;
         self.server = Some(server);
         Ok(())
     }
@@ -104,7 +104,7 @@ impl<'a> Ground<'a> {
     /// Waits until nothing goes on in the background; what still does when that takes too long.
     pub(crate) fn idle(&self) -> Result<Option<String>, Error> {
         let pids = self.pids();
-        match wait_until_idle(&self.addresses, &pids, self.known, &self.stop)? {
+        match wait_until_idle(&self.endpoints, &pids, self.known, &self.stop)? {
             Idle::Busy { with } => Ok(Some(format!("the server was still busy: {with}"))),
             Idle::Yes { .. } | Idle::Untold => Ok(None),
         }
@@ -128,8 +128,8 @@ impl<'a> Ground<'a> {
         match &self.server {
             Some(server) => vec![server.pid()],
             None => {
-                let mut pids: Vec<u32> =
-                    self.addresses.iter().filter_map(|address| listens(*address)).collect();
+                let listen = self.endpoints.iter().filter_map(|endpoint| listens(endpoint.address));
+                let mut pids: Vec<u32> = listen.collect();
                 pids.sort_unstable();
                 pids.dedup();
                 pids
@@ -154,9 +154,9 @@ impl<'a> Ground<'a> {
     /// Of each server, nothing if it tells nothing.
     fn scrape(&self) -> Vec<Option<Metrics>> {
         let path = self.known.metrics_path;
-        let scrape = |address: &SocketAddr| {
-            server::Metrics::scrape(*address, path, SCRAPE_LIMIT).ok().filter(|_| !path.is_empty())
+        let scrape = |endpoint: &Endpoint| {
+            server::Metrics::scrape(endpoint, path, SCRAPE_LIMIT).ok().filter(|_| !path.is_empty())
         };
-        self.addresses.iter().map(scrape).collect()
+        self.endpoints.iter().map(scrape).collect()
     }
 }

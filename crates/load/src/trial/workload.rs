@@ -1,6 +1,5 @@
 //! What a series sends: one plan but for rate and duration.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,6 +16,7 @@ use crate::print::{self, Printed};
 use crate::record::Run;
 use crate::rundir::RunDir;
 use crate::script::{Script, Scripts};
+use crate::server::Endpoint;
 use crate::tally::Latencies;
 use crate::warning::Warning;
 
@@ -42,13 +42,14 @@ impl Workload {
     }
 
     /// Of the servers.
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        let targets = &self.asked.plan.targets;
-        let mut addresses: Vec<SocketAddr> =
-            targets.iter().flat_map(|target| target.addresses.clone()).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        addresses
+    pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
+        let of_targets = self.asked.plan.targets.iter().flat_map(|target| {
+            target.addresses.iter().map(move |address| target.endpoint(*address))
+        });
+        let mut endpoints: Vec<Endpoint> = of_targets.collect();
+        endpoints.sort_unstable_by_key(|endpoint| endpoint.address);
+        endpoints.dedup_by_key(|endpoint| endpoint.address);
+        endpoints
     }
 
     /// Connections over all servers.

@@ -19,6 +19,10 @@ use crate::store::Store;
 /// Where the numbers are stored.
 const CANDIDATE: &[u8] = b"candidate";
 
+/// The time before which a node may have lost writes that joins with its first disk: before all
+/// there ever were. 0 would say that it is as old as the cluster, and need not be sealed.
+const NOTHING_LOST: u64 = 1;
+
 /// Who asks for a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
@@ -84,7 +88,7 @@ impl Candidate {
         let name = node.member.name.clone();
         let topology = layout.topology().expect("a layout is checked when it arrives");
         // A former life of this name may have acknowledged what was as far ahead of its clock.
-        let lost_before = Clock::limit(wall, max_skew);
+        let sealed_up_to = Clock::limit(wall, max_skew);
         // With its first disk a node has acknowledged nothing that is not here: nobody else need
         // say so. It stays sealed, for what was written before it joined may be deleted and purged.
         let is_first = node.first_disk == self.incarnation;
@@ -93,14 +97,14 @@ impl Candidate {
             named: true,
             cluster,
             incarnation: self.incarnation,
-            lost_before,
+            lost_before: if is_first { NOTHING_LOST } else { sealed_up_to },
             digest: topology.digest(),
             name,
             description: topology.describe(),
         };
         let voter = Voter { node: own, id: self.voter, is_first: false };
         let (record, _) = Layouts::first(voter, layout).encode();
-        let proof = format::encode_proof(&Proof::of_new(own, lost_before));
+        let proof = format::encode_proof(&Proof::of_new(own, sealed_up_to));
         let origin = cluster::origin_of(&kept.name);
         let version = Version { time: newest(store.engine())? + 1, origin };
         let mut batch = Batch::new();

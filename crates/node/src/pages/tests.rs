@@ -137,6 +137,54 @@ fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
     }
 }
 
+/// Of partitions that move to a node, and no others; once all that was done is known.
+#[test]
+fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
+    let topology = |count: u16| {
+        let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
+        let ids = (0..count).map(|id| (cluster::NodeId(id), member(id)));
+        Topology::of(ids.collect(), 1).unwrap()
+    };
+    let (before, after) = (topology(1), topology(2));
+    let own = cluster::NodeId(0);
+    let clock = Arc::new(Clock::start(1, 1_000_000, 0));
+    let (state, logs) = (MembershipState::Member, Arc::new(cluster::Logs::first(1)));
+    let membership = Membership::new(state, 0, true);
+    let shared = Shared::new(before.clone(), own, clock, membership, 0, logs);
+    let engine = engine();
+    let remembered = |partition: u16| {
+        let (key_hash, family) =
+            (u64::from(partition) << 48, cluster::Version { time: 1, origin: 1 });
+        let (id, time, ballot, step, result) = (7, 9, 9, 1, Some(-1));
+        let via = cluster::Via::Accept;
+        cluster::Remembered { key_hash, id, time, via, ballot, family, step, result }
+    };
+    let mut batch = Batch::new();
+    let all: Vec<_> = (0..50).map(remembered).collect();
+    all.iter().for_each(|entry| crate::operations::put_entry(&mut batch, entry).unwrap());
+    commit(&engine, batch);
+    let told = || {
+        let filter = Filter::Remembered { node: cluster::NodeId(1) };
+        let request = PageRequest { filter, max_bytes: 500, ..self::all() };
+        let (mut told, mut start, mut knows) = (Vec::new(), Some(Bytes::new()), true);
+        while let Some(from) = start {
+            let request = PageRequest { start: from, ..request.clone() };
+            let page = pages(1 << 20).read(&engine, &shared, OTHERS, &request).unwrap();
+            told.extend(page.items.iter().map(|(name, it)| crate::remembered(name, it).unwrap()));
+            (start, knows) = (page.next, knows && page.authoritative);
+        }
+        (told, knows)
+    };
+    assert_eq!(told(), (Vec::new(), true), "nothing moves");
+    shared.views.install(cluster::View::moving(2, 2, before, after.clone()));
+    let moves = |it: &cluster::Remembered| after.holds(cluster::NodeId(1), it.partition(), 0);
+    let expected: Vec<_> = all.into_iter().filter(moves).collect();
+    assert!((10..40).contains(&expected.len()), "about a half: {}", expected.len());
+    assert_eq!(told(), (expected.clone(), true));
+    shared.membership.lose(shared.clock.now(0));
+    assert_eq!(told(), (expected, false), "its disk was replaced: it may have forgotten some");
+}
+
 /// A page for each so many tombstones, the last with the one value that is behind them all.
 fn pages_over(tombstones: u32, key_len: usize) -> usize {
     let engine = engine();

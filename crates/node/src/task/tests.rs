@@ -16,6 +16,7 @@ fn task(stage: &Stage) -> Task {
         rounds,
         stream_rate: None,
         tombstone,
+        remembered: crate::operations::remembered,
     };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
 }
@@ -198,6 +199,38 @@ fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_go
 }
 
 /// Keys of which every replica but the own node's may lie here too, as after a change of the nodes.
+#[test]
+fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later() {
+    let mut stage = Stage::new();
+    let task = task(&stage);
+    let family = cluster::Version { time: 1, origin: 1 };
+    let (key_hash, id, time, ballot, step, result) = (5, 7, 9, 8, 1, None);
+    let via = cluster::Via::Chosen;
+    let entry = Remembered { key_hash, id, time, via, ballot, family, step, result };
+    let (call, remembered) = (CallId(3), vec![entry]);
+    let returned = |stage: &mut Stage| match stage.take().pop() {
+        Some(Done::Tell(event) | Done::After(_, event)) => match event {
+            TaskEvent::Node(NodeEvent::Returned { call: CallId(3), result }) => Some(result),
+            other => panic!("{other:?}"),
+        },
+        _ => None,
+    };
+    let effect = NodeEffect::KeepRemembered { call, remembered };
+    stage.refusal = Some(WriteError::Busy);
+    task.perform(&mut stage, effect.clone());
+    assert_eq!(returned(&mut stage), Some(Err(FailureKind::Busy)));
+    stage.refusal = None;
+    task.perform(&mut stage, effect);
+    assert_eq!(returned(&mut stage), None, "it is not stored yet");
+    let mut own = stage.event_loop();
+    stage.write(&mut own);
+    assert_eq!(returned(&mut stage), Some(Ok(cluster::Reply::Stored)));
+    let read = stage.engine.get(lsm::Space::Idempotency, &entry.name(), lsm::Wait::No).unwrap();
+    let lsm::Lookup::Found(read) = read else { panic!("it was stored") };
+    let read = crate::records::from_store(&read);
+    assert_eq!(crate::operations::remembered(&entry.name(), &read), Some(entry));
+}
+
 fn leftovers_stage() -> (Stage, Vec<[u8; 2]>) {
     let mut stage = Stage::of(&["a", "b", "c", "d", "e", "f"]);
     let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_be_bytes).collect();

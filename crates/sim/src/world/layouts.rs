@@ -1,4 +1,5 @@
-//! Changes of the layout while everything else goes on: other councils, and what moves keys.
+//! Changes of the layout while everything else goes on: other councils, other tokens, and what
+//! moves keys.
 //! Whatever happens, an epoch has one layout, and in the end all nodes go by the last one, by which
 //! nothing moves any more.
 //!
@@ -8,9 +9,10 @@
 //!                                           └─ gone back ───▶ settled
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::layout::{Change, Layout, Seat, Stage, Voter};
+use cluster::layout::{Change, Kinds, Layout, Methods, Seat, Stage, Token, Voter};
 use cluster::{FIRST_EPOCH, NodeEvent, NodeId};
 
 use super::{Due, World};
@@ -34,16 +36,48 @@ impl World {
         let Some(process) = &self.machines[node].process else { return };
         let (life, shared) = (process.life, Arc::clone(&process.shared));
         let known = shared.layouts.known();
-        let planned = if known.stage != Stage::Settled {
+        let is_of_tokens = self.plan.tokens > 0 && self.changes.permille(self.plan.tokens);
+        let planned = if is_of_tokens {
+            Some(self.another_access(&known))
+        } else if known.stage != Stage::Settled {
             let is_held_up = self.is_held_up(&known);
             let back = self.voters_of(node).and_then(|voter_of| known.aborted(voter_of));
-            back.filter(|_| is_held_up || self.changes.permille(self.plan.aborts))
+            let has_ids = self.has_ids_for(&known, None);
+            back.filter(|_| is_held_up || self.changes.permille(self.plan.aborts) && has_ids)
         } else {
             let change = self.wanted_change(&known);
             self.planned(node, &known, &change)
         };
         if let Some(planned) = planned {
             self.propose(node, life, planned);
+        }
+    }
+
+    /// The layout with one token more, or one less, if there are some.
+    fn another_access(&mut self, known: &Layout) -> Layout {
+        let tokens = &known.access.tokens;
+        let revoked = self.changes.index(2 * tokens.len() + 1);
+        let access = match tokens.get(revoked) {
+            Some(token) => known.access.without(&token.id_text(), 0),
+            None => known.access.with(self.some_token(), 0),
+        };
+        // A name that is taken by chance changes nothing.
+        known.with_access(access.unwrap_or_else(|_| (*known.access).clone()))
+    }
+
+    fn some_token(&mut self) -> Token {
+        let id = self.changes.between(1, u64::from(u32::MAX)) as u32;
+        Token {
+            id,
+            name: format!("token-{id}"),
+            hash: Token::hash_of(&id.to_le_bytes()),
+            methods: Methods::ALL,
+            kinds: Kinds::DATA,
+            prefix: Vec::new(),
+            changed_ms: 0,
+            expires_ms: 0,
+            requests: 0,
+            bytes: 0,
         }
     }
 
@@ -209,9 +243,11 @@ impl World {
 
     /// How often keys have moved.
     pub(super) fn moves_ended(&self) -> u64 {
-        let of = |stage| self.layouts.values().filter(move |layout| layout.stage == stage);
         let is_settled = |began: u64| self.layouts.values().any(|layout| layout.began > began);
-        of(Stage::ReadNew).filter(|layout| is_settled(layout.began)).count() as u64
+        let reads_new = self.layouts.values().filter(|layout| layout.stage == Stage::ReadNew);
+        // There may be several of one move, with other tokens.
+        let ended = reads_new.map(|layout| layout.began).filter(|began| is_settled(*began));
+        ended.collect::<BTreeSet<u64>>().len() as u64
     }
 
     /// Why not all nodes go by one layout, by which nothing moves.

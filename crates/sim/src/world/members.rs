@@ -163,15 +163,29 @@ impl World {
         let others = || last.council.iter().filter(|seat| usize::from(seat.node.0) != node);
         let knows = others().filter(|seat| machine(seat).epoch >= last.epoch).count();
         let votes = others().filter(|seat| self.has_vote(seat)).count();
-        let left = last.nodes.iter().filter(|other| usize::from(other.id.0) != node);
-        let left = left.filter(|node| !self.is_lost(node)).count();
-        let least = self.plan.least_nodes().max(usize::from(last.replicas));
-        let can_replace = left >= least || self.ids_left(last) > AT_ONCE;
-        knows.min(votes) > last.council.len() / 2 && can_replace
+        knows.min(votes) > last.council.len() / 2 && self.has_ids_for(last, Some(node))
     }
 
     fn ids_left(&self, layout: &Layout) -> usize {
         self.machines.len() - layout.next_id as usize
+    }
+
+    /// Whether there are ids for as many nodes as lack, without this one, by a layout and by the
+    /// one of before, which may be gone back to.
+    pub(super) fn has_ids_for(&self, layout: &Layout, without: Option<usize>) -> bool {
+        let lack = |nodes: &[Node], replicas: u8| {
+            let stay = nodes.iter().filter(|node| Some(usize::from(node.id.0)) != without);
+            let stay = stay.filter(|node| !self.is_lost(node)).count();
+            self.least_members(replicas).saturating_sub(stay)
+        };
+        let before =
+            layout.before.as_ref().map_or(0, |before| lack(&before.nodes, before.replicas));
+        lack(&layout.nodes, layout.replicas).max(before) <= self.ids_left(layout)
+    }
+
+    /// How many nodes there are to be at least.
+    fn least_members(&self, replicas: u8) -> usize {
+        self.plan.least_nodes().max(usize::from(replicas))
     }
 
     /// Nodes that join, leave, or are lost, and perhaps other weights, copies and councillors.
@@ -211,10 +225,13 @@ impl World {
         let name = |node: &&Node| node.member.name.clone();
         change.remove_lost = lost.iter().map(name).collect();
         let mut stay: Vec<String> = stay.iter().map(name).collect();
-        let room = MOST_NODES.saturating_sub(stay.len()).min(self.ids_left(known));
-        (leave, add) = (leave.min(stay.len()), add.min(room));
         let replicas = change.replicas.unwrap_or(known.replicas);
-        let least = self.plan.least_nodes().max(usize::from(replicas));
+        let least = self.least_members(replicas);
+        // As many ids are kept as it takes if this is gone back from.
+        let (ids, lack) = (self.ids_left(known), least.saturating_sub(stay.len()));
+        let ids = ids.min(lack.max(ids.saturating_sub(lack)));
+        let room = MOST_NODES.saturating_sub(stay.len()).min(ids);
+        (leave, add) = (leave.min(stay.len()), add.min(room));
         while stay.len() + add < least + leave && (leave > 0 || add < room) {
             if leave > 0 {
                 leave -= 1;
@@ -399,6 +416,7 @@ impl World {
             return;
         }
         self.end_process(node, End::Kill);
+        self.takes_future_along(node);
         self.machines[node].role = Role::Gone;
         self.nodes.retain(|other| *other != node);
         self.forget_hints(node);

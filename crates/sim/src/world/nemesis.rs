@@ -13,7 +13,7 @@ use crate::random::Random;
 const JUMP_MICROS: u64 = 300_000_000;
 
 /// A day, in microseconds.
-const DAY_MICROS: i64 = 86_400_000_000;
+pub(super) const DAY_MICROS: i64 = 86_400_000_000;
 
 /// How a fault ends, or goes on.
 #[derive(Debug)]

@@ -137,8 +137,12 @@ impl World {
         call: CallId,
         result: Result<Reply, FailureKind>,
     ) {
+        self.tell_task(place, NodeEvent::Returned { call, result }.into());
+    }
+
+    /// A loop has something for the node's task.
+    pub(super) fn tell_task(&mut self, place: Place, event: TaskEvent) {
         let Place { node, life, .. } = place;
-        let event = NodeEvent::Returned { call, result }.into();
         self.agenda.put(self.now + 1, Due::Node { node, life, event });
     }
 

@@ -138,6 +138,7 @@ impl World {
             rounds: self.plan.rounds,
             stream_rate: None,
             tombstone: node::records::tombstone,
+            remembered: node::remembered,
         };
         let mut keeper = Keeper::default();
         keeper.begin();

@@ -5,7 +5,9 @@ use cluster::{Clock, origin_of};
 use node::{Ahead, StartError};
 
 use super::World;
+use super::nemesis::DAY_MICROS;
 use crate::store::Store;
+use crate::wall::true_wall;
 
 /// How long a refused start waits for somebody to look at it, in microseconds.
 const LOOKED_AT: u64 = 2_000_000;
@@ -46,5 +48,14 @@ impl World {
         self.faults += 1;
         self.machines[node].most_ahead = 0;
         Ok(())
+    }
+
+    /// A node that was removed is switched off. Nobody repairs its clock any more: what it wrote
+    /// while that was off by days is on no other node, and goes with it.
+    pub(super) fn takes_future_along(&mut self, node: usize) {
+        if self.machines[node].most_ahead >= DAY_MICROS {
+            let limit = Clock::limit(true_wall(self.now), self.plan.max_skew_micros);
+            self.ledger.forget_future(self.now, limit);
+        }
     }
 }

@@ -117,6 +117,10 @@ impl Driver for InTurn<'_> {
         }
     }
 
+    fn tell_task(&mut self, event: TaskEvent) {
+        self.world.tell_task(self.place, event);
+    }
+
     fn note(&mut self, event: &Event) {
         if let Event::Request { request: Request::Write { key, record }, .. } = event {
             self.world.ledger.histories.is_sent(key, record);

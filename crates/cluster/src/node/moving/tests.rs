@@ -37,6 +37,7 @@ impl Own {
             rounds: RoundConfig::NONE,
             stream_rate: None,
             tombstone: |_, _| unreachable!("nothing is deleted"),
+            remembered: |_, _| None,
         };
         let node = Node::new(Arc::clone(&shared), config);
         let mut own = Self { shared, node, mono: 1, asked: Vec::new(), proposed: false };

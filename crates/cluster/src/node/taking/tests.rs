@@ -1,6 +1,8 @@
 //! A node to which partitions move, with sources that a test plays: what it asks of whom in which
 //! order, and when it says that it holds all.
 
+mod remembered;
+
 use std::sync::Arc;
 
 use super::*;
@@ -13,6 +15,7 @@ use crate::message::MovesState;
 use crate::node::{NodeConfig, NodeEvent, RoundConfig};
 use crate::proof::{Proof, RoundState};
 use crate::record::{Kind, Outline, Rank};
+use crate::remembered::Remembered;
 use crate::topology::{Member, Topology};
 
 /// What this node asks for.
@@ -34,6 +37,10 @@ enum Asked {
     Settle(u16, String, u32),
     /// To be stored here.
     Write(Vec<String>),
+    /// Of a source, or of itself: what it remembers of writes, from there on.
+    Told(u16, Bytes),
+    /// To be remembered from now on.
+    Keep(Vec<Remembered>),
     /// What this node is marked to lack.
     Lacking(u16),
     Other,
@@ -75,6 +82,7 @@ impl Own {
             rounds: RoundConfig::NONE,
             stream_rate: None,
             tombstone: |_, _| unreachable!("nothing is deleted"),
+            remembered: remembered::told,
         };
         let node = Node::new(Arc::clone(&shared), config);
         Self { shared, node, mono: 1, open: Vec::new(), keeps: 0, stored_states: Vec::new() }
@@ -99,6 +107,9 @@ impl Own {
             match effect {
                 NodeEffect::Call { call, node, request, .. } => {
                     self.open.push((call, asked(node, request)));
+                }
+                NodeEffect::KeepRemembered { call, remembered } => {
+                    self.open.push((call, Asked::Keep(remembered)));
                 }
                 NodeEffect::KeepLayouts => self.keeps += 1,
                 NodeEffect::Stand(state) => self.stored_states.push(state),
@@ -193,6 +204,7 @@ fn asked(node: NodeId, request: Request) -> Asked {
             let (to, first, known) = match filter {
                 Filter::Moved { node, first, known, .. } => (node, first, known),
                 Filter::HeldBy { .. } => return Asked::Lacking(node.0),
+                Filter::Remembered { .. } => return Asked::Told(node.0, start),
                 _ => return Asked::Other,
             };
             assert_eq!(to, NodeId(0));
@@ -231,7 +243,7 @@ fn page(items: Vec<(Bytes, Record)>, next: Option<&'static str>) -> Reply {
 fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
     while !open.is_empty() {
         for (call, asked) in open {
-            assert!(matches!(asked, Asked::Page { .. }), "{asked:?}");
+            assert!(matches!(asked, Asked::Page { .. } | Asked::Told(..)), "{asked:?}");
             own.reply(call, page(Vec::new(), None));
         }
         open = own.asked();
@@ -305,6 +317,8 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     let (_, early) = own.shared.layouts.encode();
     own.reply(call, Reply::Stored);
     assert_eq!(own.shared.layouts.taken().1.len(), 3);
+    let open = own.asked();
+    rest_is_empty(&mut own, open);
     own.shared.enters(&early);
     assert!(!own.state().has_all, "it is not durable yet");
     own.kept();
@@ -372,6 +386,8 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     own.reply(call, page(Vec::new(), None));
     let call = own.only(page_of(3, false, ""));
     own.reply(call, page(Vec::new(), None));
+    let open = own.asked();
+    rest_is_empty(&mut own, open);
     own.kept();
     own.after(1);
     own.kept();

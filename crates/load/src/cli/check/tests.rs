@@ -18,6 +18,7 @@ struct Load {
 }
 
 const KNOWN: Known = Known {
+    ca_variable: "",
     tool: "kit 1",
     key_path: "/v0/entity?id={key}",
     metrics_path: "",
@@ -108,6 +109,22 @@ fn flags_can_be_written_long_attached_and_after_the_url() {
 }
 
 #[test]
+fn a_token_comes_out_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let line = format!("-R1|--token-file|{}|http://h/", path.display());
+    std::fs::write(&path, "abc\n").unwrap();
+    let headers = ask(&line).expect("a token").sources[0].headers.clone();
+    assert_eq!(headers, [("Authorization".into(), "Bearer abc".into())]);
+    for bad in ["", "a b", "a\nb"] {
+        std::fs::write(&path, bad).unwrap();
+        assert!(ask(&line).unwrap_err().contains("it is not one word"), "{bad:?}");
+    }
+    let missing = ask("-R1|--token-file|/nowhere/token|http://h/").unwrap_err();
+    assert!(missing.contains("/nowhere/token"), "{missing}");
+}
+
+#[test]
 fn words_after_the_url_are_the_scripts() {
     for line in [
         "-R1 -s x.lua http://h/ one two",
@@ -165,7 +182,7 @@ fn wrong_lines_say_how_to_mend_them() {
         ("-Rfast http://h", "say requests a second"),
         ("-R5 -d0 http://h", "more than 0 and at most 24 h"),
         ("-R5 -d2d http://h", "s, m or h"),
-        ("-R5 https://h:8443/", "TLS is not supported"),
+        ("-R5 --client-cert a https://h", "--client-key <FILE>"),
         ("-R5 localhost:8080", "say http://localhost:8080"),
         ("-R5", "<URL>"),
         ("-R5 http://h extra", "no script (-s) to give it to"),

@@ -5,3 +5,4 @@ mod bad_input;
 mod open_loop;
 mod plans;
 mod server;
+mod tls;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
 /// How one request is answered.
 pub(crate) struct Answer {
     pub(crate) status: &'static str,
@@ -55,6 +57,11 @@ impl Answer {
     }
 }
 
+/// A connection, in clear or by TLS.
+trait Wire: Read + Write {}
+
+impl<T: Read + Write> Wire for T {}
+
 type Script = dyn Fn(usize) -> Answer + Send + Sync;
 
 struct Shared {
@@ -83,6 +90,21 @@ pub(crate) struct Server {
 impl Server {
     /// `script` says how the n-th request is answered.
     pub(crate) fn start(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
+        Self::begin(None, script)
+    }
+
+    /// The same by TLS.
+    pub(crate) fn start_tls(
+        tls: Arc<ServerConfig>,
+        script: impl Fn(usize) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        Self::begin(Some(tls), script)
+    }
+
+    fn begin(
+        tls: Option<Arc<ServerConfig>>,
+        script: impl Fn(usize) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
@@ -103,7 +125,18 @@ impl Server {
                 }
                 accepted.connections.fetch_add(1, Ordering::SeqCst);
                 let shared = Arc::clone(&accepted);
-                std::thread::spawn(move || serve(stream.expect("accepts"), &shared));
+                let (stream, tls) = (stream.expect("accepts"), tls.clone());
+                std::thread::spawn(move || {
+                    let socket = stream.try_clone().ok()?;
+                    let wire: Box<dyn Wire> = match tls {
+                        Some(tls) => {
+                            let session = ServerConnection::new(tls).expect("a configuration");
+                            Box::new(StreamOwned::new(session, stream))
+                        }
+                        None => Box::new(stream),
+                    };
+                    serve(wire, &socket, &shared)
+                });
             }
         });
         Self { address, shared }
@@ -164,9 +197,8 @@ impl Shared {
 }
 
 /// Ends with the connection: the client's going away is no failure of the test.
-fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let mut stream = stream;
+fn serve(wire: Box<dyn Wire>, socket: &TcpStream, shared: &Shared) -> Option<()> {
+    let mut reader = BufReader::new(wire);
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).ok()? == 0 {
@@ -195,7 +227,7 @@ fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
             shared.stop();
         }
         if answer.reset {
-            rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).ok()?;
+            rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)).ok()?;
         }
         if answer.reset || shared.stopped.load(Ordering::SeqCst) {
             return None;
@@ -206,7 +238,7 @@ fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
         let times = Times { came, answered: Instant::now() };
         shared.times.lock().expect("no panic holding it").push(times);
         if let Some(bytes) = answer.verbatim {
-            stream.write_all(bytes).ok()?;
+            reader.get_mut().write_all(bytes).ok()?;
             if answer.close {
                 return None;
             }
@@ -220,7 +252,7 @@ fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
         let head = format!("HTTP/1.1 {status}\r\n{close}Content-Length: {}\r\n\r\n", body.len());
         let whole = [head.as_bytes(), &body].concat();
         let sent = if answer.cut { whole.len() - 1 } else { whole.len() };
-        stream.write_all(&whole[..sent]).ok()?;
+        reader.get_mut().write_all(&whole[..sent]).ok()?;
         if answer.close || answer.cut {
             return None;
         }

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# What TLS costs: see docs/benchmarks.md. Needs two CPUs and nginx (apt-get install nginx-light).
+# CARGO names another cargo (default: cargo).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+"${CARGO:-cargo}" build --release --quiet -p kvorum -p bench-tls
+exec target/release/bench-tls "$@"

@@ -1,0 +1,104 @@
+//! What TLS costs kvorum, in one run: on kept connections beside none, in handshakes beside nginx,
+//! between three nodes, and in memory.
+//!
+//! ```text
+//!   CPU 0   the servers, those that are not measured stopped
+//!   CPU 1   the client, in this program
+//! ```
+//!
+//! Whatever is compared takes turns, and ratios are taken repeat by repeat.
+
+mod handshakes;
+mod idle;
+mod place;
+mod requests;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bench_table::Report;
+use clap::{Parser, ValueEnum};
+
+use crate::place::Place;
+
+/// What TLS costs kvorum. Needs two CPUs and nginx.
+#[derive(Parser)]
+struct Args {
+    /// What to measure, in this order; all by default.
+    #[arg(value_enum)]
+    sections: Vec<Section>,
+    /// Repeats of each row, 1 or more.
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// Seconds of one repeat, 1 or more.
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+    /// Where servers keep their data: a real disk, not tmpfs. Removed afterwards.
+    #[arg(long, default_value = "/var/tmp")]
+    dir: PathBuf,
+    /// Markdown file to write; raw figures go beside it, as .csv.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Section {
+    /// GET and PUT on kept connections, of one node and of three.
+    Requests,
+    /// Full and resumed handshakes, beside nginx.
+    Handshakes,
+    /// Memory of connections that are kept and do nothing.
+    Idle,
+}
+
+/// Everything a section needs.
+struct Bench {
+    repeats: usize,
+    seconds: u64,
+    place: Place,
+    report: Report,
+}
+
+fn main() -> ExitCode {
+    bench_table::ended(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<(), String> {
+    let dir = tempfile::Builder::new()
+        .prefix("kvorum-bench-")
+        .tempdir_in(&args.dir)
+        .map_err(|error| format!("can't make a directory in {}: {error}", args.dir.display()))?;
+    // Pinned, this program would see one CPU.
+    let machine = bench_table::describe(dir.path());
+    place::pin_to(place::CLIENT_CPU)?;
+    let (repeats, seconds) = (args.repeats.max(1), args.seconds.max(1));
+    let place = Place::new(dir.path())?;
+    let mut bench = Bench { repeats, seconds, place, report: Report::new() };
+    bench.report.say("# TLS");
+    bench.report.say(&machine);
+    bench.report.say(&format!(
+        "{repeats} repeats of {seconds} s a row, alternating; median (least–greatest). Servers on \
+         CPU {}, client on CPU {}. One ECDSA P-256 certificate for all.",
+        place::SERVER_CPU,
+        place::CLIENT_CPU
+    ));
+    let all = [Section::Requests, Section::Handshakes, Section::Idle];
+    let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
+    for section in sections {
+        match section {
+            Section::Requests => requests::run(&mut bench)?,
+            Section::Handshakes => handshakes::run(&mut bench)?,
+            Section::Idle => idle::run(&mut bench)?,
+        }
+        if let Some(out) = &args.out {
+            bench.report.save(out).map_err(|error| format!("{}: {error}", out.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The order of a repeat's rows: forwards, then backwards, so that what drifts drifts in all.
+fn order(rows: usize, repeat: usize) -> Vec<usize> {
+    let forwards = 0..rows;
+    if repeat.is_multiple_of(2) { forwards.collect() } else { forwards.rev().collect() }
+}

@@ -1,0 +1,205 @@
+//! What sources remember of writes with an idempotency key, once all records are taken.
+
+use super::*;
+use crate::node::remembering::PATIENCE_MICROS;
+use crate::recent::Via;
+
+const VIAS: [Via; 3] = [Via::Accept, Via::Replica, Via::Chosen];
+
+/// What [`item`] says.
+pub(super) fn told(name: &[u8], entry: &Record) -> Option<Remembered> {
+    let (hash, id) = name.split_first_chunk()?;
+    let (key_hash, id) = (u64::from_be_bytes(*hash), u64::from_be_bytes(id.try_into().ok()?));
+    let via = *VIAS.get(usize::from(entry.copies))?;
+    let Rank { version, ballot, .. } = entry.rank;
+    let (time, family) = (version.time, Version { time: 3, origin: 1 });
+    Some(Remembered { key_hash, id, time, via, ballot, family, step: 1, result: None })
+}
+
+fn item(it: &Remembered) -> (Bytes, Record) {
+    let version = Version { time: it.time, origin: it.via as u32 };
+    let rank = Rank { version, ballot: it.ballot, kind: Kind::Value, check: 1 };
+    let record = Record { rank, copies: it.via as u8, bytes: Bytes::new() };
+    (Bytes::copy_from_slice(&it.name()), record)
+}
+
+fn told_of(traces: &[Remembered], next: Option<&Remembered>) -> Reply {
+    let next = next.map(|next| Bytes::copy_from_slice(&next.name()));
+    Reply::Page(Page { items: traces.iter().map(item).collect(), next, authoritative: true })
+}
+
+/// A write of a partition that moves from 1, 2 and 3 to 0, that was accepted.
+fn accepted(own: &Own, id: u64) -> Remembered {
+    let view = own.shared.view();
+    let moves = |partition: &u16| {
+        view.hands_over(*partition, NodeId(0)) && !view.topology.holds(NodeId(0), *partition, 0)
+    };
+    let key_hash = u64::from((0..=u16::MAX).find(moves).unwrap()) << 48;
+    let family = Version { time: 3, origin: 1 };
+    let (via, time, ballot) = (Via::Accept, 40 + id, 40 + id);
+    Remembered { key_hash, id, time, via, ballot, family, step: 1, result: None }
+}
+
+fn chosen(accepted: Remembered) -> Remembered {
+    Remembered { via: Via::Chosen, ..accepted }
+}
+
+/// All records are taken, and everybody is asked what it remembers.
+fn asks() -> (Own, Vec<CallId>) {
+    let mut own = Own::new();
+    for (call, _) in own.sealed() {
+        own.reply(call, page(Vec::new(), None));
+    }
+    let call = own.only(page_of(0, false, ""));
+    own.reply(call, page(Vec::new(), None));
+    for (call, _) in own.asked() {
+        own.reply(call, page(Vec::new(), None));
+    }
+    let calls = is_asked(&mut own, &[0, 1, 2, 3], &Bytes::new());
+    (own, calls)
+}
+
+fn is_asked(own: &mut Own, nodes: &[u16], start: &Bytes) -> Vec<CallId> {
+    let (calls, asked): (Vec<_>, Vec<_>) = own.asked().into_iter().unzip();
+    let expected: Vec<_> = nodes.iter().map(|node| Asked::Told(*node, start.clone())).collect();
+    assert_eq!(asked, expected);
+    calls
+}
+
+fn has_all(own: &mut Own) -> bool {
+    own.kept();
+    own.after(1);
+    own.kept();
+    own.state().has_all
+}
+
+fn forgets(own: &Own, of: &Remembered) -> bool {
+    own.shared.layouts.has_forgotten(Some(of.partition())) > 0
+}
+
+#[test]
+fn it_remembers_what_a_majority_accepted_and_then_has_all() {
+    let (mut own, calls) = asks();
+    let [one, two, three] = [1, 2, 3].map(|id| accepted(&own, id));
+    own.reply(calls[0], told_of(&[], None));
+    own.reply(calls[1], told_of(&[one, two], Some(&three)));
+    own.reply(calls[2], told_of(&[one, three], None));
+    assert_eq!(own.asked(), [], "the third has yet to tell");
+    own.reply(calls[3], told_of(&[], None));
+    let keep = own.only(Asked::Keep(vec![chosen(one)]));
+    assert!(!has_all(&mut own), "what it is to remember is not durable");
+    own.reply(keep, Reply::Stored);
+    let more = is_asked(&mut own, &[1], &Bytes::copy_from_slice(&three.name()));
+    assert!(!has_all(&mut own), "the first has not told all");
+    own.reply(more[0], told_of(&[three], None));
+    let keep = own.only(Asked::Keep(vec![chosen(three)]));
+    own.reply(keep, Reply::Stored);
+    assert!(has_all(&mut own));
+    assert!(!forgets(&own, &one), "it knows of all others that nobody has done them");
+}
+
+#[test]
+fn what_could_not_be_stored_is_stored_again() {
+    let (mut own, calls) = asks();
+    let one = accepted(&own, 1);
+    for (call, traces) in calls.iter().zip([vec![], vec![one], vec![one], vec![one]]) {
+        own.reply(*call, told_of(&traces, None));
+    }
+    let keep = own.only(Asked::Keep(vec![chosen(one)]));
+    own.fails(keep);
+    let keep = own.only(Asked::Keep(vec![chosen(one)]));
+    assert!(!has_all(&mut own));
+    own.reply(keep, Reply::Stored);
+    assert!(has_all(&mut own));
+}
+
+#[test]
+fn a_source_of_an_older_release_or_that_forgot_some_leaves_it_without_knowledge() {
+    for answer in [Reply::Pong, page(Vec::new(), None)] {
+        let (mut own, calls) = asks();
+        let one = accepted(&own, 1);
+        own.reply(calls[0], told_of(&[], None));
+        own.reply(calls[1], told_of(&[one], None));
+        own.reply(calls[2], told_of(&[one], None));
+        let forgot = match answer {
+            Reply::Page(page) => Reply::Page(Page { authoritative: false, ..page }),
+            other => other,
+        };
+        own.reply(calls[3], forgot);
+        let keep = own.only(Asked::Keep(vec![chosen(one)]));
+        own.reply(keep, Reply::Stored);
+        assert!(has_all(&mut own));
+        assert!(forgets(&own, &one));
+        let (bytes, _) = own.shared.layouts.encode();
+        let known = (*own.shared.layouts.known()).clone();
+        let again = crate::layouts::Layouts::decode(&bytes, known).unwrap();
+        assert!(again.has_forgotten(Some(one.partition())) > 0, "also after a restart");
+        let stays = (0..=u16::MAX).find(|partition| {
+            let view = own.shared.view();
+            !view.hands_over(*partition, NodeId(0))
+        });
+        assert_eq!(own.shared.layouts.has_forgotten(stays), 0, "it had that one before");
+    }
+}
+
+#[test]
+fn a_source_that_fails_is_asked_again_and_not_for_ever() {
+    let (mut own, calls) = asks();
+    let one = accepted(&own, 1);
+    for call in &calls[..3] {
+        own.reply(*call, told_of(&[], None));
+    }
+    own.fails(calls[3]);
+    assert_eq!(own.asked(), []);
+    own.after(RETRY_MICROS);
+    let again = is_asked(&mut own, &[3], &Bytes::new());
+    // What is in no order is no page.
+    own.reply(again[0], told_of(&[accepted(&own, 2), one], None));
+    own.after(RETRY_MICROS);
+    let again = is_asked(&mut own, &[3], &Bytes::new());
+    assert!(!has_all(&mut own));
+    own.fails(again[0]);
+    own.after(PATIENCE_MICROS);
+    assert!(has_all(&mut own), "it goes on without it");
+    assert!(forgets(&own, &one));
+}
+
+#[test]
+fn it_begins_again_with_other_sources() {
+    let (mut own, calls) = asks();
+    own.reply(calls[0], told_of(&[accepted(&own, 1)], None));
+    let known = own.shared.layouts.known();
+    let mut layout = Layout { epoch: known.epoch + 1, base: 9, ..(*known).clone() };
+    layout.before.as_mut().unwrap().nodes[2].is_lost = true;
+    own.learns(layout);
+    own.after(1);
+    let calls = is_asked(&mut own, &[0, 1, 3], &Bytes::new());
+    let one = accepted(&own, 1);
+    own.reply(calls[0], told_of(&[], None));
+    own.reply(calls[1], told_of(&[one], None));
+    own.reply(calls[2], told_of(&[], None));
+    // The one that is lost may have accepted it too.
+    let keep = own.only(Asked::Keep(vec![Remembered { via: Via::Replica, ballot: 0, ..one }]));
+    own.reply(keep, Reply::Stored);
+    assert!(has_all(&mut own));
+    assert!(!forgets(&own, &one));
+}
+
+/// Two of three replicas are lost: what both had accepted nobody remembers.
+#[test]
+fn nothing_is_known_where_no_majority_is_left() {
+    let (mut own, calls) = asks();
+    let one = accepted(&own, 1);
+    drop(calls);
+    let known = own.shared.layouts.known();
+    let mut layout = Layout { epoch: known.epoch + 1, base: 9, ..(*known).clone() };
+    layout.before.as_mut().unwrap().nodes[2].is_lost = true;
+    layout.before.as_mut().unwrap().nodes[3].is_lost = true;
+    own.learns(layout);
+    own.after(1);
+    for call in is_asked(&mut own, &[0, 1], &Bytes::new()) {
+        own.reply(call, told_of(&[], None));
+    }
+    assert!(has_all(&mut own));
+    assert!(forgets(&own, &one));
+}

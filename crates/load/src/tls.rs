@@ -1,0 +1,209 @@
+//! TLS 1.3 of clients: whom they trust and what they show, and one connection's session over a
+//! socket that never blocks.
+//!
+//! ```text
+//!  --ca-file, --client-cert, --client-key ─▶ Trust ── a host ─▶ Tls ── a socket ─▶ Session
+//! ```
+//!
+//! A session costs two copies of what is sent and received, and rustls takes a buffer for each
+//! record; nothing else is allocated for a request.
+
+mod files;
+mod why;
+
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::sync::Arc;
+
+use rustix::fd::OwnedFd;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+pub use files::{Files, Trust};
+
+/// How connections to one host are made.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    files: Arc<Files>,
+}
+
+impl Tls {
+    /// The beginning of a connection.
+    pub(crate) fn begin(&self) -> ClientConnection {
+        let begun = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
+        begun.expect("the configuration has TLS 1.3 and its groups")
+    }
+
+    /// What went wrong, and how to mend it.
+    pub(crate) fn why(&self, error: &io::Error) -> String {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        match cause {
+            Some(cause) => why::of(cause, &self.name.to_str(), &self.files),
+            None if error.kind() == ErrorKind::UnexpectedEof => {
+                "the server closed the connection in the handshake: look into its log".to_owned()
+            }
+            None => error.to_string(),
+        }
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Two are alike if they trust and show the same, to the same host.
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.config, &other.config) && self.name == other.name
+    }
+}
+
+impl Eq for Tls {}
+
+/// One connection.
+pub(crate) struct Session {
+    inner: ClientConnection,
+    /// What ended it.
+    failed: Option<rustls::Error>,
+}
+
+impl Session {
+    pub(crate) fn new(tls: &Tls) -> Self {
+        Self { inner: tls.begin(), failed: None }
+    }
+
+    /// Goes on with the handshake. Whether it is over.
+    pub(crate) fn handshake(&mut self, socket: &OwnedFd) -> io::Result<bool> {
+        loop {
+            self.flush(socket)?;
+            if !self.inner.is_handshaking() {
+                return Ok(true);
+            }
+            match self.inner.read_tls(&mut Socket::new(socket)) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => self.process(socket)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes some of `bytes`, and writes what the socket takes. Returns how much it took.
+    pub(crate) fn write(&mut self, socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+        let mut taken = 0;
+        loop {
+            taken += self.inner.writer().write(&bytes[taken..])?;
+            if !self.flush(socket)? || taken == bytes.len() {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Writes what the socket takes of what waits for it. Whether nothing is left.
+    fn flush(&mut self, socket: &OwnedFd) -> io::Result<bool> {
+        while self.inner.wants_write() {
+            match self.inner.write_tls(&mut Socket::new(socket)) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all that was taken is written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.inner.wants_write()
+    }
+
+    /// Reads into `buffer`, which is not empty: how much, and whether there may be more. With
+    /// `ended` a read that does not fill its buffer may hide an end. 0: the server ended the
+    /// connection in order.
+    pub(crate) fn read(
+        &mut self,
+        socket: &OwnedFd,
+        buffer: &mut [u8],
+        ended: bool,
+    ) -> io::Result<(usize, bool)> {
+        let mut more = true;
+        loop {
+            match self.inner.reader().read(buffer) {
+                Ok(len) => return Ok((len, more || len == buffer.len())),
+                Err(error) if error.kind() != ErrorKind::WouldBlock || !more => return Err(error),
+                Err(_) => {}
+            }
+            let mut socket_read = Socket::new(socket);
+            self.inner.read_tls(&mut socket_read)?;
+            more = !socket_read.emptied || ended;
+            self.process(socket)?;
+        }
+    }
+
+    fn process(&mut self, socket: &OwnedFd) -> io::Result<()> {
+        if let Err(error) = self.inner.process_new_packets() {
+            // The server is told why, if it still listens.
+            let _ = self.flush(socket);
+            self.failed = Some(error.clone());
+            return Err(io::Error::new(ErrorKind::InvalidData, error));
+        }
+        Ok(())
+    }
+
+    /// What ended it, if that was TLS.
+    pub(crate) fn failed(&self) -> Option<io::Error> {
+        let error = self.failed.clone()?;
+        Some(io::Error::new(ErrorKind::InvalidData, error))
+    }
+}
+
+/// A socket by bare system calls: see [`Connection`](crate::connection::Connection).
+struct Socket<'a> {
+    fd: &'a OwnedFd,
+    /// A read took all that was there.
+    emptied: bool,
+}
+
+impl<'a> Socket<'a> {
+    fn new(fd: &'a OwnedFd) -> Self {
+        Self { fd, emptied: false }
+    }
+}
+
+impl Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let room = buffer.len();
+        let (len, _) = rustix::io::retry_on_intr(|| {
+            rustix::net::recv(self.fd, &mut *buffer, RecvFlags::empty())
+        })?;
+        self.emptied = len < room;
+        Ok(len)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = || rustix::net::send(self.fd, bytes, SendFlags::NOSIGNAL);
+        Ok(rustix::io::retry_on_intr(sent)?)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let [one] = slices {
+            return self.write(one);
+        }
+        let sent = || {
+            let mut nothing = SendAncillaryBuffer::default();
+            rustix::net::sendmsg(self.fd, slices, &mut nothing, SendFlags::NOSIGNAL)
+        };
+        Ok(rustix::io::retry_on_intr(sent)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! What a query says of tokens: one that is to be made, or to be revoked.
+
+use std::borrow::Cow;
+
+use cluster::layout::{Kinds, Methods};
+
+use super::{Slot, bad, fill, key, required};
+use crate::http::problem::Problem;
+use crate::operations::tokens::{KINDS, METHODS, Wanted};
+use crate::settings::units::Ttl;
+
+/// What may be said of a token that is to be made …
+pub(in crate::http) const TOKEN: [&str; 7] =
+    ["name", "methods", "for", "prefix", "expires", "requests", "bytes"];
+
+/// … and which one is to be revoked.
+pub(in crate::http) const REVOKE: [&str; 1] = ["id"];
+
+/// Which token is to be revoked: its id, or its name.
+pub(in crate::http) fn revoke(query: &str) -> Result<String, Problem> {
+    let [id] = fill(query, REVOKE)?;
+    text("id", required("id", id)?)
+}
+
+/// What a token is to be.
+pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
+    let [name, methods, kinds, prefix, expires, requests, bytes] = fill(query, TOKEN)?;
+    let name = text("name", required("name", name)?)?;
+    let methods = list("methods", methods.unwrap_or("read,write"), |word| match word {
+        "read" => Some(Methods::GET),
+        "write" => Some(Methods::PUT.or(Methods::DELETE).or(Methods::POST)),
+        "HEAD" => Some(Methods::GET),
+        _ => METHODS.iter().find(|(_, text)| *text == word).map(|(method, _)| *method),
+    })?;
+    let kinds = list("for", kinds.unwrap_or("data"), |word| {
+        KINDS.iter().find(|(_, text)| *text == word).map(|(kind, _)| *kind)
+    })?;
+    let prefix = prefix.map_or(Ok(Cow::default()), |prefix| key("prefix", prefix))?;
+    let expires: Option<Ttl> = expires
+        .map(|text| text.parse().map_err(|wrong| bad(format!("expires={wrong}"))))
+        .transpose()?;
+    let rate = |name: &str, value: Slot<'_>| match value.map(str::parse) {
+        None => Ok(0),
+        Some(Ok(rate)) if rate > 0 => Ok(rate),
+        Some(_) => Err(bad(format!("{name}: it is no number a second, 1 or more"))),
+    };
+    Ok(Wanted {
+        name,
+        methods: methods.into_iter().fold(Methods::default(), Methods::or),
+        kinds: kinds.into_iter().fold(Kinds::default(), Kinds::or),
+        prefix: prefix.into_owned(),
+        lives_ms: expires.map_or(0, Ttl::millis),
+        requests: rate("requests", requests)?,
+        bytes: rate("bytes", bytes)?,
+    })
+}
+
+/// Words between commas.
+fn list<T>(name: &str, value: &str, of: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Problem> {
+    let value = text(name, value)?;
+    let one = |word: &str| {
+        let shown: String = word.chars().take(100).collect();
+        of(word).ok_or_else(|| bad(format!("{name}: {shown:?} is unknown")))
+    };
+    value.split(',').map(one).collect()
+}
+
+/// A value that is UTF-8.
+fn text(name: &str, value: &str) -> Result<String, Problem> {
+    String::from_utf8(key(name, value)?.into_owned())
+        .map_err(|_| bad(format!("parameter {name:?} is not UTF-8")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detail(query: &str) -> String {
+        let problem = serde_json::to_value(token(query).unwrap_err()).unwrap();
+        problem["detail"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_token_is_for_data_unless_it_says_more() {
+        let all = token("name=ci").unwrap();
+        assert_eq!((all.methods, all.kinds), (Methods::ALL, Kinds::DATA));
+        assert_eq!((all.prefix, all.lives_ms, all.requests, all.bytes), (vec![], 0, 0, 0));
+        let some = "name=a%c3%a9&methods=read,PUT&for=metrics,admin&prefix=%ff%2c&expires=30d\
+            &requests=7&bytes=8589934592";
+        let some = token(some).unwrap();
+        assert_eq!(some.name, "a\u{e9}");
+        assert_eq!(some.methods, Methods::GET.or(Methods::PUT));
+        assert_eq!(some.kinds, Kinds::METRICS.or(Kinds::ADMIN));
+        assert_eq!((some.prefix, some.lives_ms), (b"\xff,".to_vec(), 30 * 86_400_000));
+        assert_eq!((some.requests, some.bytes), (7, 8 << 30));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (query, said) in [
+            ("", "\"name\" is missing"),
+            ("name=", "\"name\" is empty"),
+            ("name=%ff", "\"name\" is not UTF-8"),
+            ("name=a&methods=", "methods: \"\" is unknown"),
+            ("name=a&methods=get", "methods: \"get\" is unknown"),
+            ("name=a&for=data,", "for: \"\" is unknown"),
+            ("name=a&expires=never", "expires=\"never\" is not"),
+            ("name=a&requests=0", "requests: it is no number"),
+            ("name=a&bytes=-1", "bytes: it is no number"),
+            ("name=a&scope=x", "unknown parameter \"scope\""),
+            ("name=a&token=secret", "must not be in a URL"),
+        ] {
+            let detail = detail(query);
+            assert!(detail.contains(said) && !detail.contains("secret"), "{query}: {detail}");
+        }
+    }
+}

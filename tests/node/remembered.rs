@@ -1,0 +1,77 @@
+//! What is remembered of writes with an idempotency key, where the partitions of their keys move.
+
+use crate::changes::Joiner;
+use crate::client::{Client, Response};
+use crate::cluster::Cluster;
+use crate::conditional::ask;
+use crate::moves::{goes_by, moved, text};
+use crate::process::wait_until;
+
+const KEYS: usize = 40;
+
+/// Status, sum and ETag.
+type Answer = (u16, Vec<u8>, Option<String>);
+
+fn answer(response: &Response) -> Answer {
+    (response.status, response.body(), response.header("etag").map(str::to_owned))
+}
+
+/// Adds 5 to a counter, under a word.
+fn add(client: &mut Client, number: usize, word: &str) -> Response {
+    let header = format!("Idempotency-Key: {word}-{number}\r\n");
+    ask(client, "POST", &format!("id=n{number}&add=5"), &header, "")
+}
+
+/// Each counter is 5, then 100: the keys do not tell any more what was done.
+fn count(client: &mut Client) -> Vec<Answer> {
+    let count = |number| {
+        let first = add(client, number, "first");
+        assert_eq!((first.status, first.body()), (200, b"5".to_vec()), "{number}");
+        let put = ask(client, "PUT", &format!("id=n{number}"), "", "100");
+        assert_eq!(put.status, 201, "{number}");
+        answer(&first)
+    };
+    (0..KEYS).map(count).collect()
+}
+
+fn is_told(client: &mut Client, firsts: &[Answer]) {
+    for (number, first) in firsts.iter().enumerate() {
+        let again = add(client, number, "first");
+        assert_eq!(answer(&again), *first, "{number}: {}", text(&again.body()));
+    }
+}
+
+fn is_done(client: &mut Client, word: &str, sum: &str) {
+    for number in 0..KEYS {
+        let added = add(client, number, word);
+        assert_eq!(text(&added.body()), sum, "{number}");
+    }
+}
+
+/// Two of the three replicas are new, and have been told what the third remembers. That one was
+/// the home of some keys, and dies.
+#[test]
+fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
+    let mut cluster = Cluster::start(1, &["--replicas", "3"]);
+    let firsts = count(&mut cluster.client(0));
+    let joiners = ["d", "e"].map(|name| Joiner::new(&cluster, name));
+    let starts = joiners.each_ref().map(|joiner| joiner.asks(&cluster));
+    let epoch = moved(&cluster, 0, &["--add", "d", "--add", "e"]);
+    let [d, e] = starts.map(|starts| starts.join().unwrap());
+    goes_by(&cluster, 0, epoch);
+    is_told(&mut d.client(), &firsts);
+    is_done(&mut e.client(), "second", "105");
+    cluster.kill(0);
+    is_told(&mut e.client(), &firsts);
+    is_done(&mut d.client(), "third", "110");
+    is_done(&mut e.client(), "third", "110");
+    // They know it for good.
+    let [d, e] = [(&joiners[0], d), (&joiners[1], e)].map(|(joiner, node)| {
+        let data = node.kill();
+        joiner.starts(data)
+    });
+    let [d, e] = [d, e].map(|starts| starts.join().unwrap());
+    wait_until("both are up", || add(&mut d.client(), 0, "fourth").status == 200);
+    is_told(&mut d.client(), &firsts);
+    is_done(&mut e.client(), "fourth", "115");
+}

@@ -1,0 +1,439 @@
+//! Who may ask for what: every route with every kind of token, on one node; tokens that all nodes
+//! of a cluster know, whoever is down. Loopback needs tokens here by `--require-auth`.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::client::{Client, Response};
+use crate::cluster::{Cluster, key};
+use crate::moves::{cluster_command, layout, planned, text};
+use crate::process::{Node, kvorum, run, wait_until};
+
+/// The token of `--admin-token-file`.
+const ADMIN: &str = "an admin token of this test";
+
+/// A token that nobody made.
+const WRONG: &str = "kvorum_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// The files that nodes and commands are given.
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        let files = Self(tempfile::tempdir().unwrap());
+        files.write("admin", ADMIN);
+        files.write("secret", "a secret of this test");
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::write(self.path(name), content).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn args(&self) -> Vec<String> {
+        let path = |name| self.path(name).to_str().unwrap().to_owned();
+        let files = [
+            "--admin-token-file".to_owned(),
+            path("admin"),
+            "--cluster-secret-file".to_owned(),
+            path("secret"),
+        ];
+        [&["--require-auth".to_owned()][..], &files].concat()
+    }
+
+    /// A command with the token of a file.
+    fn run(&self, at: SocketAddr, token: &str, args: &[&str]) -> Output {
+        let (url, file) = (format!("http://{at}"), self.path(token));
+        run(&[args, &["--url", &url, "--token-file", file.to_str().unwrap()]].concat())
+    }
+
+    /// Makes a token, and a file of its name that has it.
+    fn create(&self, at: SocketAddr, name: &str, args: &[&str]) -> String {
+        let made = self.run(at, "admin", &[&["token", "create", "--name", name], args].concat());
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        let token = text(&made.stdout).trim_end().to_owned();
+        assert!(token.starts_with("kvorum_") && token.len() == 50, "{token}");
+        self.write(name, &token);
+        token
+    }
+}
+
+/// A lone node without a secret, that wants tokens.
+fn lone(files: &Files) -> Node {
+    let admin = files.path("admin");
+    Node::start(&["--require-auth", "--admin-token-file", admin.to_str().unwrap()])
+}
+
+/// Sends a request with a token, on a connection of its own; the head of the answer.
+fn head_of(at: SocketAddr, method: &str, target: &str, header: &str) -> Response {
+    let mut client = Client::connect(at);
+    client.send(format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{header}\r\n"
+    ));
+    client.head_response()
+}
+
+fn bearer(token: &str) -> String {
+    if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") }
+}
+
+fn status(at: SocketAddr, method: &str, target: &str, token: &str) -> u16 {
+    head_of(at, method, target, &bearer(token)).status
+}
+
+/// Every route of the API's description, with its methods; the test of `src/http/openapi.rs` holds
+/// that against the table.
+fn routes() -> Vec<(String, String)> {
+    let text = include_str!("../../docs/openapi.yaml");
+    let (mut path, mut routes) = (String::new(), Vec::new());
+    let paths = text.lines().skip_while(|line| *line != "paths:").skip(1);
+    for line in paths.take_while(|line| line.starts_with(' ')) {
+        match line.strip_prefix("  ").and_then(|line| line.strip_suffix(':')) {
+            Some(of) if of.starts_with('/') => path = of.to_owned(),
+            Some(of) if ["  get", "  head", "  put", "  post", "  delete"].contains(&of) => {
+                routes.push((of.trim().to_uppercase(), path.clone()));
+            }
+            _ => {}
+        }
+    }
+    assert!(routes.len() > 30, "{routes:?}");
+    routes
+}
+
+/// What a route is for, and how it is asked so that it does nothing, and does not last.
+fn scope(path: &str) -> (&'static str, String) {
+    let (scope, query) = match path {
+        "/healthz" | "/readyz" | "/ui" | "/v0/peer" => ("public", ""),
+        "/v0/entity" => ("data", "id=users/a&ack=0"),
+        "/v0/entities" => ("data", "start=users/&end=users0&ack=0"),
+        "/ui/key" => ("data", "id=users/a&from=0"),
+        "/metrics" | "/v0/status" | "/v0/cluster" => ("metrics", ""),
+        "/ui/events" => ("metrics", "local=maybe"),
+        "/admin/profile" => ("admin", "seconds=0"),
+        path if path.starts_with("/admin/") => ("admin", "nothing=such"),
+        path => panic!("{path} has no scope here"),
+    };
+    (scope, if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
+}
+
+/// Row 39 of the reliability table: no, wrong, expired, revoked tokens, and those of every other
+/// scope, on every route.
+#[test]
+fn every_route_wants_a_token_that_is_good_for_it() {
+    let files = Files::new();
+    let node = lone(&files);
+    let at = node.address;
+    let make = |name: &str, args: &[&str]| files.create(at, name, args);
+    let expired = make("expired", &["--expires", "1s", "--for", "data,metrics,admin"]);
+    let revoked = make("revoked", &["--for", "data,metrics,admin"]);
+    assert!(files.run(at, "admin", &["token", "revoke", "revoked"]).status.success());
+    let replayed = format!("{revoked}, Bearer {ADMIN}");
+    let good: [(&str, String, &[&str]); 8] = [
+        ("data", make("data", &[]), &["GET", "HEAD", "PUT", "POST", "DELETE"]),
+        ("data", make("read", &["--methods", "read"]), &["GET", "HEAD"]),
+        ("data", make("put", &["--methods", "PUT"]), &["PUT"]),
+        (
+            "data",
+            make("inside", &["--prefix", "users/"]),
+            &["GET", "HEAD", "PUT", "POST", "DELETE"],
+        ),
+        ("data", make("outside", &["--prefix", "users/b"]), &[]),
+        ("metrics", make("metrics", &["--for", "metrics"]), &["GET", "HEAD"]),
+        ("admin", make("admin-all", &["--for", "admin"]), &["GET", "POST"]),
+        ("admin", make("admin-read", &["--for", "admin", "--methods", "GET"]), &["GET"]),
+    ];
+    wait_until("it expires", || status(at, "GET", "/v0/status", &expired) == 401);
+    for (method, path) in routes() {
+        let (scope, target) = scope(&path);
+        let is_public = scope == "public";
+        for token in ["", WRONG, &expired, &revoked, &replayed, &ADMIN[1..]] {
+            let refused = head_of(at, &method, &target, &bearer(token));
+            assert_eq!(refused.status == 401, !is_public, "{method} {target} {token}");
+            assert_eq!(refused.header("www-authenticate").is_some(), !is_public);
+        }
+        for (kind, token, methods) in &good {
+            let expected = !is_public && (*kind != scope || !methods.contains(&method.as_str()));
+            let got = status(at, &method, &target, token);
+            assert_eq!(got == 403, expected, "{method} {target} for {kind} {methods:?}: {got}");
+            assert_ne!(got, 401, "{method} {target}");
+        }
+        let got = status(at, &method, &target, ADMIN);
+        assert!(![401, 403].contains(&got), "{method} {target}: {got}");
+        for name in ["token", "access_token", "Authorization"] {
+            let bare = target.split('?').next().unwrap();
+            let refused = head_of(at, &method, &format!("{bare}?{name}={ADMIN}"), "").status;
+            let refused = [400, 401].contains(&refused);
+            assert!(refused || is_public, "{method} {bare} with {name} in its query");
+        }
+    }
+    let (_, log) = {
+        node.signal(rustix::process::Signal::TERM);
+        node.wait()
+    };
+    for secret in [ADMIN, &expired, &revoked, &good[0].1] {
+        assert!(!log.contains(secret), "the log has a token: {log}");
+    }
+    for said in ["who=\"admin token\"", "POST /admin/tokens?name=revoked", "revoke?id=revoked"] {
+        assert!(log.contains(said), "{said}: {log}");
+    }
+}
+
+#[test]
+fn keys_and_ranges_outside_the_prefix_are_refused_and_named() {
+    let files = Files::new();
+    let node = lone(&files);
+    let at = node.address;
+    let token = files.create(at, "users", &["--prefix", "users/"]);
+    for (target, expected) in [
+        ("/v0/entity?id=users/a", 404),
+        ("/v0/entity?id=%75sers%2Fa", 404),
+        ("/v0/entity?id=users", 403),
+        ("/v0/entity?id=Users/a", 403),
+        ("/v0/entity?id=x&id=users/a", 400),
+        ("/v0/entity?ack=1", 400),
+        ("/v0/entities?start=users/&end=users0", 200),
+        ("/v0/entities?start=users/a&end=users/b&local=true", 200),
+        ("/v0/entities?start=users/", 403),
+        ("/v0/entities?start=users/&end=users1", 403),
+        ("/v0/entities?start=a&end=users0", 403),
+        ("/ui/key?id=users/a", 200),
+        ("/ui/key?id=other", 403),
+    ] {
+        assert_eq!(status(at, "GET", target, &token), expected, "{target}");
+    }
+    let refused = files.run(at, "users", &["scan"]);
+    let said = text(&refused.stderr);
+    assert!(said.contains("from start=users/ to end=users0 at most"), "{said}");
+    let mut client = Client::connect(at);
+    client.send(format!(
+        "PUT /v0/entity?id=other HTTP/1.1\r\nHost: localhost\r\n{}Content-Length: 1\r\n\r\nv",
+        bearer(&token)
+    ));
+    let json = client.response().json();
+    assert_eq!((&json["type"], &json["outcome"]), (&"forbidden".into(), &"none".into()));
+    assert!(files.run(at, "users", &["put", "users/a", "v"]).status.success());
+    assert_eq!(files.run(at, "users", &["get", "users/a"]).stdout, b"v");
+}
+
+#[test]
+fn a_rate_is_kept_and_the_client_told_when_to_come_again() {
+    let files = Files::new();
+    let node = lone(&files);
+    let at = node.address;
+    let token = files.create(at, "slow", &["--rate", "5/s"]);
+    let ask = || head_of(at, "GET", "/v0/entity?id=a", &bearer(&token));
+    let answers: Vec<Response> = (0..30).map(|_| ask()).collect();
+    let refused = answers.iter().find(|answer| answer.status == 429).unwrap();
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    wait_until("it is answered again", || ask().status == 404);
+    files.create(at, "thin", &["--bytes", "1KiB/s"]);
+    let put = |value: &str| files.run(at, "thin", &["put", "k", value]);
+    assert!(put(&"v".repeat(2500)).status.success(), "the first one can't be known before");
+    let began = Instant::now();
+    let refused = put("v");
+    assert!(text(&refused.stderr).contains("429"), "{}", text(&refused.stderr));
+    wait_until("its bytes are paid", || put("v").status.success());
+    assert!(began.elapsed() > Duration::from_millis(300), "2,500 bytes at 1,024 a second");
+    let other = files.create(at, "other", &[]);
+    assert_eq!(status(at, "GET", "/v0/entity?id=a", &other), 404, "each has its own");
+}
+
+#[test]
+fn what_makes_no_token_is_refused() {
+    let files = Files::new();
+    let node = lone(&files);
+    let at = node.address;
+    files.create(at, "taken", &[]);
+    for (args, said) in [
+        (&["--name", "taken"][..], "already: revoke it first"),
+        (&["--name", "a b"], "visible characters"),
+        (&["--name", "x", "--methods", "writes"], "methods: \"writes\" is unknown"),
+        (&["--name", "x", "--for", "all"], "for: \"all\" is unknown"),
+        (&["--name", "x", "--for", "admin", "--prefix", "a"], "can't be limited to a prefix"),
+        (&["--name", "x", "--expires", "0s"], "out of range"),
+        (&["--name", "x", "--rate", "0/s"], "no rate"),
+    ] {
+        let refused = files.run(at, "admin", &[&["token", "create"], args].concat());
+        let stderr = text(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && stderr.contains(said), "{args:?}: {stderr}");
+    }
+    let unknown = files.run(at, "admin", &["token", "revoke", "nobody"]);
+    assert!(text(&unknown.stderr).contains("no token of the id or name"));
+    let list = files.run(at, "admin", &["token", "list", "--json"]);
+    let list: Value = serde_json::from_slice(&list.stdout).unwrap();
+    assert_eq!(list["tokens"].as_array().map(Vec::len), Some(1), "{list}");
+    let id = list["tokens"][0]["id"].as_str().unwrap();
+    assert!(files.run(at, "admin", &["token", "revoke", id]).status.success());
+}
+
+#[test]
+fn without_require_auth_loopback_needs_no_token() {
+    let node = Node::start(&[]);
+    for (target, expected) in [("/v0/entity?id=a", 404), ("/metrics", 200), ("/admin/layout", 200)]
+    {
+        for token in ["", WRONG] {
+            assert_eq!(status(node.address, "GET", target, token), expected, "{target}");
+        }
+    }
+    let made =
+        run(&["token", "create", "--name", "a", "--url", &format!("http://{}", node.address)]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+}
+
+/// A cluster that wants tokens, once all of its nodes see each other.
+fn cluster(files: &Files) -> Cluster {
+    let args = files.args();
+    let cluster = Cluster::start(3, &args.iter().map(String::as_str).collect::<Vec<_>>());
+    wait_until("all are up", || {
+        files.run(cluster.address(0), "admin", &["status"]).status.success()
+    });
+    cluster
+}
+
+#[test]
+fn all_nodes_know_a_token_soon_and_while_the_council_is_down() {
+    let files = Files::new();
+    let mut cluster = cluster(&files);
+    let at: Vec<SocketAddr> = (0..3).map(|node| cluster.address(node)).collect();
+    let token = files.create(at[0], "app", &["--for", "data,metrics"]);
+    let knows = |node: usize| status(at[node], "GET", "/v0/status", &token) == 200;
+    let begun = Instant::now();
+    assert!(knows(0), "the node that made it knows it at once");
+    (1..3).for_each(|node| wait_until("it is known", || knows(node)));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Nodes ask each other without a token.
+    let seen = files.run(at[1], "app", &["status", "--json"]);
+    assert!(seen.status.success(), "{}", text(&seen.stdout));
+    let mut client = cluster.client(2);
+    client.send(format!("GET /ui/events HTTP/1.1\r\nHost: localhost\r\n{}\r\n", bearer(&token)));
+    assert_eq!(client.read_head().unwrap().status, 200);
+    let mut told = String::new();
+    while !["n0", "n1", "n2"].iter().all(|n| told.contains(&format!("{{\"node\":\"{n}\",\"snap"))) {
+        told += &text(&client.read_chunk().unwrap().unwrap());
+        assert!(!told.contains("event: lost"), "{told}");
+    }
+    cluster.kill(0);
+    cluster.kill(1);
+    assert!(knows(2) && status(at[2], "GET", "/v0/status", WRONG) == 401);
+    cluster.kill(2);
+    (0..3).for_each(|node| cluster.up(node));
+    (0..3).for_each(|node| assert!(knows(node), "it is on the disk of every node"));
+    wait_until("it is revoked", || {
+        files.run(at[2], "admin", &["token", "revoke", "app"]).status.success()
+    });
+    let begun = Instant::now();
+    assert!(!knows(2));
+    (0..2).for_each(|node| wait_until("it is refused", || !knows(node)));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_kept_connection_hears_of_a_revocation() {
+    let files = Files::new();
+    let node = lone(&files);
+    let token = files.create(node.address, "app", &[]);
+    let mut client = node.client();
+    let mut get = || {
+        client.send(format!(
+            "GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n",
+            key(1),
+            bearer(&token)
+        ));
+        client.response().status
+    };
+    assert_eq!([get(), get()], [404, 404]);
+    assert!(files.run(node.address, "admin", &["token", "revoke", "app"]).status.success());
+    assert_eq!([get(), get()], [401, 401]);
+}
+
+fn tokens(cluster: &Cluster, node: usize) -> usize {
+    let list = cluster.client(node).get("/admin/tokens").body();
+    let list: Value = serde_json::from_slice(&list).unwrap();
+    list["tokens"].as_array().map_or(0, Vec::len)
+}
+
+/// Tokens are made while keys move, and the change goes on, or back.
+#[test]
+fn tokens_are_made_while_members_change() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    cluster.fill(50, b"value");
+    let create = |cluster: &Cluster, name: &str| {
+        let url = format!("http://{}", cluster.address(1));
+        let made = run(&["token", "create", "--name", name, "--url", &url]);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+    };
+    cluster.kill(3);
+    let apply = |cluster: &Cluster, change: &[&str], stage: &str| {
+        let id = planned(cluster, 0, change)["plan"].as_str().unwrap().to_owned();
+        assert!(cluster_command(cluster, 0, &["apply", &id]).status.success());
+        wait_until("the stage", || layout(cluster, 1)["stage"] == stage);
+        id
+    };
+    apply(&cluster, &["--remove", "n3"], "read old");
+    create(&cluster, "one");
+    assert_eq!(layout(&cluster, 1)["stage"], "read old");
+    wait_until("all know of it", || layout(&cluster, 0)["epoch"] == layout(&cluster, 1)["epoch"]);
+    let aborted = cluster_command(&cluster, 0, &["abort", "--wait"]);
+    assert!(aborted.status.success(), "{}", text(&aborted.stderr));
+    apply(&cluster, &["--weight", "n1=5"], "prepare");
+    create(&cluster, "two");
+    assert_eq!(layout(&cluster, 1)["stage"], "prepare");
+    cluster.up(3);
+    (0..4).for_each(|node| {
+        wait_until("keys have moved", || layout(&cluster, node)["stage"] == "settled");
+        wait_until("it knows both", || tokens(&cluster, node) == 2);
+    });
+    cluster.has(0..50, b"value");
+}
+
+#[test]
+fn who_waits_for_a_change_is_told_its_end_although_tokens_are_made() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    cluster.kill(3);
+    let id = planned(&cluster, 0, &["--weight", "n1=5"])["plan"].as_str().unwrap().to_owned();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| cluster_command(&cluster, 0, &["apply", "--wait", &id]));
+        wait_until("the stage", || layout(&cluster, 0)["stage"] == "prepare");
+        let url = format!("http://{}", cluster.address(0));
+        for name in ["a", "b", "c"] {
+            let made = run(&["token", "create", "--name", name, "--url", &url]);
+            assert!(made.status.success(), "{}", text(&made.stderr));
+        }
+        wait_until("all know of it", || {
+            layout(&cluster, 0)["epoch"] == layout(&cluster, 1)["epoch"]
+        });
+        let aborted = cluster_command(&cluster, 1, &["abort", "--wait"]);
+        assert!(aborted.status.success(), "{}", text(&aborted.stderr));
+        let told = waits.join().unwrap();
+        let said = text(&told.stderr);
+        assert!(said.contains("the change was aborted"), "{said}{}", text(&told.stdout));
+    });
+    cluster.up(3);
+}
+
+#[test]
+fn nodes_that_want_tokens_need_a_secret() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = kvorum();
+    command.args(["serve", "--require-auth", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(data.path()).args(["--advertise", "http://127.0.0.1:1", "--cluster"]);
+    command.arg("http://127.0.0.1:1,http://127.0.0.1:2");
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(said.contains("--cluster-secret-file"), "{said}");
+    assert_eq!(output.status.code(), Some(2));
+}
