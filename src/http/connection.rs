@@ -118,6 +118,8 @@ pub(crate) struct Watch {
     since: Cell<u32>,
     /// Tick since which the kernel takes no more bytes, or the last window ended.
     write_blocked: Cell<Option<u32>>,
+    /// Bytes that came; counted over HTTP/2 only.
+    read: Cell<u64>,
     /// Bytes that the kernel took.
     written: Cell<u64>,
     /// Of these, what the client had acknowledged when the window began, once that is known.
@@ -221,6 +223,7 @@ impl Watch {
             phase: Cell::new(Phase::Head),
             since: Cell::new(now.get()),
             write_blocked: Cell::new(None),
+            read: Cell::new(0),
             written: Cell::new(0),
             acknowledged: Cell::new(None),
             look: Cell::new(false),
@@ -261,11 +264,6 @@ impl Watch {
     /// Whether it came when all places of clients were taken.
     pub(crate) fn is_guest(&self) -> bool {
         self.connection().guest.get()
-    }
-
-    /// A guest became a client.
-    pub(crate) fn settle(&self) {
-        self.connection().guest.set(false);
     }
 
     /// More of the answer is made, for as long as the result lives: it only seems to be idle.
@@ -317,6 +315,13 @@ impl Watch {
 
     /// Its body is being waited for.
     pub(crate) fn body_begins(&self) {
+        self.window_begins();
+        if let Some(parent) = &self.parent {
+            parent.waiting_begins();
+        }
+    }
+
+    fn window_begins(&self) {
         self.window.set(0);
         self.enter(Phase::Body);
     }
@@ -366,7 +371,11 @@ impl Watch {
     pub(crate) fn is_unread(&self) -> bool {
         let now = self.now.get();
         let blocked = self.write_blocked.get().map_or(0, |since| now.wrapping_sub(since));
-        self.long_answer.get() && blocked >= UNREAD_TICKS && !self.reaped.get()
+        let is_unread = match &self.parent {
+            None => blocked >= UNREAD_TICKS,
+            Some(parent) => parent.is_unread(),
+        };
+        self.long_answer.get() && is_unread && !self.reaped.get()
     }
 
     /// Ends the connection in the middle of its answer, for others wait for the memory. Of a stream
@@ -431,6 +440,13 @@ impl Watch {
 
     /// Looks for a limit that was passed; `true` if the connection was given up just now.
     pub(crate) fn sweep(&self) -> bool {
+        if let Some(parent) = &self.parent {
+            let is_over = !self.reaped.get() && parent.is_too_slow(self.phase.get() == Phase::Body);
+            if is_over {
+                self.give_up();
+            }
+            return is_over;
+        }
         let now = self.now.get();
         let lasted = now.wrapping_sub(self.since.get());
         let blocked = self.write_blocked.get().map(|since| now.wrapping_sub(since));
@@ -439,7 +455,6 @@ impl Watch {
             || match self.phase.get() {
                 Phase::Head => lasted >= HEAD_TICKS,
                 Phase::Body => self.window_is_over(lasted),
-                Phase::Idle if self.parent.is_some() => false,
                 Phase::Idle | Phase::Linger if self.leaving.get() => lasted >= FAREWELL_TICKS,
                 Phase::Idle => blocked.is_none() && !self.open.get() && lasted >= IDLE_TICKS,
                 Phase::Linger => lasted >= LINGER_TICKS,
@@ -449,7 +464,7 @@ impl Watch {
             self.give_up();
             return true;
         }
-        if self.parent.is_none() && blocked.is_some_and(|blocked| blocked % LOOK_TICKS == 0) {
+        if blocked.is_some_and(|blocked| blocked % LOOK_TICKS == 0) {
             // The socket looks when it is asked to write.
             self.look.set(true);
             self.wake();
@@ -475,12 +490,13 @@ impl Watch {
             return false;
         }
         let slow = self.window.get() < BODY_WINDOW_BYTES;
-        self.body_begins();
+        self.window_begins();
         slow
     }
 
     fn saw_read(&self, bytes: &[u8]) {
         if self.streams.get().is_some() {
+            self.read.set(self.read.get() + bytes.len() as u64);
             return;
         }
         match self.phase.get() {

@@ -6,12 +6,17 @@
 //!    └── its task: ended when the watch is given up: RST_STREAM ◀┘
 //! ```
 //!
-//! What a connection may hold is what one of HTTP/1 may: its buffers, here 16 KiB each way and
-//! 8 KiB of tables. Each request on it beyond the first takes a place of its own, as another
-//! connection would, for its head, its task, and what has come of its body or goes out.
+//! A stream may hold what a connection of HTTP/1 may, and takes a place as one does: the first of a
+//! connection that of the connection, each other one its own. So what all clients may hold is
+//! bounded by places, whichever version they speak; one connection holds [`CONNECTION_WINDOW`] of
+//! bodies at most.
+//!
+//! What bounds floods: of streams [`MAX_STREAMS`] and places; of resets [`MAX_RESET_EARLY`] and
+//! [`MAX_WRONG`]; of CONTINUATION frames the `h2` crate, by [`MAX_HEAD_LEN`]; of DATA frames of
+//! hardly a byte the same, by the window; of all other frames how much a client may say without
+//! asking for anything (`streams`).
 
 use std::cell::RefCell;
-use std::convert::Infallible;
 use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -20,6 +25,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Buf;
+use h2::Reason;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::header::CONTENT_LENGTH;
 use hyper::rt::Executor;
@@ -47,12 +53,12 @@ const MAX_STREAMS: usize = 100;
 /// … and never more than this part of all places: others come too.
 const SHARE: usize = 2;
 
-/// What a client may send of a body before somebody takes it: a frame, which fits into a stream's
-/// place.
-const STREAM_WINDOW: u32 = 16 << 10;
+/// What a client may send of a body before somebody takes it: as much as is buffered of a connection
+/// of HTTP/1.
+const STREAM_WINDOW: u32 = 64 << 10;
 
-/// What it may send of all bodies: so much that uploads which wait for memory don't hold up those
-/// that have some.
+/// What it may send of all bodies, 6.4 MB: so much that uploads which wait for memory don't hold up
+/// those that have some.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
 
 /// A frame's payload at most: the least that a node may choose.
@@ -110,12 +116,18 @@ async fn begins(socket: &tokio::net::TcpStream) -> io::Result<bool> {
 
 /// Serves a connection to its end; whether that came because of what its client sent.
 pub(crate) async fn serve(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket) -> bool {
+    let is_malformed = converse(service, watch, socket).await;
+    watch.streams_end();
+    is_malformed
+}
+
+async fn converse(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket) -> bool {
     watch.speak_http2();
     service.counters.http2.add(1);
     let tasks = Tasks::default();
     let answer = service_fn(|request| {
         let stream = Stream::begin(service, watch);
-        tasks.0.replace(Some(Rc::clone(stream.watch())));
+        tasks.0.replace(stream.as_ref().map(|stream| Rc::clone(stream.watch())));
         answer(Rc::clone(service), stream, request)
     });
     let places = service.limits().places.max_clients();
@@ -134,21 +146,39 @@ pub(crate) async fn serve(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut
     let mut connection = pin!(connection);
     let mut goodbye_said = false;
     let result = poll_fn(|cx| {
-        if watch.reaped() {
-            return Poll::Ready(Ok(()));
-        }
-        if (service.stopping.get() || watch.is_leaving()) && !goodbye_said {
+        let is_leaving = watch.is_leaving() || service.stopping.get();
+        if (is_leaving || watch.reaped()) && !goodbye_said {
             goodbye_said = true;
             watch.leave();
             connection.as_mut().graceful_shutdown();
         }
         watch.attend(cx.waker());
-        connection.as_mut().poll(cx)
+        let polled = connection.as_mut().poll(cx);
+        if watch.says_nothing() {
+            return Poll::Ready(Ending::Flood);
+        }
+        match polled {
+            Poll::Ready(result) => Poll::Ready(Ending::Of(result)),
+            // It has been told by now, if the kernel takes a frame.
+            Poll::Pending if watch.reaped() => Poll::Ready(Ending::Of(Ok(()))),
+            Poll::Pending => Poll::Pending,
+        }
     })
     .await;
-    let Err(error) = result else { return false };
+    let error = match result {
+        Ending::Flood => return true,
+        Ending::Of(Ok(())) => return false,
+        Ending::Of(Err(error)) => error,
+    };
     let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
     cause.is_some_and(|cause| cause.is_go_away() && cause.is_library())
+}
+
+/// How a connection ended.
+enum Ending {
+    Of(hyper::Result<()>),
+    /// Its client sent frames without end that ask for nothing.
+    Flood,
 }
 
 /// Runs streams, each until its watch is given up at the latest.
@@ -157,12 +187,16 @@ struct Tasks(Rc<RefCell<Option<Rc<Watch>>>>);
 
 impl<F: Future + 'static> Executor<F> for Tasks {
     fn execute(&self, future: F) {
-        // hyper hands the future over as soon as it has called the service.
-        let Some(watch) = self.0.take().filter(|watch| !watch.reaped()) else { return };
+        // hyper hands the future over as soon as it has called the service. One without a stream
+        // ends at once.
+        let Some(watch) = self.0.take() else {
+            spawn_local(async move { drop(future.await) });
+            return;
+        };
         spawn_local(async move {
             let mut future = pin!(future);
             poll_fn(|cx| {
-                if watch.reaped() {
+                if watch.reaped() || watch.connection().reaped() {
                     return Poll::Ready(());
                 }
                 watch.attend(cx.waker());
@@ -176,17 +210,21 @@ impl<F: Future + 'static> Executor<F> for Tasks {
 
 async fn answer(
     service: Rc<Service>,
-    stream: Rc<Stream>,
+    stream: Option<Rc<Stream>>,
     request: Request<Incoming>,
-) -> Result<Response<Parts>, Infallible> {
+) -> Result<Response<Parts>, h2::Error> {
+    let Some(stream) = stream else { return Err(Reason::REFUSED_STREAM.into()) };
     if request.headers().len() > MAX_HEADERS {
         let mut response = Response::new(Parts::new(Body::Empty, stream));
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Ok(response);
     }
     let is_head = request.method() == Method::HEAD;
-    let response = super::answer(service, Rc::clone(stream.watch()), request).await?;
-    let (mut head, mut body) = response.into_parts();
+    let answered = super::answer(service, Rc::clone(stream.watch()), request).await;
+    let (mut head, mut body) = match answered {
+        Ok(response) => response.into_parts(),
+        Err(never) => match never {},
+    };
     if is_head {
         if let Some(length) = body.size_hint().exact() {
             head.headers.insert(CONTENT_LENGTH, length.into());
@@ -260,7 +298,7 @@ impl Buf for Sent {
 
     fn advance(&mut self, bytes: usize) {
         self.item.advance(bytes);
-        self.owed.paid(bytes);
+        self.owed.paid();
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {

@@ -152,7 +152,7 @@ pub(crate) async fn answer(
     };
     let (admitted, stays) = match stays {
         Ok(stays) => (admitted, stays),
-        Err(problem) => (Err(problem), false),
+        Err(problem) => (Err(problem), watch.is_stream() && !watch.is_guest()),
     };
     let admitted = admitted.and_then(|stays| serves(&service, kind).map(|()| stays));
     let result = carry_out(&service, &watch, &head, (route, kind), admitted, &mut upload).await;

@@ -1,25 +1,44 @@
 //! HTTP/2: many requests on one connection, each in a stream of its own.
 //!
 //! ```text
-//!  connection's watch: its place, idle or busy, whether the socket takes more
-//!     ├── stream's watch: pace of its body, of its answer; its memory ─ gives way ─▶ reset
-//!     └── stream's watch …        the first has the connection's place, each other one another
+//!  connection's watch: its place, idle or busy, whether the socket takes more, what moved
+//!     ├── stream's watch: whether its client waits for us or we for it; its memory ─▶ reset
+//!     └── stream's watch …     the first has the connection's place, each other one another
 //! ```
 //!
 //! A stream lives until its answer is in the connection's write buffer, or it is reset: until then
 //! its memory is taken.
+//!
+//! Streams share a link, so none is judged by its own pace: one is too slow if hardly anything moves
+//! on its whole connection while it waits for the client, or if nothing at all moves on the stream
+//! for far longer. While the socket takes nothing, the connection is judged, and no stream.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use super::{Phase, UNREAD_TICKS, WRITE_WINDOW_BYTES, Watch};
+use super::{
+    BODY_TICKS, BODY_WINDOW_BYTES, IDLE_TICKS, Phase, UNREAD_TICKS, WRITE_TICKS,
+    WRITE_WINDOW_BYTES, Watch,
+};
 use crate::http::Service;
 use crate::node::places::Place;
 
-/// Streams of a loop at once that found no place: they are refused by an answer, or are probes.
-/// More are reset, which needs no memory.
-const MOST_UNPLACED: usize = 64;
+/// Streams of a loop at once without a place: they wait for one, are refused by an answer, or are
+/// probes. More are reset, which needs no memory.
+pub(crate) const MOST_UNPLACED: usize = 64;
+
+/// Nothing moves on a stream that the client is to move for so long: it is reset, whatever moves
+/// beside it.
+const STILL_TICKS: u32 = IDLE_TICKS;
+
+/// What a client may send without a request, a body, or answers that it takes: frames that only keep
+/// the node busy. Honest ones are a few bytes for each request.
+const MAX_TALK: u64 = 1 << 20;
+
+/// For so many bytes of answers a client may send one without a request: it tells what it takes in
+/// some 26 for each KiB at most.
+const TALK_SHARE: u64 = 16;
 
 /// Watches of one loop, in no order.
 #[derive(Debug, Default)]
@@ -49,25 +68,41 @@ impl Watches {
 /// What a connection knows of its streams.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Streams {
-    /// All of them.
+    /// How many there are.
     open: usize,
-    /// Those that have a place.
-    placed: usize,
-    /// Places that they took beside the connection's.
-    places: usize,
+    /// Whether one of them has the connection's place.
+    is_place_taken: bool,
+    /// Of what was read and written, what was so when a request or a part of a body came last.
+    read: u64,
+    written: u64,
+}
+
+/// Which place a stream has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seat {
+    /// Its connection's, be it a guest's.
+    Connections,
+    /// A client's, as another connection would have.
+    Own,
+    /// None: it is one of [`MOST_UNPLACED`].
+    Spare,
 }
 
 /// What a stream's watch has besides.
 #[derive(Debug)]
 pub(super) struct Parent {
     pub(super) connection: Rc<Watch>,
-    is_placed: bool,
+    seat: Cell<Seat>,
     /// Whether its task has ended: what is left of its answer can't be taken back alone.
     pub(super) is_over: Cell<bool>,
     /// Pieces of its answer that are not all in the connection's write buffer.
     owed: Cell<usize>,
-    /// Of [`Watch::written`], what was so when the window began.
-    window_began: Cell<u64>,
+    /// Tick at which the window began in which the client is to move something.
+    began: Cell<u32>,
+    /// What had moved on the connection by then.
+    moved: Cell<u64>,
+    /// Tick at which anything moved on the stream.
+    stirred: Cell<u32>,
     /// Whom to wake when nothing is owed any more.
     waiting: RefCell<Option<Waker>>,
 }
@@ -79,6 +114,52 @@ impl Parent {
         let blocked = connection.write_blocked.get();
         blocked.is_some_and(|since| connection.now.get().wrapping_sub(since) >= UNREAD_TICKS)
     }
+
+    fn window_begins(&self) {
+        self.began.set(self.connection.now.get());
+        self.moved.set(self.connection.moved());
+    }
+
+    fn stirs(&self) {
+        self.stirred.set(self.connection.now.get());
+    }
+
+    /// The client is to move something from now on.
+    pub(super) fn waiting_begins(&self) {
+        self.window_begins();
+        self.stirs();
+    }
+
+    /// Whether its answer waits for the client.
+    pub(super) fn is_unread(&self) -> bool {
+        let now = self.connection.now.get();
+        let began = self.connection.write_blocked.get().unwrap_or(self.began.get());
+        self.owed.get() > 0
+            && (now.wrapping_sub(began) >= UNREAD_TICKS
+                || now.wrapping_sub(self.stirred.get()) >= WRITE_TICKS)
+    }
+
+    /// Whether it has waited for the client for too long. `receives`: for more of a body.
+    pub(super) fn is_too_slow(&self, receives: bool) -> bool {
+        if !receives && self.owed.get() == 0 {
+            return false;
+        }
+        if self.connection.write_blocked.get().is_some() {
+            self.waiting_begins();
+            return false;
+        }
+        let (ticks, bytes) = if receives {
+            (BODY_TICKS, u64::from(BODY_WINDOW_BYTES))
+        } else {
+            (WRITE_TICKS, WRITE_WINDOW_BYTES)
+        };
+        if self.connection.moved() >= self.moved.get() + bytes {
+            self.window_begins();
+        }
+        let now = self.connection.now.get();
+        now.wrapping_sub(self.began.get()) >= ticks
+            || now.wrapping_sub(self.stirred.get()) >= STILL_TICKS
+    }
 }
 
 /// A stream, for as long as anything of it is left.
@@ -88,35 +169,39 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The client has opened one. It may be given up already, for there are too many.
-    pub(crate) fn begin(service: &Rc<Service>, connection: &Rc<Watch>) -> Rc<Self> {
+    /// The client has opened one; `None` = there are too many without a place.
+    pub(crate) fn begin(service: &Rc<Service>, connection: &Rc<Watch>) -> Option<Rc<Self>> {
         let mut streams = connection.streams.get().unwrap_or_default();
-        // The first has the connection's own place.
-        let is_next = streams.placed > streams.places;
-        if is_next && service.limits().places.enter_again() {
-            streams.places += 1;
-        }
-        let is_placed = streams.placed <= streams.places;
-        streams.placed += usize::from(is_placed);
+        let seat = if !streams.is_place_taken {
+            streams.is_place_taken = true;
+            Seat::Connections
+        } else if service.limits().places.enter_again() {
+            Seat::Own
+        } else if service.unplaced.get() < MOST_UNPLACED {
+            service.unplaced.set(service.unplaced.get() + 1);
+            Seat::Spare
+        } else {
+            return None;
+        };
         streams.open += 1;
         connection.streams.set(Some(streams));
+        connection.says_something();
         connection.phase.set(Phase::Busy);
         let parent = Parent {
             connection: Rc::clone(connection),
-            is_placed,
+            seat: Cell::new(seat),
             is_over: Cell::new(false),
             owed: Cell::new(0),
-            window_began: Cell::new(0),
+            began: Cell::new(0),
+            moved: Cell::new(0),
+            stirred: Cell::new(0),
             waiting: RefCell::default(),
         };
         let watch = Watch::made(Rc::clone(&connection.now), Place::Client, Some(parent));
         watch.security.set(connection.security.get());
         watch.client.set(connection.client.get());
         service.streams.add(&watch);
-        if !is_placed && service.unplaced.replace(service.unplaced.get() + 1) >= MOST_UNPLACED {
-            watch.give_up();
-        }
-        Rc::new(Self { watch, service: Rc::clone(service) })
+        Some(Rc::new(Self { watch, service: Rc::clone(service) }))
     }
 
     pub(crate) fn watch(&self) -> &Rc<Watch> {
@@ -126,23 +211,23 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.service.streams.remove(&self.watch);
+        let service = &self.service;
+        service.streams.remove(&self.watch);
         let Some(parent) = &self.watch.parent else { return };
         let connection = &parent.connection;
         let mut streams = connection.streams.get().unwrap_or_default();
         streams.open -= 1;
-        if parent.is_placed {
-            streams.placed -= 1;
-        } else {
-            self.service.unplaced.set(self.service.unplaced.get() - 1);
-        }
-        if streams.places > streams.placed.saturating_sub(1) {
-            streams.places -= 1;
-            self.service.limits().places.leave(Place::Client);
+        match parent.seat.get() {
+            Seat::Connections => streams.is_place_taken = false,
+            Seat::Own => service.limits().places.leave(Place::Client),
+            Seat::Spare => service.unplaced.set(service.unplaced.get() - 1),
         }
         connection.streams.set(Some(streams));
         if streams.open == 0 {
             connection.enter(Phase::Idle);
+            if connection.guest.get() {
+                connection.leave();
+            }
         }
     }
 }
@@ -152,39 +237,30 @@ pub(crate) struct Owed(Rc<Stream>);
 
 impl Owed {
     pub(crate) fn new(stream: &Rc<Stream>) -> Self {
-        let watch = &stream.watch;
-        if let Some(parent) = &watch.parent
+        if let Some(parent) = &stream.watch.parent
             && parent.owed.replace(parent.owed.get() + 1) == 0
         {
-            watch.write_blocked.set(Some(watch.now.get()));
-            parent.window_began.set(watch.written.get());
+            parent.waiting_begins();
         }
         Self(Rc::clone(stream))
     }
 
-    /// So much of it is there.
-    pub(crate) fn paid(&self, bytes: usize) {
-        let watch = &self.0.watch;
-        let Some(parent) = &watch.parent else { return };
-        let written = watch.written.get() + bytes as u64;
-        watch.written.set(written);
-        if written >= parent.window_began.get() + WRITE_WINDOW_BYTES {
-            watch.write_blocked.set(Some(watch.now.get()));
-            parent.window_began.set(written);
+    /// Some of it is there.
+    pub(crate) fn paid(&self) {
+        if let Some(parent) = &self.0.watch.parent {
+            parent.stirs();
         }
     }
 }
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        let watch = &self.0.watch;
-        let Some(parent) = &watch.parent else { return };
+        let Some(parent) = &self.0.watch.parent else { return };
         parent.owed.set(parent.owed.get() - 1);
-        if parent.owed.get() == 0 {
-            watch.write_blocked.set(None);
-            if let Some(waiting) = parent.waiting.take() {
-                waiting.wake();
-            }
+        if parent.owed.get() == 0
+            && let Some(waiting) = parent.waiting.take()
+        {
+            waiting.wake();
         }
     }
 }
@@ -193,6 +269,11 @@ impl Watch {
     /// The connection speaks HTTP/2.
     pub(crate) fn speak_http2(&self) {
         self.streams.set(Some(Streams::default()));
+    }
+
+    /// Its HTTP/2 connection is over, and with it whatever its streams do.
+    pub(crate) fn streams_end(&self) {
+        self.reaped.set(true);
     }
 
     /// The connection: this one, or whose stream it is.
@@ -205,15 +286,61 @@ impl Watch {
         self.parent.is_some()
     }
 
-    /// Whether it has a place, be it a guest's.
-    pub(crate) fn is_placed(&self) -> bool {
-        self.parent.as_ref().is_none_or(|parent| parent.is_placed)
+    /// Whether a client's place is its own.
+    pub(crate) fn has_place(&self) -> bool {
+        match self.parent.as_ref().map(|parent| parent.seat.get()) {
+            Some(Seat::Own) => true,
+            Some(Seat::Spare) => false,
+            Some(Seat::Connections) | None => !self.is_guest(),
+        }
+    }
+
+    /// Gives it a client's place if there is one.
+    pub(crate) fn takes_place(&self, service: &Service) -> bool {
+        let places = &service.limits().places;
+        let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == Seat::Spare);
+        let Some(parent) = parent else {
+            let takes = places.settle();
+            if takes {
+                self.connection().guest.set(false);
+            }
+            return takes;
+        };
+        let takes = places.enter_at_last();
+        if takes {
+            parent.seat.set(Seat::Own);
+            service.unplaced.set(service.unplaced.get() - 1);
+        }
+        takes
+    }
+
+    /// So much was moved between node and client, bodies and answers alike.
+    fn moved(&self) -> u64 {
+        self.written.get() + self.brought.get()
+    }
+
+    /// A request or a part of a body came.
+    fn says_something(&self) {
+        let Some(streams) = self.streams.get() else { return };
+        let (read, written) = (self.read.get(), self.written.get());
+        self.streams.set(Some(Streams { read, written, ..streams }));
+    }
+
+    /// Whether the client sends frames without end that ask for nothing.
+    pub(crate) fn says_nothing(&self) -> bool {
+        let Some(streams) = self.streams.get() else { return false };
+        let taken = (self.written.get() - streams.written) / TALK_SHARE;
+        self.read.get() - streams.read > MAX_TALK + taken
     }
 
     /// A piece of a stream's body came. (Of a connection, the socket has seen it.)
     pub(crate) fn saw_piece(&self, bytes: usize) {
-        if self.parent.is_some() {
+        if let Some(parent) = &self.parent {
             self.saw_body(bytes);
+            parent.stirs();
+            let connection = &parent.connection;
+            connection.brought.set(connection.brought.get() + bytes as u64);
+            connection.says_something();
         }
     }
 
@@ -238,7 +365,7 @@ impl Watch {
     pub(crate) fn leave(&self) {
         let connection = self.connection();
         if !connection.leaving.replace(true) {
-            if connection.phase.get() == Phase::Head || connection.phase.get() == Phase::Idle {
+            if matches!(connection.phase.get(), Phase::Head | Phase::Idle) {
                 connection.enter(Phase::Idle);
             }
             connection.wake();
