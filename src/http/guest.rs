@@ -1,5 +1,5 @@
-//! What may be asked for without a client's place: by a connection that came when all were taken, or
-//! by a stream of HTTP/2 that found none beside those that its connection has.
+//! What may be asked for without a client's place: by a connection that came when all were taken,
+//! or by a stream of HTTP/2 that found none beside those that its connection has.
 
 use std::time::{Duration, Instant};
 

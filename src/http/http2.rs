@@ -14,7 +14,7 @@
 //! What bounds floods: of streams [`MAX_STREAMS`] and places; of resets [`MAX_RESET_EARLY`] and
 //! [`MAX_WRONG`]; of CONTINUATION frames the `h2` crate, by [`MAX_HEAD_LEN`]; of DATA frames of
 //! hardly a byte the same, by the window; of all other frames how much a client may say without
-//! asking for anything (`streams`).
+//! asking for anything ([`MAX_TALK`]).
 
 use std::cell::RefCell;
 use std::error::Error as _;
@@ -53,13 +53,17 @@ const MAX_STREAMS: usize = 100;
 /// … and never more than this part of all places: others come too.
 const SHARE: usize = 2;
 
-/// What a client may send of a body before somebody takes it: as much as is buffered of a connection
-/// of HTTP/1.
+/// What a client may send of a body before somebody takes it: as much as is buffered of a
+/// connection of HTTP/1.
 const STREAM_WINDOW: u32 = 64 << 10;
 
 /// What it may send of all bodies, 6.4 MB: so much that uploads which wait for memory don't hold up
 /// those that have some.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
+
+/// What a client may send without asking for anything: some of all bodies, if they wait, and what
+/// only keeps the node busy. Of an honest one that is a few bytes for each request.
+const MAX_TALK: u64 = CONNECTION_WINDOW as u64 + (1 << 20);
 
 /// A frame's payload at most: the least that a node may choose.
 const MAX_FRAME: u32 = 16 << 10;
@@ -73,17 +77,17 @@ const HEADER_TABLE: u32 = 4 << 10;
 /// Of an answer that comes in pieces, more are asked for while less than this waits to be sent.
 const SEND_BUFFER: usize = 16 << 10;
 
-/// Streams that a client opens and resets before they were looked at, at once. Honest clients cancel
-/// some requests; who sends such pairs without end (CVE-2023-44487) loses the connection.
+/// Streams that a client opens and resets before they were looked at, at once. Honest clients
+/// cancel some requests; who sends such pairs without end (CVE-2023-44487) loses the connection.
 const MAX_RESET_EARLY: usize = 20;
 
-/// Streams of a connection that may be reset because of what its client does wrong. What still comes
-/// of a body that was refused counts, too, so that there are some.
+/// Streams of a connection that may be reset because of what its client does wrong. What still
+/// comes of a body that was refused counts, too, so that there are some.
 const MAX_WRONG: usize = 1024;
 
 /// The end of an answer of at most so many bytes is sent with it: until the client takes it, only
-/// the connection can be given up. The end of a longer one comes after it, so that the stream can be
-/// reset as long as any of it waits.
+/// the connection can be given up. The end of a longer one comes after it, so that the stream can
+/// be reset as long as any of it waits.
 const AT_ONCE: usize = 2048;
 
 /// Whether the client speaks HTTP/2, as far as can be told before it is answered.
@@ -154,7 +158,7 @@ async fn converse(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket)
         }
         watch.attend(cx.waker());
         let polled = connection.as_mut().poll(cx);
-        if watch.says_nothing() {
+        if watch.says_nothing(MAX_TALK) {
             return Poll::Ready(Ending::Flood);
         }
         match polled {

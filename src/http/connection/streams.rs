@@ -9,9 +9,9 @@
 //! A stream lives until its answer is in the connection's write buffer, or it is reset: until then
 //! its memory is taken.
 //!
-//! Streams share a link, so none is judged by its own pace: one is too slow if hardly anything moves
-//! on its whole connection while it waits for the client, or if nothing at all moves on the stream
-//! for far longer. While the socket takes nothing, the connection is judged, and no stream.
+//! Streams share a link, so none is judged by its own pace: one is too slow if hardly anything
+//! moves on its whole connection while it waits for the client, or if nothing at all moves on the
+//! stream for far longer. While the socket takes nothing, the connection is judged, and no stream.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
@@ -31,10 +31,6 @@ pub(crate) const MOST_UNPLACED: usize = 64;
 /// Nothing moves on a stream that the client is to move for so long: it is reset, whatever moves
 /// beside it.
 const STILL_TICKS: u32 = IDLE_TICKS;
-
-/// What a client may send without a request, a body, or answers that it takes: frames that only keep
-/// the node busy. Honest ones are a few bytes for each request.
-const MAX_TALK: u64 = 1 << 20;
 
 /// For so many bytes of answers a client may send one without a request: it tells what it takes in
 /// some 26 for each KiB at most.
@@ -326,11 +322,12 @@ impl Watch {
         self.streams.set(Some(Streams { read, written, ..streams }));
     }
 
-    /// Whether the client sends frames without end that ask for nothing.
-    pub(crate) fn says_nothing(&self) -> bool {
+    /// Whether the client sent more than `most` bytes that neither ask for anything nor are taken
+    /// as part of a body.
+    pub(crate) fn says_nothing(&self, most: u64) -> bool {
         let Some(streams) = self.streams.get() else { return false };
         let taken = (self.written.get() - streams.written) / TALK_SHARE;
-        self.read.get() - streams.read > MAX_TALK + taken
+        self.read.get() - streams.read > most + taken
     }
 
     /// A piece of a stream's body came. (Of a connection, the socket has seen it.)
