@@ -104,6 +104,19 @@ pub(super) struct Parent {
 }
 
 impl Parent {
+    fn new(connection: &Rc<Watch>, seat: Seat) -> Self {
+        Self {
+            connection: Rc::clone(connection),
+            seat: Cell::new(seat),
+            is_over: Cell::new(false),
+            owed: Cell::new(0),
+            began: Cell::new(0),
+            moved: Cell::new(0),
+            stirred: Cell::new(0),
+            waiting: RefCell::default(),
+        }
+    }
+
     /// Whether what is on its way can't be taken back without the connection, which takes no more.
     pub(super) fn is_stuck(&self) -> bool {
         let connection = &self.connection;
@@ -183,16 +196,7 @@ impl Stream {
         connection.streams.set(Some(streams));
         connection.says_something();
         connection.phase.set(Phase::Busy);
-        let parent = Parent {
-            connection: Rc::clone(connection),
-            seat: Cell::new(seat),
-            is_over: Cell::new(false),
-            owed: Cell::new(0),
-            began: Cell::new(0),
-            moved: Cell::new(0),
-            stirred: Cell::new(0),
-            waiting: RefCell::default(),
-        };
+        let parent = Parent::new(connection, seat);
         let watch = Watch::made(Rc::clone(&connection.now), Place::Client, Some(parent));
         watch.security.set(connection.security.get());
         watch.client.set(connection.client.get());
@@ -374,3 +378,6 @@ impl Watch {
         self.leaving.get()
     }
 }
+
+#[cfg(test)]
+mod tests;
