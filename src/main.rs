@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Repair(args) => answered(client::repair(&args)),
         Command::Cluster(args) => answered(client::cluster(&args)),
         Command::Token(args) => answered(client::token(&args)),
+        Command::Quota(args) => answered(client::quota(&args)),
         Command::Cert(command) => reported(cert::run(&command)),
         Command::Compact(args) => answered(client::compact(&args)),
         Command::Profile(args) => answered(client::profile(&args)),

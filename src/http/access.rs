@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use cluster::handshake::Channel;
-use cluster::layout::{Kinds, Methods, Token};
+use cluster::layout::{Kinds, Methods, Token, after_prefix};
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
@@ -270,7 +270,7 @@ fn allows(
         return Ok(());
     }
     let prefix = token.prefix.escape_ascii();
-    let range = match (route.handler, after(&token.prefix)) {
+    let range = match (route.handler, after_prefix(&token.prefix)) {
         (Handler::Entities, Some(end)) => {
             format!(": a range from start={prefix} to end={} at most", end.escape_ascii())
         }
@@ -293,17 +293,9 @@ fn method_of(method: &Method) -> Option<Methods> {
 
 /// Whether all keys of a range begin with that.
 fn lies_within(prefix: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
-    let after = after(prefix);
+    let after = after_prefix(prefix);
     start.starts_with(prefix)
         && after.is_none_or(|after| end.is_some_and(|end| end <= after.as_slice()))
-}
-
-/// The first key behind all that begin with that; `None` = there is none.
-fn after(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
-    let mut after = prefix[..=last].to_vec();
-    after[last] += 1;
-    Some(after)
 }
 
 /// Whether an answer to that does something.

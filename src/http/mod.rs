@@ -32,6 +32,7 @@ mod params;
 mod peer;
 mod problem;
 mod profile;
+mod quotas;
 pub(crate) mod receipt;
 mod repair;
 mod routes;
@@ -154,7 +155,11 @@ pub(crate) async fn answer(
         Ok(stays) => (admitted, stays),
         Err(problem) => (Err(problem), watch.is_stream() && !watch.is_guest()),
     };
-    let admitted = admitted.and_then(|stays| serves(&service, kind).map(|()| stays));
+    let admitted = admitted.and_then(|stays| {
+        serves(&service, kind)?;
+        quotas::admit(&service, kind, head.uri.query().unwrap_or(""))?;
+        Ok(stays)
+    });
     let result = carry_out(&service, &watch, &head, (route, kind), admitted, &mut upload).await;
     let clean = understood && upload.skip().await;
     if let Some(route) = route.filter(|_| is_admitted) {

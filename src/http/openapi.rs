@@ -15,7 +15,7 @@ use super::routes::ROUTES;
 const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
 
 /// Routes whose queries are read, and what may be in them. Other queries are not looked at.
-const QUERIES: [(&str, &str, &[&str]); 15] = [
+const QUERIES: [(&str, &str, &[&str]); 17] = [
     ("get", "/v0/entity", &params::READ),
     ("head", "/v0/entity", &params::READ),
     ("put", "/v0/entity", &params::PUT),
@@ -28,6 +28,8 @@ const QUERIES: [(&str, &str, &[&str]); 15] = [
     ("post", "/admin/layout/apply", &params::APPLY),
     ("post", "/admin/tokens", &params::TOKEN),
     ("post", "/admin/tokens/revoke", &params::REVOKE),
+    ("post", "/admin/quotas", &params::QUOTA),
+    ("post", "/admin/quotas/remove", &params::REMOVE),
     ("get", "/ui/key", &params::PLACEMENT),
     ("head", "/ui/key", &params::PLACEMENT),
     ("get", "/ui/events", &params::EVENTS),

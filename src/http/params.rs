@@ -1,6 +1,7 @@
 //! What a query string asks for. Strict: a parameter that is unknown, doubled or malformed is an
 //! error that names it, for a typing error must not quietly become another request.
 
+mod quotas;
 mod tokens;
 
 use std::borrow::Cow;
@@ -14,6 +15,9 @@ use super::MAX_KEY_LEN;
 use super::problem::Problem;
 use crate::settings::members::parse_node;
 use crate::settings::units::Ttl;
+#[cfg(test)]
+pub(super) use quotas::{QUOTA, REMOVE};
+pub(super) use quotas::{quota, quota_to_remove};
 #[cfg(test)]
 pub(super) use tokens::{REVOKE, TOKEN};
 pub(super) use tokens::{revoke, token};

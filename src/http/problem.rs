@@ -90,6 +90,7 @@ types! {
     Overflow: CONFLICT "overflow" "Sum out of range";
     JoinRefused: CONFLICT "join-refused" "The node can't join";
     TokenRefused: CONFLICT "token-refused" "The tokens can't be changed like that";
+    QuotaRefused: CONFLICT "quota-refused" "The quotas can't be changed like that";
     PlanRefused: CONFLICT "plan-refused" "The plan can't be applied";
     IdempotencyKeyUsed: CONFLICT "idempotency-key-used" "Idempotency key used";
     PreconditionFailed: PRECONDITION_FAILED "precondition-failed" "Precondition failed";
@@ -106,6 +107,7 @@ types! {
     Removed: SERVICE_UNAVAILABLE "removed" "This node was removed";
     TooFewReplicas: GATEWAY_TIMEOUT "too-few-replicas" "Not enough replicas answered";
     NoSpace: INSUFFICIENT_STORAGE "no-space" "Disk full";
+    QuotaReached: INSUFFICIENT_STORAGE "quota-reached" "Quota of a prefix reached";
 }
 
 impl Serialize for Type {
@@ -196,7 +198,23 @@ impl Problem {
         Self::new(Type::TokenRefused, detail)
     }
 
-    /// A change of the tokens of which it is not known whether it was made.
+    /// A change of the quotas that can't be made.
+    pub(super) fn no_quota(detail: impl Into<String>) -> Self {
+        Self::new(Type::QuotaRefused, detail.into())
+    }
+
+    /// A write under a prefix that has no room left.
+    pub(super) fn quota_reached(prefix: &[u8], stored: u64, hard: u64) -> Self {
+        let detail = format!(
+            "about {stored} bytes are stored under the prefix \"{}\", and its quota is {hard}: \
+             delete some of these keys (they are counted again soon after), or have the quota \
+             raised (kvorum quota set)",
+            prefix.escape_ascii()
+        );
+        Self::new(Type::QuotaReached, detail).undone()
+    }
+
+    /// A change of the tokens, or of the quotas, of which it is not known whether it was made.
     pub(super) fn undecided(detail: String) -> Self {
         Self::new(Type::Undecided, detail)
     }

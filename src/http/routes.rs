@@ -11,7 +11,9 @@ use node::link::PEER_PATH;
 use super::access::Scope;
 use super::problem::Problem;
 use super::ui::{self, Asset};
-use super::{Answer, Service, admin, cluster, compact, layout, peer, profile, repair, tokens};
+use super::{
+    Answer, Service, admin, cluster, compact, layout, peer, profile, quotas, repair, tokens,
+};
 use crate::counters::Kind;
 use crate::http::connection::Watch;
 
@@ -70,7 +72,7 @@ const ASK: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 20] = [
+pub(super) const ROUTES: [Route; 22] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
@@ -132,6 +134,12 @@ pub(super) const ROUTES: [Route; 20] = [
     }),
     spare("/admin/tokens/revoke", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(tokens::revoke(ask.service, ask.query))
+    }),
+    spare("/admin/quotas", ASK, Scope::Admin, |ask| {
+        Box::pin(quotas::answer(ask.service, &ask.head.method, ask.query))
+    }),
+    spare("/admin/quotas/remove", ONLY_POST, Scope::Admin, |ask| {
+        Box::pin(quotas::remove(ask.service, ask.query))
     }),
     spare("/ui/key", READ, Scope::Data, |ask| Box::pin(ui::key(ask.service, ask.query))),
     Route {

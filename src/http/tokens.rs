@@ -4,7 +4,7 @@ use hyper::{Method, StatusCode};
 
 use super::problem::Problem;
 use super::{Answer, Service, params};
-use crate::operations::tokens::TokenError;
+use crate::operations::access::ChangeError;
 
 /// What must not be kept on the way.
 const SECRET: &[(&str, &str)] =
@@ -32,17 +32,17 @@ pub(super) async fn revoke(service: &Service, query: &str) -> Result<Answer, Pro
     Ok(Answer::json(StatusCode::OK, &revoked))
 }
 
-fn refused(error: TokenError) -> Problem {
+fn refused(error: ChangeError) -> Problem {
     match error {
-        TokenError::Access(error) => Problem::no_token(error.to_string()),
-        TokenError::Random(_) => Problem::overload(&error.to_string()),
-        TokenError::Undecided => Problem::undecided(error.to_string()),
+        ChangeError::Access(error) => Problem::no_token(error.to_string()),
+        ChangeError::Random(_) => Problem::overload(&error.to_string()),
+        ChangeError::Undecided => Problem::undecided(error.to_string()),
     }
 }
 
 /// An earlier release can't read a layout that has tokens.
 fn refuse_beside_outdated(service: &Service) -> Result<(), Problem> {
-    match service.reports.member_before(cluster::TOKENS_SINCE) {
+    match service.reports.member_before(cluster::ACCESS_SINCE) {
         None => Ok(()),
         Some((name, version)) => Err(Problem::no_token(format!(
             "node {name} runs an earlier release of kvorum, which knows no tokens (it speaks \

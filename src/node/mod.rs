@@ -10,6 +10,7 @@ pub(crate) mod life_file;
 pub(crate) mod limits;
 pub(crate) mod places;
 pub(crate) mod plans;
+pub(crate) mod quotas;
 pub(crate) mod reads;
 pub(crate) mod requests;
 pub(crate) mod store;
@@ -33,6 +34,7 @@ use crate::node::comparison::Comparison;
 use crate::node::joiners::Joiners;
 use crate::node::limits::Limits;
 use crate::node::plans::Plans;
+use crate::node::quotas::Quotas;
 use crate::node::reads::ReadPool;
 use crate::peers::Facts;
 use crate::settings::config::Config;
@@ -76,6 +78,8 @@ pub(crate) struct Node {
     pub(crate) limits: Limits,
     /// Who may ask for what.
     pub(crate) access: Access,
+    /// How much clients may store.
+    pub(crate) quotas: Quotas,
     /// What the acceptor counts.
     pub(crate) accepting: Accepting,
     /// Set once, when the node begins to stop.

@@ -1,5 +1,6 @@
 //! What whoever runs a node sees of it: metrics, status, the log.
 
+pub(crate) mod access;
 pub(crate) mod compact;
 pub(crate) mod joining;
 pub(crate) mod layout;
@@ -7,6 +8,7 @@ pub(crate) mod layout;
 pub(crate) mod manual;
 pub(crate) mod metrics;
 pub(crate) mod output;
+pub(crate) mod quotas;
 pub(crate) mod repair;
 pub(crate) mod reports;
 pub(crate) mod snapshot;

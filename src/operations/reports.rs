@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::handshake::Secrets;
-use cluster::layout::{Change, Joiner, Layout, PlanError};
+use cluster::layout::{Change, Joiner, Layout, PlanError, Quota};
 use cluster::{Clock, LAYOUTS_SINCE, MembershipState, NodeEvent, NodeId};
 use serde_json::Value;
 
 use crate::counters::wall::wall_micros;
 use crate::node::{Node, task};
+use crate::operations::access::ChangeError;
 use crate::operations::compact::Compactions;
 use crate::operations::joining::{self, JoinError};
 use crate::operations::layout::{LayoutStatus, Plan};
+use crate::operations::quotas::{self, QuotaList, QuotaStatus};
 use crate::operations::repair::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Peer, Status};
-use crate::operations::tokens::{self, TokenError, TokenList, TokenMade, TokenStatus, Wanted};
+use crate::operations::tokens::{self, TokenList, TokenMade, TokenStatus, Wanted};
 use crate::operations::{metrics, usage};
 use crate::peers::join::{Asker, Told};
 use crate::settings::config::Config;
@@ -140,13 +142,28 @@ impl Reports {
     }
 
     /// Makes a token, which all nodes know soon.
-    pub(crate) async fn create_token(&self, wanted: Wanted) -> Result<TokenMade, TokenError> {
+    pub(crate) async fn create_token(&self, wanted: Wanted) -> Result<TokenMade, ChangeError> {
         tokens::create(&self.0, wanted).await
     }
 
     /// Has a token revoked; which one that was.
-    pub(crate) async fn revoke_token(&self, token: &str) -> Result<TokenStatus, TokenError> {
+    pub(crate) async fn revoke_token(&self, token: &str) -> Result<TokenStatus, ChangeError> {
         tokens::revoke(&self.0, token).await
+    }
+
+    /// For `/admin/quotas`.
+    pub(crate) fn quotas(&self) -> QuotaList {
+        quotas::list(&self.0)
+    }
+
+    /// Has a quota set.
+    pub(crate) async fn set_quota(&self, quota: Quota) -> Result<QuotaStatus, ChangeError> {
+        quotas::set(&self.0, quota).await
+    }
+
+    /// Has the quota of a prefix removed; which one that was.
+    pub(crate) async fn remove_quota(&self, prefix: &[u8]) -> Result<QuotaStatus, ChangeError> {
+        quotas::remove(&self.0, prefix).await
     }
 
     /// A member whose version of kvorum knows no changes of the layout, if there is one.

@@ -2,35 +2,22 @@
 //! below it. A field that is not known, or says "any", is left out.
 
 use std::io;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use cluster::layout::{self, AccessError, Kinds, Methods, Token};
-use cluster::{NodeEvent, Progress};
+use cluster::layout::{Kinds, Methods, Token};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
 
 use crate::counters::wall::wall_micros;
-use crate::node::{Node, task};
+use crate::node::Node;
+use crate::operations::access::{ChangeError, change};
 
 /// What every token's text begins with, so that scanners of source code find those that got there.
 const MARK: &str = "kvorum_";
 
 /// Random bytes of a token: 256 bits.
 const RANDOM: usize = 32;
-
-/// How long a change of the tokens looks for a majority of the council.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether it is decided …
-const LOOK: Duration = Duration::from_millis(2);
-
-/// … and after how many looks without an answer it is proposed again: the node may have had another
-/// change decided, which goes first.
-const LOOKS: u32 = 50;
 
 /// A token, without its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,21 +85,6 @@ pub(crate) struct Wanted {
     pub(crate) bytes: u64,
 }
 
-/// Why the tokens are as they were, or may be.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TokenError {
-    #[error(transparent)]
-    Access(#[from] AccessError),
-    #[error("no random bytes: {0}")]
-    Random(#[from] io::Error),
-    #[error(
-        "no majority of the council answered within {} s; the change may be decided all the same \
-         once one does: look at `kvorum cluster status`, then at `kvorum token list`",
-        PATIENCE.as_secs()
-    )]
-    Undecided,
-}
-
 impl TokenStatus {
     fn of(token: &Token, now_ms: u64) -> Self {
         let any = |number: u64| Some(number).filter(|number| *number > 0);
@@ -165,7 +137,7 @@ pub(super) fn list(node: &Node) -> TokenList {
 }
 
 /// Makes a token and has it decided.
-pub(super) async fn create(node: &Node, wanted: Wanted) -> Result<TokenMade, TokenError> {
+pub(super) async fn create(node: &Node, wanted: Wanted) -> Result<TokenMade, ChangeError> {
     let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
     let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
     let now_ms = wall_micros() / 1000;
@@ -191,7 +163,7 @@ pub(super) async fn create(node: &Node, wanted: Wanted) -> Result<TokenMade, Tok
 }
 
 /// Has a token revoked, by its id or its name.
-pub(super) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, TokenError> {
+pub(super) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, ChangeError> {
     let now_ms = wall_micros() / 1000;
     let mut revoked: Option<Token> = None;
     change(node, |access| match &revoked {
@@ -214,41 +186,4 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
         return Err(io::Error::other("the kernel returned too few random bytes"));
     }
     Ok(bytes)
-}
-
-/// Has another access decided: what `next` makes of the one that is known; `None` = it is that
-/// already. If another change is decided meanwhile, it is made anew on that one.
-async fn change(
-    node: &Node,
-    mut next: impl FnMut(&layout::Access) -> Result<Option<layout::Access>, AccessError>,
-) -> Result<(), TokenError> {
-    let until = Instant::now() + PATIENCE;
-    let _alone = node.access.changing.lock().await;
-    let layouts = &node.shared.layouts;
-    while Instant::now() < until {
-        let known = layouts.known();
-        let Some(access) = next(&known.access)? else {
-            if layouts.entered().epoch >= known.epoch {
-                return Ok(());
-            }
-            // It is decided, and not in force here yet.
-            sleep(LOOK).await;
-            continue;
-        };
-        let wanted = Arc::new(known.with_access(access));
-        layouts.proposes_access(wanted.id());
-        task::dispatch(node, NodeEvent::Propose(wanted).into()).await;
-        let mut looks = 0;
-        while Instant::now() < until {
-            sleep(LOOK).await;
-            looks += 1;
-            match layouts.access_change() {
-                Some(Progress::Asking) => {}
-                None if looks < LOOKS => {}
-                // Another one was decided, or is under way here; or this one, which is seen above.
-                None | Some(_) => break,
-            }
-        }
-    }
-    Err(TokenError::Undecided)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::node::Node;
-use crate::settings::memory::{CONNECTION_BYTES, MEMTABLES};
+use crate::settings::memory::MEMTABLES;
 
 /// A part of the memory ledger.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +34,8 @@ pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 9] {
         part("cache", stats.cache_bytes, plan.cache_bytes),
         part(
             "connections",
-            open_connections(node) * CONNECTION_BYTES,
-            connections * CONNECTION_BYTES,
+            open_connections(node) * plan.connection_bytes,
+            connections * plan.connection_bytes,
         ),
         part("request-bodies", node.limits.bodies.held() as u64, plan.body_bytes),
         part("response-bodies", node.answers.held() as u64, plan.answer_bytes),

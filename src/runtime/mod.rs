@@ -6,5 +6,6 @@ mod credentials;
 mod damaged;
 pub(crate) mod event_loop;
 mod join;
+mod quotas;
 pub(crate) mod serve;
 mod set_aside;

@@ -37,6 +37,7 @@ use crate::node::life_file::DataDirectory;
 use crate::node::limits::Limits;
 use crate::node::places::Places;
 use crate::node::plans::Plans;
+use crate::node::quotas::Quotas;
 use crate::node::reads::ReadPool;
 use crate::node::store;
 use crate::node::task;
@@ -48,6 +49,7 @@ use crate::runtime::credentials::{self, Credentials};
 use crate::runtime::damaged::Unusable;
 use crate::runtime::event_loop::{self, Command, Handle};
 use crate::runtime::join;
+use crate::runtime::quotas::Counting;
 use crate::runtime::set_aside;
 use crate::settings::config::{Config, Logging, NODES_PROVE};
 use crate::settings::members::{self, Membership};
@@ -76,8 +78,10 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     tracing::info!(%address, data, "serving");
     greet(&node.config.at(address).url(), &data);
     let credentials = Credentials::watch(&node)?;
+    let counting = Counting::start(&node)?;
     let outcome = acceptor.run(listener, &loops, &node);
     credentials.stop();
+    counting.stop();
     let (is_outdated, data) = (node.is_outdated(), node.config.data.clone());
     tracing::info!("stopping");
     stop(node, loops)?;
@@ -213,6 +217,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
         pages,
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
         access,
+        quotas: Quotas::default(),
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
         outdated: Outdated::default(),

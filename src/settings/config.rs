@@ -161,7 +161,7 @@ fn complete(
     if settings.require_auth && secret.is_none() && !is_alone(&members) {
         return Err(NODES_PROVE.to_owned());
     }
-    let memory = MemoryPlan::of(settings.memory, settings.memtable)?;
+    let memory = MemoryPlan::of(settings.memory, settings.memtable, tls.is_some())?;
     let max_value = max_value(settings.max_value, settings.memory)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
     let config = Config {

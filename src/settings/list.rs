@@ -153,7 +153,7 @@ settings! {
          bigger flushes and a longer recovery";
 
     connections: UpTo<1_000_000>, "KVORUM_CONNECTIONS", "N",
-        computed "1/8 of --memory at 24KiB each, minus 64",
+        computed "1/8 of --memory at 24KiB each, 36KiB with TLS, minus 64",
         "Maximum number of client connections, 1..1000000, and at most half of the open-file \
          limit; idle connections are closed to make room";
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  budget ─┬─ 22/32 memtables (4 × memtable_bytes) and block cache (what they leave)
-//!          ├─  4/32 connections, CONNECTION_BYTES each
+//!          ├─  4/32 connections, CONNECTION_BYTES each, and TLS_BYTES more with TLS
 //!          ├─  1/32 bodies: long values from clients, until no replica needs them any more (of
 //!          │        conditional writes twice: the value, and the record that has it)
 //!          ├─  1/32 answers: long values for clients, until they are sent
@@ -84,7 +84,11 @@ const MIN_CACHE: u64 = 8 << 20;
 
 /// A connection's read buffer (8 KiB, at most 16 KiB while it holds a request's head), write buffer
 /// (8 KiB) and task.
-pub(crate) const CONNECTION_BYTES: u64 = 24 << 10;
+const CONNECTION_BYTES: u64 = 24 << 10;
+
+/// What TLS adds to a connection: keys and state, and records that are not whole yet or not sent
+/// yet (measured by `bench/tls.sh idle`: 7 KiB while nothing is asked, 12 with values of 16 KiB).
+const TLS_BYTES: u64 = 12 << 10;
 
 /// WAL segments: as large as a memtable, so that a flush frees about one; within this range so that
 /// preparing one ahead is neither constant work nor a burst.
@@ -101,6 +105,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) cache_bytes: u64,
     /// One WAL segment (a file, not memory; it follows the memtable).
     pub(crate) segment_bytes: u64,
+    /// One connection.
+    pub(crate) connection_bytes: u64,
     /// Connections of clients at once; those of others come on top.
     pub(crate) connections: u64,
     /// Long values from clients.
@@ -120,8 +126,9 @@ pub(crate) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Divides `budget`. `memtable` overrides the share of one memtable.
-    pub(crate) fn of(budget: Size, memtable: Option<Size>) -> Result<Self, String> {
+    /// Divides `budget`. `memtable` overrides the share of one memtable; with `tls` connections
+    /// take more, and are fewer.
+    pub(crate) fn of(budget: Size, memtable: Option<Size>, tls: bool) -> Result<Self, String> {
         if budget < MIN_BUDGET {
             return Err(format!("--memory {budget} is below the minimum, {MIN_BUDGET}"));
         }
@@ -139,12 +146,14 @@ impl MemoryPlan {
                 Size(budget),
             ));
         }
+        let connection_bytes = CONNECTION_BYTES + if tls { TLS_BYTES } else { 0 };
         Ok(Self {
             budget_bytes: budget,
             memtable_bytes,
             cache_bytes: store - MEMTABLES * memtable_bytes,
             segment_bytes: memtable_bytes.clamp(SEGMENT_RANGE.0, SEGMENT_RANGE.1),
-            connections: budget / 8 / CONNECTION_BYTES - GUESTS as u64,
+            connection_bytes,
+            connections: budget / 8 / connection_bytes - GUESTS as u64,
             body_bytes: budget / 32,
             answer_bytes: budget / 32,
             received_bytes: budget / 64,
@@ -172,11 +181,12 @@ mod tests {
 
     #[test]
     fn the_parts_stay_within_the_budget() {
-        for budget in [64, 100, 128, 512, 4096, 65536] {
-            let plan = MemoryPlan::of(Size(budget * MIB), None).unwrap();
+        let budgets = [64, 100, 128, 512, 4096, 65536];
+        for (budget, tls) in budgets.iter().flat_map(|budget| [(budget, false), (budget, true)]) {
+            let plan = MemoryPlan::of(Size(budget * MIB), None, tls).unwrap();
             let sum = MEMTABLES * plan.memtable_bytes
                 + plan.cache_bytes
-                + (plan.connections + GUESTS as u64) * CONNECTION_BYTES
+                + (plan.connections + GUESTS as u64) * plan.connection_bytes
                 + plan.body_bytes
                 + plan.answer_bytes
                 + plan.received_bytes
@@ -191,29 +201,32 @@ mod tests {
 
     #[test]
     fn the_default_budget_is_divided_as_documented() {
-        let plan = MemoryPlan::of(Size(512 * MIB), None).unwrap();
+        let plan = MemoryPlan::of(Size(512 * MIB), None, false).unwrap();
         assert_eq!(plan.memtable_bytes, 32 * MIB);
         assert_eq!(plan.cache_bytes, 224 * MIB);
         assert_eq!(plan.segment_bytes, 32 * MIB);
         assert_eq!(plan.body_bytes, 16 * MIB);
-        assert!(plan.connections > 2_000);
+        assert_eq!(plan.connections, 2_666);
+        let tls = MemoryPlan::of(Size(512 * MIB), None, true).unwrap();
+        assert_eq!(tls.connections, 1_756);
+        assert_eq!(tls.cache_bytes, plan.cache_bytes);
     }
 
     #[test]
     fn a_memtable_of_ones_own_takes_from_the_cache() {
-        let plan = MemoryPlan::of(Size(128 * MIB), Some(Size(16 * MIB))).unwrap();
+        let plan = MemoryPlan::of(Size(128 * MIB), Some(Size(16 * MIB)), false).unwrap();
         assert_eq!((plan.memtable_bytes, plan.cache_bytes), (16 * MIB, 24 * MIB));
-        assert!(MemoryPlan::of(Size(128 * MIB), Some(Size(32 * MIB))).is_err());
-        assert!(MemoryPlan::of(Size(128 * MIB), Some(Size(1))).is_err());
-        assert!(MemoryPlan::of(Size(63 * MIB), None).is_err());
+        assert!(MemoryPlan::of(Size(128 * MIB), Some(Size(32 * MIB)), false).is_err());
+        assert!(MemoryPlan::of(Size(128 * MIB), Some(Size(1)), false).is_err());
+        assert!(MemoryPlan::of(Size(63 * MIB), None, false).is_err());
     }
 
     #[test]
     fn a_memtable_is_never_larger_than_the_engine_takes() {
-        let plan = MemoryPlan::of(Size(1 << 40), None).unwrap();
+        let plan = MemoryPlan::of(Size(1 << 40), None, false).unwrap();
         assert_eq!(plan.memtable_bytes, MAX_MEMTABLE);
-        assert!(MemoryPlan::of(Size(1 << 40), Some(Size(1 << 30))).is_ok());
-        let refused = MemoryPlan::of(Size(1 << 40), Some(Size((1 << 30) + 1))).unwrap_err();
+        assert!(MemoryPlan::of(Size(1 << 40), Some(Size(1 << 30)), false).is_ok());
+        let refused = MemoryPlan::of(Size(1 << 40), Some(Size((1 << 30) + 1)), false).unwrap_err();
         assert!(refused.contains("out of range 1MiB..1GiB"), "{refused}");
     }
 }

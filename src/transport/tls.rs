@@ -18,7 +18,9 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{Acceptor, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, ServerConfig, ServerConnection, SignatureScheme,
+};
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
@@ -38,6 +40,10 @@ pub(super) const HTTP2: &[u8] = b"h2";
 
 /// The first byte of a TLS record with a handshake (RFC 8446, 5.1). No HTTP begins with it.
 const HANDSHAKE: u8 = 22;
+
+/// Bytes of records that wait for a client's socket: about one record. A client that does not read
+/// its answers takes no more; rustls' own limit, 64 KiB, is more than a connection has in the plan.
+const MAX_UNSENT: usize = 16 << 10;
 
 /// Before a certificate's end there is a warning in the log, once a day.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -200,7 +206,13 @@ impl Tls {
         let is_peer =
             start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == PEER));
         let config = if is_peer { &served.peers } else { &served.clients };
-        let stream = start.into_stream(Arc::clone(config)).await?;
+        let bound = |session: &mut ServerConnection| {
+            // Messages to nodes are bounded before they come here.
+            if !is_peer {
+                session.set_buffer_limit(Some(MAX_UNSENT));
+            }
+        };
+        let stream = start.into_stream_with(Arc::clone(config), bound).await?;
         let stream = Stream::Tls(Box::new(stream.into()));
         Ok(if is_peer { Came::Peer(stream) } else { Came::Client(stream) })
     }

@@ -35,6 +35,7 @@ mod people;
 mod process;
 mod profile;
 mod protocol;
+mod quotas;
 mod ranges;
 mod receipts;
 mod recipes;

@@ -57,8 +57,8 @@ pub use leftovers::Leftovers;
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
 pub use message::{
-    Body, Class, Filter, LAYOUTS_SINCE, Message, MovesState, NodeId, Page, PageRequest, Reply,
-    Request, TOKENS_SINCE,
+    ACCESS_SINCE, Body, Class, Filter, LAYOUTS_SINCE, Message, MovesState, NodeId, Page,
+    PageRequest, Reply, Request,
 };
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use moves::Moves;

@@ -86,8 +86,8 @@ pub const LAYOUTS_SINCE: u16 = 9;
 /// From this one on a quorum read may be answered with an outline.
 const OUTLINES_SINCE: u16 = 10;
 
-/// From this one on layouts may have tokens.
-pub const TOKENS_SINCE: u16 = 11;
+/// From this one on layouts may have tokens and quotas.
+pub const ACCESS_SINCE: u16 = 11;
 
 /// From this one on nodes tell what they remember of writes with an idempotency key.
 const REMEMBERED_SINCE: u16 = 11;

@@ -33,6 +33,7 @@ mod stage;
 mod start;
 mod start_error;
 mod store;
+mod stored;
 mod task;
 
 pub use clock::{BoundedClock, NoVersion};
@@ -48,4 +49,5 @@ pub use repair::Ahead;
 pub use start::{Started, Starting};
 pub use start_error::StartError;
 pub use store::{Store, purge_rule};
+pub use stored::StoredWalk;
 pub use task::{Task, TaskEvent};

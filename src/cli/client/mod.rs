@@ -1,5 +1,5 @@
 //! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`, `cluster`, `token`,
-//! `dev add`, `dev remove`: a cluster from the command line.
+//! `quota`, `dev add`, `dev remove`: a cluster from the command line.
 //!
 //! ```text
 //!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
@@ -18,6 +18,7 @@ mod dev;
 mod entity;
 mod problem;
 mod profile;
+mod quota;
 mod repair;
 mod scan;
 mod status;
@@ -41,6 +42,7 @@ pub(crate) use dev::dev;
 pub(crate) use entity::{add, del, get, put};
 use problem::Problem;
 pub(crate) use profile::{ProfileArgs, profile};
+pub(crate) use quota::{QuotaArgs, quota};
 pub(crate) use repair::repair;
 pub(crate) use scan::scan;
 pub(crate) use status::status;

@@ -46,6 +46,15 @@ metrics! {
     TOKENS: Gauge "tokens" [] "Tokens that this node knows and that have not expired";
     TOKEN_EXPIRY: Gauge "token_expiry_seconds" []
         "Seconds until the next token expires; 0 if none does";
+    QUOTA_STORED: Gauge "quota_stored_bytes" ["prefix"]
+        "Bytes of keys and values stored under a prefix that has a quota, each key once, as this \
+         node estimates it";
+    QUOTA_SOFT: Gauge "quota_soft_bytes" ["prefix"]
+        "Soft limits of quotas, by prefix; none of those that have none";
+    QUOTA_HARD: Gauge "quota_hard_bytes" ["prefix"]
+        "Hard limits of quotas, by prefix; none of those that have none";
+    QUOTA_REFUSED: Counter "quota_refused_writes" ["prefix"]
+        "Writes refused because a hard limit was reached";
     CONNECTIONS: Gauge "connections" ["loop"] "Open connections, by event loop";
     CONNECTIONS_ACCEPTED: Counter "connections_accepted" [] "Accepted connections";
     ACCEPT_FAILURES: Counter "accept_failures" []
@@ -164,6 +173,9 @@ metrics! {
     CPU: Counter "cpu_seconds" [] "CPU time of all threads";
     RESIDENT_BYTES: Gauge "resident_bytes" [] "Resident memory, in bytes";
     DISK_BYTES: Gauge "disk_bytes" [] "Size of the files in the data directory, in bytes";
+    DISK_FULL: Gauge "disk_full" []
+        "1 if the disk had no room for what was to be written last: writes are refused, or will be \
+         soon";
     MEMORY_USED_BYTES: Gauge "memory_used_bytes" ["part"]
         "Memory in use, by part of --memory, in bytes";
     MEMORY_BUDGET_BYTES: Gauge "memory_budget_bytes" ["part"]

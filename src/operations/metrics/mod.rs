@@ -20,6 +20,7 @@ use crate::counters::latency;
 use crate::counters::wall::wall_micros;
 use crate::counters::{Count, Counters, Kind, PeerCounts, REFUSED, STATUSES};
 use crate::node::Node;
+use crate::node::quotas::Counted;
 use crate::operations::stderr;
 use crate::operations::usage;
 use crate::transport::Tls;
@@ -56,6 +57,7 @@ impl Collector for Metrics {
         let mut out = Out(&mut encoder);
         requests(&mut out, &self.0)?;
         access(&mut out, &self.0)?;
+        quotas(&mut out, &self.0)?;
         server(&mut out, &self.0)?;
         peers(&mut out, &self.0)?;
         hints(&mut out, &self.0)?;
@@ -164,6 +166,23 @@ fn access(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauge(&list::TOKEN_EXPIRY, next.map_or(0, |at| (at - now_ms).div_ceil(1000)))
 }
 
+fn quotas(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let all = node.quotas.all();
+    let name = |counted: &Counted| counted.quota.prefix.escape_ascii().to_string();
+    let limits = |limit: fn(&Counted) -> Option<u64>| {
+        all.iter().filter_map(move |counted| Some((name(counted), limit(counted)?)))
+    };
+    out.gauges(&list::QUOTA_STORED, limits(Counted::stored))?;
+    out.gauges(&list::QUOTA_SOFT, limits(|of| Some(of.quota.soft).filter(|soft| *soft > 0)))?;
+    out.gauges(&list::QUOTA_HARD, limits(|of| Some(of.quota.hard).filter(|hard| *hard > 0)))?;
+    let mut refused = out.begin(&list::QUOTA_REFUSED)?;
+    for counted in all.iter() {
+        let labels = [(list::QUOTA_REFUSED.labels[0], name(counted))];
+        ConstCounter::new(counted.refused()).encode(refused.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
 fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let connections = node.counters.iter().enumerate().map(|(number, counters)| {
         (number.to_string(), counters.connections.load(Ordering::Relaxed) as u64)
@@ -266,6 +285,7 @@ fn machine(out: &mut Out<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Resul
     out.seconds(&list::CPU, usage::cpu_time().as_nanos() as u64)?;
     out.gauge(&list::RESIDENT_BYTES, usage::resident_bytes())?;
     out.gauge(&list::DISK_BYTES, usage::disk_bytes(node, stats))?;
+    out.gauge(&list::DISK_FULL, u64::from(node.db.lacks_space()))?;
     let parts = usage::parts(node, stats);
     out.gauges(&list::MEMORY_USED_BYTES, parts.iter().map(|part| (part.name, part.used)))?;
     out.gauges(&list::MEMORY_BUDGET_BYTES, parts.iter().map(|part| (part.name, part.budget)))

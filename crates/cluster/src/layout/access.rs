@@ -1,5 +1,6 @@
-//! Who may ask the nodes for what: tokens. A layout carries them, so that each change of them is
-//! decided by the council, kept by every node, and known to it while the council is down.
+//! Who may ask the nodes for what: tokens. A layout carries them, and quotas (`quota.rs`), so that
+//! each change of them is decided by the council, kept by every node, and known to it while the
+//! council is down.
 //!
 //! ```text
 //!   "kvorum_…" ─ SHA-256 ─▶ a token: its methods × its keys × what it is for, until it expires
@@ -12,6 +13,7 @@ use bytes::Buf;
 use sha2::{Digest, Sha256};
 
 use super::Layout;
+use super::quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota};
 
 /// Tokens at most: with the longest names and prefixes a quarter of a mebibyte, which every node
 /// keeps, and which is sent with each layout.
@@ -134,13 +136,35 @@ pub enum AccessError {
     /// Nobody has it.
     #[error("there is no token of the id or name {0:?}: kvorum token list")]
     Unknown(String),
+    /// A quota's prefix that is too long.
+    #[error("a quota's prefix has {MAX_QUOTA_PREFIX} bytes at most")]
+    LongQuotaPrefix,
+    /// It would do nothing.
+    #[error("a quota needs a soft limit or a hard one, of 1 byte or more")]
+    NoLimit,
+    /// The warning would come after writes are refused.
+    #[error("the soft limit, {soft} bytes, is above the hard one, {hard} bytes")]
+    SoftAboveHard {
+        /// As given.
+        soft: u64,
+        /// As given.
+        hard: u64,
+    },
+    /// There are too many.
+    #[error("there are {MAX_QUOTAS} quotas, and can't be more: remove some")]
+    FullOfQuotas,
+    /// Nobody has set it.
+    #[error("there is no quota of the prefix \"{0}\": kvorum quota list")]
+    UnknownQuota(String),
 }
 
-/// What a layout says of who may ask for what.
+/// What a layout says of who may ask for what, and store how much.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// The tokens, in the order of their ids.
     pub tokens: Vec<Token>,
+    /// How much may be stored, in the order of the prefixes.
+    pub quotas: Vec<Quota>,
 }
 
 impl Token {
@@ -221,7 +245,7 @@ impl Token {
 impl Access {
     /// Whether it says nothing.
     pub fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
+        self.tokens.is_empty() && self.quotas.is_empty()
     }
 
     /// With one more token. Those that have expired are left out.
@@ -258,7 +282,7 @@ impl Access {
 
     fn living(&self, now_ms: u64) -> Self {
         let living = self.tokens.iter().filter(|token| !token.has_expired(now_ms));
-        Self { tokens: living.cloned().collect() }
+        Self { tokens: living.cloned().collect(), quotas: self.quotas.clone() }
     }
 
     /// Whether all of it fits together.
@@ -273,7 +297,7 @@ impl Access {
         {
             return Err("it has too many tokens, or one that can't be");
         }
-        Ok(())
+        self.check_quotas()
     }
 
     pub(super) fn put_tokens(&self, out: &mut Vec<u8>) {

@@ -3,13 +3,15 @@
 //! ```text
 //!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
 //!   form 2, if there are decrees: the same, and n 1, n × (base 8, epoch 8, number 8)
-//!   form 3, if there are tokens: form 2 with n ≥ 0 decrees, and at the end the sections
+//!   form 3, if there are tokens or quotas: form 2 with n ≥ 0 decrees, and at the end the sections
 //!   council: n 1, n × (id 2, voter 8)
 //!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
 //!
 //!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
 //!          name 1 + n │ zone 1 + n │ URL 1 + n
-//!   sections = n 1, n × (kind 1 │ length 4 │ bytes): kind 1 = tokens, n 2, n × token (`access.rs`)
+//!   sections = n 1, n × (kind 1 │ length 4 │ bytes), those that are not empty, in this order:
+//!     kind 1 = tokens, n 2, n × token (`access.rs`)
+//!     kind 2 = quotas, n 1, n × quota (`quota.rs`)
 //! ```
 //!
 //! All numbers are little-endian. About 70 bytes a node.
@@ -30,6 +32,7 @@ const SECTIONED: u8 = 3;
 
 /// What is in a section.
 const TOKENS: u8 = 1;
+const QUOTAS: u8 = 2;
 
 /// Bytes of a layout at most: two lists of 16,384 nodes with names, zones and URLs of usual length.
 /// A message has room for it.
@@ -70,11 +73,7 @@ impl Layout {
             put_nodes(&mut out, before.replicas, &before.nodes);
         }
         if form == SECTIONED {
-            let mut tokens = Vec::new();
-            self.access.put_tokens(&mut tokens);
-            out.extend([1, TOKENS]);
-            out.extend((tokens.len() as u32).to_le_bytes());
-            out.extend(tokens);
+            put_sections(&mut out, &self.access);
         }
         out
     }
@@ -133,6 +132,24 @@ impl Layout {
             return Err("a councillor is no node of it, or has two seats");
         }
         Ok(())
+    }
+}
+
+fn put_sections(out: &mut Vec<u8>, access: &Access) {
+    let (mut tokens, mut quotas) = (Vec::new(), Vec::new());
+    if !access.tokens.is_empty() {
+        access.put_tokens(&mut tokens);
+    }
+    if !access.quotas.is_empty() {
+        access.put_quotas(&mut quotas);
+    }
+    let sections = [(TOKENS, tokens), (QUOTAS, quotas)];
+    let sections = sections.iter().filter(|(_, section)| !section.is_empty());
+    out.push(sections.clone().count() as u8);
+    for (kind, section) in sections {
+        out.push(*kind);
+        out.extend((section.len() as u32).to_le_bytes());
+        out.extend(section);
     }
 }
 
@@ -202,12 +219,22 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
 /// What is behind the nodes. There is one way to write it: each section once, and none that is
 /// empty.
 fn read_sections(bytes: &mut &[u8]) -> Option<Access> {
-    let is_known = bytes.try_get_u8().ok()? == 1 && bytes.try_get_u8().ok()? == TOKENS;
-    let length = bytes.try_get_u32_le().ok().filter(|_| is_known)? as usize;
-    let (mut section, rest) = bytes.split_at_checked(length)?;
-    *bytes = rest;
-    let tokens = Access::read_tokens(&mut section)?;
-    section.is_empty().then_some(Access { tokens })
+    let (mut access, mut last) = (Access::default(), 0);
+    for _ in 0..bytes.try_get_u8().ok().filter(|count| *count > 0)? {
+        let kind = bytes.try_get_u8().ok().filter(|kind| *kind > last)?;
+        let length = bytes.try_get_u32_le().ok()? as usize;
+        let (mut section, rest) = bytes.split_at_checked(length)?;
+        (*bytes, last) = (rest, kind);
+        match kind {
+            TOKENS => access.tokens = Access::read_tokens(&mut section)?,
+            QUOTAS => access.quotas = Access::read_quotas(&mut section)?,
+            _ => return None,
+        }
+        if !section.is_empty() {
+            return None;
+        }
+    }
+    Some(access)
 }
 
 fn read_decrees(bytes: &mut &[u8]) -> Option<Vec<Decree>> {

@@ -12,8 +12,9 @@
 //!
 //! A layout is made by one node (`plan.rs`), decided by councillors (`council.rs`), and then a fact
 //! that every node keeps and hands to who is behind (`bytes.rs`). If the councillors are lost, one
-//! is made without them (`decree.rs`). It also says who may ask the nodes for what (`access.rs`);
-//! where only that changes, the next layout is of the same stage.
+//! is made without them (`decree.rs`). It also says who may ask the nodes for what (`access.rs`),
+//! and how much clients may store (`quota.rs`); where only that changes, the next layout is of the
+//! same stage.
 
 mod access;
 mod bytes;
@@ -22,6 +23,7 @@ mod decree;
 mod moves;
 mod placed;
 mod plan;
+mod quota;
 
 pub use access::{
     Access, AccessError, Kinds, MAX_TOKEN_NAME, MAX_TOKEN_PREFIX, MAX_TOKENS, Methods, Token,
@@ -33,6 +35,7 @@ pub use decree::{Decree, NoDecree};
 pub use moves::Moves;
 pub(crate) use placed::placed;
 pub use plan::{Change, Joiner, PlanError};
+pub use quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota, after_prefix};
 
 use std::sync::Arc;
 

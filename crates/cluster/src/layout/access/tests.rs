@@ -46,7 +46,7 @@ fn what_makes_no_token_is_refused() {
     assert_eq!(with(admin), Err(AccessError::AdminPrefix));
     assert_eq!(with(Token { expires_ms: 10, ..token(1, "a") }), Err(AccessError::Expired));
     let tokens = (0..MAX_TOKENS as u32).map(|id| token(id, &id.to_string())).collect();
-    let full = Access { tokens };
+    let full = Access { tokens, ..Access::default() };
     assert_eq!(full.with(token(5000, "one"), 1), Err(AccessError::Full));
 }
 

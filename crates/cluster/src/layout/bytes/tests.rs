@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{Change, Joiner, Kinds, Methods, Token};
+use crate::layout::{Change, Joiner, Kinds, Methods, Quota, Token};
 use crate::topology::Topology;
 
 fn layouts() -> [Layout; 2] {
@@ -32,6 +32,16 @@ fn with_tokens() -> Layout {
     layout.with_access(access)
 }
 
+fn first_layout() -> Layout {
+    layouts().into_iter().next().unwrap()
+}
+
+fn with_quotas(layout: &Layout) -> Layout {
+    let quota = |prefix: &[u8], soft, hard| Quota { prefix: prefix.to_vec(), soft, hard };
+    let access = layout.access.with_quota(quota(b"users/\xff", 0, 1 << 40)).unwrap();
+    layout.with_access(access.with_quota(quota(b"", 5, 0)).unwrap())
+}
+
 fn token(name: &str) -> Token {
     Token {
         id: 7,
@@ -50,7 +60,9 @@ fn token(name: &str) -> Token {
 #[test]
 fn a_layout_comes_back_as_it_was() {
     let [first, moving] = layouts();
-    for layout in [first, moving, with_tokens()] {
+    for layout in
+        [first, moving, with_tokens(), with_quotas(&first_layout()), with_quotas(&with_tokens())]
+    {
         let bytes = layout.to_bytes();
         assert_eq!(Layout::from_bytes(&bytes), Ok(layout.clone()));
         for cut in 0..bytes.len() {
@@ -74,6 +86,7 @@ fn the_form_is_pinned() {
         (18_151_140_898_779_260_804, 7_743_646_332_535_462_127)
     );
     assert_eq!(hash(&with_tokens()), 14_278_900_005_236_616_638);
+    assert_eq!(hash(&with_quotas(&with_tokens())), 15_861_326_848_027_255_298);
 }
 
 #[test]
@@ -111,14 +124,26 @@ fn what_does_not_fit_together_is_refused() {
     refused(&|access| access.tokens[0].name.clear());
     refused(&|access| access.tokens[0].prefix = vec![0; 129]);
     refused(&|access| access.tokens[0].kinds = Kinds::ALL);
+    let refused = |change: &dyn Fn(&mut Access)| {
+        let mut layout = with_quotas(&with_tokens());
+        let mut access = Access::clone(&layout.access);
+        change(&mut access);
+        layout.access = Arc::new(access);
+        assert!(Layout::from_bytes(&layout.to_bytes()).is_err(), "{layout:?}");
+    };
+    refused(&|access| access.quotas.swap(0, 1));
+    refused(&|access| access.quotas[1].prefix.clear());
+    refused(&|access| access.quotas[1].prefix = vec![0; 129]);
+    refused(&|access| access.quotas[0].soft = 0);
+    refused(&|access| access.quotas[1].soft = 2 << 40);
 }
 
 proptest! {
     #[test]
     fn whatever_comes_is_read_or_refused(
-        with_more: bool, at in 0_usize..700, byte: u8, cut in 0_usize..1000,
+        of in 0_usize..3, at in 0_usize..700, byte: u8, cut in 0_usize..1000,
     ) {
-        let mut bytes = layouts_once()[usize::from(with_more)].to_bytes();
+        let mut bytes = layouts_once()[of].to_bytes();
         let at = at % bytes.len();
         bytes[at] = byte;
         bytes.truncate(cut.max(1));
@@ -128,7 +153,9 @@ proptest! {
     }
 }
 
-fn layouts_once() -> &'static [Layout; 2] {
-    static MADE: std::sync::OnceLock<[Layout; 2]> = std::sync::OnceLock::new();
-    MADE.get_or_init(|| [layouts().into_iter().last().unwrap(), with_tokens()])
+fn layouts_once() -> &'static [Layout; 3] {
+    static MADE: std::sync::OnceLock<[Layout; 3]> = std::sync::OnceLock::new();
+    MADE.get_or_init(|| {
+        [layouts().into_iter().last().unwrap(), with_tokens(), with_quotas(&with_tokens())]
+    })
 }

@@ -1,0 +1,147 @@
+//! How much clients may store under a prefix. A layout carries quotas as it carries tokens.
+//!
+//! As bytes, in the order of the prefixes, each: soft 8 │ hard 8 │ prefix 1 + n.
+
+use bytes::Buf;
+
+use super::access::{Access, AccessError, MAX_TOKEN_PREFIX};
+
+/// Quotas at most: each node counts what it holds under each of them, again and again.
+pub const MAX_QUOTAS: usize = 64;
+
+/// Bytes of the prefix of a quota's keys at most.
+pub const MAX_QUOTA_PREFIX: usize = MAX_TOKEN_PREFIX;
+
+/// What the keys that begin with a prefix may take, in bytes of keys and values, each counted once,
+/// not for each replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    /// What the keys begin with; empty = all keys.
+    pub prefix: Vec<u8>,
+    /// Above this nodes warn; 0 = never.
+    pub soft: u64,
+    /// From this on nodes refuse writes; 0 = never.
+    pub hard: u64,
+}
+
+/// The first key behind all that begin with that; `None` = there is none.
+pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut after = prefix[..=last].to_vec();
+    after[last] += 1;
+    Some(after)
+}
+
+impl Quota {
+    /// Whether it can be set.
+    pub fn check(&self) -> Result<(), AccessError> {
+        if self.prefix.len() > MAX_QUOTA_PREFIX {
+            return Err(AccessError::LongQuotaPrefix);
+        }
+        if self.soft == 0 && self.hard == 0 {
+            return Err(AccessError::NoLimit);
+        }
+        if self.hard != 0 && self.soft > self.hard {
+            return Err(AccessError::SoftAboveHard { soft: self.soft, hard: self.hard });
+        }
+        Ok(())
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.soft.to_le_bytes());
+        out.extend(self.hard.to_le_bytes());
+        out.push(u8::try_from(self.prefix.len()).expect("it was checked when it was set"));
+        out.extend(&self.prefix);
+    }
+
+    fn read(bytes: &mut &[u8]) -> Option<Self> {
+        let (soft, hard) = (bytes.try_get_u64_le().ok()?, bytes.try_get_u64_le().ok()?);
+        let length = usize::from(bytes.try_get_u8().ok()?);
+        let (prefix, rest) = bytes.split_at_checked(length)?;
+        *bytes = rest;
+        Some(Self { prefix: prefix.to_vec(), soft, hard })
+    }
+}
+
+impl Access {
+    /// With this quota, instead of one of the same prefix.
+    pub fn with_quota(&self, quota: Quota) -> Result<Self, AccessError> {
+        quota.check()?;
+        let mut next = self.clone();
+        match next.quotas.binary_search_by(|other| other.prefix.cmp(&quota.prefix)) {
+            Ok(place) => next.quotas[place] = quota,
+            Err(_) if next.quotas.len() >= MAX_QUOTAS => return Err(AccessError::FullOfQuotas),
+            Err(place) => next.quotas.insert(place, quota),
+        }
+        Ok(next)
+    }
+
+    /// Without the quota of a prefix.
+    pub fn without_quota(&self, prefix: &[u8]) -> Result<Self, AccessError> {
+        let mut next = self.clone();
+        let place = next.quotas.binary_search_by(|other| other.prefix[..].cmp(prefix));
+        let unknown = |_| AccessError::UnknownQuota(prefix.escape_ascii().to_string());
+        next.quotas.remove(place.map_err(unknown)?);
+        Ok(next)
+    }
+
+    /// Whether the quotas fit together.
+    pub(super) fn check_quotas(&self) -> Result<(), &'static str> {
+        let in_order = self.quotas.windows(2).all(|pair| pair[0].prefix < pair[1].prefix);
+        if !in_order
+            || self.quotas.len() > MAX_QUOTAS
+            || self.quotas.iter().any(|quota| quota.check().is_err())
+        {
+            return Err("its quotas are not in the order of their prefixes, or one can't be");
+        }
+        Ok(())
+    }
+
+    pub(super) fn put_quotas(&self, out: &mut Vec<u8>) {
+        out.push(self.quotas.len() as u8);
+        self.quotas.iter().for_each(|quota| quota.put(out));
+    }
+
+    pub(super) fn read_quotas(bytes: &mut &[u8]) -> Option<Vec<Quota>> {
+        let count = bytes.try_get_u8().ok().filter(|count| *count > 0)?;
+        (0..count).map(|_| Quota::read(bytes)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(prefix: &str, soft: u64, hard: u64) -> Quota {
+        Quota { prefix: prefix.into(), soft, hard }
+    }
+
+    #[test]
+    fn a_prefix_has_one_quota() {
+        let access = Access::default().with_quota(quota("b", 1, 2)).unwrap();
+        let access = access.with_quota(quota("", 0, 9)).unwrap();
+        let access = access.with_quota(quota("b", 5, 0)).unwrap();
+        assert_eq!(access.quotas, [quota("", 0, 9), quota("b", 5, 0)]);
+        assert!(!access.is_empty());
+        let unknown = AccessError::UnknownQuota("a\\xff".to_owned());
+        assert_eq!(access.without_quota(b"a\xff"), Err(unknown));
+        let access = access.without_quota(b"").unwrap().without_quota(b"b").unwrap();
+        assert_eq!(access, Access::default());
+    }
+
+    #[test]
+    fn what_makes_no_quota_is_refused() {
+        let with = |quota: Quota| Access::default().with_quota(quota).map(|_| ());
+        assert_eq!(with(quota("a", 0, 0)), Err(AccessError::NoLimit));
+        let above = AccessError::SoftAboveHard { soft: 3, hard: 2 };
+        assert_eq!(with(quota("a", 3, 2)), Err(above));
+        assert_eq!(with(quota("a", 3, 3)), Ok(()));
+        assert_eq!(with(quota(&"x".repeat(129), 1, 0)), Err(AccessError::LongQuotaPrefix));
+        let mut full = Access::default();
+        for n in 0..MAX_QUOTAS {
+            full = full.with_quota(quota(&format!("{n:03}"), 1, 0)).unwrap();
+        }
+        assert_eq!(full.with_quota(quota("x", 1, 0)), Err(AccessError::FullOfQuotas));
+        assert!(full.with_quota(quota("001", 7, 0)).is_ok());
+    }
+}

@@ -1,0 +1,159 @@
+//! `kvorum quota set`, `list`, `remove`: how much clients may store under which prefix.
+
+use std::fmt::Write;
+
+use clap::{Args, Subcommand};
+use indicatif::HumanBytes;
+
+use super::admin::Worker;
+use super::args::Ask;
+use super::bytes::percent;
+use super::{Unable, print};
+use crate::operations::quotas::{QuotaList, QuotaStatus};
+use crate::settings::units::Size;
+
+/// Everything after `quota`.
+#[derive(Debug, Args)]
+pub(crate) struct QuotaArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: QuotaCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum QuotaCommand {
+    /// Set the quota of a prefix, instead of the one it has
+    ///
+    /// It counts bytes of keys and values, each key once, not for each replica, and without what
+    /// was deleted. Each node estimates that from the keys that it holds: every second if they are
+    /// few, and as often as 2 % of its time allows if they are many. So more can be stored than a
+    /// hard limit before writes are refused.
+    Set(SetArgs),
+    /// List the quotas, and how much is stored under each as the node estimates it
+    List(Ask),
+    /// Remove the quota of a prefix
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, Args)]
+struct SetArgs {
+    /// What the keys begin with, up to 128 bytes; "" = all keys
+    #[arg(value_name = "PREFIX")]
+    prefix: String,
+
+    /// Above this the metrics and the alerts say so, as in 8GiB [default: never]
+    #[arg(long, value_name = "SIZE", required_unless_present = "hard")]
+    soft: Option<Size>,
+
+    /// From this on writes are refused with 507, as in 10GiB [default: never]
+    #[arg(long, value_name = "SIZE")]
+    hard: Option<Size>,
+
+    /// Where.
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(Debug, Args)]
+struct RemoveArgs {
+    /// What its keys begin with
+    #[arg(value_name = "PREFIX")]
+    prefix: String,
+
+    /// Where.
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// Does what is asked for.
+pub(crate) fn quota(args: &QuotaArgs) -> Result<(), Unable> {
+    match &args.command {
+        QuotaCommand::Set(args) => set(args),
+        QuotaCommand::List(ask) => list(ask),
+        QuotaCommand::Remove(args) => remove(args),
+    }
+}
+
+fn set(args: &SetArgs) -> Result<(), Unable> {
+    let SetArgs { prefix, soft, hard, ask } = args;
+    let mut target = format!("/admin/quotas?prefix={}", percent(prefix.as_bytes()));
+    for (name, limit) in [("soft", soft), ("hard", hard)] {
+        if let Some(Size(bytes)) = limit {
+            let _ = write!(target, "&{name}={bytes}");
+        }
+    }
+    let set: QuotaStatus = Worker::new(ask)?.exchange("POST", &target, 200)?;
+    tell("set", &set, ask)
+}
+
+fn list(ask: &Ask) -> Result<(), Unable> {
+    let list: QuotaList = Worker::new(ask)?.exchange("GET", "/admin/quotas", 200)?;
+    if ask.json {
+        return print(&json(&list));
+    }
+    let lines: String = list.quotas.iter().map(|quota| line(quota) + "\n").collect();
+    print(&if lines.is_empty() { "there are no quotas\n".to_owned() } else { lines })
+}
+
+fn remove(args: &RemoveArgs) -> Result<(), Unable> {
+    let RemoveArgs { prefix, ask } = args;
+    let target = format!("/admin/quotas/remove?prefix={}", percent(prefix.as_bytes()));
+    let removed: QuotaStatus = Worker::new(ask)?.exchange("POST", &target, 200)?;
+    tell("removed", &removed, ask)
+}
+
+fn tell(what: &str, quota: &QuotaStatus, ask: &Ask) -> Result<(), Unable> {
+    print(&if ask.json { json(quota) } else { format!("{what}: {}\n", limits(quota)) })
+}
+
+fn json(told: &impl serde::Serialize) -> String {
+    serde_json::to_string(told).expect("strings and numbers always serialize") + "\n"
+}
+
+fn limits(quota: &QuotaStatus) -> String {
+    let mut text = match (&quota.prefix, &quota.prefix_base64) {
+        (Some(prefix), _) => format!("{prefix:?}"),
+        (None, Some(prefix)) => format!("{prefix} (base64)"),
+        (None, None) => String::new(),
+    };
+    for (name, limit) in [("soft", quota.soft_bytes), ("hard", quota.hard_bytes)] {
+        if let Some(bytes) = limit {
+            let _ = write!(text, "  {name} {}", HumanBytes(bytes));
+        }
+    }
+    text
+}
+
+/// A quota for people.
+fn line(quota: &QuotaStatus) -> String {
+    let mut text = limits(quota);
+    let _ = match quota.stored_bytes {
+        Some(bytes) => write!(text, "  about {} stored: {}", HumanBytes(bytes), quota.state),
+        None => write!(text, "  not counted yet"),
+    };
+    if quota.refused_writes > 0 {
+        let _ = write!(text, "  {} writes refused by this node", quota.refused_writes);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_all_of_a_quota() {
+        let json = r#"{"prefix":"a b","soft_bytes":1024,"hard_bytes":2097152,"stored_bytes":2048,
+            "refused_writes":7,"state":"above-soft"}"#;
+        let quota: QuotaStatus = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            line(&quota),
+            "\"a b\"  soft 1.00 KiB  hard 2.00 MiB  about 2.00 KiB stored: above-soft  7 writes \
+             refused by this node"
+        );
+        let json =
+            r#"{"prefix_base64":"/w==","hard_bytes":1,"refused_writes":0,"state":"unknown"}"#;
+        let quota: QuotaStatus = serde_json::from_str(json).unwrap();
+        assert_eq!(line(&quota), "/w== (base64)  hard 1 B  not counted yet");
+    }
+}

@@ -1,0 +1,64 @@
+//! What a query says of quotas: one that is to be set, or to be removed.
+
+use std::borrow::Cow;
+
+use cluster::layout::Quota;
+
+use super::{bad, fill, key};
+use crate::http::problem::Problem;
+
+/// What may be said of a quota that is to be set …
+pub(in crate::http) const QUOTA: [&str; 3] = ["prefix", "soft", "hard"];
+
+/// … and which one is to be removed.
+pub(in crate::http) const REMOVE: [&str; 1] = ["prefix"];
+
+/// The prefix of the quota that is to be removed; that of all keys is empty, and left out.
+pub(in crate::http) fn quota_to_remove(query: &str) -> Result<Vec<u8>, Problem> {
+    let [prefix] = fill(query, REMOVE)?;
+    prefix_of(prefix)
+}
+
+/// What a quota is to be.
+pub(in crate::http) fn quota(query: &str) -> Result<Quota, Problem> {
+    let [prefix, soft, hard] = fill(query, QUOTA)?;
+    let limit = |name: &str, text: Option<&str>| match text.map(str::parse) {
+        None => Ok(0),
+        Some(Ok(bytes)) if bytes > 0 => Ok(bytes),
+        Some(_) => Err(bad(format!("{name}: it is no number of bytes, 1 or more"))),
+    };
+    let (soft, hard) = (limit("soft", soft)?, limit("hard", hard)?);
+    Ok(Quota { prefix: prefix_of(prefix)?, soft, hard })
+}
+
+fn prefix_of(prefix: Option<&str>) -> Result<Vec<u8>, Problem> {
+    match prefix {
+        None | Some("") => Ok(Vec::new()),
+        Some(prefix) => key("prefix", prefix).map(Cow::into_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_bytes() {
+        let set = quota("prefix=a%2f%ff&soft=1024&hard=4096").unwrap();
+        assert_eq!(set, Quota { prefix: b"a/\xff".to_vec(), soft: 1024, hard: 4096 });
+        let all = quota("hard=1073741824&prefix=").unwrap();
+        assert_eq!(all, Quota { prefix: Vec::new(), soft: 0, hard: 1 << 30 });
+        assert_eq!(quota_to_remove("").unwrap(), b"");
+        assert_eq!(quota_to_remove("prefix=a").unwrap(), b"a");
+        for (query, said) in [
+            ("prefix=a&hard=0", "hard: it is no number of bytes"),
+            ("prefix=a&soft=-1", "soft: it is no number of bytes"),
+            ("prefix=a&soft=1&soft=2", "duplicate"),
+            ("size=1", "unknown parameter \"size\""),
+        ] {
+            let problem = serde_json::to_value(quota(query).unwrap_err()).unwrap();
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains(said), "{query}: {detail}");
+        }
+    }
+}

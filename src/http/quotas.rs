@@ -1,0 +1,64 @@
+//! `/admin/quotas` and `/admin/quotas/remove`: how much clients may store under which prefix; and
+//! what that means for a write.
+
+use hyper::{Method, StatusCode};
+
+use super::problem::Problem;
+use super::{Answer, Service, params};
+use crate::counters::Kind;
+use crate::operations::access::ChangeError;
+
+/// Refuses a write that stores something under a prefix that is full.
+pub(super) fn admit(service: &Service, kind: Kind, query: &str) -> Result<(), Problem> {
+    let quotas = &service.requests.node().quotas;
+    if !matches!(kind, Kind::Put | Kind::Add) || !quotas.are_any() {
+        return Ok(());
+    }
+    // A query that can't be read is refused by who answers it.
+    let Some(full) = params::key_of(query).and_then(|key| quotas.refuse(&key)) else {
+        return Ok(());
+    };
+    let stored = full.stored().unwrap_or(full.quota.hard);
+    Err(Problem::quota_reached(&full.quota.prefix, stored, full.quota.hard))
+}
+
+pub(super) async fn answer(
+    service: &Service,
+    method: &Method,
+    query: &str,
+) -> Result<Answer, Problem> {
+    if *method != Method::POST {
+        params::none(query)?;
+        return Ok(Answer::json(StatusCode::OK, &service.reports.quotas()));
+    }
+    let quota = params::quota(query)?;
+    refuse_beside_outdated(service)?;
+    let set = service.reports.set_quota(quota).await.map_err(refused)?;
+    Ok(Answer::json(StatusCode::OK, &set))
+}
+
+pub(super) async fn remove(service: &Service, query: &str) -> Result<Answer, Problem> {
+    let prefix = params::quota_to_remove(query)?;
+    refuse_beside_outdated(service)?;
+    let removed = service.reports.remove_quota(&prefix).await.map_err(refused)?;
+    Ok(Answer::json(StatusCode::OK, &removed))
+}
+
+fn refused(error: ChangeError) -> Problem {
+    match error {
+        ChangeError::Access(error) => Problem::no_quota(error.to_string()),
+        ChangeError::Random(_) => Problem::overload(&error.to_string()),
+        ChangeError::Undecided => Problem::undecided(error.to_string()),
+    }
+}
+
+/// An earlier release can't read a layout that has quotas.
+fn refuse_beside_outdated(service: &Service) -> Result<(), Problem> {
+    match service.reports.member_before(cluster::ACCESS_SINCE) {
+        None => Ok(()),
+        Some((name, version)) => Err(Problem::no_quota(format!(
+            "node {name} runs an earlier release of kvorum, which knows no quotas (it speaks \
+             version {version} of the peer protocol): upgrade it first"
+        ))),
+    }
+}

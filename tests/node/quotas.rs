@@ -1,0 +1,166 @@
+//! How much may be stored under a prefix: writes that are refused, and answered again; on one node
+//! and on several, whoever is asked, and after restarts.
+
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::moves::{moved, text};
+use crate::process::{Node, run, wait_until};
+
+/// The quota of a prefix, as the node that a client is connected to tells of it.
+fn quota(client: &mut Client, prefix: &str) -> Value {
+    let list: Value = serde_json::from_slice(&client.get("/admin/quotas").body()).unwrap();
+    let quotas = list["quotas"].as_array().unwrap();
+    quotas.iter().find(|quota| quota["prefix"] == prefix).cloned().unwrap_or_default()
+}
+
+fn state(client: &mut Client, prefix: &str) -> String {
+    quota(client, prefix)["state"].as_str().unwrap_or("none").to_owned()
+}
+
+fn set(client: &mut Client, query: &str) -> Value {
+    let set = client.request("POST", &format!("/admin/quotas?{query}"), b"");
+    assert_eq!(set.status, 200, "{}", text(&set.body()));
+    serde_json::from_slice(&set.body()).unwrap()
+}
+
+fn metric(client: &mut Client, line: &str) -> Option<u64> {
+    let metrics = text(&client.get("/metrics").body());
+    let value = metrics.lines().find_map(|one| one.strip_prefix(line)?.strip_prefix(' '));
+    value.map(|value| value.parse().unwrap())
+}
+
+#[test]
+fn a_full_prefix_refuses_what_is_stored_there_and_nothing_else() {
+    let node = Node::start(&[]);
+    let client = &mut node.client();
+    let set = set(client, "prefix=a%2F&soft=4096&hard=8192");
+    assert_eq!((&set["soft_bytes"], &set["hard_bytes"]), (&4096.into(), &8192.into()));
+    wait_until("it is counted", || state(client, "a/") == "below");
+    // 3 bytes of the key, and 1,021 of the value.
+    let value = vec![b'v'; 1021];
+    let put =
+        |client: &mut Client, n: usize| client.put(&format!("/v0/entity?id=a/{n}"), &value).status;
+    assert_eq!((0..5).map(|n| put(client, n)).collect::<Vec<_>>(), [201; 5]);
+    wait_until("the soft limit is passed", || state(client, "a/") == "above-soft");
+    assert_eq!(quota(client, "a/")["stored_bytes"], 5 * 1024);
+    // What is written again counts once.
+    (0..40).for_each(|_| assert_eq!(put(client, 1), 201));
+    assert_eq!((5..8).map(|n| put(client, n)).collect::<Vec<_>>(), [201; 3]);
+    wait_until("it is full", || state(client, "a/") == "full");
+    assert_eq!(quota(client, "a/")["stored_bytes"], 8 * 1024);
+
+    let refused = client.put("/v0/entity?id=a/0", b"x");
+    let problem = refused.json();
+    assert_eq!((refused.status, &problem["type"]), (507, &"quota-reached".into()));
+    assert_eq!(problem["outcome"], "none");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("\"a/\"") && detail.contains("8192"), "{detail}");
+    assert_eq!(client.request("POST", "/v0/entity?id=a/n&add=1", b"").status, 507);
+    client.send(
+        "PUT /v0/entity?id=a/9 HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
+                 Content-Length: 1\r\n\r\nx",
+    );
+    assert_eq!(client.response().status, 507);
+    assert_eq!(client.get("/v0/entity?id=a/0").body(), value, "reads go on");
+    assert_eq!(client.put("/v0/entity?id=a", b"x").status, 201, "the key has not that prefix");
+    let labels = |name: &str| format!("kvorum_{name}{{prefix=\"a/\"}}");
+    assert_eq!(metric(client, &labels("quota_refused_writes_total")), Some(3));
+    assert_eq!(metric(client, &labels("quota_stored_bytes")), Some(8192));
+    assert_eq!(metric(client, &labels("quota_hard_bytes")), Some(8192));
+
+    // There is room again once enough is deleted, …
+    assert_eq!(client.delete("/v0/entity?id=a/0").status, 202);
+    wait_until("there is room", || put(client, 9) == 201);
+    wait_until("it is full", || state(client, "a/") == "full");
+    // … or has expired, or the limit is another one, …
+    assert_eq!(set_status(client, "prefix=a%2F&hard=65536"), 200);
+    assert_eq!(client.put("/v0/entity?id=a/short&ttl=1s", &vec![1; 128 << 10]).status, 201);
+    wait_until("it has expired", || state(client, "a/") == "below");
+    // … or there is none any more.
+    assert_eq!(set_status(client, "prefix=a%2F&hard=1"), 200);
+    wait_until("it is full", || put(client, 9) == 507);
+    assert_eq!(client.request("POST", "/admin/quotas/remove?prefix=a/", b"").status, 200);
+    wait_until("it is gone", || put(client, 9) == 201);
+    assert_eq!(metric(client, &labels("quota_stored_bytes")), None);
+}
+
+fn set_status(client: &mut Client, query: &str) -> u16 {
+    client.request("POST", &format!("/admin/quotas?{query}"), b"").status
+}
+
+#[test]
+fn whoever_is_asked_refuses_and_restarts_change_nothing() {
+    let mut cluster = Cluster::start(3, &[]);
+    let hard = ["quota", "set", "a/", "--hard", "100KiB"];
+    let command = |cluster: &Cluster, node: usize, args: &[&str]| {
+        let url = format!("http://{}", cluster.address(node));
+        let said = run(&[args, &["--url", &url]].concat());
+        assert!(said.status.success(), "{}", text(&said.stderr));
+        text(&said.stdout)
+    };
+    assert_eq!(command(&cluster, 0, &hard), "set: \"a/\"  hard 100.00 KiB\n");
+    let put = |client: &mut Client, n: usize| {
+        client.put(&format!("/v0/entity?id=a/{n:03}"), &[7; 1019]).status
+    };
+    let mut client = cluster.client(1);
+    let stored = (0..100).map(|n| put(&mut client, n));
+    assert_eq!(stored.collect::<Vec<_>>(), [201; 100]);
+    // Each key counts once, though three nodes hold it.
+    for node in 0..3 {
+        let client = &mut cluster.client(node);
+        wait_until("it is full everywhere", || state(client, "a/") == "full");
+        assert_eq!(quota(client, "a/")["stored_bytes"], 100 * 1024, "node {node}");
+        assert_eq!(put(client, 0), 507, "node {node}");
+    }
+    for node in 0..3 {
+        cluster.kill(node);
+        cluster.up(node);
+    }
+    cluster.settled();
+    for node in 0..3 {
+        let client = &mut cluster.client(node);
+        wait_until("it is full again", || put(client, 0) == 507);
+    }
+    let list = command(&cluster, 2, &["quota", "list"]);
+    assert!(list.starts_with("\"a/\"  hard 100.00 KiB  about 100.00 KiB stored: full"), "{list}");
+    // Members that come and go, and layouts in between, keep it.
+    moved(&cluster, 0, &["--weight", "n2=2"]);
+    let removed = command(&cluster, 1, &["quota", "remove", "a/"]);
+    assert_eq!(removed, "removed: \"a/\"  hard 100.00 KiB\n");
+    for node in 0..3 {
+        let client = &mut cluster.client(node);
+        wait_until("it is gone everywhere", || put(client, 0) == 201);
+    }
+    assert_eq!(command(&cluster, 0, &["quota", "list"]), "there are no quotas\n");
+}
+
+#[test]
+fn what_makes_no_quota_is_refused() {
+    let node = Node::start(&[]);
+    let client = &mut node.client();
+    for (query, status, said) in [
+        ("prefix=a", 409, "needs a soft limit or a hard one"),
+        ("prefix=a&soft=2&hard=1", 409, "above the hard one"),
+        ("prefix=a&hard=0", 400, "no number of bytes"),
+        ("prefix=a&hard=much", 400, "hard: it is no"),
+        ("prefix=%zz&hard=1", 400, "prefix"),
+        ("prefix=a&hard=1&ttl=1s", 400, "unknown parameter \"ttl\""),
+    ] {
+        let refused = client.request("POST", &format!("/admin/quotas?{query}"), b"");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert_eq!(refused.status, status, "{query}: {detail}");
+        assert!(detail.contains(said), "{query}: {detail}");
+    }
+    let long = format!("prefix={}&hard=1", "p".repeat(129));
+    assert_eq!(set_status(client, &long), 409);
+    let unknown = client.request("POST", "/admin/quotas/remove?prefix=a", b"");
+    assert_eq!((unknown.status, &unknown.json()["type"]), (409, &"quota-refused".into()));
+    for n in 0..64 {
+        assert_eq!(set_status(client, &format!("prefix={n}&soft=1")), 200);
+    }
+    assert_eq!(set_status(client, "prefix=x&soft=1"), 409, "there are as many as there can be");
+    let none = run(&["quota", "set", "a", "--url", "http://127.0.0.1:1"]);
+    assert!(text(&none.stderr).contains("--soft"), "{}", text(&none.stderr));
+}
