@@ -26,7 +26,7 @@ pub(super) async fn admit(
         return Ok(true);
     }
     let places = &service.limits().places;
-    if watch.takes_place(service) {
+    if watch.takes_place(service, false) {
         return Ok(true);
     }
     let is_clients = match route.map(|route| route.place) {
@@ -42,7 +42,7 @@ pub(super) async fn admit(
     while service.spare_are_few(watch) && begun.elapsed() < WAIT {
         (service.close_idle_client)();
         sleep(STEP).await;
-        if watch.takes_place(service) {
+        if watch.takes_place(service, true) {
             return Ok(true);
         }
     }

@@ -171,7 +171,7 @@ impl EventLoop {
         }
         self.stopping.set(true);
         self.requests.goodbye();
-        for watch in self.watches.all().iter() {
+        for watch in self.watches.all().iter().chain(self.service.streams.all().iter()) {
             watch.wake();
         }
         while !self.watches.all().is_empty() && begun.elapsed() < DRAIN {

@@ -223,7 +223,7 @@ impl Drop for Stream {
             Seat::Spare => service.unplaced.set(service.unplaced.get() - 1),
         }
         connection.streams.set(Some(streams));
-        if streams.open == 0 {
+        if streams.open == 0 && connection.phase.get() == Phase::Busy {
             connection.enter(Phase::Idle);
             if connection.guest.get() {
                 connection.leave();
@@ -295,8 +295,8 @@ impl Watch {
         }
     }
 
-    /// Gives it a client's place if there is one.
-    pub(crate) fn takes_place(&self, service: &Service) -> bool {
+    /// Gives it a client's place if there is one. `waited`: it is one of those whose turn it is.
+    pub(crate) fn takes_place(&self, service: &Service, waited: bool) -> bool {
         let places = &service.limits().places;
         let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == Seat::Spare);
         let Some(parent) = parent else {
@@ -306,7 +306,7 @@ impl Watch {
             }
             return takes;
         };
-        let takes = places.enter_at_last();
+        let takes = if waited { places.enter_at_last() } else { places.enter_again() };
         if takes {
             parent.seat.set(Seat::Own);
             service.unplaced.set(service.unplaced.get() - 1);

@@ -12,7 +12,7 @@ use super::client::{
     RESET, Raw, SETTINGS, WINDOW_UPDATE, frame, head, literals, request,
 };
 use super::{metric, node};
-use crate::process::Node;
+use crate::process::{Node, wait_until};
 
 /// Much more than any flood may bring: what comes after the node has said goodbye is thrown away,
 /// up to 64 MiB.
@@ -186,4 +186,42 @@ fn bodies_in_frames_of_a_byte_take_no_more_than_their_window() {
     }
     let came = flood(&node, &begin, |number| frame(DATA, 0, id(number % 40), b"x"));
     assert!(came.iter().any(|frame| frame.kind == GOAWAY), "{:?}", came.last());
+}
+
+#[test]
+fn frames_in_any_order_and_of_any_content_harm_nobody() {
+    let node = node();
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    let mut good = node.client();
+    for number in 0..500 {
+        let mut raw = Raw::connect(node.address, &[]);
+        let mut bytes = Vec::new();
+        for _ in 0..40 {
+            let stream = random(8) as u32;
+            bytes.extend(match random(4) {
+                0 => request(stream, "PUT", "/v0/entity?id=any"),
+                1 => request(stream | 1, "GET", "/v0/entity?id=any"),
+                _ => {
+                    let noise: Vec<u8> = (0..random(60)).map(|_| random(256) as u8).collect();
+                    frame(random(11) as u8, random(256) as u8, stream, &noise)
+                }
+            });
+        }
+        if number % 2 == 0 {
+            let at = random(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << random(8);
+        }
+        // The node may have hung up in the middle.
+        let _ = raw.stream.write_all(&bytes);
+        drop(raw);
+        assert_eq!(good.put("/v0/entity?id=good", b"v").status, 201, "{number}");
+    }
+    wait_until("the end of all", || metric(&node, "kvorum_connections") <= 2);
+    assert_eq!(metric(&node, "kvorum_request_body_bytes"), 0);
 }
