@@ -54,6 +54,37 @@ fn streams_that_their_client_leaves_waiting_are_reset_and_others_are_served() {
     wait_until("memory to come back", || metric(&node, "kvorum_response_body_bytes") == 0);
 }
 
+/// Where others wait for the memory of answers, a stream whose client does not take its own is
+/// reset, and so is a connection that takes nothing at all.
+#[test]
+fn answers_that_nobody_takes_give_way_to_others() {
+    // 2 MiB for all answers.
+    let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);
+    let value = vec![7; 256 << 10];
+    assert_eq!(node.client().put("/v0/entity?id=long", &value).status, 201);
+    const MOST: u32 = (1 << 31) - 1;
+    for window in [0, MOST] {
+        let mut holds = Raw::connect(node.address, &[(4, window)]);
+        if window == MOST {
+            // What the socket and the kernel take besides is more than the kernel has room for.
+            holds.send(&frame(WINDOW_UPDATE, 0, 0, &[0x70, 0, 0, 0]));
+        }
+        for stream in (1..180).step_by(2) {
+            holds.send(&request(stream, "GET", "/v0/entity?id=long"));
+        }
+        wait_until("the memory to be taken", || {
+            metric(&node, "kvorum_response_body_bytes") > (2 << 20) - (256 << 10) - 1
+        });
+        wait_until("somebody else's turn", || {
+            node.client().get("/v0/entity?id=long").status == 200
+        });
+        assert!(metric(&node, "kvorum_transfers_aborted_total") > 0);
+        if window == 0 {
+            assert_eq!(holds.until(RESET).reason(), Reason::CANCEL);
+        }
+    }
+}
+
 /// A connection whose socket is full is given up; one that only pings is not kept by that.
 #[test]
 fn a_connection_that_takes_nothing_is_given_up() {

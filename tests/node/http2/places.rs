@@ -1,6 +1,8 @@
 //! HTTP/2 where places are few: each stream beyond a connection's first has one of its own, waits
 //! for it as a connection does, and gives it back.
 
+use h2::Reason;
+
 use super::client::{
     DATA, END_STREAM, GOAWAY, HEADERS, Http2, RESET, Raw, SETTINGS, frame, request,
 };
@@ -122,4 +124,26 @@ fn an_idle_connection_makes_room_and_is_told_so() {
     assert!(metric(&node, "kvorum_connections_evicted_total") > 0);
     let told = |raw: &mut Raw| raw.rest().iter().any(|frame| frame.kind == GOAWAY);
     assert!(told(&mut idle[0]), "the one that was idle for longest");
+}
+
+#[test]
+fn streams_that_find_no_room_at_all_are_refused_and_can_be_sent_again() {
+    let node = node();
+    let (first, second) = (busy(&node, 3), busy(&node, 3));
+    wait_until("all places to be taken", || !is_served(&node));
+    // Guests' streams that need no client's place, and are kept waiting for a body that nobody
+    // wants.
+    let keeps_waiting = |_| {
+        let mut raw = Raw::connect(node.address, &[]);
+        let streams = [1, 3, 5].map(|stream| request(stream, "PUT", "/healthz"));
+        raw.send(&streams.concat());
+        raw
+    };
+    let mut crowd: Vec<_> = (0..33).map(keeps_waiting).collect();
+    let refused = crowd.last_mut().unwrap().until(RESET);
+    assert_eq!(refused.reason(), Reason::REFUSED_STREAM);
+    drop((crowd, first, second));
+    wait_until("room", || is_served(&node));
+    let again = Http2::connect(node.address);
+    assert_eq!(again.put("/v0/entity?id=again", b"v").status, 201);
 }
