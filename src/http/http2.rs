@@ -57,7 +57,7 @@ const SHARE: usize = 2;
 /// connection of HTTP/1.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// What it may send of all bodies, 6.4 MB: so much that uploads which wait for memory don't hold up
+/// What it may send of all bodies, 6.25 MiB: so much that uploads which wait for memory don't hold up
 /// those that have some.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
 
