@@ -57,8 +57,8 @@ const SHARE: usize = 2;
 /// connection of HTTP/1.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// What it may send of all bodies, 6.25 MiB: so much that uploads which wait for memory don't hold up
-/// those that have some.
+/// What it may send of all bodies, 6.25 MiB: so much that uploads which wait for memory don't hold
+/// up those that have some.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
 
 /// What a client may send without asking for anything: some of all bodies, if they wait, and what
