@@ -115,6 +115,8 @@ pub(crate) struct Counters {
     pub(crate) latency: [Latency; Kind::ALL.len()],
     /// Connections that were closed because what came was no HTTP.
     pub(crate) malformed: Count,
+    /// Connections that speak HTTP/2.
+    pub(crate) http2: Count,
     /// TLS handshakes that came to their end.
     pub(crate) tls_handshakes: Count,
     /// And those that failed.

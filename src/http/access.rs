@@ -152,7 +152,7 @@ fn admit_to(
     let Some(given) = bearer(&head.headers) else {
         return Err(without_token(kind, query));
     };
-    let remembered = watch.token.take();
+    let remembered = watch.connection().token.take();
     let known = match node.access.find(&node.shared, given, remembered.as_deref()) {
         Some(Found::Remembered) => remembered,
         Some(Found::New(known)) => Some(Rc::new(known)),
@@ -165,7 +165,7 @@ fn admit_to(
              Whoever administers the cluster makes tokens (kvorum token create)",
         )
     })?;
-    watch.token.replace(Some(Rc::clone(&known)));
+    watch.connection().token.replace(Some(Rc::clone(&known)));
     if let Err(problem) = allows(&known.known.token, kind, route, &head.method, query) {
         if is_act(route, &head.method) {
             audit(watch, head, &token_text(&known.known.token), problem.status());

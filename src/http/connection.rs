@@ -12,8 +12,12 @@
 //! hyper's own header timeout counts from the end of the last answer, so that it can't tell a slow
 //! head from an idle connection, and costs a timer for each request. Here the socket notes what it
 //! sees in a few cells, and one sweep per loop and tick (see `event_loop`) compares them.
+//!
+//! Over HTTP/2 a connection is busy while it has streams, and each of them has a watch of its own
+//! ([`streams`]).
 
 mod socket;
+pub(crate) mod streams;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -23,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use cluster::handshake::Channel;
 pub(crate) use socket::{Scratch, Socket};
+use streams::{Parent, Streams};
 
 use crate::node::access::Remembered;
 use crate::node::places::Place;
@@ -78,6 +83,10 @@ const GUEST_GRACE: Duration = Duration::from_millis(50);
 /// How long a refused client may go on sending before its answer is cut off.
 const LINGER_TICKS: u32 = ticks(5);
 
+/// A client that was told that its HTTP/2 connection ends may take this long to end it: it has had
+/// all answers.
+const FAREWELL_TICKS: u32 = ticks(1);
+
 /// How many bytes a refused client may go on sending before its answer is cut off.
 const LINGER_BYTES: usize = 64 << 20;
 
@@ -109,6 +118,8 @@ pub(crate) struct Watch {
     since: Cell<u32>,
     /// Tick since which the kernel takes no more bytes, or the last window ended.
     write_blocked: Cell<Option<u32>>,
+    /// Bytes that came; counted over HTTP/2 only.
+    read: Cell<u64>,
     /// Bytes that the kernel took.
     written: Cell<u64>,
     /// Of these, what the client had acknowledged when the window began, once that is known.
@@ -142,6 +153,12 @@ pub(crate) struct Watch {
     guest: Cell<bool>,
     left: Cell<bool>,
     upgraded: Cell<bool>,
+    /// Whether the client was told, or is about to be, that the HTTP/2 connection ends.
+    leaving: Cell<bool>,
+    /// What it knows of its streams, if it speaks HTTP/2.
+    streams: Cell<Option<Streams>>,
+    /// Whose stream it is, if it is one.
+    parent: Option<Parent>,
     /// What security it has.
     pub(crate) security: Cell<Security>,
     /// Who is at the other end, as far as it was known when it came.
@@ -198,10 +215,15 @@ impl Drop for Open {
 impl Watch {
     /// The watch of a connection just accepted: it owes a request.
     pub(crate) fn new(now: Rc<Cell<u32>>, place: Place) -> Rc<Self> {
+        Self::made(now, place, None)
+    }
+
+    fn made(now: Rc<Cell<u32>>, place: Place, parent: Option<Parent>) -> Rc<Self> {
         Rc::new(Self {
             phase: Cell::new(Phase::Head),
             since: Cell::new(now.get()),
             write_blocked: Cell::new(None),
+            read: Cell::new(0),
             written: Cell::new(0),
             acknowledged: Cell::new(None),
             look: Cell::new(false),
@@ -222,6 +244,9 @@ impl Watch {
             guest: Cell::new(place == Place::Guest),
             left: Cell::new(false),
             upgraded: Cell::new(false),
+            leaving: Cell::new(false),
+            streams: Cell::new(None),
+            parent,
             security: Cell::default(),
             client: Cell::new(None),
             token: RefCell::default(),
@@ -238,12 +263,7 @@ impl Watch {
 
     /// Whether it came when all places of clients were taken.
     pub(crate) fn is_guest(&self) -> bool {
-        self.guest.get()
-    }
-
-    /// A guest became a client.
-    pub(crate) fn settle(&self) {
-        self.guest.set(false);
+        self.connection().guest.get()
     }
 
     /// More of the answer is made, for as long as the result lives: it only seems to be idle.
@@ -265,7 +285,12 @@ impl Watch {
 
     /// For how long a guest has owed its request, if it may be closed for the sake of another one.
     pub(crate) fn owing(&self) -> Option<Duration> {
-        if !self.guest.get() || self.phase.get() != Phase::Head {
+        let owes = match self.phase.get() {
+            Phase::Head => true,
+            Phase::Idle => self.leaving.get(),
+            Phase::Busy | Phase::Body | Phase::Linger => false,
+        };
+        if !self.guest.get() || !owes {
             return None;
         }
         Some(self.came.elapsed()).filter(|owing| *owing >= GUEST_GRACE)
@@ -290,6 +315,13 @@ impl Watch {
 
     /// Its body is being waited for.
     pub(crate) fn body_begins(&self) {
+        self.window_begins();
+        if let Some(parent) = &self.parent {
+            parent.waiting_begins();
+        }
+    }
+
+    fn window_begins(&self) {
         self.window.set(0);
         self.enter(Phase::Body);
     }
@@ -339,13 +371,23 @@ impl Watch {
     pub(crate) fn is_unread(&self) -> bool {
         let now = self.now.get();
         let blocked = self.write_blocked.get().map_or(0, |since| now.wrapping_sub(since));
-        self.long_answer.get() && blocked >= UNREAD_TICKS && !self.reaped.get()
+        let is_unread = match &self.parent {
+            None => blocked >= UNREAD_TICKS,
+            Some(parent) => parent.is_unread(),
+        };
+        self.long_answer.get() && is_unread && !self.reaped.get()
     }
 
-    /// Ends the connection in the middle of its answer, for others wait for the memory.
+    /// Ends the connection in the middle of its answer, for others wait for the memory. Of a stream
+    /// that alone is ended, if the memory comes back with it.
     pub(crate) fn cut_off(&self) {
-        self.break_off();
-        self.give_up();
+        match &self.parent {
+            Some(parent) if parent.is_stuck() => parent.connection.cut_off(),
+            _ => {
+                self.break_off();
+                self.give_up();
+            }
+        }
     }
 
     /// Its answer is ready. `clean`: nothing of the request is left unread.
@@ -398,6 +440,13 @@ impl Watch {
 
     /// Looks for a limit that was passed; `true` if the connection was given up just now.
     pub(crate) fn sweep(&self) -> bool {
+        if let Some(parent) = &self.parent {
+            let is_over = !self.reaped.get() && parent.is_too_slow(self.phase.get() == Phase::Body);
+            if is_over {
+                self.give_up();
+            }
+            return is_over;
+        }
         let now = self.now.get();
         let lasted = now.wrapping_sub(self.since.get());
         let blocked = self.write_blocked.get().map(|since| now.wrapping_sub(since));
@@ -406,6 +455,7 @@ impl Watch {
             || match self.phase.get() {
                 Phase::Head => lasted >= HEAD_TICKS,
                 Phase::Body => self.window_is_over(lasted),
+                Phase::Idle | Phase::Linger if self.leaving.get() => lasted >= FAREWELL_TICKS,
                 Phase::Idle => blocked.is_none() && !self.open.get() && lasted >= IDLE_TICKS,
                 Phase::Linger => lasted >= LINGER_TICKS,
                 Phase::Busy => false,
@@ -428,7 +478,11 @@ impl Watch {
             self.break_off();
         }
         self.reaped.set(true);
-        self.wake();
+        match &self.parent {
+            // Nothing runs any more that could reset the stream.
+            Some(parent) if parent.is_over.get() => parent.connection.cut_off(),
+            _ => self.wake(),
+        }
     }
 
     fn window_is_over(&self, lasted: u32) -> bool {
@@ -436,11 +490,15 @@ impl Watch {
             return false;
         }
         let slow = self.window.get() < BODY_WINDOW_BYTES;
-        self.body_begins();
+        self.window_begins();
         slow
     }
 
     fn saw_read(&self, bytes: &[u8]) {
+        if self.streams.get().is_some() {
+            self.read.set(self.read.get() + bytes.len() as u64);
+            return;
+        }
         match self.phase.get() {
             Phase::Idle => {
                 self.unread.set(true);
@@ -450,13 +508,15 @@ impl Watch {
                 self.look_for_fragment(bytes);
             }
             Phase::Head => self.look_for_fragment(bytes),
-            Phase::Body => {
-                let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                self.window.set(self.window.get().saturating_add(bytes));
-                self.brought.set(self.brought.get() + u64::from(bytes));
-            }
+            Phase::Body => self.saw_body(bytes.len()),
             Phase::Busy | Phase::Linger => {}
         }
+    }
+
+    fn saw_body(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.window.set(self.window.get().saturating_add(bytes));
+        self.brought.set(self.brought.get() + u64::from(bytes));
     }
 
     fn look_for_fragment(&self, bytes: &[u8]) {
@@ -482,7 +542,7 @@ impl Watch {
     fn saw_write(&self, bytes: usize) {
         self.written.set(self.written.get() + bytes as u64);
         self.write_blocked.set(None);
-        if self.phase.get() == Phase::Idle {
+        if self.phase.get() == Phase::Idle && self.streams.get().is_none() {
             self.since.set(self.now.get());
         }
     }

@@ -1,4 +1,5 @@
-//! What a connection may ask for that came when all places of clients were taken.
+//! What may be asked for without a client's place: by a connection that came when all were taken,
+//! or by a stream of HTTP/2 that found none beside those that its connection has.
 
 use std::time::{Duration, Instant};
 
@@ -21,29 +22,27 @@ pub(super) async fn admit(
     watch: &Watch,
     route: Option<Route>,
 ) -> Result<bool, Problem> {
-    if !watch.is_guest() {
+    if watch.has_place() {
         return Ok(true);
     }
     let places = &service.limits().places;
-    if places.settle() {
-        watch.settle();
+    if watch.takes_place(service, false) {
         return Ok(true);
     }
     let is_clients = match route.map(|route| route.place) {
         Some(Place::Client) => true,
-        Some(Place::Lasting) => !places.guests_are_few(),
+        Some(Place::Lasting) => !service.spare_are_few(watch),
         Some(Place::Spare) | None => false,
     };
     if !is_clients {
-        return Ok(false);
+        return Ok(!watch.is_guest());
     }
     let begun = Instant::now();
     let _waiting = places.wait();
-    while places.guests_are_few() && begun.elapsed() < WAIT {
+    while service.spare_are_few(watch) && begun.elapsed() < WAIT {
         (service.close_idle_client)();
         sleep(STEP).await;
-        if places.settle() {
-            watch.settle();
+        if watch.takes_place(service, true) {
             return Ok(true);
         }
     }

@@ -22,6 +22,7 @@ mod entity;
 pub(crate) mod etags;
 pub(crate) mod expires;
 mod guest;
+pub(crate) mod http2;
 mod join;
 mod layout;
 #[cfg(test)]
@@ -54,7 +55,7 @@ use hyper::header::{
     RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
 };
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use node::link::PEER_PROTOCOL;
 use serde::Serialize;
 
@@ -159,7 +160,7 @@ pub(crate) async fn answer(
     };
     let (admitted, stays) = match stays {
         Ok(stays) => (admitted, stays),
-        Err(problem) => (Err(problem), false),
+        Err(problem) => (Err(problem), watch.is_stream() && !watch.is_guest()),
     };
     let admitted = admitted.and_then(|stays| takes(&service, kind, &head).map(|()| stays));
     let result = if page.asks() {
@@ -178,8 +179,16 @@ pub(crate) async fn answer(
     headers.clear();
     // Who is told so sends the next request elsewhere: to a connection that the node closes by
     // itself it may just be on its way.
-    let stays = clean && stays && !service.reports.is_stopping();
-    let mut response = respond(&service, headers, result, stays);
+    let stays = stays && !service.reports.is_stopping();
+    let connection = match head.version {
+        Version::HTTP_2 => Connection::Streams,
+        _ if clean && stays => Connection::Stays,
+        _ => Connection::Ends,
+    };
+    if connection == Connection::Streams && !stays {
+        watch.leave();
+    }
+    let mut response = respond(&service, headers, result, connection);
     page.tell(response.headers_mut());
     if let Some(proof) = right.proof() {
         response.headers_mut().insert(NODE, proof);
@@ -198,6 +207,16 @@ pub(crate) async fn answer(
     service.counters.answered(kind, response.status(), begun.elapsed());
     watch.request_ends(clean);
     Ok(response)
+}
+
+/// What becomes of the connection after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Connection {
+    Stays,
+    /// The client is told so in the answer.
+    Ends,
+    /// It is one of HTTP/2, which says so by itself, and of which no header may speak.
+    Streams,
 }
 
 /// Does what a request asks for, if it may be done; then it says whether it has a condition.
@@ -279,7 +298,7 @@ fn respond(
     service: &Service,
     mut headers: HeaderMap,
     result: Result<Answer, Problem>,
-    stays: bool,
+    connection: Connection,
 ) -> Response<Body> {
     let answer = match result {
         Ok(answer) => answer,
@@ -290,7 +309,7 @@ fn respond(
             if problem.wants_token() {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            if problem.wants_upgrade() {
+            if problem.wants_upgrade() && connection != Connection::Streams {
                 headers.insert(UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
             }
             if let Some(allow) = problem.allow() {
@@ -320,7 +339,7 @@ fn respond(
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
-    } else if !stays {
+    } else if connection == Connection::Ends {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let mut response = Response::new(answer.body);

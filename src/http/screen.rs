@@ -74,19 +74,30 @@ pub(super) fn admit(
         let detail = "the request target contains '#': encode it as %23";
         return Err(Problem::bad_request(detail.to_owned()));
     }
-    if hosts > 1 || hosts == 0 && head.version == Version::HTTP_11 {
+    let authority = authority_of(&head.uri);
+    let least = match head.version {
+        Version::HTTP_11 => 1,
+        Version::HTTP_2 => usize::from(authority.is_none()),
+        _ => 0,
+    };
+    if hosts > 1 || hosts < least {
         return Err(Problem::bad_request(format!("expected one Host header, got {hosts}")));
+    }
+    let differs = |authority: &[u8]| !authority.eq_ignore_ascii_case(host);
+    if head.version == Version::HTTP_2 && hosts == 1 && authority.is_some_and(differs) {
+        let detail = "Host and :authority differ: send one of them";
+        return Err(Problem::bad_request(detail.to_owned()));
     }
     let is_page = |route: Route| matches!(route.handler, Handler::Asset(_));
     asked.followed = navigates && route.is_some_and(is_page);
     // HTTP/1.0 need not say whom it asks, and no browser speaks it.
-    asked.authority = authority_of(&head.uri).or((hosts == 1).then_some(host));
+    asked.authority = authority.or((hosts == 1).then_some(host));
     asked.near = watch.security.get() == Security::Plain && access::is_near(watch);
     names.admit(asked)?;
     Ok(is_conditional)
 }
 
-/// Whom a target in absolute form names, which counts more than `Host`.
+/// Whom a target in absolute form names, which counts more than `Host`, or `:authority`.
 fn authority_of(uri: &Uri) -> Option<&[u8]> {
     uri.authority().map(|authority| authority.as_str().as_bytes())
 }

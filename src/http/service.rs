@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::connection::Watch;
+use super::connection::streams::{MOST_UNPLACED, Watches};
 use super::etags::Etags;
 use super::origin::Names;
 use super::params::Replication;
@@ -26,6 +28,10 @@ pub(crate) struct Service {
     pub(crate) names: Arc<Names>,
     /// Whether what never ends by itself is to end.
     pub(crate) stopping: Rc<Cell<bool>>,
+    /// The requests under way over HTTP/2.
+    pub(crate) streams: Watches,
+    /// How many of them have no place.
+    pub(crate) unplaced: Cell<usize>,
     /// Closes the client that has been idle for longest.
     pub(crate) close_idle_client: Box<dyn Fn()>,
 }
@@ -34,6 +40,16 @@ impl Service {
     /// What there may be at once.
     pub(super) fn limits(&self) -> &Limits {
         self.requests.limits()
+    }
+
+    /// Whether one without a client's place may stay for longer: half of the room is for those who
+    /// come and go.
+    pub(super) fn spare_are_few(&self, watch: &Watch) -> bool {
+        if watch.is_stream() && !watch.is_guest() {
+            self.unplaced.get() <= MOST_UNPLACED / 2
+        } else {
+            self.limits().places.guests_are_few()
+        }
     }
 
     /// The cluster as quorums see it.

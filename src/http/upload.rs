@@ -228,12 +228,19 @@ impl<'a> Upload<'a> {
                     self.ended = self.body.is_end_stream();
                     if let Ok(data) = frame.into_data() {
                         self.received += data.len() as u64;
+                        self.watch.saw_piece(data.len());
                         return Ok(Some(data));
                     }
                 }
                 Some(Err(error)) => {
                     self.failed = true;
                     return Err(Problem::bad_request(format!("cannot read the body: {error}")));
+                }
+                // A client may reset a stream in a way that looks like the end of its body.
+                None if self.watch.is_stream() && !self.body.is_end_stream() => {
+                    self.failed = true;
+                    let detail = "cannot read the body: the client reset the stream";
+                    return Err(Problem::bad_request(detail.to_owned()));
                 }
                 None => {
                     self.ended = true;

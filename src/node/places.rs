@@ -33,7 +33,8 @@ pub(crate) struct Places {
     max_clients: usize,
     guests: AtomicUsize,
     max_guests: usize,
-    /// Guests that wait to be clients: they come before whoever is accepted next.
+    /// Guests that wait to be clients, and requests that wait for a place: they come before whoever
+    /// is accepted next.
     waiting: AtomicUsize,
     left: Notify,
 }
@@ -57,11 +58,25 @@ impl Places {
 
     /// A place for a new connection; `None` = there is none.
     pub(crate) fn enter(&self) -> Option<Place> {
-        let nobody_waits = self.waiting.load(Ordering::Relaxed) == 0;
-        if nobody_waits && take(&self.clients, self.max_clients) {
+        if self.nobody_waits() && take(&self.clients, self.max_clients) {
             return Some(Place::Client);
         }
         take(&self.guests, self.max_guests).then_some(Place::Guest)
+    }
+
+    /// A client's place for another request of an HTTP/2 connection at the same time, as another
+    /// connection would have one.
+    pub(crate) fn enter_again(&self) -> bool {
+        self.nobody_waits() && take(&self.clients, self.max_clients)
+    }
+
+    /// The same for a request that waits for one.
+    pub(crate) fn enter_at_last(&self) -> bool {
+        take(&self.clients, self.max_clients)
+    }
+
+    fn nobody_waits(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0
     }
 
     /// Makes a guest a client, if a place is free.
@@ -93,7 +108,7 @@ impl Places {
         self.guests.load(Ordering::Relaxed) <= self.max_guests / 2
     }
 
-    /// A guest waits for a place, for as long as the result lives.
+    /// A guest or a request waits for a place, for as long as the result lives.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(self)
@@ -105,7 +120,7 @@ impl Places {
     }
 }
 
-/// A guest that waits to become a client.
+/// A guest that waits to become a client, or a request that waits for a place.
 pub(crate) struct Waiting<'a>(&'a Places);
 
 impl Drop for Waiting<'_> {
@@ -137,6 +152,7 @@ mod tests {
         let waiting = places.wait();
         places.leave(Place::Client);
         assert_eq!(places.enter(), Some(Place::Guest));
+        assert!(!places.enter_again(), "nor one of HTTP/2");
         assert!(places.settle());
         drop(waiting);
     }

@@ -2,7 +2,7 @@
 //! and its own part in the node ([`Requests`]). Nothing in here is shared with another loop but
 //! [`Node`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::TcpStream;
@@ -21,9 +21,10 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
 use crate::counters::Counters;
+use crate::http::connection::streams::Watches;
 use crate::http::connection::{Scratch, Security, Socket, TICK, Watch};
 use crate::http::etags::Etags;
-use crate::http::{self, Names, Service};
+use crate::http::{self, Names, Service, http2};
 use crate::node::Node;
 use crate::node::places::Place;
 use crate::node::requests::Requests;
@@ -85,7 +86,7 @@ pub(crate) struct EventLoop {
     counters: Arc<Counters>,
     now: Rc<Cell<u32>>,
     stopping: Rc<Cell<bool>>,
-    watches: RefCell<Vec<Rc<Watch>>>,
+    watches: Watches,
     scratch: Scratch,
 }
 
@@ -126,6 +127,8 @@ impl EventLoop {
                 etags: Etags::default(),
                 names,
                 stopping: Rc::clone(&stopping),
+                streams: Watches::default(),
+                unplaced: Cell::new(0),
                 close_idle_client,
             };
             Self {
@@ -135,7 +138,7 @@ impl EventLoop {
                 counters,
                 now: Rc::new(Cell::new(0)),
                 stopping,
-                watches: RefCell::default(),
+                watches: Watches::default(),
                 scratch: Scratch::default(),
             }
         })
@@ -159,18 +162,18 @@ impl EventLoop {
             }
         }
         let begun = Instant::now();
-        while !self.watches.borrow().is_empty() && begun.elapsed() < LEAVE {
+        while !self.watches.all().is_empty() && begun.elapsed() < LEAVE {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.stopping.set(true);
         self.requests.goodbye();
-        for watch in self.watches.borrow().iter() {
+        for watch in self.watches.all().iter().chain(self.service.streams.all().iter()) {
             watch.wake();
         }
-        while !self.watches.borrow().is_empty() && begun.elapsed() < DRAIN {
+        while !self.watches.all().is_empty() && begun.elapsed() < DRAIN {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let left = self.watches.borrow().len();
+        let left = self.watches.all().len();
         if left > 0 {
             tracing::warn!(connections = left, "closing connections: still busy after {DRAIN:?}");
             self.cut_off().await;
@@ -180,7 +183,7 @@ impl EventLoop {
 
     /// Ends the connections that are left, each in a way that its client notices.
     async fn cut_off(&self) {
-        for watch in self.watches.borrow().iter() {
+        for watch in self.watches.all().iter() {
             watch.break_off();
             watch.give_up();
         }
@@ -195,7 +198,7 @@ impl EventLoop {
         loop {
             interval.tick().await;
             self.now.set(self.now.get().wrapping_add(1));
-            for watch in self.watches.borrow().iter() {
+            for watch in self.watches.all().iter().chain(self.service.streams.all().iter()) {
                 if watch.sweep() {
                     self.counters.reaped.add(1);
                 }
@@ -208,10 +211,11 @@ impl EventLoop {
     /// Where others wait for memory, the slowest of those who have it give way.
     fn make_way(&self) {
         let node = &self.node;
-        let watches = self.watches.borrow();
+        let (watches, streams) = (self.watches.all(), self.service.streams.all());
+        let all = || watches.iter().chain(streams.iter());
         let wanted = node.limits.bodies.wanted();
         if wanted > 0 {
-            let slow = watches.iter().filter_map(|watch| Some((watch.slow_pace()?, watch)));
+            let slow = all().filter_map(|watch| Some((watch.slow_pace()?, watch)));
             let mut slow: Vec<_> = slow.collect();
             slow.sort_by_key(|(pace, _)| *pace);
             let mut given = 0;
@@ -224,7 +228,7 @@ impl EventLoop {
             }
         }
         if node.answers.wanted() > 0 {
-            for watch in watches.iter().filter(|watch| watch.is_unread()) {
+            for watch in all().filter(|watch| watch.is_unread()) {
                 watch.cut_off();
                 self.counters.gave_way.add(1);
             }
@@ -238,7 +242,7 @@ impl EventLoop {
     }
 
     fn close_longest<T: Ord + Copy>(&self, time: impl Fn(&Watch) -> Option<T>) {
-        let watches = self.watches.borrow();
+        let watches = self.watches.all();
         let left = watches.iter().filter(|watch| !watch.reaped());
         let longest = left.filter_map(|watch| Some((time(watch)?, watch)));
         if let Some((_, watch)) = longest.max_by_key(|(time, _)| *time) {
@@ -249,7 +253,7 @@ impl EventLoop {
 
     /// Reports to the acceptor for how long the longest idle client has been idle.
     fn report_idle(&self) {
-        let watches = self.watches.borrow();
+        let watches = self.watches.all();
         let left = watches.iter().filter(|watch| !watch.reaped());
         let longest = left.filter_map(|watch| watch.idle_ticks()).max();
         self.counters.idle_ticks.store(longest.unwrap_or(0), Ordering::Relaxed);
@@ -267,11 +271,7 @@ impl EventLoop {
         };
         let watch = Watch::new(Rc::clone(&self.now), place);
         watch.client.set(stream.peer_addr().ok());
-        {
-            let mut watches = self.watches.borrow_mut();
-            watch.index.set(watches.len());
-            watches.push(Rc::clone(&watch));
-        }
+        self.watches.add(&watch);
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             this.converse(stream, &watch).await;
@@ -280,14 +280,22 @@ impl EventLoop {
     }
 
     fn forget(&self, watch: &Watch) {
-        let mut watches = self.watches.borrow_mut();
-        let index = watch.index.get();
-        watches.swap_remove(index);
-        if let Some(moved) = watches.get(index) {
-            moved.index.set(index);
-        }
+        self.watches.remove(watch);
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
         self.node.limits.places.leave(watch.place());
+    }
+
+    /// Waits for what a connection begins with, unless it is given up or the node stops.
+    async fn begin<T>(&self, watch: &Watch, beginning: impl Future<Output = T>) -> Option<T> {
+        let mut beginning = pin!(beginning);
+        let come = poll_fn(|cx| {
+            if watch.reaped() || self.stopping.get() {
+                return Poll::Ready(None);
+            }
+            watch.attend(cx.waker());
+            beginning.as_mut().poll(cx).map(Some)
+        });
+        come.await
     }
 
     /// Leads a TLS handshake to its end, within the time in which a request's head must be here.
@@ -297,15 +305,7 @@ impl EventLoop {
         stream: tokio::net::TcpStream,
         watch: &Watch,
     ) -> Option<Stream> {
-        let mut accepting = pin!(tls.accept(stream));
-        let came = poll_fn(|cx| {
-            if watch.reaped() || self.stopping.get() {
-                return Poll::Ready(None);
-            }
-            watch.attend(cx.waker());
-            accepting.as_mut().poll(cx).map(Some)
-        });
-        let (stream, security) = match came.await? {
+        let (stream, security) = match self.begin(watch, tls.accept(stream)).await? {
             Ok(Came::Client(stream)) => (stream, Security::Tls),
             Ok(Came::Peer(stream)) => {
                 let lacks_certificate = tls.asks_clients();
@@ -331,20 +331,28 @@ impl EventLoop {
     /// Serves one connection to its end.
     async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<Watch>) {
         let stream = match &self.node.tls {
-            None => stream.into(),
+            None => Stream::from(stream),
             Some(tls) => match self.shake(tls, stream, watch).await {
                 Some(stream) => stream,
                 None => return,
             },
         };
+        let Some(is_http2) = self.begin(watch, http2::is_spoken(&stream)).await else { return };
+        let mut socket = Socket::new(stream, Rc::clone(watch), Rc::clone(&self.scratch));
+        if is_http2 {
+            if http2::serve(&self.service, watch, &mut socket).await {
+                self.counters.malformed.add(1);
+            }
+            socket.end();
+            return;
+        }
         let service =
             service_fn(|request| http::answer(Rc::clone(&self.service), Rc::clone(watch), request));
-        let socket = TokioIo::new(Socket::new(stream, Rc::clone(watch), Rc::clone(&self.scratch)));
         let mut connection = http1::Builder::new()
             .half_close(true)
             .max_buf_size(BUFFER_BYTES)
             .max_header_size(http::MAX_HEAD_LEN)
-            .serve_connection(socket, service);
+            .serve_connection(TokioIo::new(socket), service);
         let mut goodbye_said = false;
         let result = poll_fn(|cx| {
             if watch.reaped() {

@@ -9,6 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
+use super::tls::HTTP2;
+
 /// What both ends of a connection between nodes derive the channel with (RFC 5705).
 const LABEL: &[u8] = b"EXPORTER-kvorum-peer";
 
@@ -36,6 +38,12 @@ impl Stream {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_mut().0,
         }
+    }
+
+    /// Whether its two ends agreed on HTTP/2 in the handshake.
+    pub(crate) fn chose_http2(&self) -> bool {
+        let Self::Tls(stream) = self else { return false };
+        stream.get_ref().1.alpn_protocol() == Some(HTTP2)
     }
 
     /// What its two ends alone know of it, by TLS.

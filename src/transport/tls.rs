@@ -33,7 +33,10 @@ use crate::settings::config::TlsFiles;
 const PEER: &[u8] = b"kvorum-peer";
 
 /// What clients may speak, the first one preferred.
-const CLIENTS: [&[u8]; 1] = [b"http/1.1"];
+const CLIENTS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
+
+/// What HTTP/2 is called.
+pub(super) const HTTP2: &[u8] = b"h2";
 
 /// The first byte of a TLS record with a handshake (RFC 8446, 5.1). No HTTP begins with it.
 const HANDSHAKE: u8 = 22;

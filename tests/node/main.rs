@@ -20,6 +20,7 @@ mod deploy;
 mod dev;
 mod directory;
 mod future;
+mod http2;
 mod identity;
 mod join;
 mod large;

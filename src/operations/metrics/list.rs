@@ -64,6 +64,7 @@ metrics! {
          in 10 s, 64 KiB of a response in 13 s";
     CONNECTIONS_EVICTED: Counter "connections_evicted" []
         "Idle connections closed to make room for new ones";
+    CONNECTIONS_HTTP2: Counter "connections_http2" [] "Connections that spoke HTTP/2";
     CONNECTIONS_MALFORMED: Counter "connections_malformed" []
         "Connections closed because of malformed HTTP";
     TLS_HANDSHAKES: Counter "tls_handshakes" []

@@ -2,6 +2,7 @@
 //! are named to begin first, so that the others run meanwhile; begun last, they would run alone.
 
 mod grow;
+mod http2;
 mod settings;
 mod slow;
 mod stories;

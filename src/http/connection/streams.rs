@@ -1,0 +1,383 @@
+//! HTTP/2: many requests on one connection, each in a stream of its own.
+//!
+//! ```text
+//!  connection's watch: its place, idle or busy, whether the socket takes more, what moved
+//!     ├── stream's watch: whether its client waits for us or we for it; its memory ─▶ reset
+//!     └── stream's watch …     the first has the connection's place, each other one another
+//! ```
+//!
+//! A stream lives until its answer is in the connection's write buffer, or it is reset: until then
+//! its memory is taken.
+//!
+//! Streams share a link, so none is judged by its own pace: one is too slow if hardly anything
+//! moves on its whole connection while it waits for the client, or if nothing at all moves on the
+//! stream for far longer. While the socket takes nothing, the connection is judged, and no stream.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use super::{
+    BODY_TICKS, BODY_WINDOW_BYTES, IDLE_TICKS, Phase, UNREAD_TICKS, WRITE_TICKS,
+    WRITE_WINDOW_BYTES, Watch,
+};
+use crate::http::Service;
+use crate::node::places::Place;
+
+/// Streams of a loop at once without a place: they wait for one, are refused by an answer, or are
+/// probes. More are reset, which needs no memory.
+pub(crate) const MOST_UNPLACED: usize = 64;
+
+/// Nothing moves on a stream that the client is to move for so long: it is reset, whatever moves
+/// beside it.
+const STILL_TICKS: u32 = IDLE_TICKS;
+
+/// For so many bytes of answers a client may send one without a request: it tells what it takes in
+/// some 26 for each KiB at most.
+const TALK_SHARE: u64 = 16;
+
+/// Watches of one loop, in no order.
+#[derive(Debug, Default)]
+pub(crate) struct Watches(RefCell<Vec<Rc<Watch>>>);
+
+impl Watches {
+    pub(crate) fn add(&self, watch: &Rc<Watch>) {
+        let mut watches = self.0.borrow_mut();
+        watch.index.set(watches.len());
+        watches.push(Rc::clone(watch));
+    }
+
+    pub(crate) fn remove(&self, watch: &Watch) {
+        let mut watches = self.0.borrow_mut();
+        let index = watch.index.get();
+        watches.swap_remove(index);
+        if let Some(moved) = watches.get(index) {
+            moved.index.set(index);
+        }
+    }
+
+    pub(crate) fn all(&self) -> Ref<'_, Vec<Rc<Watch>>> {
+        self.0.borrow()
+    }
+}
+
+/// What a connection knows of its streams.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Streams {
+    /// How many there are.
+    open: usize,
+    /// Whether one of them has the connection's place.
+    is_place_taken: bool,
+    /// Of what was read and written, what was so when a request or a part of a body came last.
+    read: u64,
+    written: u64,
+}
+
+/// Which place a stream has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seat {
+    /// Its connection's, be it a guest's.
+    Connections,
+    /// A client's, as another connection would have.
+    Own,
+    /// None: it is one of [`MOST_UNPLACED`].
+    Spare,
+}
+
+/// What a stream's watch has besides.
+#[derive(Debug)]
+pub(super) struct Parent {
+    pub(super) connection: Rc<Watch>,
+    seat: Cell<Seat>,
+    /// Whether its task has ended: what is left of its answer can't be taken back alone.
+    pub(super) is_over: Cell<bool>,
+    /// Pieces of its answer that are not all in the connection's write buffer.
+    owed: Cell<usize>,
+    /// Tick at which the window began in which the client is to move something.
+    began: Cell<u32>,
+    /// What had moved on the connection by then.
+    moved: Cell<u64>,
+    /// Tick at which anything moved on the stream.
+    stirred: Cell<u32>,
+    /// Whom to wake when nothing is owed any more.
+    waiting: RefCell<Option<Waker>>,
+}
+
+impl Parent {
+    fn new(connection: &Rc<Watch>, seat: Seat) -> Self {
+        Self {
+            connection: Rc::clone(connection),
+            seat: Cell::new(seat),
+            is_over: Cell::new(false),
+            owed: Cell::new(0),
+            began: Cell::new(0),
+            moved: Cell::new(0),
+            stirred: Cell::new(0),
+            waiting: RefCell::default(),
+        }
+    }
+
+    /// Whether what is on its way can't be taken back without the connection, which takes no more.
+    pub(super) fn is_stuck(&self) -> bool {
+        let connection = &self.connection;
+        let blocked = connection.write_blocked.get();
+        blocked.is_some_and(|since| connection.now.get().wrapping_sub(since) >= UNREAD_TICKS)
+    }
+
+    fn window_begins(&self) {
+        self.began.set(self.connection.now.get());
+        self.moved.set(self.connection.moved());
+    }
+
+    fn stirs(&self) {
+        self.stirred.set(self.connection.now.get());
+    }
+
+    /// The client is to move something from now on.
+    pub(super) fn waiting_begins(&self) {
+        self.window_begins();
+        self.stirs();
+    }
+
+    /// Whether its answer waits for the client.
+    pub(super) fn is_unread(&self) -> bool {
+        let now = self.connection.now.get();
+        let began = self.connection.write_blocked.get().unwrap_or(self.began.get());
+        self.owed.get() > 0
+            && (now.wrapping_sub(began) >= UNREAD_TICKS
+                || now.wrapping_sub(self.stirred.get()) >= WRITE_TICKS)
+    }
+
+    /// Whether it has waited for the client for too long. `receives`: for more of a body.
+    pub(super) fn is_too_slow(&self, receives: bool) -> bool {
+        if !receives && self.owed.get() == 0 {
+            return false;
+        }
+        if self.connection.write_blocked.get().is_some() {
+            self.waiting_begins();
+            return false;
+        }
+        let (ticks, bytes) = if receives {
+            (BODY_TICKS, u64::from(BODY_WINDOW_BYTES))
+        } else {
+            (WRITE_TICKS, WRITE_WINDOW_BYTES)
+        };
+        if self.connection.moved() >= self.moved.get() + bytes {
+            self.window_begins();
+        }
+        let now = self.connection.now.get();
+        now.wrapping_sub(self.began.get()) >= ticks
+            || now.wrapping_sub(self.stirred.get()) >= STILL_TICKS
+    }
+}
+
+/// A stream, for as long as anything of it is left.
+pub(crate) struct Stream {
+    watch: Rc<Watch>,
+    service: Rc<Service>,
+}
+
+impl Stream {
+    /// The client has opened one; `None` = there are too many without a place.
+    pub(crate) fn begin(service: &Rc<Service>, connection: &Rc<Watch>) -> Option<Rc<Self>> {
+        let mut streams = connection.streams.get().unwrap_or_default();
+        let seat = if !streams.is_place_taken {
+            streams.is_place_taken = true;
+            Seat::Connections
+        } else if service.limits().places.enter_again() {
+            Seat::Own
+        } else if service.unplaced.get() < MOST_UNPLACED {
+            service.unplaced.set(service.unplaced.get() + 1);
+            Seat::Spare
+        } else {
+            return None;
+        };
+        streams.open += 1;
+        connection.streams.set(Some(streams));
+        connection.says_something();
+        connection.phase.set(Phase::Busy);
+        let parent = Parent::new(connection, seat);
+        let watch = Watch::made(Rc::clone(&connection.now), Place::Client, Some(parent));
+        watch.security.set(connection.security.get());
+        watch.client.set(connection.client.get());
+        service.streams.add(&watch);
+        Some(Rc::new(Self { watch, service: Rc::clone(service) }))
+    }
+
+    pub(crate) fn watch(&self) -> &Rc<Watch> {
+        &self.watch
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let service = &self.service;
+        service.streams.remove(&self.watch);
+        let Some(parent) = &self.watch.parent else { return };
+        let connection = &parent.connection;
+        let mut streams = connection.streams.get().unwrap_or_default();
+        streams.open -= 1;
+        match parent.seat.get() {
+            Seat::Connections => streams.is_place_taken = false,
+            Seat::Own => service.limits().places.leave(Place::Client),
+            Seat::Spare => service.unplaced.set(service.unplaced.get() - 1),
+        }
+        connection.streams.set(Some(streams));
+        if streams.open == 0 && connection.phase.get() == Phase::Busy {
+            connection.enter(Phase::Idle);
+            if connection.guest.get() {
+                connection.leave();
+            }
+        }
+    }
+}
+
+/// A piece of a stream's answer on its way into the connection's write buffer.
+pub(crate) struct Owed(Rc<Stream>);
+
+impl Owed {
+    pub(crate) fn new(stream: &Rc<Stream>) -> Self {
+        if let Some(parent) = &stream.watch.parent
+            && parent.owed.replace(parent.owed.get() + 1) == 0
+        {
+            parent.waiting_begins();
+        }
+        Self(Rc::clone(stream))
+    }
+
+    /// Some of it is there.
+    pub(crate) fn paid(&self) {
+        if let Some(parent) = &self.0.watch.parent {
+            parent.stirs();
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        let Some(parent) = &self.0.watch.parent else { return };
+        parent.owed.set(parent.owed.get() - 1);
+        if parent.owed.get() == 0
+            && let Some(waiting) = parent.waiting.take()
+        {
+            waiting.wake();
+        }
+    }
+}
+
+impl Watch {
+    /// The connection speaks HTTP/2.
+    pub(crate) fn speak_http2(&self) {
+        self.streams.set(Some(Streams::default()));
+    }
+
+    /// Its HTTP/2 connection is over, and with it whatever its streams do.
+    pub(crate) fn streams_end(&self) {
+        self.reaped.set(true);
+    }
+
+    /// The connection: this one, or whose stream it is.
+    pub(crate) fn connection(&self) -> &Self {
+        self.parent.as_ref().map_or(self, |parent| &parent.connection)
+    }
+
+    /// Whether it is a stream's.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Whether a client's place is its own.
+    pub(crate) fn has_place(&self) -> bool {
+        match self.parent.as_ref().map(|parent| parent.seat.get()) {
+            Some(Seat::Own) => true,
+            Some(Seat::Spare) => false,
+            Some(Seat::Connections) | None => !self.is_guest(),
+        }
+    }
+
+    /// Gives it a client's place if there is one. `waited`: it is one of those whose turn it is.
+    pub(crate) fn takes_place(&self, service: &Service, waited: bool) -> bool {
+        let places = &service.limits().places;
+        let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == Seat::Spare);
+        let Some(parent) = parent else {
+            let takes = places.settle();
+            if takes {
+                self.connection().guest.set(false);
+            }
+            return takes;
+        };
+        let takes = if waited { places.enter_at_last() } else { places.enter_again() };
+        if takes {
+            parent.seat.set(Seat::Own);
+            service.unplaced.set(service.unplaced.get() - 1);
+        }
+        takes
+    }
+
+    /// So much was moved between node and client, bodies and answers alike.
+    fn moved(&self) -> u64 {
+        self.written.get() + self.brought.get()
+    }
+
+    /// A request or a part of a body came.
+    fn says_something(&self) {
+        let Some(streams) = self.streams.get() else { return };
+        let (read, written) = (self.read.get(), self.written.get());
+        self.streams.set(Some(Streams { read, written, ..streams }));
+    }
+
+    /// Whether the client sent more than `most` bytes that neither ask for anything nor are taken
+    /// as part of a body.
+    pub(crate) fn says_nothing(&self, most: u64) -> bool {
+        let Some(streams) = self.streams.get() else { return false };
+        let taken = (self.written.get() - streams.written) / TALK_SHARE;
+        self.read.get() - streams.read > most + taken
+    }
+
+    /// A piece of a stream's body came. (Of a connection, the socket has seen it.)
+    pub(crate) fn saw_piece(&self, bytes: usize) {
+        if let Some(parent) = &self.parent {
+            self.saw_body(bytes);
+            parent.stirs();
+            let connection = &parent.connection;
+            connection.brought.set(connection.brought.get() + bytes as u64);
+            connection.says_something();
+        }
+    }
+
+    /// The stream's task has ended.
+    pub(crate) fn is_over(&self) {
+        if let Some(parent) = &self.parent {
+            parent.is_over.set(true);
+        }
+    }
+
+    /// Whether pieces of the stream's answer are on their way; if so, who asks is woken when none
+    /// are.
+    pub(crate) fn owes(&self, cx: &Context<'_>) -> bool {
+        let Some(parent) = &self.parent else { return false };
+        if parent.owed.get() > 0 {
+            parent.waiting.replace(Some(cx.waker().clone()));
+        }
+        parent.owed.get() > 0
+    }
+
+    /// The client is told that its HTTP/2 connection ends once its requests are answered.
+    pub(crate) fn leave(&self) {
+        let connection = self.connection();
+        if !connection.leaving.replace(true) {
+            if matches!(connection.phase.get(), Phase::Head | Phase::Idle) {
+                connection.enter(Phase::Idle);
+            }
+            connection.wake();
+        }
+    }
+
+    /// Whether it was.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.get()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Which streams are too slow.
+
+use super::*;
+
+/// A connection, and so many streams of it that owe their client an answer.
+fn streams(count: usize) -> (Rc<Cell<u32>>, Rc<Watch>, Vec<Rc<Watch>>) {
+    let now = Rc::new(Cell::new(u32::MAX - 20));
+    let connection = Watch::new(Rc::clone(&now), Place::Client);
+    connection.speak_http2();
+    connection.request_begins();
+    let begin = |_| {
+        let parent = Parent::new(&connection, Seat::Own);
+        parent.owed.set(1);
+        parent.waiting_begins();
+        Watch::made(Rc::clone(&now), Place::Client, Some(parent))
+    };
+    let streams = (0..count).map(begin).collect();
+    (now, connection, streams)
+}
+
+fn pass(now: &Cell<u32>, ticks: u32) {
+    now.set(now.get().wrapping_add(ticks));
+}
+
+fn swept(streams: &[Rc<Watch>]) -> usize {
+    streams.iter().filter(|stream| stream.sweep()).count()
+}
+
+#[test]
+fn streams_wait_for_each_other_while_their_connection_moves() {
+    let (now, connection, streams) = streams(10);
+    let mut passed = 0;
+    while passed + WRITE_TICKS < STILL_TICKS {
+        pass(&now, WRITE_TICKS - 1);
+        passed += WRITE_TICKS - 1;
+        connection.saw_write(WRITE_WINDOW_BYTES as usize);
+        streams[0].parent.as_ref().unwrap().stirs();
+        assert_eq!(swept(&streams), 0);
+    }
+    pass(&now, WRITE_TICKS - 1);
+    connection.saw_write(WRITE_WINDOW_BYTES as usize);
+    assert_eq!(swept(&streams), 9, "those of which nothing was taken for far too long");
+    assert!(!streams[0].reaped() && !connection.reaped());
+}
+
+#[test]
+fn streams_are_slow_if_hardly_anything_moves() {
+    let (now, connection, streams) = streams(3);
+    connection.saw_write(WRITE_WINDOW_BYTES as usize - 1);
+    pass(&now, WRITE_TICKS - 1);
+    assert_eq!(swept(&streams), 0);
+    pass(&now, 1);
+    assert_eq!(swept(&streams), 3);
+    assert_eq!(swept(&streams), 0, "given up once");
+    assert!(!connection.reaped());
+}
+
+#[test]
+fn while_the_socket_is_full_the_connection_is_judged() {
+    let (now, connection, streams) = streams(3);
+    connection.saw_full(|| None);
+    for _ in 0..WRITE_TICKS - 1 {
+        pass(&now, 1);
+        assert!(swept(&streams) == 0 && !connection.sweep());
+    }
+    assert!(streams.iter().all(|stream| stream.parent.as_ref().unwrap().is_stuck()));
+    connection.saw_write(1);
+    pass(&now, WRITE_TICKS - 1);
+    assert_eq!(swept(&streams), 0, "a window begins when the socket takes something");
+    connection.saw_full(|| None);
+    pass(&now, WRITE_TICKS);
+    assert!(connection.sweep() && connection.broken.get());
+    assert_eq!(swept(&streams), 0);
+}
+
+#[test]
+fn an_answer_is_unread_by_the_connections_clock() {
+    let (now, connection, streams) = streams(2);
+    streams[0].answers_long(true);
+    let unread = |now: &Cell<u32>, ticks| {
+        pass(now, ticks);
+        [streams[0].is_unread(), streams[1].is_unread()]
+    };
+    assert_eq!(unread(&now, UNREAD_TICKS - 1), [false, false]);
+    assert_eq!(unread(&now, 1), [true, false], "only a long one has memory of its own");
+    connection.saw_full(|| None);
+    assert_eq!(unread(&now, UNREAD_TICKS - 1), [false, false]);
+    assert_eq!(unread(&now, 1), [true, false]);
+}
+
+#[test]
+fn bodies_share_their_connections_pace_too() {
+    let (now, connection, streams) = streams(2);
+    for stream in &streams {
+        stream.parent.as_ref().unwrap().owed.set(0);
+        stream.request_begins();
+        stream.body_begins();
+    }
+    for _ in 0..3 {
+        pass(&now, BODY_TICKS - 1);
+        streams[0].saw_piece(BODY_WINDOW_BYTES as usize);
+        assert_eq!(swept(&streams), 0);
+    }
+    assert_eq!(connection.brought.get(), 3 * u64::from(BODY_WINDOW_BYTES));
+    pass(&now, BODY_TICKS);
+    assert_eq!(swept(&streams), 2);
+}
+
+#[test]
+fn who_asks_for_nothing_is_noticed() {
+    const MOST: u64 = 1000;
+    let (_, connection, streams) = streams(1);
+    connection.saw_read(&[0; 1000]);
+    assert!(!connection.says_nothing(MOST));
+    connection.saw_read(&[0; 1]);
+    assert!(connection.says_nothing(MOST));
+    connection.saw_write(16);
+    assert!(!connection.says_nothing(MOST), "it tells what it takes of answers");
+    connection.saw_read(&[0; 1]);
+    assert!(connection.says_nothing(MOST));
+    streams[0].saw_piece(1);
+    assert!(!connection.says_nothing(MOST));
+}

@@ -1,0 +1,311 @@
+//! HTTP/2: chosen by ALPN, or in clear by the first bytes that a client sends.
+//!
+//! ```text
+//!  hyper ── a stream's request ──▶ Stream::begin ──▶ answer ──▶ Parts
+//!    │                              (its watch)                  │ each piece: Sent
+//!    └── its task: ended when the watch is given up: RST_STREAM ◀┘
+//! ```
+//!
+//! A stream may hold what a connection of HTTP/1 may, and takes a place as one does: the first of a
+//! connection that of the connection, each other one its own. So what all clients may hold is
+//! bounded by places, whichever version they speak; one connection holds [`CONNECTION_WINDOW`] of
+//! bodies at most.
+//!
+//! What bounds floods: of streams [`MAX_STREAMS`] and places; of resets [`MAX_RESET_EARLY`] and
+//! [`MAX_WRONG`]; of CONTINUATION frames the `h2` crate, by [`MAX_HEAD_LEN`]; of DATA frames of
+//! hardly a byte the same, by the window; of all other frames how much a client may say without
+//! asking for anything ([`MAX_TALK`]).
+
+use std::cell::RefCell;
+use std::error::Error as _;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use h2::Reason;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::header::CONTENT_LENGTH;
+use hyper::rt::Executor;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustix::net::{RecvFlags, recv};
+use tokio::io::Interest;
+use tokio::task::spawn_local;
+
+use super::body::Item;
+use super::entities::Broken;
+use super::{Body, MAX_HEAD_LEN, Service};
+use crate::http::connection::streams::{Owed, Stream};
+use crate::http::connection::{Socket, Watch};
+use crate::transport;
+
+/// What nobody begins with who speaks HTTP/1 (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI ";
+
+/// Requests at once on a connection: what clients count on (RFC 9113, 6.5.2) …
+const MAX_STREAMS: usize = 100;
+
+/// … and never more than this part of all places: others come too.
+const SHARE: usize = 2;
+
+/// What a client may send of a body before somebody takes it: as much as is buffered of a
+/// connection of HTTP/1.
+const STREAM_WINDOW: u32 = 64 << 10;
+
+/// What it may send of all bodies, 6.25 MiB: so much that uploads which wait for memory don't hold
+/// up those that have some.
+const CONNECTION_WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
+
+/// What a client may send without asking for anything: some of all bodies, if they wait, and what
+/// only keeps the node busy. Of an honest one that is a few bytes for each request.
+const MAX_TALK: u64 = CONNECTION_WINDOW as u64 + (1 << 20);
+
+/// A frame's payload at most: the least that a node may choose.
+const MAX_FRAME: u32 = 16 << 10;
+
+/// Headers of a request at most, as over HTTP/1: many small ones take far more than their bytes.
+const MAX_HEADERS: usize = 100;
+
+/// What the client may have the node remember of its headers: as usual.
+const HEADER_TABLE: u32 = 4 << 10;
+
+/// Of an answer that comes in pieces, more are asked for while less than this waits to be sent.
+const SEND_BUFFER: usize = 16 << 10;
+
+/// Streams that a client opens and resets before they were looked at, at once. Honest clients
+/// cancel some requests; who sends such pairs without end (CVE-2023-44487) loses the connection.
+const MAX_RESET_EARLY: usize = 20;
+
+/// Streams of a connection that may be reset because of what its client does wrong. What still
+/// comes of a body that was refused counts, too, so that there are some.
+const MAX_WRONG: usize = 1024;
+
+/// The end of an answer of at most so many bytes is sent with it: until the client takes it, only
+/// the connection can be given up. The end of a longer one comes after it, so that the stream can
+/// be reset as long as any of it waits.
+const AT_ONCE: usize = 2048;
+
+/// Whether the client speaks HTTP/2, as far as can be told before it is answered.
+pub(crate) async fn is_spoken(stream: &transport::Stream) -> bool {
+    match stream {
+        // A connection that can't be read is not worth another word here.
+        transport::Stream::Plain(socket) => begins(socket).await.unwrap_or(false),
+        transport::Stream::Tls(_) => stream.chose_http2(),
+    }
+}
+
+async fn begins(socket: &tokio::net::TcpStream) -> io::Result<bool> {
+    loop {
+        let ready = socket.ready(Interest::READABLE).await?;
+        let peeked = socket.try_io(Interest::READABLE, || {
+            let mut first = [0; PREFACE.len()];
+            let (came, _) = recv(socket, &mut first, RecvFlags::PEEK)?;
+            let is_so_far = came > 0 && first[..came] == PREFACE[..came];
+            if is_so_far && came < PREFACE.len() && !ready.is_read_closed() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(is_so_far && came == PREFACE.len())
+        });
+        match peeked {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            peeked => return peeked,
+        }
+    }
+}
+
+/// Serves a connection to its end; whether that came because of what its client sent.
+pub(crate) async fn serve(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket) -> bool {
+    let is_malformed = converse(service, watch, socket).await;
+    watch.streams_end();
+    is_malformed
+}
+
+async fn converse(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket) -> bool {
+    watch.speak_http2();
+    service.counters.http2.add(1);
+    let tasks = Tasks::default();
+    let answer = service_fn(|request| {
+        let stream = Stream::begin(service, watch);
+        tasks.0.replace(stream.as_ref().map(|stream| Rc::clone(stream.watch())));
+        answer(Rc::clone(service), stream, request)
+    });
+    let places = service.limits().places.max_clients();
+    let streams = MAX_STREAMS.min(places / SHARE).max(1);
+    let connection = Builder::new(tasks.clone())
+        .max_concurrent_streams(streams as u32)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(MAX_FRAME)
+        .max_header_list_size(MAX_HEAD_LEN as u32)
+        .header_table_size(HEADER_TABLE)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_RESET_EARLY)
+        .max_local_error_reset_streams(MAX_WRONG)
+        .serve_connection(TokioIo::new(socket), answer);
+    let mut connection = pin!(connection);
+    let mut goodbye_said = false;
+    let result = poll_fn(|cx| {
+        let is_leaving = watch.is_leaving() || service.stopping.get();
+        if (is_leaving || watch.reaped()) && !goodbye_said {
+            goodbye_said = true;
+            watch.leave();
+            connection.as_mut().graceful_shutdown();
+        }
+        watch.attend(cx.waker());
+        let polled = connection.as_mut().poll(cx);
+        if watch.says_nothing(MAX_TALK) {
+            return Poll::Ready(Ending::Flood);
+        }
+        match polled {
+            Poll::Ready(result) => Poll::Ready(Ending::Of(result)),
+            // It has been told by now, if the kernel takes a frame.
+            Poll::Pending if watch.reaped() => Poll::Ready(Ending::Of(Ok(()))),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await;
+    let error = match result {
+        Ending::Flood => return true,
+        Ending::Of(Ok(())) => return false,
+        Ending::Of(Err(error)) => error,
+    };
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| cause.is_go_away() && cause.is_library())
+}
+
+/// How a connection ended.
+enum Ending {
+    Of(hyper::Result<()>),
+    /// Its client sent frames without end that ask for nothing.
+    Flood,
+}
+
+/// Runs streams, each until its watch is given up at the latest.
+#[derive(Clone, Default)]
+struct Tasks(Rc<RefCell<Option<Rc<Watch>>>>);
+
+impl<F: Future + 'static> Executor<F> for Tasks {
+    fn execute(&self, future: F) {
+        // hyper hands the future over as soon as it has called the service. One without a stream
+        // ends at once.
+        let Some(watch) = self.0.take() else {
+            spawn_local(async move { drop(future.await) });
+            return;
+        };
+        spawn_local(async move {
+            let mut future = pin!(future);
+            poll_fn(|cx| {
+                if watch.reaped() || watch.connection().reaped() {
+                    return Poll::Ready(());
+                }
+                watch.attend(cx.waker());
+                future.as_mut().poll(cx).map(drop)
+            })
+            .await;
+            watch.is_over();
+        });
+    }
+}
+
+async fn answer(
+    service: Rc<Service>,
+    stream: Option<Rc<Stream>>,
+    request: Request<Incoming>,
+) -> Result<Response<Parts>, h2::Error> {
+    let Some(stream) = stream else { return Err(Reason::REFUSED_STREAM.into()) };
+    if request.headers().len() > MAX_HEADERS {
+        let mut response = Response::new(Parts::new(Body::Empty, stream));
+        *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Ok(response);
+    }
+    let is_head = request.method() == Method::HEAD;
+    let answered = super::answer(service, Rc::clone(stream.watch()), request).await;
+    let (mut head, mut body) = match answered {
+        Ok(response) => response.into_parts(),
+        Err(never) => match never {},
+    };
+    if is_head {
+        if let Some(length) = body.size_hint().exact() {
+            head.headers.insert(CONTENT_LENGTH, length.into());
+        }
+        body = Body::Empty;
+    }
+    Ok(Response::from_parts(head, Parts::new(body, stream)))
+}
+
+/// A response's body, whose pieces are watched until they are sent.
+struct Parts {
+    body: Body,
+    /// Whether its end is sent with it.
+    at_once: bool,
+    ended: bool,
+    stream: Rc<Stream>,
+}
+
+impl Parts {
+    fn new(body: Body, stream: Rc<Stream>) -> Self {
+        let at_once = body.size_hint().exact().is_some_and(|length| length <= AT_ONCE as u64);
+        Self { body, at_once, ended: false, stream }
+    }
+}
+
+impl hyper::body::Body for Parts {
+    type Data = Sent;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Sent>, Broken>>> {
+        if !self.ended {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(None) => self.ended = true,
+                Poll::Ready(Some(frame)) => {
+                    let owed = Owed::new(&self.stream);
+                    let sent = |item| Sent { item, owed };
+                    return Poll::Ready(Some(frame.map(|frame| frame.map_data(sent))));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if self.stream.watch().owes(cx) { Poll::Pending } else { Poll::Ready(None) }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.at_once && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A piece of an answer, of which it is seen how much is sent.
+struct Sent {
+    item: Item,
+    owed: Owed,
+}
+
+impl Buf for Sent {
+    fn remaining(&self) -> usize {
+        self.item.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.item.chunk()
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.item.advance(bytes);
+        self.owed.paid();
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.item.chunks_vectored(slices)
+    }
+}

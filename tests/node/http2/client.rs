@@ -1,0 +1,298 @@
+//! A client of HTTP/2 as programs have one (the `h2` crate), and one that sends exactly the frames
+//! it is given.
+
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::client::{self, SendRequest};
+use h2::{Reason, RecvStream};
+use hyper::{HeaderMap, Request, StatusCode};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::process::PATIENCE;
+
+/// One connection. It does something only while one of its functions runs.
+pub(crate) struct Http2 {
+    runtime: Runtime,
+    pub(crate) send: SendRequest<Bytes>,
+    pub(crate) connection: JoinHandle<Result<(), h2::Error>>,
+    scheme: &'static str,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+impl Http2 {
+    /// In clear, with prior knowledge.
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let stream = runtime.block_on(tokio::net::TcpStream::connect(address)).unwrap();
+        Self::over(runtime, stream, "http")
+    }
+
+    /// By TLS; the node must choose HTTP/2.
+    pub(crate) fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let stream = runtime.block_on(async {
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let name = ServerName::try_from(address.ip().to_string()).unwrap();
+            TlsConnector::from(Arc::clone(config)).connect(name, stream).await.unwrap()
+        });
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        Self::over(runtime, stream, "https")
+    }
+
+    fn over(
+        runtime: Runtime,
+        io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        scheme: &'static str,
+    ) -> Self {
+        let (send, connection) = runtime.block_on(async {
+            let mut builder = client::Builder::new();
+            // One stream's window is not all that there is.
+            let builder = builder.initial_connection_window_size(4 << 20);
+            let (send, connection) = builder.handshake(io).await.unwrap();
+            (send, tokio::spawn(connection))
+        });
+        Self { runtime, send, connection, scheme }
+    }
+
+    /// Runs something to its end, and the connection meanwhile.
+    pub(crate) fn run<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { timeout(PATIENCE, what).await.expect("it takes too long") })
+    }
+
+    pub(crate) fn head(&self, method: &str, target: &str) -> hyper::http::request::Builder {
+        Request::builder().method(method).uri(format!("{}://localhost{target}", self.scheme))
+    }
+
+    pub(crate) fn send(&self, head: Request<()>, body: &[u8]) -> Result<Answer, h2::Error> {
+        self.run(exchange(self.send.clone(), head, Bytes::copy_from_slice(body)))
+    }
+
+    pub(crate) fn request(&self, method: &str, target: &str, body: &[u8]) -> Answer {
+        self.send(self.head(method, target).body(()).unwrap(), body).unwrap()
+    }
+
+    pub(crate) fn get(&self, target: &str) -> Answer {
+        self.request("GET", target, b"")
+    }
+
+    pub(crate) fn put(&self, target: &str, value: &[u8]) -> Answer {
+        self.request("PUT", target, value)
+    }
+
+    /// Waits for the connection's end; whether it was in good order.
+    pub(crate) fn ends_well(self) -> bool {
+        let Self { runtime, send, connection, .. } = self;
+        let ended = runtime.block_on(async { timeout(PATIENCE, connection).await });
+        let ended = ended.expect("it does not end");
+        drop(send);
+        ended.unwrap().is_ok_and(|()| true)
+    }
+}
+
+/// One request and its answer.
+pub(crate) async fn exchange(
+    send: SendRequest<Bytes>,
+    head: Request<()>,
+    body: Bytes,
+) -> Result<Answer, h2::Error> {
+    let mut send = send.ready().await?;
+    let (response, mut upload) = send.send_request(head, body.is_empty())?;
+    if !body.is_empty() {
+        upload.send_data(body, true)?;
+    }
+    let (head, body) = response.await?.into_parts();
+    let body = all_of(body).await?;
+    Ok(Answer { status: head.status, headers: head.headers, body })
+}
+
+pub(crate) async fn all_of(mut body: RecvStream) -> Result<Vec<u8>, h2::Error> {
+    let mut all = Vec::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        body.flow_control().release_capacity(piece.len())?;
+        all.extend_from_slice(&piece);
+    }
+    Ok(all)
+}
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
+pub(crate) const RESET: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// One that sends exactly the frames it is given.
+pub(crate) struct Raw {
+    pub(crate) stream: TcpStream,
+    received: Vec<u8>,
+}
+
+/// A frame that came.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Frame {
+    /// Why a stream or the connection ends.
+    pub(crate) fn reason(&self) -> Reason {
+        let at = if self.kind == GOAWAY { 4 } else { 0 };
+        u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap()).into()
+    }
+}
+
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Headers as they are, without a table (RFC 7541, 6.2.2).
+pub(crate) fn literals(headers: &[(&str, &str)]) -> Vec<u8> {
+    let string = |text: &str| {
+        let mut bytes = vec![u8::try_from(text.len().min(127)).unwrap()];
+        if let Some(mut rest) = text.len().checked_sub(127) {
+            while rest >= 128 {
+                bytes.push((rest % 128) as u8 | 128);
+                rest /= 128;
+            }
+            bytes.push(rest as u8);
+        }
+        bytes.extend(text.as_bytes());
+        bytes
+    };
+    headers
+        .iter()
+        .flat_map(|(name, value)| [vec![0], string(name), string(value)].concat())
+        .collect()
+}
+
+/// The head of a request that asks for this.
+pub(crate) fn head(method: &str, path: &str) -> Vec<u8> {
+    let (method, path) = ((":method", method), (":path", path));
+    literals(&[method, (":scheme", "http"), path, (":authority", "localhost")])
+}
+
+/// The same in a frame.
+pub(crate) fn request(stream: u32, method: &str, path: &str) -> Vec<u8> {
+    let ends = if method == "GET" { END_STREAM } else { 0 };
+    frame(HEADERS, END_HEADERS | ends, stream, &head(method, path))
+}
+
+impl Raw {
+    /// Begins a connection with these settings.
+    pub(crate) fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        let mut raw = Self { stream, received: Vec::new() };
+        raw.send(PREFACE);
+        raw.configure(settings);
+        raw
+    }
+
+    /// The same with a preface of two pieces.
+    pub(crate) fn connect_in_pieces(address: SocketAddr, cut: usize) -> Self {
+        let mut raw = Self { stream: TcpStream::connect(address).unwrap(), received: Vec::new() };
+        raw.stream.set_nodelay(true).unwrap();
+        raw.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (first, rest) = PREFACE.split_at(cut);
+        raw.send(first);
+        raw.send(rest);
+        raw.configure(&[]);
+        raw
+    }
+
+    fn configure(&mut self, settings: &[(u16, u32)]) {
+        let setting =
+            |(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
+        let settings: Vec<u8> = settings.iter().flat_map(setting).collect();
+        self.send(&frame(SETTINGS, 0, 0, &settings));
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next frame, or why there is none.
+    pub(crate) fn next(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some(head) = self.received.first_chunk::<9>() {
+                let [a, b, c, kind, _, stream @ ..] = *head;
+                let length = u32::from_be_bytes([0, a, b, c]) as usize;
+                if self.received.len() >= 9 + length {
+                    let payload = self.received[9..9 + length].to_vec();
+                    self.received.drain(..9 + length);
+                    let stream = u32::from_be_bytes(stream);
+                    return Ok(Frame { kind, stream, payload });
+                }
+            }
+            let mut more = vec![0; 64 << 10];
+            match self.stream.read(&mut more)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                came => self.received.extend_from_slice(&more[..came]),
+            }
+        }
+    }
+
+    /// The next frame of that kind.
+    pub(crate) fn until(&mut self, kind: u8) -> Frame {
+        loop {
+            let frame = self.next().unwrap();
+            if frame.kind == kind {
+                return frame;
+            }
+        }
+    }
+
+    /// All frames to the connection's end, which must come.
+    pub(crate) fn rest(&mut self) -> Vec<Frame> {
+        let begun = Instant::now();
+        let mut frames = Vec::new();
+        loop {
+            match self.next() {
+                Ok(frame) => frames.push(frame),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    panic!("the connection stays open: {frames:?}")
+                }
+                Err(_) => return frames,
+            }
+            assert!(begun.elapsed() < PATIENCE, "the connection stays open");
+        }
+    }
+}
