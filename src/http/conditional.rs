@@ -10,7 +10,7 @@ use super::params::{self, ConditionalParams};
 use super::problem::Problem;
 use super::receipt::Wanted;
 use super::upload::{Upload, Value};
-use super::{Answer, Service, condition};
+use super::{Answer, Service, condition, quotas};
 use crate::counters::Kind;
 
 pub(super) async fn put(
@@ -80,6 +80,10 @@ async fn change(
     id: Option<u64>,
 ) -> Result<Changed, Problem> {
     let ConditionalParams { key, quorum, asked, receipt, ttl } = params;
+    // Where there is no room, nothing more is done, and what was done is answered as then.
+    let stores = id.is_some() && change != Change::Delete;
+    let full = if stores { quotas::room(service, &key).err() } else { None };
+    let condition = if full.is_some() { Condition::OneOf(Vec::new()) } else { condition };
     let key = shared_key(key);
     let expiry_ms = service.requests.expiry_ms(ttl);
     let conditional = Conditional { condition, change, expiry_ms };
@@ -98,7 +102,7 @@ async fn change(
             let expiry_ms = if told == 0 && id.is_none() { expiry_ms } else { told };
             Ok(Changed { tag, sum, expiry_ms, receipt })
         }
-        Done::Unmet { current } => Err(Problem::unmet(current)),
+        Done::Unmet { current } => Err(full.unwrap_or_else(|| Problem::unmet(current))),
         Done::Impossible(Impossible::NotANumber) => Err(Problem::not_a_number()),
         Done::Impossible(Impossible::Overflow) => Err(Problem::overflow()),
         Done::Forgotten => Err(Problem::forgotten()),

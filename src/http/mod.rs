@@ -274,7 +274,7 @@ fn meter(service: &Service, token: &Rc<Remembered>, received: u64, body: &mut Bo
 /// Refuses requests for data that this node takes no part in, or has no room for.
 fn takes(service: &Service, kind: Kind, head: &Parts) -> Result<(), Problem> {
     serves(service, kind)?;
-    quotas::admit(service, kind, head.uri.query().unwrap_or(""))
+    quotas::admit(service, kind, head)
 }
 
 /// Refuses requests for data if this node has no part in the cluster any more.

@@ -1,6 +1,7 @@
 //! `/admin/quotas` and `/admin/quotas/remove`: how much clients may store under which prefix; and
 //! what that means for a write.
 
+use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
 use super::problem::Problem;
@@ -8,16 +9,22 @@ use super::{Answer, Service, params};
 use crate::counters::Kind;
 use crate::operations::access::ChangeError;
 
-/// Refuses a write that stores something under a prefix that is full.
-pub(super) fn admit(service: &Service, kind: Kind, query: &str) -> Result<(), Problem> {
-    let quotas = &service.requests.node().quotas;
-    if !matches!(kind, Kind::Put | Kind::Add) || !quotas.are_any() {
+/// Refuses a write that stores something under a prefix that is full. One with an idempotency key
+/// may have been done before there was no room: who answers it looks for that first.
+pub(super) fn admit(service: &Service, kind: Kind, head: &Parts) -> Result<(), Problem> {
+    let any = service.requests.node().quotas.are_any();
+    let stores = any && matches!(kind, Kind::Put | Kind::Add);
+    if !stores || head.headers.contains_key("idempotency-key") {
         return Ok(());
     }
     // A query that can't be read is refused by who answers it.
-    let Some(full) = params::key_of(query).and_then(|key| quotas.refuse(&key)) else {
-        return Ok(());
-    };
+    let key = params::key_of(head.uri.query().unwrap_or(""));
+    key.map_or(Ok(()), |key| room(service, &key))
+}
+
+/// Refuses to store something under a key of which a prefix is full.
+pub(super) fn room(service: &Service, key: &[u8]) -> Result<(), Problem> {
+    let Some(full) = service.requests.node().quotas.refuse(key) else { return Ok(()) };
     let stored = full.stored().unwrap_or(full.quota.hard);
     Err(Problem::quota_reached(&full.quota.prefix, stored, full.quota.hard))
 }

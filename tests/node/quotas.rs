@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::cluster::Cluster;
+use crate::conditional::ask;
 use crate::moves::{moved, text};
 use crate::process::{Node, run, wait_until};
 
@@ -134,6 +135,46 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
         wait_until("it is gone everywhere", || put(client, 0) == 201);
     }
     assert_eq!(command(&cluster, 0, &["quota", "list"]), "there are no quotas\n");
+}
+
+/// Sent again with its idempotency key, a write is answered as the first time, whether its key
+/// still tells of it or the replicas do; and it tells nobody that it was not done.
+#[test]
+fn what_was_done_before_there_was_no_room_is_answered_as_then() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let word = |word: &str| format!("Idempotency-Key: {word}\r\n");
+    let mut client = cluster.client(0);
+    let value = "v".repeat(200);
+    let put = ask(&mut client, "PUT", "id=a/k", &word("put"), &value);
+    let add = ask(&mut client, "POST", "id=a/n&add=5", &word("add"), "");
+    assert_eq!([put.status, add.status], [201, 200]);
+    for number in 0..9 {
+        let other = word(&format!("other-{number}"));
+        assert_eq!(ask(&mut client, "POST", "id=a/n&add=1", &other, "").status, 200);
+    }
+    set(&mut client, "prefix=a%2F&hard=100");
+    for node in 0..3 {
+        let client = &mut cluster.client(node);
+        wait_until("it is full", || state(client, "a/") == "full");
+        let again = ask(client, "PUT", "id=a/k", &word("put"), &value);
+        assert_eq!((again.status, again.header("etag")), (201, put.header("etag")));
+        let again = ask(client, "POST", "id=a/n&add=5", &word("add"), "");
+        assert_eq!(
+            (again.status, again.body(), again.header("etag")),
+            (200, b"5".to_vec(), add.header("etag"))
+        );
+        for (method, target) in [("PUT", "id=a/k"), ("POST", "id=a/n&add=5")] {
+            let refused = ask(client, method, target, &word(&format!("new-{node}")), "");
+            let problem = refused.json();
+            assert_eq!((refused.status, &problem["type"]), (507, &"quota-reached".into()));
+            assert_eq!(problem["outcome"], "none");
+        }
+        let used = ask(client, "PUT", "id=a/n", &word("add"), "");
+        assert_eq!((used.status, &used.json()["outcome"]), (409, &"unknown".into()));
+    }
+    assert_eq!(client.get("/v0/entity?id=a/n").body(), b"14");
+    assert_eq!(ask(&mut client, "DELETE", "id=a/n", &word("delete"), "").status, 202);
 }
 
 #[test]
