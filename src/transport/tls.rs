@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::{Acceptor, WebPkiClientVerifier};
+use rustls::server::{Acceptor, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{
     ClientConfig, DigitallySignedStruct, ServerConfig, ServerConnection, SignatureScheme,
@@ -243,6 +243,11 @@ impl Served {
         };
         let mut clients = clients.with_single_cert(chain, key).map_err(unfit)?;
         clients.alpn_protocols = CLIENTS.map(<[u8]>::to_vec).to_vec();
+        if files.client_ca.is_some() {
+            // Who resumes a session shows no certificate: nobody would see that it has expired.
+            clients.session_storage = Arc::new(NoServerSessionStorage {});
+            clients.send_tls13_tickets = 0;
+        }
         for config in [&mut clients, &mut peers] {
             // Made anew with each certificate: who was let in before proves itself again.
             let ticketer = aws_lc_rs::Ticketer::new();

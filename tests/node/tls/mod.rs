@@ -2,6 +2,7 @@
 //! who is not, and what happens when files change.
 
 mod between;
+mod handshakes;
 mod nodes;
 mod story;
 
@@ -221,32 +222,6 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
     let mut new = Client::secured(node.address, &config).unwrap();
     let shown = new.tls().peer_certificates().unwrap()[0].clone();
     assert_eq!(shown, CertificateDer::from_pem_file(certs.path("node.pem")).unwrap());
-}
-
-#[test]
-fn who_never_ends_a_handshake_keeps_nobody_out() {
-    let certs = Certs::new();
-    let node = certs.node(&["--connections", "64"]);
-    let config = certs.client(None, &[]);
-    // More than there are places: silent, and in the middle of a ClientHello.
-    let begun: Vec<TcpStream> = (0..300)
-        .map(|number| {
-            let mut stream = TcpStream::connect(node.address).unwrap();
-            if number % 2 == 0 {
-                stream.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
-            }
-            stream
-        })
-        .collect();
-    for _ in 0..20 {
-        let mut served = None;
-        wait_until("a client is served", || {
-            served = Client::secured(node.address, &config).ok();
-            let asked = served.as_mut().map(|client| client.try_get("/v0/entity?id=k"));
-            asked.is_some_and(|answer| answer.is_ok_and(|answer| answer.status == 404))
-        });
-    }
-    drop(begun);
 }
 
 #[test]

@@ -1,0 +1,124 @@
+//! Handshakes that never end, and certificates that nobody should take.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::ClientConfig;
+
+use super::{Certs, metric};
+use crate::client::Client;
+use crate::process::{run, wait_until};
+
+/// Handshakes that begin, if this process may have so many files.
+const BEGUN: usize = 10_000;
+
+/// Files that the other tests of this process need.
+const OTHERS: u64 = 2000;
+
+/// So long a request of somebody who is connected may take meanwhile. It takes milliseconds.
+const SOON: Duration = Duration::from_secs(2);
+
+fn allowed() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let most = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OTHERS);
+    BEGUN.min(usize::try_from(most).unwrap())
+}
+
+#[test]
+fn who_never_ends_a_handshake_keeps_nobody_out() {
+    let certs = Certs::new();
+    let node = certs.node(&["--connections", "64"]);
+    let config = certs.client(None, &[]);
+    let before = node.resident();
+    let ended = AtomicBool::new(false);
+    let mut kept = Client::secured(node.address, &config).unwrap();
+    assert_eq!(kept.get("/v0/entity?id=k").status, 404);
+    thread::scope(|scope| {
+        // Far more than there are places: silent, in the middle of a ClientHello, and of one that
+        // is as long as can be.
+        let strangers = scope.spawn(|| {
+            let long = [&[22, 3, 1, 64, 0, 1, 0, 255, 250][..], &[3; 8000]].concat();
+            let begun: Vec<TcpStream> = (0..allowed())
+                .map(|number| {
+                    let mut stream = TcpStream::connect(node.address).unwrap();
+                    // It may be closed already, for those that came later.
+                    let _ = match number % 3 {
+                        0 => Ok(()),
+                        1 => stream.write_all(&[22, 3, 1, 2, 0, 1]),
+                        _ => stream.write_all(&long),
+                    };
+                    stream
+                })
+                .collect();
+            ended.store(true, Ordering::Relaxed);
+            begun
+        });
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                let asked = Instant::now();
+                assert_eq!(kept.get("/v0/entity?id=k").status, 404);
+                assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+            }
+        });
+        let mut served = 0;
+        while !ended.load(Ordering::Relaxed) || served < 20 {
+            wait_until("a client is served", || {
+                let mut client = Client::secured(node.address, &config).ok();
+                let asked = client.as_mut().map(|client| client.try_get("/v0/entity?id=k"));
+                asked.is_some_and(|answer| answer.is_ok_and(|answer| answer.status == 404))
+            });
+            served += 1;
+        }
+        assert!(node.resident() < before + (32 << 20), "{} {before}", node.resident());
+        drop(strangers.join().unwrap());
+    });
+    let mut client = Client::secured(node.address, &config).unwrap();
+    assert!(metric(&mut client, "kvorum_tls_handshakes_total") > 20);
+}
+
+#[test]
+fn expired_and_self_signed_certificates_are_refused() {
+    let certs = Certs::new();
+    certs.make(&["node", "--host", "127.0.0.1", "--expires", "1s"]);
+    let expired = certs.node(&[]);
+    let ca = certs.text("ca.pem");
+    let said = |at: &crate::process::Node| {
+        let url = format!("https://{}", at.address);
+        let output = run(&["get", "k", "--url", &url, "--ca-file", &ca]);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    wait_until("it expires", || said(&expired).0 == Some(2));
+    let (_, why) = said(&expired);
+    assert!(why.contains("has expired") && why.contains("--tls-cert"), "{why}");
+
+    // A CA's own certificate is no node's, whoever trusts it.
+    let of_itself = ["ca.pem", "ca.key"].map(|name| certs.text(name));
+    let [cert, key] = of_itself.each_ref().map(String::as_str);
+    let node = crate::process::Node::start(&["--tls-cert", cert, "--tls-key", key]);
+    let (code, why) = said(&node);
+    assert_eq!(code, Some(2), "{why}");
+}
+
+/// Who was let in once does not come in by that later: a session that is resumed shows no
+/// certificate.
+#[test]
+fn an_expired_certificate_of_a_client_is_refused_although_it_was_good() {
+    let certs = Certs::new();
+    let node = certs.node(&["--tls-client-ca", &certs.text("ca.pem")]);
+    certs.make(&["client", "--expires", "6s"]);
+    let ask = |config: &Arc<ClientConfig>| {
+        Client::secured(node.address, config)?.try_get("/healthz").map(|answer| answer.status)
+    };
+    let resumed = certs.client(Some("client"), &[]);
+    assert_eq!(ask(&resumed).unwrap(), 200);
+    wait_until("it expires", || ask(&certs.client(Some("client"), &[])).is_err());
+    assert!(ask(&resumed).is_err(), "its session is good for longer than its certificate");
+    certs.make(&["client"]);
+    assert_eq!(ask(&certs.client(Some("client"), &[])).unwrap(), 200);
+}
