@@ -26,6 +26,7 @@ use super::routes::{Handler, Route};
 use super::service::Service;
 use crate::counters::wall::wall_micros;
 use crate::http::connection::Watch;
+use crate::node::Node;
 use crate::node::access::{Found, Remembered};
 use crate::operations::tokens::{KINDS, METHODS, texts};
 use crate::peers::proof;
@@ -251,8 +252,7 @@ fn without_token(kind: Kinds, query: &str) -> Problem {
 }
 
 /// Whether what lasts may go on by that token.
-pub(super) fn still_holds(service: &Service, token: &Token) -> bool {
-    let node = service.requests.node();
+pub(super) fn still_holds(node: &Node, token: &Token) -> bool {
     node.access.holds(&node.shared, token) && !has_expired(token)
 }
 

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::{NodeId, Quorum};
@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use super::body::Item;
 use super::params;
 use super::problem::Problem;
-use super::{Answer, Body, NOSNIFF};
+use super::{Answer, Body, NOSNIFF, access};
 use crate::counters::wall::wall_micros;
 use crate::http::Service;
 use crate::http::connection::{Open, Watch};
@@ -48,8 +48,8 @@ pub(crate) struct Stream {
     asking: Vec<Asking>,
     /// The first item, which was waited for before the head was sent.
     first: Option<Item>,
-    /// By which token it is read, if its bytes are counted, and since when time is.
-    meter: Option<(Instant, Rc<Remembered>)>,
+    /// By which it is read: no further once it is revoked or has expired.
+    token: Option<Rc<Remembered>>,
     _open: Open,
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn get(
         range,
         asking: Vec::new(),
         first: None,
-        meter: None,
+        token: None,
         _open: watch.open(),
     });
     let first = std::future::poll_fn(|cx| stream.poll_range(cx));
@@ -113,16 +113,23 @@ async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest
 }
 
 impl Stream {
-    /// Its bytes are counted from now on.
-    pub(super) fn meter(&mut self, started: Instant, token: Rc<Remembered>) {
-        self.meter = Some((started, token));
+    /// It is read by this token from now on, and its bytes are counted.
+    pub(super) fn read_by(&mut self, token: Rc<Remembered>) {
+        self.token = Some(token);
+    }
+
+    fn may_go_on(&self) -> bool {
+        let token = self.token.as_ref().map(|token| &token.known.token);
+        token.is_none_or(|token| access::still_holds(self.requests.node(), token))
     }
 
     /// The next item, a chunk of its own.
     pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
         let polled = self.poll_next(cx);
-        if let (Poll::Ready(Some(Ok(item))), Some((started, token))) = (&polled, &self.meter) {
-            token.known.used(started.elapsed().as_nanos() as u64, item.remaining() as u64);
+        let metered = self.token.as_ref().filter(|token| token.known.counts_bytes());
+        if let (Poll::Ready(Some(Ok(item))), Some(token)) = (&polled, metered) {
+            let now = self.requests.node().started.elapsed().as_nanos() as u64;
+            token.known.used(now, item.remaining() as u64);
         }
         polled
     }
@@ -133,7 +140,8 @@ impl Stream {
         }
         let polled = self.poll_range(cx);
         if let Poll::Ready(Some(Err(Broken))) = polled {
-            tracing::warn!("range read aborted: too few replicas left");
+            let why = if self.may_go_on() { "too few replicas left" } else { "its token ended" };
+            tracing::warn!("range read aborted: {why}");
             self.watch.break_off();
         }
         polled
@@ -145,6 +153,7 @@ impl Stream {
                 RangeStep::Item(key, record) => {
                     return Poll::Ready(Some(Ok(item_of(&key, record.value()))));
                 }
+                RangeStep::Ask(..) if !self.may_go_on() => return Poll::Ready(Some(Err(Broken))),
                 RangeStep::Ask(node, request) => {
                     let answer = Box::pin(ask(Rc::clone(&self.requests), node, request));
                     self.asking.push(Asking { node, answer });

@@ -74,7 +74,6 @@ use upload::Upload;
 
 use crate::counters::Kind;
 use crate::http::connection::Watch;
-use crate::node::access::Remembered;
 use crate::settings::memory::LONG_RECORD;
 
 /// Longest key in bytes.
@@ -193,9 +192,7 @@ pub(crate) async fn answer(
     if let Some(proof) = right.proof() {
         response.headers_mut().insert(NODE, proof);
     }
-    if let Some(token) = right.metered() {
-        meter(&service, token, upload.received(), response.body_mut());
-    }
+    meter(&service, &right, (&head.method, upload.received()), response.body_mut());
     if head.method == Method::HEAD
         && matches!(response.body(), Body::Whole(body) if body.is_empty())
     {
@@ -257,18 +254,19 @@ async fn carry_out(
     }
 }
 
-/// Counts what came and what goes out for the token's rate; of a range that is seen as it goes.
-fn meter(service: &Service, token: &Rc<Remembered>, received: u64, body: &mut Body) {
-    let started = service.requests.node().started;
+/// Counts what came and what goes out for the token's rate; of a range that is seen as it goes, and
+/// it ends with its token.
+fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body: &mut Body) {
+    if let (Body::Stream(range), Some(token)) = (&mut *body, right.token()) {
+        range.read_by(Rc::clone(token));
+    }
+    let Some(token) = right.metered() else { return };
     let sent = match body {
-        Body::Whole(bytes) => bytes.len() as u64,
-        Body::Stream(stream) => {
-            stream.meter(started, Rc::clone(token));
-            0
-        }
-        Body::Empty | Body::Events(_) => 0,
+        Body::Whole(bytes) if *method != Method::HEAD => bytes.len() as u64,
+        _ => 0,
     };
-    token.known.used(started.elapsed().as_nanos() as u64, received + sent);
+    let now = service.requests.node().started.elapsed().as_nanos() as u64;
+    token.known.used(now, came + sent);
 }
 
 /// Refuses requests for data that this node takes no part in, or has no room for.

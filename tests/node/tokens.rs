@@ -238,7 +238,7 @@ fn a_rate_is_kept_and_the_client_told_when_to_come_again() {
     let refused = answers.iter().find(|answer| answer.status == 429).unwrap();
     assert_eq!(refused.header("retry-after"), Some("1"));
     wait_until("it is answered again", || ask().status == 404);
-    files.create(at, "thin", &["--bytes", "1KiB/s"]);
+    let thin = files.create(at, "thin", &["--bytes", "1KiB/s"]);
     let put = |value: &str| files.run(at, "thin", &["put", "k", value]);
     assert!(put(&"v".repeat(2500)).status.success(), "the first one can't be known before");
     let began = Instant::now();
@@ -248,6 +248,11 @@ fn a_rate_is_kept_and_the_client_told_when_to_come_again() {
     assert!(began.elapsed() > Duration::from_millis(300), "2,500 bytes at 1,024 a second");
     let other = files.create(at, "other", &[]);
     assert_eq!(status(at, "GET", "/v0/entity?id=a", &other), 404, "each has its own");
+    assert!(files.run(at, "admin", &["put", "long", &"v".repeat(100_000)]).status.success());
+    for _ in 0..3 {
+        let head = status(at, "HEAD", "/v0/entity?id=long", &thin);
+        assert_eq!(head, 200, "what is not sent is not counted");
+    }
 }
 
 #[test]
@@ -373,6 +378,68 @@ fn a_stream_of_the_dashboard_ends_with_its_token() {
     while client.read_chunk().unwrap().is_some() {
         assert!(told.elapsed() < Duration::from_secs(10), "it goes on");
     }
+}
+
+#[test]
+fn a_range_ends_with_its_token() {
+    let files = Files::new();
+    let node = lone(&files);
+    let mut client = node.client();
+    for number in 0..40 {
+        client.send(format!(
+            "PUT {} HTTP/1.1\r\nHost: localhost\r\n{}Content-Length: 1000000\r\n\r\n",
+            key(number),
+            bearer(ADMIN)
+        ));
+        client.send(vec![7; 1_000_000]);
+        assert_eq!(client.response().status, 201);
+    }
+    let token = files.create(node.address, "app", &[]);
+    let bearer = bearer(&token);
+    client.send(format!("GET /v0/entities?start=a HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n"));
+    assert_eq!(client.read_head().unwrap().status, 200);
+    assert!(client.read_chunk().unwrap().is_some());
+    assert!(files.run(node.address, "admin", &["token", "revoke", "app"]).status.success());
+    // What was on its way comes, and then the connection is reset: it can't be taken for all.
+    let rest = (1..).map(|_| client.read_chunk()).find(|chunk| !matches!(chunk, Ok(Some(_))));
+    assert!(rest.unwrap().is_err(), "the range was read to its end");
+}
+
+/// What docs/operation.md says of tokens and quotas while the council is down.
+#[test]
+fn without_a_majority_of_the_council_no_change_is_decided_and_what_there_is_holds() {
+    let files = Files::new();
+    let mut cluster = cluster(&files);
+    let at: Vec<SocketAddr> = (0..3).map(|node| cluster.address(node)).collect();
+    let token = files.create(at[2], "app", &["--for", "data,metrics"]);
+    let knows = |node: usize| status(at[node], "GET", "/v0/status", &token) == 200;
+    (0..3).for_each(|node| wait_until("it is known", || knows(node)));
+    cluster.kill(0);
+    cluster.kill(1);
+    let changes: [&[&str]; 3] = [
+        &["token", "create", "--name", "new"],
+        &["token", "revoke", "app"],
+        &["quota", "set", "a/", "--hard", "1MiB"],
+    ];
+    thread::scope(|scope| {
+        let asked = changes.map(|change| scope.spawn(|| files.run(at[2], "admin", change)));
+        let answer = status(at[2], "POST", "/admin/quotas?prefix=b&hard=1", ADMIN);
+        assert_eq!(answer, 503);
+        for (asked, change) in asked.into_iter().zip(changes) {
+            let said = asked.join().unwrap();
+            let stderr = text(&said.stderr);
+            assert_eq!(said.status.code(), Some(2), "{change:?}: {stderr}");
+            assert!(stderr.contains("no majority of the council"), "{change:?}: {stderr}");
+        }
+    });
+    assert!(knows(2), "it was not revoked");
+    (0..2).for_each(|node| cluster.up(node));
+    wait_until("a majority decides again", || {
+        files.run(at[2], "admin", &["token", "create", "--name", "more"]).status.success()
+    });
+    let revoked = files.run(at[1], "admin", &["token", "revoke", "app"]);
+    assert!(revoked.status.success() || !knows(1), "{}", text(&revoked.stderr));
+    (0..3).for_each(|node| wait_until("it is refused", || !knows(node)));
 }
 
 fn tokens(cluster: &Cluster, node: usize) -> usize {

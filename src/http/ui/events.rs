@@ -73,7 +73,8 @@ impl Events {
         }
         let event = std::task::ready!(self.events.poll_recv(cx));
         let token = self.token.as_ref().map(|token| &token.known.token);
-        let ends = token.is_some_and(|token| !access::still_holds(&self.service, token));
+        let node = self.service.requests.node();
+        let ends = token.is_some_and(|token| !access::still_holds(node, token));
         Poll::Ready(event.filter(|_| !ends).map(|event| event.chain(Bytes::new())))
     }
 }
