@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use crate::node::{Node, task};
 
-/// How long a change looks for a majority of the council.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a change looks for a majority of the council: less than commands wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// How often it is looked whether it is decided …
 const LOOK: Duration = Duration::from_millis(2);
