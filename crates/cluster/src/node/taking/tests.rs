@@ -498,3 +498,26 @@ fn a_node_that_has_left_is_not_waited_for() {
     assert!(!lacks(&own));
     assert_eq!(own.stored_states, [MembershipState::Member]);
 }
+
+/// With more copies a replica is new, with fewer one that stays may lack what a majority of more
+/// held; where only nodes without zones join, who stays gets nothing.
+#[test]
+fn who_stays_takes_where_the_number_of_copies_changes() {
+    let base = Own::settled(MembershipState::Member).shared.layouts.known();
+    let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
+    let joiner = crate::layout::Joiner { member, url: "http://n4".to_owned(), disk: 9 };
+    for (change, stays, joins) in [
+        (Change { replicas: Some(4), ..Change::default() }, true, false),
+        (Change { replicas: Some(2), ..Change::default() }, true, false),
+        (Change { replicas: Some(1), ..Change::default() }, true, false),
+        (Change { remove: vec!["n3".to_owned()], ..Change::default() }, true, false),
+        (Change { add: vec![joiner], ..Change::default() }, false, true),
+    ] {
+        let prepared = base.planned(&change, |_| Some(5)).unwrap();
+        assert!(!takes(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");
+        let moving = prepared.next_stage().unwrap();
+        assert_eq!(takes(&moving, NodeId(0)), stays, "{change:?}");
+        assert!(!joins || takes(&moving, NodeId(4)), "{change:?}");
+        assert!(!takes(&moving.next_stage().unwrap(), NodeId(0)), "read new: {change:?}");
+    }
+}
