@@ -262,13 +262,12 @@ impl Coordinator {
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be
-    /// written. In a cluster of one it can't.
+    /// written. In a cluster of one it can't, and what is written there is noted all the same: once
+    /// another node has joined, that may write something older.
     pub(super) fn must_look(&self, record: &Record) -> bool {
-        if self.view.is_alone() {
-            return false;
-        }
         let time = record.rank.version.time;
-        self.shared.newest.fetch_max(time, Ordering::Relaxed) >= time
+        let may_be_newer = self.shared.newest.fetch_max(time, Ordering::Relaxed) >= time;
+        may_be_newer && !self.view.is_alone()
     }
 
     /// The store read, for a client or for another node.
