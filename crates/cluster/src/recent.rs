@@ -9,6 +9,10 @@
 //! What is not noted was never stored here, unless it may have been forgotten: all that was noted
 //! under a ballot up to a bound, which rises as old entries go, and begins as the floor of promises
 //! does, for this is in memory only.
+//!
+//! Where keys are placed otherwise, all of before is forgotten. What a majority of the replicas of
+//! *now* accepted need not have been chosen: while keys move, a majority of those of before had to
+//! accept it too, and who was asked meanwhile may have been told that it never was.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -60,6 +64,10 @@ struct Kept {
     order: VecDeque<(Name, u64)>,
     /// What was noted up to this ballot may be forgotten.
     forgotten: u64,
+    /// The greatest ballot of what was noted.
+    greatest: u64,
+    /// Since this epoch keys are placed as they are.
+    placed: u64,
 }
 
 /// See the module.
@@ -83,16 +91,40 @@ impl Recent {
     /// `forgotten`: all ballots up to this one may have been stored before.
     pub(crate) fn new(forgotten: u64) -> Self {
         let (stored, order) = (HashMap::default(), VecDeque::new());
-        Self { kept: Mutex::new(Kept { stored, order, forgotten }) }
+        let (greatest, placed) = (0, 0);
+        Self { kept: Mutex::new(Kept { stored, order, forgotten, greatest, placed }) }
     }
 
-    /// A record is stored. `before`: the steps of the one that was held until then, of which all
-    /// operations were noted, or are known to be forgotten.
-    pub(crate) fn note(&self, key: &[u8], record: &Record, [before, steps]: [&Steps; 2], via: Via) {
+    /// From this epoch on keys are placed otherwise. All that was tried under a ballot up to
+    /// `until` may have been stored before.
+    pub(crate) fn forget(&self, epoch: u64, until: u64) {
+        let mut kept = self.kept.lock().expect("nobody panics while it is locked");
+        if epoch > kept.placed {
+            kept.placed = epoch;
+            kept.forgotten = kept.forgotten.max(kept.greatest).max(until);
+            kept.stored.clear();
+            kept.order.clear();
+        }
+    }
+
+    /// A record is stored, which was taken in under `epoch`. `before`: the steps of the one that
+    /// was held until then, of which all operations were noted, or are known to be forgotten.
+    pub(crate) fn note(
+        &self,
+        key: &[u8],
+        record: &Record,
+        [before, steps]: [&Steps; 2],
+        (via, epoch): (Via, u64),
+    ) {
         let (hash, family) = (xxh3_64(key), record.rank.version);
         let ballot = if via == Via::Accept { record.rank.ballot } else { 0 };
         let mut kept = self.kept.lock().expect("nobody panics while it is locked");
-        let Kept { stored, order, forgotten } = &mut *kept;
+        let Kept { stored, order, forgotten, greatest, placed } = &mut *kept;
+        *greatest = (*greatest).max(record.rank.ballot);
+        if epoch < *placed {
+            *forgotten = (*forgotten).max(record.rank.ballot);
+            return;
+        }
         for (step, operation) in steps.numbered() {
             if before.has(operation.id) {
                 continue;
@@ -167,8 +199,8 @@ mod tests {
     #[test]
     fn what_was_stored_first_is_told() {
         let recent = Recent::new(10);
-        recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], Via::Accept);
-        recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], Via::Accept);
+        recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], (Via::Accept, 1));
+        recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], (Via::Accept, 1));
         let told = |id| recent.recall(b"k", id, 15);
         assert_eq!(
             [told(1), told(2), told(3)],
@@ -182,7 +214,7 @@ mod tests {
     fn what_was_held_before_is_not_noted_again() {
         let recent = Recent::new(0);
         let (before, after) = (steps(3, &[1, 2]), steps(4, &[1, 5, 3]));
-        recent.note(b"k", &record(20), [&before, &after], Via::Accept);
+        recent.note(b"k", &record(20), [&before, &after], (Via::Accept, 1));
         let told = |id| recent.recall(b"k", id, 15);
         assert_eq!(
             [told(1), told(5), told(3)],
@@ -193,9 +225,9 @@ mod tests {
     #[test]
     fn a_record_of_another_replica_proves_nothing() {
         let recent = Recent::new(0);
-        recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], Via::Replica);
+        recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Replica, 1));
         assert_eq!(recent.recall(b"k", 1, 15), stored(0, 1, 1));
-        recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], Via::Accept);
+        recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], (Via::Accept, 1));
         assert_eq!(recent.recall(b"k", 1, 15), stored(30, 1, 1));
     }
 
@@ -203,10 +235,35 @@ mod tests {
     fn what_goes_is_known_to_be_forgotten() {
         let recent = Recent::new(0);
         for id in 1..=MOST as u64 + 2 {
-            recent.note(b"k", &record(100 + id), [&NONE, &steps(id as u32, &[id])], Via::Accept);
+            recent.note(
+                b"k",
+                &record(100 + id),
+                [&NONE, &steps(id as u32, &[id])],
+                (Via::Accept, 1),
+            );
         }
         assert_eq!(recent.recall(b"k", 2, 102), Recalled::Forgotten);
         assert_eq!(recent.recall(b"k", 3, 102), stored(103, 3, 3));
         assert_eq!(recent.recall(b"k", 2, 103), Recalled::Never);
+    }
+
+    #[test]
+    fn what_other_replicas_accepted_is_forgotten() {
+        let recent = Recent::new(0);
+        recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Accept, 3));
+        recent.forget(4, 30);
+        assert_eq!(recent.recall(b"k", 1, 20), Recalled::Forgotten);
+        assert_eq!(recent.recall(b"k", 2, 30), Recalled::Forgotten, "others may have accepted it");
+        assert_eq!(recent.recall(b"k", 2, 31), Recalled::Never);
+        // Its write had begun before.
+        recent.note(b"k", &record(40), [&NONE, &steps(1, &[3])], (Via::Accept, 3));
+        assert_eq!(recent.recall(b"k", 3, 40), Recalled::Forgotten);
+        recent.note(b"k", &record(50), [&NONE, &steps(1, &[4])], (Via::Accept, 4));
+        assert_eq!(recent.recall(b"k", 4, 41), stored(50, 1, 4));
+        // Another loop sees the same.
+        recent.forget(4, 99);
+        assert_eq!(recent.recall(b"k", 4, 41), stored(50, 1, 4));
+        recent.forget(5, 0);
+        assert_eq!(recent.recall(b"k", 5, 50), Recalled::Forgotten);
     }
 }

@@ -83,6 +83,8 @@ struct Storing {
     before: Steps,
     demand: Demand,
     held: Held,
+    /// Of the view by which it was asked for.
+    epoch: u64,
     /// Whether it was handed to the store: until then it is only looked what is there.
     writes: bool,
 }
@@ -173,7 +175,8 @@ impl Coordinator {
                     let most = self.config.brief_bytes;
                     out.push(Effect::Read { op, key: key.clone(), most, demand });
                     let before = Steps::default();
-                    let storing = Storing { key, record, before, demand, held, writes: false };
+                    let (epoch, writes) = (self.view.epoch, false);
+                    let storing = Storing { key, record, before, demand, held, epoch, writes };
                     self.acceptor.storing.insert(op, storing);
                     return None;
                 }
@@ -319,7 +322,8 @@ impl Coordinator {
         let Some(Page { items, pauses }) = self.acceptor.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
             let steps = (self.config.steps.steps)(record);
-            self.shared.recent.note(key, record, [&Steps::default(), &steps], Via::Replica);
+            let via = (Via::Replica, self.view.epoch);
+            self.shared.recent.note(key, record, [&Steps::default(), &steps], via);
         }
         if pauses {
             self.shared.promises.resume();
@@ -402,10 +406,11 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) -> bool {
         let storing = self.acceptor.storing.get(&op).filter(|storing| storing.writes);
-        let Some(Storing { key, record, before, .. }) = storing else { return false };
+        let Some(Storing { key, record, before, epoch, .. }) = storing else { return false };
         if result.is_ok() {
             let steps = (self.config.steps.steps)(record);
-            self.shared.recent.note(key, record, [before, &steps], Via::Accept);
+            let via = (Via::Accept, *epoch);
+            self.shared.recent.note(key, record, [before, &steps], via);
         }
         self.give_up(op);
         self.done(op, super::replica::reply_to_write(result), out);
