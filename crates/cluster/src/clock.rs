@@ -19,9 +19,19 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::node_id::NodeId;
+
 pub(crate) const COUNTER_BITS: u32 = 12;
 
 const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
+
+/// Of a ballot's counter so many bits count those that follow it; above them are the lower bits of
+/// the coordinator's id. While keys move two coordinators can be promised one ballot, by replicas of
+/// before and of after: they must not draw the same in one microsecond. Nodes whose ids are equal
+/// modulo 64 still may.
+const FOLLOWING_BITS: u32 = 6;
+
+const FOLLOWING: u64 = (1 << FOLLOWING_BITS) - 1;
 
 /// How far ahead of the clock the bound is persisted, in microseconds: twice the default
 /// `--max-clock-skew`. Half of it is left at least, so that a record of a clock as far ahead as
@@ -88,12 +98,14 @@ impl Clock {
         }
     }
 
-    /// A ballot to ask for promises under, greater than all versions and ballots before it. The
-    /// counter is left to the ballots that follow it, each of them as good as promised with it.
-    pub(crate) fn issue_ballot(&self, wall_micros: u64) -> Result<u64, BoundReached> {
+    /// A ballot of the node `own` to ask for promises under, greater than all versions and ballots
+    /// before it. Room is left for the ballots that follow it, each of them as good as promised
+    /// with it.
+    pub(crate) fn issue_ballot(&self, wall_micros: u64, own: NodeId) -> Result<u64, BoundReached> {
         let wall = wall_micros << COUNTER_BITS;
+        let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER;
         let bound = self.bound.load(Ordering::Relaxed);
-        let after = |last: u64| wall.max((last | COUNTER) + 1);
+        let after = |last: u64| wall.max((last | COUNTER) + 1) | drawn;
         let next = |last: u64| Some(after(last)).filter(|next| *next <= bound);
         let issued = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         issued.map(after).map_err(|_| BoundReached)
@@ -190,12 +202,12 @@ impl Clock {
 
 /// The ballot under which a coordinator may go on that was promised this one, or went on under it.
 pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
-    (ballot & COUNTER < COUNTER).then_some(ballot + 1)
+    (ballot & FOLLOWING < FOLLOWING).then_some(ballot + 1)
 }
 
 /// Whether it is such a ballot: not one that promises are asked for under.
 pub(crate) fn follows_another(ballot: u64) -> bool {
-    ballot & COUNTER > 0
+    ballot & FOLLOWING > 0
 }
 
 #[cfg(test)]
@@ -221,17 +233,35 @@ mod tests {
     #[test]
     fn a_ballot_leaves_room_for_those_that_follow_it() {
         let clock = running(WALL, 0);
+        let issue = |wall| clock.issue_ballot(wall, NodeId(0));
         let first = clock.issue(WALL).unwrap().time;
-        let ballot = clock.issue_ballot(WALL).unwrap();
+        let ballot = issue(WALL).unwrap();
         assert_eq!(ballot, (WALL + 1) << COUNTER_BITS, "above what was issued");
-        assert_eq!(clock.issue_ballot(WALL), Ok((WALL + 2) << COUNTER_BITS));
+        assert_eq!(issue(WALL), Ok((WALL + 2) << COUNTER_BITS));
         assert!(clock.issue(WALL).unwrap().time > ballot && ballot > first);
-        assert_eq!(clock.issue_ballot(WALL + 9), Ok((WALL + 9) << COUNTER_BITS));
+        assert_eq!(issue(WALL + 9), Ok((WALL + 9) << COUNTER_BITS));
         let last = std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot)).last();
-        assert_eq!(last, Some(((WALL + 2) << COUNTER_BITS) - 1));
+        assert_eq!(last, Some(ballot + 63));
         assert!(!follows_another(ballot) && follows_another(ballot + 1));
         clock.stop();
-        assert_eq!(clock.issue_ballot(WALL + 10), Err(BoundReached));
+        assert_eq!(issue(WALL + 10), Err(BoundReached));
+    }
+
+    #[test]
+    fn two_nodes_draw_no_ballot_that_is_the_others() {
+        let ballots = |own| {
+            let ballot = running(WALL, 0).issue_ballot(WALL + 5, NodeId(own)).unwrap();
+            assert!(!follows_another(ballot));
+            std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot))
+        };
+        let mut all: Vec<u64> = (100..164).flat_map(ballots).collect();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(all.len(), 64 * 64);
+        assert!(all.iter().all(|ballot| Clock::micros(*ballot) == WALL + 5));
+        let clock = running(WALL, 0);
+        let ballot = clock.issue_ballot(WALL + 5, NodeId(63)).unwrap();
+        assert!(clock.issue(WALL + 5).unwrap().time > ballot);
     }
 
     #[test]

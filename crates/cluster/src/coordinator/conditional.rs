@@ -190,7 +190,7 @@ impl Coordinator {
         if self.goes_on(now, id, out) {
             return;
         }
-        let ballot = self.shared.clock.issue_ballot(now.wall);
+        let ballot = self.shared.clock.issue_ballot(now.wall, self.shared.own);
         let Some(ballot) = self.issued(now, id, ballot, out) else { return };
         let watermark = self.shared.proofs.watermark();
         let change = self.slots.change(id);
