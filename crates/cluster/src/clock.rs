@@ -26,9 +26,9 @@ pub(crate) const COUNTER_BITS: u32 = 12;
 const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 
 /// Of a ballot's counter so many bits count those that follow it; above them are the lower bits of
-/// the coordinator's id. While keys move two coordinators can be promised one ballot, by replicas of
-/// before and of after: they must not draw the same in one microsecond. Nodes whose ids are equal
-/// modulo 64 still may.
+/// the coordinator's id. While keys move two coordinators can be promised one ballot, by replicas
+/// of before and of after: they must not draw the same in one microsecond. Nodes whose ids are
+/// equal modulo 64 still may.
 const FOLLOWING_BITS: u32 = 6;
 
 const FOLLOWING: u64 = (1 << FOLLOWING_BITS) - 1;
