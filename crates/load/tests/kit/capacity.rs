@@ -5,7 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use clap::{Args, Parser};
 use load::record::Series;
@@ -26,7 +26,13 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        // An address of its own on loopback: no client of another test is given that port until
+        // the server listens there.
+        static PLACES: AtomicU8 = AtomicU8::new(2);
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let own = PLACES.fetch_add(1, Ordering::Relaxed);
+        let own = Ipv4Addr::new(127, 1 + high % 200, low, own);
+        let listener = TcpListener::bind((own, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         Self { address, dir: tempfile::tempdir().expect("a directory") }
     }

@@ -54,6 +54,10 @@ fn work(stop: &AtomicBool) -> f64 {
     first / (first + second)
 }
 
+/// How long CPU time is recorded: also where the thread gets a third of a core there are so many
+/// samples, 300, that a share is close.
+const CPU_SECONDS: u64 = 9;
+
 fn cpu_shares(clock: Clock, sampler: Option<&str>) {
     let _turn = turn();
     recorded_cpu_shares(clock, sampler);
@@ -62,7 +66,7 @@ fn cpu_shares(clock: Clock, sampler: Option<&str>) {
 fn recorded_cpu_shares(clock: Clock, sampler: Option<&str>) {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
-    let (recording, profile) = start(order(&[Event::Cpu], 3, clock));
+    let (recording, profile) = start(order(&[Event::Cpu], CPU_SECONDS, clock));
     let worker = thread::Builder::new().name("worker".to_owned()).spawn(move || work(&told));
     let profile = profile.recv_timeout(PATIENCE).unwrap();
     drop(recording);
