@@ -204,6 +204,8 @@ base('names and keys are text, whatever they look like', async ({ page, wrong })
   await expect(panel(page, 'Members')).toContainText('token "<h6>t" is for metrics');
   await button(page, 'Log out').click();
   await expect(page.locator('#session')).toHaveText('Log in');
+  // So says the page as it arrives, too, before its scripts run and hear a click.
+  await expect(state(page)).toHaveText('2 of 2 nodes reached');
   await button(page, 'Log in').first().click();
   await enter(page, ADMIN);
   const members = panel(page, 'Members');

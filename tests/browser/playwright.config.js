@@ -15,6 +15,8 @@ module.exports = defineConfig({
   reporter: [['list']],
   outputDir: '../../target/browser-tests',
   use: {
+    // So that a failure says which action it waited for.
+    actionTimeout: 20_000,
     launchOptions: {
       executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
       // A container's root has no user namespaces for the sandbox, and often a tiny /dev/shm.
