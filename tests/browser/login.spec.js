@@ -191,11 +191,19 @@ class Named extends Cluster {
   }
 }
 
-base('names and keys are text, whatever they look like', async ({ page, wrong }) => {
-  const made = files();
-  const cluster = await Named.start(2, ['--admin-token-file', path.join(made, 'admin')]);
+const named = base.extend({
+  shared: async ({}, use) => {
+    const made = files();
+    const cluster = await Named.start(2, ['--admin-token-file', path.join(made, 'admin')]);
+    await use({ cluster, files: made });
+    await cluster.stop();
+    fs.rmSync(made, { recursive: true, force: true });
+  },
+});
+
+named('names and keys are text, whatever they look like', async ({ page, shared, wrong }) => {
+  const { cluster } = shared;
   await cluster.settled();
-  const shared = { cluster, files: made };
   await cluster.join(['--zone', '<h6>z']);
   await page.goto(`${cluster.urls[0]}/ui`);
   await expect(state(page)).toHaveText('2 of 2 nodes reached');
@@ -220,8 +228,6 @@ base('names and keys are text, whatever they look like', async ({ page, wrong })
   await expect(state(page)).toHaveText('1 of 2 nodes reached');
   await expect(page.locator('h6')).toHaveCount(0);
   await page.close();
-  await cluster.stop();
-  fs.rmSync(made, { recursive: true, force: true });
   wrong.length = 0;
 });
 
