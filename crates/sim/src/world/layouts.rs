@@ -85,7 +85,9 @@ impl World {
         let Layout { epoch, stage, replicas, .. } = &planned;
         let line = format_args!("n{node} wants layout {epoch}, {stage:?}, x{replicas}");
         self.journal.line(self.now, line);
-        self.node_event(node, life, NodeEvent::Propose(Arc::new(planned)).into());
+        let planned = Arc::new(planned);
+        self.wanted.push(Arc::clone(&planned));
+        self.node_event(node, life, NodeEvent::Propose(planned).into());
     }
 
     /// The layout that makes a change, as a node plans it that knows who is up.
@@ -190,6 +192,7 @@ impl World {
             self.ledger.accuse(self.now, what);
         }
         if is_latest {
+            self.wanted.retain(|wanted| wanted.epoch > layout.epoch);
             self.leave_by(&layout);
         }
         if is_latest && self.placement != view.id().placement {
@@ -202,13 +205,16 @@ impl World {
         }
     }
 
-    /// Whether the council could decide no more if one more node lost its disk, and its vote with
-    /// it. While keys move nobody can be seated anew, so they would move for ever.
+    /// Whether a council could decide no more if one more node lost its disk, and its vote with it:
+    /// that of the last layout, or of one that may follow it. While keys move nobody can be seated
+    /// anew, so they would move for ever.
     pub(super) fn needs_vote_of(&self, node: usize) -> bool {
-        let Some(layout) = self.layouts.values().next_back() else { return false };
-        let others = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
-        let left = others.filter(|seat| self.has_vote(seat)).count();
-        layout.stage != Stage::Settled && left <= layout.council.len() / 2
+        let needs = |layout: &Arc<Layout>| {
+            let others = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
+            let left = others.filter(|seat| self.has_vote(seat)).count();
+            layout.stage != Stage::Settled && left <= layout.council.len() / 2
+        };
+        self.layouts.values().next_back().into_iter().chain(&self.wanted).any(needs)
     }
 
     /// Whether whoever has a seat has the disk that it was given for.

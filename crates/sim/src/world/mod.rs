@@ -205,6 +205,8 @@ pub(crate) struct World {
     looked_at: u64,
     /// The layout of each epoch that any node went by.
     layouts: BTreeMap<u64, Arc<Layout>>,
+    /// What somebody wanted to come after the last of these: it may be decided, and nobody know.
+    wanted: Vec<Arc<Layout>>,
     /// When the layout changes, and how.
     changes: Random,
     /// When a wall clock was set, and what it showed before and after.
@@ -254,6 +256,7 @@ impl World {
             nemesis,
             looked_at: 0,
             layouts: BTreeMap::new(),
+            wanted: Vec::new(),
             changes: Random::new(plan.seed ^ 0xc0_4c11),
             clocks_set: Vec::new(),
             clients_run: true,
