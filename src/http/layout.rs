@@ -61,8 +61,8 @@ fn refuse_beside_outdated(service: &Service) -> Result<(), Problem> {
     match service.reports.outdated_member() {
         None => Ok(()),
         Some((name, version)) => Err(Problem::no_plan(format!(
-            "node {name} runs an earlier release of kvorum, which knows no changes of the cluster \
-             (it speaks version {version} of the peer protocol): upgrade it first"
+            "node {name} runs an earlier release of kvorum, beside which the cluster can't be \
+             changed (it speaks version {version} of the peer protocol): upgrade it first"
         ))),
     }
 }

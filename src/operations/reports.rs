@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::handshake::Secrets;
 use cluster::layout::{Change, Joiner, Layout, PlanError, Quota};
-use cluster::{Clock, LAYOUTS_SINCE, MembershipState, NodeEvent, NodeId};
+use cluster::{Clock, MOVES_SINCE, MembershipState, NodeEvent, NodeId};
 use serde_json::Value;
 
 use crate::counters::wall::wall_micros;
@@ -166,9 +166,9 @@ impl Reports {
         quotas::remove(&self.0, prefix).await
     }
 
-    /// A member whose version of kvorum knows no changes of the layout, if there is one.
+    /// A member beside whose version of kvorum no keys can be moved, if there is one.
     pub(crate) fn outdated_member(&self) -> Option<(String, u16)> {
-        self.member_before(LAYOUTS_SINCE)
+        self.member_before(MOVES_SINCE)
     }
 
     /// A member with which an earlier version of the peer protocol is spoken, if there is one: its

@@ -49,7 +49,7 @@ use crate::moves::Moves;
 use crate::promises::Promises;
 use crate::proof::{Proof, Proofs, RoundId};
 use crate::quorum::{AskedQuorum, Quorum};
-use crate::recent::{Recalled, Recent};
+use crate::recent::{Recalled, Recent, Via};
 use crate::record::{Codec, Outline, Record, StepsCodec};
 use crate::rounds::Rounds;
 use crate::topology::{Topology, partition_of};
@@ -590,6 +590,8 @@ pub enum Effect {
         key: Bytes,
         /// Its record.
         record: Record,
+        /// What it shows of the conditional writes in it, if somebody asks later.
+        via: Via,
         /// Whether to look for a newer record of the key first.
         look: bool,
         /// Whether it must be durable when it is said to be stored, whatever the sync mode is.

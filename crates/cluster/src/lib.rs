@@ -57,8 +57,8 @@ pub use leftovers::Leftovers;
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
 pub use message::{
-    ACCESS_SINCE, Body, Class, Filter, LAYOUTS_SINCE, Message, MovesState, NodeId, Page,
-    PageRequest, Reply, Request,
+    ACCESS_SINCE, Body, Class, Filter, MOVES_SINCE, Message, MovesState, NodeId, Page, PageRequest,
+    Reply, Request,
 };
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use moves::Moves;
@@ -70,7 +70,7 @@ pub use record::{
     Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
     has_expired,
 };
-pub use remembered::Remembered;
+pub use remembered::{Remembered, Told};
 pub use rounds::{RoundReport, RoundStatus, Rounds, Unhealed};
 pub use scan::{PAGE_BYTES, Scan, Step};
 pub use sums::Sums;

@@ -81,13 +81,17 @@ pub enum Body {
 }
 
 /// From this version of the protocol on nodes go by layouts, and can hear of others.
-pub const LAYOUTS_SINCE: u16 = 9;
+const LAYOUTS_SINCE: u16 = 9;
 
 /// From this one on a quorum read may be answered with an outline.
 const OUTLINES_SINCE: u16 = 10;
 
 /// From this one on layouts may have tokens and quotas.
 pub const ACCESS_SINCE: u16 = 11;
+
+/// From this one on nodes promise while keys move to them. No key is moved while a member speaks an
+/// earlier one: its replies without a promise would be taken for some with one.
+pub const MOVES_SINCE: u16 = 12;
 
 /// From this one on nodes tell what they remember of writes with an idempotency key.
 const REMEMBERED_SINCE: u16 = 11;

@@ -64,15 +64,15 @@ impl Remembered {
 
 /// Of whom a node has learned what is remembered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told<'a> {
+pub struct Told<'a> {
     /// The node.
-    pub(crate) own: NodeId,
+    pub own: NodeId,
     /// Its seal: what it accepted up to there was not of this transition.
-    pub(crate) seal: u64,
+    pub seal: u64,
     /// The partition's replicas of before.
-    pub(crate) before: &'a [NodeId],
+    pub before: &'a [NodeId],
     /// How many of those could not be asked.
-    pub(crate) untold: usize,
+    pub untold: usize,
 }
 
 impl Told<'_> {
@@ -88,7 +88,7 @@ impl Told<'_> {
 
     /// What the node is to remember of a write that it does not yet, by the traces of it: its own
     /// and those of others.
-    pub(crate) fn remember(&self, traces: &[(NodeId, Remembered)]) -> Option<Remembered> {
+    pub fn remember(&self, traces: &[(NodeId, Remembered)]) -> Option<Remembered> {
         let own = traces.iter().find(|(node, _)| *node == self.own).map(|(_, own)| *own);
         if own.is_some_and(|own| own.via == Via::Chosen) {
             return None;

@@ -138,6 +138,16 @@ impl View {
             && (!before.holds(node, partition, 0) || before.copies_of(0) > after.copies_of(0))
     }
 
+    /// Whether a partition moves: its replicas of before and of after, by the default number, are
+    /// not the same.
+    pub(crate) fn moves(&self, partition: u16) -> bool {
+        let (read, Some(other)) = (&self.topology, &self.other) else { return false };
+        let mut replicas = Vec::new();
+        read.replicas(partition, read.copies_of(0), &mut replicas);
+        read.copies_of(0) != other.copies_of(0)
+            || !replicas.iter().all(|node| other.holds(*node, partition, 0))
+    }
+
     /// Whether a node is among the first `copies` replicas of a key, 0 being the default number;
     /// while partitions move, among those before or after.
     pub fn places(&self, node: NodeId, key: &[u8], copies: u8) -> bool {

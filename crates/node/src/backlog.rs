@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use cluster::{Demand, OpId, Record};
+use cluster::{Demand, OpId, Record, Via};
 
 /// What a write takes while it waits, besides key and record.
 pub(crate) const WRITE_OVERHEAD: usize = 64;
@@ -39,6 +39,7 @@ pub struct Write {
     pub(crate) op: OpId,
     pub(crate) key: Bytes,
     pub(crate) record: Record,
+    pub(crate) via: Via,
     pub(crate) look: Look,
     /// Whether it must be durable when it is done, whatever the sync mode is.
     pub(crate) durable: bool,
@@ -142,7 +143,8 @@ mod tests {
         let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
         let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
         let demand = Demand { class: Class::Client, until };
-        Write { op, key: Bytes::new(), record, look: Look::No, durable: false, demand }
+        let via = Via::Accept;
+        Write { op, key: Bytes::new(), record, via, look: Look::No, durable: false, demand }
     }
 
     fn backlog() -> Backlog {

@@ -203,9 +203,9 @@ impl Loop {
                 let name = operations::name(&key, id);
                 self.read(driver, op, Wanted::Operation { name, id }, demand);
             }
-            Effect::Write { op, key, record, look, durable, demand } => {
+            Effect::Write { op, key, record, via, look, durable, demand } => {
                 let look = if look { Look::Yes } else { Look::No };
-                self.store(driver, Write { op, key, record, look, durable, demand });
+                self.store(driver, Write { op, key, record, via, look, durable, demand });
             }
             // Refused at once where a client's write would wait: its sender tries again.
             Effect::WriteAll { op, items, is_brought, demand: _ } => {
@@ -268,7 +268,7 @@ impl Loop {
     }
 
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
-        let Write { op, key, record, look, durable, .. } = write;
+        let Write { op, key, record, via, look, durable, .. } = write;
         if self.shared.is_to_be_emptied_of(key, record.copies) {
             return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
         }
@@ -296,7 +296,7 @@ impl Loop {
         };
         let added = driver.write(bytes, Purpose::Op(*op, newer, passing), |batch| {
             batch.record(Space::Data, key, &records::to_store(record))?;
-            operations::put(&self.shared, batch, (key, record), Via::Accept)?;
+            operations::put(&self.shared, batch, (key, record), *via)?;
             if *durable {
                 batch.make_durable();
             }

@@ -33,8 +33,7 @@ const LOOK_AGAIN: u64 = 500;
 /// answered, so no more than there are of those.
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
-    /// Promises that were given, or refused by a node that tells what it holds, while the record is
-    /// read.
+    /// Promises that were given, while the record is read.
     promised: BTreeMap<OpId, Promised>,
     storing: BTreeMap<OpId, Storing>,
     /// Records that come after others which are being stored: a coordinator goes on as soon as a
@@ -53,8 +52,8 @@ pub(super) struct Acceptor {
 struct Promised {
     /// Until when it is of use.
     until: u64,
-    /// Whether it was promised.
-    promises: bool,
+    /// Whether this node has all of the key's partition: it is not still to take it.
+    is_whole: bool,
 }
 
 /// Some records of other nodes.
@@ -120,19 +119,24 @@ impl Coordinator {
         if self.is_late(now, op, ballot) {
             return self.done(op, Reply::Ahead, out);
         }
+        let partition = || partition_of(&key);
         // It may have promised more than it knows, or could not know it after a crash.
         let membership = &self.shared.membership;
-        let knows = self.is_whole(&key) && ballot > membership.promised_before();
-        let promises = knows && self.admits(now, op, ballot);
-        // While partitions move it may be about to hold this one. Then it tells all the same: who
-        // is refused because of what only this node holds goes on from that.
-        if !promises && self.view.other.is_none() {
-            return self.done(op, Reply::Absent { authoritative: false }, out);
+        let knows = membership.is_whole(partition) && ballot > membership.promised_before();
+        if !knows || !self.admits(now, op, ballot) {
+            // Of one that is of the other set alone this would be a promise.
+            let is_read = self.view.topology.holds(self.shared.own, partition(), 0);
+            let refusal =
+                if is_read { Reply::Absent { authoritative: false } } else { Reply::Busy };
+            return self.done(op, refusal, out);
         }
-        if promises && let Err(promise) = self.shared.promises.promise(&key, ballot) {
+        if let Err(promise) = self.shared.promises.promise(&key, ballot) {
             return self.done(op, Reply::Outbid { promise }, out);
         }
-        self.acceptor.promised.insert(op, Promised { until: demand.until, promises });
+        // One that is still to take the partition promises too, and tells what it holds: a majority
+        // of those to come counts for itself once they are alone.
+        let is_whole = !self.is_to_take(partition);
+        self.acceptor.promised.insert(op, Promised { until: demand.until, is_whole });
         out.push(Effect::Read { op, key, most, demand });
     }
 
@@ -247,8 +251,7 @@ impl Coordinator {
         read: Result<Reply, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        if let Some(Promised { promises, .. }) = self.acceptor.promised.remove(&op) {
-            let authoritative = promises;
+        if let Some(Promised { is_whole: authoritative, .. }) = self.acceptor.promised.remove(&op) {
             let reply = match read {
                 Ok(Reply::Found { record, .. }) => Reply::Found { record, authoritative },
                 Ok(Reply::Long { outline, .. }) => Reply::Long { outline, authoritative },
@@ -276,8 +279,16 @@ impl Coordinator {
         }
         storing.writes = true;
         let (key, record, demand) = (storing.key.clone(), storing.record.clone(), storing.demand);
+        let via = self.shows_later(&key);
         self.must_look(&record);
-        out.push(Effect::Write { op, key, record, look: false, durable: true, demand });
+        out.push(Effect::Write { op, key, record, via, look: false, durable: true, demand });
+    }
+
+    /// What it will show that this node has accepted a record of this key. While the key moves a
+    /// majority of its replicas of before and one of those of after have to accept it, and later
+    /// nobody is asked who only was one of before.
+    fn shows_later(&self, key: &[u8]) -> Via {
+        if self.view.moves(partition_of(key)) { Via::Replica } else { Via::Accept }
     }
 
     /// A page of records that a node has streamed to this one is to be stored, whatever is promised

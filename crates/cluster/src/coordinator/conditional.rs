@@ -30,7 +30,7 @@ use super::Coordinator;
 use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::read::LONG_LATE;
 use super::read::state::{Reader, Reported};
-use super::sets::{PerSet, Quorums};
+use super::sets::Quorums;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::acks::{Acks, ReplicaSet};
@@ -403,11 +403,10 @@ impl Coordinator {
         // What is done so far, and what of it counts as long as others are awaited.
         let (did, counts, needed) = match &change.stage {
             Stage::Preparing { .. } => {
-                let promised = change.count(ChangeState::has_promised);
+                let promised = change.count_votes(ChangeVote::is_bound);
                 let awaits = |vote: &ChangeVote| vote.state.is_asked() && self.is_up(vote.node);
                 let is_awaiting = change.votes.iter().any(awaits);
-                let is_clear =
-                    |vote: &ChangeVote| vote.state.has_promised() && !self.hides_from(now, vote);
+                let is_clear = |vote: &ChangeVote| vote.is_bound() && !self.hides_from(now, vote);
                 let clear = if is_awaiting { change.count_votes(is_clear) } else { promised };
                 // Who has refused a record as older is asked what it holds, though it may not be
                 // one of those whose promises count.
@@ -417,7 +416,7 @@ impl Coordinator {
                 if change.votes.iter().any(refused) {
                     return;
                 }
-                (promised, clear, PerSet { other: 0, ..ack })
+                (promised, clear, ack)
             }
             Stage::Storing { .. } => {
                 let stored = change.count(|state| state == ChangeState::Stored);
@@ -552,7 +551,9 @@ impl Coordinator {
         self.end_turn(now, id);
         let slot = self.slots.get(id);
         let change = change_of(slot);
-        let did = |state| matches!(state, ChangeState::Stored | ChangeState::Promised);
+        let did = |state| {
+            matches!(state, ChangeState::Stored | ChangeState::Promised | ChangeState::Told)
+        };
         let (acked, quorum) = slot.quorums.short_of(change.count(did));
         let failed = RequestFailed {
             failure,

@@ -36,6 +36,7 @@ use crate::event::{
 };
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::AskedQuorum;
+use crate::recent::Via;
 use crate::record::{Outline, Record};
 use crate::topology::partition_of;
 use state::{Read, ReadState, ReadVote, Reader, Reported, Stage};
@@ -454,8 +455,8 @@ impl Coordinator {
         } else if node == self.shared.own {
             // Whether a newer record is held already does not matter: the repair is done.
             self.must_look(&record);
-            let (op, look, durable) = (OpId::Slot(id), false, false);
-            out.push(Effect::Write { op, key, record, look, durable, demand });
+            let (op, via, look, durable) = (OpId::Slot(id), Via::Replica, false, false);
+            out.push(Effect::Write { op, key, record, via, look, durable, demand });
         } else {
             let remaining = slot.deadline.saturating_sub(now.mono);
             let request = Request::Write { key, record };

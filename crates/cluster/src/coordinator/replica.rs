@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::compare::CompareRequest;
 use crate::event::{ConnectionId, Demand, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
+use crate::recent::Via;
 use crate::record::{Outline, Rank, Record};
 use crate::topology::partition_of;
 use crate::view::ViewId;
@@ -248,7 +249,8 @@ impl Coordinator {
         if let Some(lost) = self.shared.may_have_lost(&key, record.rank.version.time) {
             self.overtaken.insert(op, lost);
         }
-        out.push(Effect::Write { op, key, record, look, durable: false, demand });
+        let (via, durable) = (Via::Replica, false);
+        out.push(Effect::Write { op, key, record, via, look, durable, demand });
     }
 
     /// Whether a record's version is further ahead of this node's wall clock than clocks may be.

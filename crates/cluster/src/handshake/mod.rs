@@ -43,7 +43,7 @@ use crate::proof::RoundId;
 use crate::view::{FIRST_EPOCH, View};
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (8, 11);
+pub const VERSIONS: (u16, u16) = (8, 12);
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;

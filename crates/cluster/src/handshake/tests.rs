@@ -324,11 +324,11 @@ fn no_common_version_is_said() {
     let mut sent = Vec::new();
     let a = named("a").identity();
     Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
-    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[12, 0, 13, 0]);
+    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[13, 0, 14, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
-    let theirs = "a supports versions 12 to 13 of the peer protocol, this node, b, 8 to 11";
+    let theirs = "a supports versions 13 to 14 of the peer protocol, this node, b, 8 to 12";
     assert!(refused.text.contains(theirs), "{refused}");
 
     let hears = |bytes: &[u8]| {
@@ -343,12 +343,12 @@ fn no_common_version_is_said() {
     let mut earlier = out;
     earlier[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let heard = hears(&earlier);
-    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 8 to 11";
+    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 8 to 12";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 
     // One of version 2 or 1 refuses without a HELLO.
     let heard = hears(&[1, 0, 0, 0, frame::VERDICT, Reason::Version.code()]);
-    let theirs = "b supports other versions of the peer protocol, this node, a, 8 to 11";
+    let theirs = "b supports other versions of the peer protocol, this node, a, 8 to 12";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
@@ -363,7 +363,7 @@ fn a_node_of_the_version_before_is_told_in_words() {
     sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
-    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 8 to 11";
+    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 8 to 12";
     assert!(refused.text.contains(theirs), "{refused}");
     let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
     let hello = Hello::decode(&out[FRAME_HEAD..FRAME_HEAD + length]).unwrap();
@@ -572,7 +572,7 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "96000000 01 6b766f72756d0001 0800 0b00 0000000000000000 00 00",
+        "96000000 01 6b766f72756d0001 0800 0c00 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
@@ -580,12 +580,12 @@ fn the_bytes_are_those_of_the_document() {
         "0100000000000000",
         "00000000000000000000",
         "0100000000000000 0000",
-        "20000000 02 b1ce8e7d4c814a0dc51343eed68e1b1dbce86013216fcf10f2795a5fd55432ec",
+        "20000000 02 6d61ba9775fc8e52facff39bd02f637f1373fec533bb6aa79a18a67650f9ace8",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "96000000 01 6b766f72756d0001 0800 0b00 0000000000000000 01 00",
+        "96000000 01 6b766f72756d0001 0800 0c00 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
@@ -593,7 +593,7 @@ fn the_bytes_are_those_of_the_document() {
         "0100000000000000",
         "00000000000000000000",
         "0100000000000000 0100",
-        "20000000 02 c67f34221145a801070a7f5ba8b98df83707dc736175f036bed6f6d00b58d11f",
+        "20000000 02 526cbc6f0a0661f78f904a2ddb0592803bd31dcfcb548fce90b07d796f6113e4",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

@@ -8,6 +8,9 @@ use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 use crate::world::Message;
 
+/// Of what was told with a promise: where else the watermark stands.
+const BOUND: u8 = u8::MAX;
+
 /// What replicas told.
 type Told = BTreeMap<u8, (Option<Record>, bool, u8)>;
 
@@ -198,16 +201,19 @@ impl Client {
             return Step::Wait;
         }
         match reply {
-            Reply::Promised(record) => got.insert(from, (record, true, 0)),
+            Reply::Promised(record) => got.insert(from, (record, true, BOUND)),
+            Reply::Bound(record) => got.insert(from, (record, false, BOUND)),
             Reply::Holds(record, _, _) => got.insert(from, (record, false, 0)),
             Reply::Outbid => return self.refused(),
             _ => return Step::Wait,
         };
         let promised = got.iter().filter(|(_, (_, promised, _))| *promised);
         let promised = promised.map(|(from, _)| *from).collect();
+        let bound = got.iter().filter(|(_, (_, _, bound))| *bound == BOUND);
+        let bound = bound.map(|(from, _)| *from).collect();
         let has_told = |node: &u8| got.contains_key(node) || !by.layout.holds(*node);
         let is_told = self.newer_at.iter().all(has_told) || !by.rules.newer_is_gone_on_from;
-        if !by.layout.is_promised(&promised, by.rules) || !is_told {
+        if !by.layout.is_promised(&promised, &bound, by.rules) || !is_told {
             return Step::Wait;
         }
         let counts = |(_, (_, promised, _)): &(&u8, &(Option<Record>, bool, u8))| {

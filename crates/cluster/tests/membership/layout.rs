@@ -102,9 +102,18 @@ impl Layout {
         }
     }
 
-    /// Whether so many have promised.
-    pub(crate) fn is_promised(&self, by: &BTreeSet<u8>, rules: &Rules) -> bool {
+    /// Whether so many have promised; `bound`: those too that have not taken all.
+    pub(crate) fn is_promised(
+        &self,
+        by: &BTreeSet<u8>,
+        bound: &BTreeSet<u8>,
+        rules: &Rules,
+    ) -> bool {
         let of = |nodes: Nodes| suffice(by, nodes, None);
-        of(self.read_set()) || !rules.promises_are_of_read_set && of(self.new)
+        if !rules.promises_are_of_read_set {
+            return of(self.old) || of(self.new);
+        }
+        let both = [self.old, self.new].iter().all(|nodes| suffice(bound, nodes, None));
+        of(self.read_set()) && (both || !rules.promises_are_of_both_sets)
     }
 }

@@ -59,12 +59,28 @@ fn promised() -> Vec<Action> {
     [taken(), asked, enter(&[0, 1, 2, 3]), vec![Action::End], enter(&[2, 3])].concat()
 }
 
+/// One node becomes three. An append has its promise by the old set, which is alone there; others
+/// read the new set by then, and a second append comes to two of those under a lower ballot.
+fn promised_apart() -> Vec<Action> {
+    let to = |asker, to, epoch, message| Action::Deliver { asker, to, epoch, message };
+    let record = Record { time: 1, ballot: 2, value: vec![1, 6] };
+    let accept = |node| to(1, node, 2, Message::Accept(record.clone()));
+    let first = vec![Action::Begin(0, 1), to(0, 0, 1, Message::Prepare(9)), Action::Switch];
+    let asked = vec![Action::Begin(1, 2), to(1, 1, 2, Message::Prepare(2))];
+    let second = [asked, vec![to(1, 2, 2, Message::Prepare(2)), accept(1), accept(2)]].concat();
+    let late = Record { time: 1, ballot: 9, value: vec![1, 5] };
+    let third = vec![to(0, 0, 1, Message::Accept(late)), Action::Enter(0), Action::End];
+    let taken = vec![take(0, 1), take(0, 2)];
+    let all = [begun(&[0, 1, 2]), taken, first, enter(&[1, 2]), second, third, enter(&[0, 1, 2])];
+    all.concat()
+}
+
 /// The receiver took an append that only one stored, while another one is under way.
 fn took_unchosen() -> Vec<Action> {
     let promise = |to| message(to, 1, Message::Prepare(3));
     let record = Record { time: 1, ballot: 3, value: vec![1, 6] };
     let one = [
-        vec![Action::Begin(0, 1), promise(1), promise(2), take(0, 3), take(2, 3)],
+        vec![Action::Begin(0, 1), promise(1), promise(2), promise(3), take(0, 3), take(2, 3)],
         vec![message(1, 1, Message::Accept(record)), Action::Switch],
     ];
     let all = [0, 1, 2, 3];
@@ -77,18 +93,24 @@ pub(crate) fn rules_of_coordinators() -> Vec<LeftOut> {
     let others = world(put(&[0, 1], 6), OLD, ALL_OTHERS, vec![puts(2, 3)]).after(&all_taken);
     let two = moves(put(&[0, 1, 2], 4), vec![appends(5), appends(6)]);
     let two = World { skewed: Some(3), ..two }.after(&promised());
+    // Where promises are of both sets, it is not missed.
+    let one_set =
+        Rules { rounds_keep_their_layout: false, promises_are_of_both_sets: false, ..RULES };
+    let apart = world(put(&[0], 3), &[0], &[0, 1, 2], vec![appends(5), appends(6), gets(), gets()]);
+    let apart = World { skewed: Some(9), ..apart }.after(&promised_apart());
     let append = moves(chosen(), vec![appends(6)]).after(&begun(&[0, 1, 2, 3]));
     let new: Nodes = &[0, 1, 3];
     let unchosen = world(unchosen(4), OLD, new, vec![appends(6), gets()]).after(&took_unchosen());
     vec![
         without!(requests_bear_their_layout, a_put().after(&taken()), KEPT),
-        without!(rounds_keep_their_layout, two, LINEARIZABLE),
+        ("rounds_keep_their_layout", World { rules: one_set, ..two }, LINEARIZABLE),
         without!(acks_are_counted_in_sets, others, KEPT),
         without!(writes_need_new, a_put().after(&taken()), KEPT),
         without!(writes_need_old, a_put().after(&switched()), KEPT),
         without!(reads_confirm_new, a_put_and_a_get().after(&taken()), KEPT),
         without!(reads_confirm_old, a_put_and_a_get().after(&switched()), KEPT),
         without!(promises_are_of_read_set, append, LINEARIZABLE),
+        without!(promises_are_of_both_sets, apart.open(), LINEARIZABLE),
         without!(newer_is_gone_on_from, newer_at_receiver(2), ENDED),
         without!(chosen_is_taken, unchosen.open(), LINEARIZABLE),
     ]

@@ -70,6 +70,8 @@ pub(crate) enum Reply {
     Outbid,
     /// It promises; this is what it holds.
     Promised(Option<Record>),
+    /// It promises, and has not taken all yet.
+    Bound(Option<Record>),
     /// What it holds, whether its absences count, and its watermark.
     Holds(Option<Record>, bool, u8),
     /// It has entered this layout, which is later than that of the request.
@@ -158,14 +160,17 @@ impl Replica {
 
     /// A coordinator asks for a promise.
     pub(crate) fn prepare(&mut self, ballot: u8, rules: &Rules) -> Reply {
-        if !self.is_full && rules.promises_are_of_read_set {
+        let may_promise = self.rebuilt_by.is_none() && rules.promises_are_of_both_sets;
+        if !self.is_full && rules.promises_are_of_read_set && !may_promise {
             return Reply::Holds(self.record.clone(), false, self.watermark);
         }
         if ballot <= self.promise {
             return Reply::Outbid;
         }
         self.promise = ballot;
-        Reply::Promised(self.record.clone())
+        let counts = self.is_full || !rules.promises_are_of_read_set;
+        let reply = if counts { Reply::Promised } else { Reply::Bound };
+        reply(self.record.clone())
     }
 
     /// A conditional record, from its coordinator or from whoever found it elsewhere.

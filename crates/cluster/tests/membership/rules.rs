@@ -25,8 +25,12 @@ pub(crate) struct Rules {
     pub(crate) reads_confirm_new: bool,
     /// … and once the new one is read, that the old one does.
     pub(crate) reads_confirm_old: bool,
-    /// Promises are of the set that is read.
+    /// Promises are of the set that is read: those of who has not taken all do not show what
+    /// was written before, …
     pub(crate) promises_are_of_read_set: bool,
+    /// … and of the other set too, also by nodes that have not taken all: each set by itself keeps
+    /// ballots apart, for later one of them is alone.
+    pub(crate) promises_are_of_both_sets: bool,
     /// A conditional write that a receiver refuses, for it holds something newer, goes on from
     /// that.
     pub(crate) newer_is_gone_on_from: bool,
@@ -77,6 +81,7 @@ pub(crate) const RULES: Rules = Rules {
     reads_confirm_new: true,
     reads_confirm_old: true,
     promises_are_of_read_set: true,
+    promises_are_of_both_sets: true,
     newer_is_gone_on_from: true,
     sources_have_entered: true,
     majority_is_taken: true,

@@ -81,6 +81,7 @@ pub(crate) fn calm() -> Vec<(&'static str, World)> {
         ("a hint, a delete, a get", moves(hinted(put_two(), 3), delete_and_get()).proving()),
         ("there and back, a hint", there_and_back(hinted(deleted(&[0, 1, 2], 4), 0))),
         ("there and back, a missed delete", there_and_back(hinted(missed_by_leaver(), 3))),
+        ("one becomes three, two appends", world(put(&[0], 3), &[0], OLD, two()).open()),
         ("there and back, two appends", moves(put_two(), two()).then(OLD).open()),
     ]
 }

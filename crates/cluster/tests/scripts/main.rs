@@ -27,6 +27,7 @@ mod random_words;
 mod range;
 mod rounds;
 mod toy;
+mod traces;
 mod views;
 mod words;
 mod world;

@@ -11,12 +11,13 @@ use bytes::Bytes;
 use cluster::{
     Answer, AskedQuorum, Body, Change, Class, ClientId, Clock, Condition, Conditional, Config,
     ConnectionId, Coordinator, Done, Effect, Event, Kind, Logs, Membership, MembershipState,
-    NodeId, Now, Record, Reply, Request, Shared, StoreError, Topology, View, ViewId,
+    NodeId, Now, Record, Reply, Request, Shared, StoreError, Topology, Via, View, ViewId,
 };
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 
 use crate::toy;
+use crate::traces::{Traces, id_of};
 use crate::words::{BASE, BRIEF_BYTES};
 use crate::world::without;
 
@@ -29,6 +30,9 @@ const NODES: u16 = 6;
 
 /// Clients' operations of a world: what is checked grows exponentially with those without answer.
 const MOST_OPS: usize = 7;
+
+/// Requests for them.
+const MOST_CLIENTS: usize = 12;
 
 /// Messages in a row without a look at stores and clocks.
 const MOST_MAIL: usize = 2_000;
@@ -77,9 +81,13 @@ impl SequentialSpec for Number {
 #[derive(Debug)]
 struct Asked {
     op: Op,
-    /// It is known that it was not done.
-    is_void: bool,
-    is_answered: bool,
+    /// It may be sent again.
+    has_idempotency_key: bool,
+    /// Requests for it that were not answered.
+    open: u32,
+    /// It may have been done, although no answer says so.
+    may_be_done: bool,
+    told: Option<Option<i64>>,
     /// Versions under which a plain write was sent: it may be seen under each of them.
     versions: BTreeSet<u64>,
 }
@@ -107,6 +115,8 @@ struct Member {
     pending: VecDeque<Effect>,
     taken: BTreeSet<u16>,
     has_all: bool,
+    /// What it remembers of writes with an idempotency key, on its disk.
+    traces: Traces,
 }
 
 struct Moves {
@@ -122,6 +132,8 @@ struct Moves {
     /// Who is away, and for how many steps.
     away: Option<(u16, u32)>,
     asked: Vec<Asked>,
+    /// Which of them each client wants: those after the first of each have sent it again.
+    clients: Vec<usize>,
     /// Calls, and answers with what was told, in their order.
     history: Vec<(usize, Option<Option<i64>>)>,
 }
@@ -152,6 +164,7 @@ impl Moves {
             mail: Vec::new(),
             away: None,
             asked: Vec::new(),
+            clients: Vec::new(),
             history: Vec::new(),
         };
         for node in old {
@@ -195,7 +208,8 @@ impl Moves {
         };
         let coordinator = Coordinator::new(Arc::clone(&shared), config);
         let (held, pending, taken, has_all) = (None, VecDeque::new(), BTreeSet::new(), false);
-        let member = Member { shared, coordinator, held, seal, pending, taken, has_all };
+        let traces = Traces::default();
+        let member = Member { shared, coordinator, held, seal, pending, taken, has_all, traces };
         self.members.insert(node, member);
         for peer in (0..NODES).filter(|peer| *peer != node) {
             self.handle(node, Event::Up(NodeId(peer)));
@@ -253,31 +267,46 @@ impl Moves {
     }
 
     fn answered(&mut self, client: ClientId, answer: &Answer) {
-        let place = client.0 as usize;
+        let place = self.clients[client.0 as usize];
+        let asked = &mut self.asked[place];
         let told = match answer {
             Answer::Found(found) => Some(found.as_ref().and_then(number)),
             Answer::Written(..) => Some(None),
             Answer::Done(Done::Changed { result, .. }, _) => Some(*result),
+            // It was begun before.
             Answer::Done(..) => None,
             Answer::Failed(failed) => {
-                let is_get = self.asked[place].op == Op::Get;
-                self.asked[place].is_void |= is_get || !failed.unknown;
+                asked.may_be_done |= asked.op != Op::Get && failed.unknown;
                 None
             }
         };
-        let asked = &mut self.asked[place];
-        assert!(!asked.is_answered, "answered twice");
-        asked.is_answered = true;
-        if told.is_some() {
-            self.history.push((place, told));
+        assert!(asked.open > 0, "answered twice");
+        asked.open -= 1;
+        match asked.told {
+            None if told.is_some() => {
+                asked.told = told;
+                self.history.push((place, told));
+            }
+            Some(before) => assert!(told.is_none_or(|told| told == before), "{before:?}, {told:?}"),
+            None => {}
         }
     }
 
-    fn asks(&mut self, node: u16, op: Op) {
-        let (client, key) = (ClientId(self.asked.len() as u64), Bytes::from(KEY));
-        let (is_void, is_answered, versions) = (false, false, BTreeSet::new());
-        self.asked.push(Asked { op, is_void, is_answered, versions });
-        self.history.push((client.0 as usize, None));
+    fn asks(&mut self, node: u16, op: Op, has_idempotency_key: bool) {
+        let (open, may_be_done, told, versions) = (0, false, None, BTreeSet::new());
+        let place = self.asked.len();
+        self.asked.push(Asked { op, has_idempotency_key, open, may_be_done, told, versions });
+        self.history.push((place, None));
+        self.sends(node, place);
+    }
+
+    /// A client asks a node for an operation, maybe again.
+    fn sends(&mut self, node: u16, place: usize) {
+        let (client, key) = (ClientId(self.clients.len() as u64), Bytes::from(KEY));
+        self.clients.push(place);
+        let Asked { op, has_idempotency_key, open, .. } = &mut self.asked[place];
+        *open += 1;
+        let (op, id) = (*op, has_idempotency_key.then(|| id_of(place)));
         let quorum = AskedQuorum::default();
         let event = match op {
             Op::Get => Event::Get { client, key, quorum },
@@ -291,7 +320,7 @@ impl Moves {
             Op::Add(number) => {
                 let (condition, change) = (Condition::Any, Change::Add(number));
                 let conditional = Conditional { condition, change, expiry_ms: 0 };
-                Event::Change { client, key, conditional, quorum, id: None }
+                Event::Change { client, key, conditional, quorum, id }
             }
         };
         self.handle(node, event);
@@ -303,15 +332,20 @@ impl Moves {
         let Some(effect) = member.pending.pop_front() else { return };
         let event = match effect {
             Effect::Read { op, .. } => Event::Read { op, result: Ok(member.held.clone()) },
-            Effect::Recall { op, .. } => Event::Recalled { op, result: Ok(None) },
-            Effect::Write { op, record, look, .. } => {
+            Effect::Recall { op, id, .. } => {
+                Event::Recalled { op, result: Ok(member.traces.recalled(id)) }
+            }
+            Effect::Write { op, record, via, look, .. } => {
                 let held = member.held.as_ref().map(|held| held.rank);
                 let result = if held.is_some_and(|held| held >= record.rank) {
+                    // It is put below the newer one, and what it tells of is there.
+                    member.traces.note(&member.shared, &record, via);
                     let is_newer = |held: &cluster::Rank| look && *held > record.rank;
                     Ok(held.filter(is_newer).map(|held| held.version.time))
                 } else if record.rank.when() <= member.seal {
                     Err(StoreError::Sealed(member.seal))
                 } else {
+                    member.traces.note(&member.shared, &record, via);
                     member.held = Some(record);
                     Ok(None)
                 };
@@ -390,7 +424,7 @@ impl Moves {
             };
             if self.old.iter().filter(holds).count() <= self.old.len() / 2 {
                 // It is completed first.
-                return self.asks_if_few(source, Op::Get);
+                return self.asks_if_few(source, Op::Get, false);
             }
         }
         let held = self.members[&source].held.clone();
@@ -401,6 +435,7 @@ impl Moves {
         if let Some(record) = held.filter(|held| Some(held.rank) > rank(&member.held)) {
             // As of all that a node stores: who writes something older is told of it.
             member.shared.newest.fetch_max(record.rank.version.time, Ordering::SeqCst);
+            member.traces.note(&member.shared, &record, Via::Replica);
             member.held = Some(record);
         }
         if old.contains(&node) {
@@ -411,14 +446,47 @@ impl Moves {
         let is_majority = old.iter().filter(|node| taken(node)).count() > old.len() / 2;
         let leavers = old.iter().filter(|node| !new.contains(node));
         if is_majority && leavers.into_iter().all(taken) {
-            member.has_all = true;
-            member.shared.lacks.store(false, Ordering::SeqCst);
+            self.remembers(node);
         }
     }
 
-    fn asks_if_few(&mut self, node: u16, op: Op) {
+    /// A node that has taken all is told what others remember, who have all entered.
+    fn remembers(&mut self, node: u16) {
+        let before = self.old.clone();
+        if before.iter().any(|source| self.epoch(*source) < 2) {
+            return;
+        }
+        for source in &before {
+            while !self.members[source].pending.is_empty() {
+                self.stores(*source);
+            }
+        }
+        let tellers = before.iter().chain([&node].into_iter().filter(|own| !before.contains(own)));
+        let told: Vec<_> = tellers.map(|n| (NodeId(*n), &self.members[n].traces)).collect();
+        let before: Vec<NodeId> = before.iter().copied().map(NodeId).collect();
+        let seal = self.members[&node].seal;
+        let remembered = Traces::told(NodeId(node), seal, &before, &told);
+        let member = self.members.get_mut(&node).expect("it takes");
+        remembered.into_iter().for_each(|trace| member.traces.keep(trace));
+        member.has_all = true;
+        member.shared.lacks.store(false, Ordering::SeqCst);
+    }
+
+    fn asks_if_few(&mut self, node: u16, op: Op, has_idempotency_key: bool) {
         if self.asked.len() < MOST_OPS {
-            self.asks(node, op);
+            self.asks(node, op, has_idempotency_key);
+        }
+    }
+
+    /// A client that has an idempotency key sends its write again.
+    fn says_again(&mut self) {
+        let may = |asked: &Asked| asked.has_idempotency_key && asked.open < 2;
+        let places: Vec<usize> =
+            (0..self.asked.len()).filter(|place| may(&self.asked[*place])).collect();
+        if !places.is_empty() && self.clients.len() < MOST_CLIENTS {
+            let place = places[self.below(places.len())];
+            let node = self.any_member();
+            self.sends(node, place);
         }
     }
 
@@ -475,10 +543,12 @@ impl Moves {
                     3..7 => Op::Put(100_000 * (number + 1)),
                     _ => Op::Add(1 << number),
                 };
+                let may_be_sent_again = matches!(op, Op::Add(_)) && self.below(2) == 0;
                 let node = self.any_member();
-                self.asks(node, op);
+                self.asks(node, op, may_be_sent_again);
             }
-            4..45 => self.delivers(true),
+            4..6 => self.says_again(),
+            6..45 => self.delivers(true),
             45..75 => {
                 let node = self.any_member();
                 self.stores(node);
@@ -513,12 +583,14 @@ impl Moves {
             self.decides();
             self.settles();
         }
+        self.says_again();
+        self.settles();
         let node = self.any_member();
-        self.asks(node, Op::Get);
+        self.asks(node, Op::Get, false);
         self.settles();
         self.ticks(DEADLINE + 20_000);
         self.ticks(20_000);
-        assert!(self.asked.iter().all(|asked| asked.is_answered), "all were answered");
+        assert!(self.asked.iter().all(|asked| asked.open == 0), "all were answered");
     }
 
     fn settles(&mut self) {
@@ -549,7 +621,7 @@ impl Moves {
         let mut tester = LinearizabilityTester::new(Number(None));
         for (place, told) in &self.history {
             let asked = &self.asked[*place];
-            if asked.is_void {
+            if asked.told.is_none() && !asked.may_be_done {
                 continue;
             }
             match told {

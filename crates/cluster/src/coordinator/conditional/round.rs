@@ -411,7 +411,7 @@ impl Coordinator {
         let is_clear = change.count_votes(clear).read >= slot.quorums.read.ack;
         let counts = |vote: &ChangeVote| !is_clear || !self.hides_from(now, vote);
         let reports = change.votes.iter().enumerate();
-        let reports = reports.filter(|(_, vote)| vote.has_told() && counts(vote));
+        let reports = reports.filter(|(_, vote)| vote.is_bound() && counts(vote));
         let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
         // Of equal ones, one that is here whole.
         let newest =

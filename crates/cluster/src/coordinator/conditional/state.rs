@@ -116,7 +116,8 @@ pub(in crate::coordinator) enum ChangeState {
     Asked(Errand),
     /// It has promised.
     Promised,
-    /// It promises nothing, and need not: it is of the other set alone. It told what it holds.
+    /// It has promised, and told what it holds; that shows nothing of before: it is of the other
+    /// set alone, and still takes what moves to it.
     Told,
     /// It has promised, reported a long record, and was asked to send it.
     Fetching(Errand),
@@ -163,8 +164,8 @@ impl ChangeVote {
         Self { node, place, state, reported, recalled, refused_as_older }
     }
 
-    /// Whether what it reported counts.
-    pub(super) fn has_told(&self) -> bool {
+    /// Whether it stores nothing under a lower ballot any more, and what it reported counts.
+    pub(super) fn is_bound(&self) -> bool {
         self.state.has_promised() || self.state == ChangeState::Told
     }
 

@@ -1,0 +1,67 @@
+//! What a node of a small world remembers of writes with an idempotency key, as the real one keeps
+//! it on its disk (`crates/node/src/operations.rs`).
+
+use std::collections::BTreeMap;
+
+use cluster::{
+    Done, NodeId, Recalled, Record, Remembered, Shared, Tag, Told, Via, has_idempotency_key,
+};
+
+use crate::toy;
+
+/// The only key.
+const KEY: &[u8] = b"k";
+
+/// What the operation of a client is known by.
+pub(crate) fn id_of(place: usize) -> u64 {
+    2 * place as u64 + 1
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Traces(BTreeMap<u64, Remembered>);
+
+impl Traces {
+    /// A record is stored.
+    pub(crate) fn note(&mut self, shared: &Shared, record: &Record, via: Via) {
+        let (time, family, key_hash) = (record.rank.ballot, record.rank.version, 1);
+        for (step, operation) in (toy::STEPS.steps)(record).numbered() {
+            let (id, result) = (operation.id, operation.result);
+            if time > 0 && has_idempotency_key(id) && !shared.has_stored(KEY, id) {
+                let ballot = if via == Via::Accept { time } else { 0 };
+                self.keep(Remembered { key_hash, id, time, via, ballot, family, step, result });
+            }
+        }
+    }
+
+    /// The later one holds.
+    pub(crate) fn keep(&mut self, trace: Remembered) {
+        let order = |trace: &Remembered| (trace.time, trace.via as u32);
+        let held = self.0.entry(trace.id).or_insert(trace);
+        if order(&trace) >= order(held) {
+            *held = trace;
+        }
+    }
+
+    pub(crate) fn recalled(&self, id: u64) -> Option<Recalled> {
+        let Remembered { ballot, family, step, result, .. } = *self.0.get(&id)?;
+        let tag = Tag { version: family, last: Some((step, id)) };
+        Some(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } })
+    }
+
+    /// What a node is to remember once these have told it all.
+    pub(crate) fn told(
+        own: NodeId,
+        seal: u64,
+        before: &[NodeId],
+        told: &[(NodeId, &Traces)],
+    ) -> Vec<Remembered> {
+        let mut traces: BTreeMap<u64, Vec<(NodeId, Remembered)>> = BTreeMap::new();
+        for (node, theirs) in told {
+            for (id, trace) in &theirs.0 {
+                traces.entry(*id).or_default().push((*node, *trace));
+            }
+        }
+        let told = Told { own, seal, before, untold: 0 };
+        traces.values().filter_map(|traces| told.remember(traces)).collect()
+    }
+}
