@@ -137,7 +137,8 @@ impl Node {
         if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }
     }
 
-    /// Which voter a node is, if it was seen; also one that asks to join.
+    /// Which voter a node is, if it is up: with the disk that it comes back with it may be another
+    /// one. Also of one that asks to join.
     pub(crate) fn voter_of(&self, name: &str) -> Option<u64> {
         let Some(node) = self.shared.view().named(name) else {
             return self.joiners.voter_of(name);
@@ -145,7 +146,7 @@ impl Node {
         if node == self.shared.own {
             return Some(self.shared.layouts.voter().id);
         }
-        self.facts.seen(node).voter()
+        self.facts.seen(node).voter().filter(|_| self.facts.is_up(node))
     }
 
     /// Whether the node is about to stop.

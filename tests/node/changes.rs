@@ -211,6 +211,10 @@ fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
     write(&cluster);
     cluster.kill(3);
     wait_until("its being down", || cluster.status(0)["peers"][2]["up"] == false);
+    assert!(!layout(&cluster, 0)["council"].to_string().contains("n3"));
+    // With the disk that it comes back with it may have no vote: one alone could decide nothing.
+    let why = why_not(&cluster, 0, &["plan", "--council", "n3"]);
+    assert!(why.contains("node \"n3\" can't be a councillor"), "{why}");
     let leaves = planned(&cluster, 0, &["--remove", "n3"]);
     let warned = leaves["warnings"].to_string();
     assert!(warned.contains("n3 can't be reached from this node"), "{warned}");

@@ -105,7 +105,10 @@ impl World {
             let other = self.machines.iter().position(|machine| machine.name == name)?;
             match other == node {
                 true => Some(process.shared.layouts.voter().id),
-                false => process.table.seen(NodeId(other as u16)).voter(),
+                false => {
+                    let (table, other) = (&process.table, NodeId(other as u16));
+                    table.seen(other).voter().filter(|_| table.is_up(other))
+                }
             }
         })
     }
