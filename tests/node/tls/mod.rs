@@ -5,6 +5,7 @@ mod between;
 mod handshakes;
 mod nodes;
 mod story;
+mod unfinished;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fs, thread};
 
-use rustls::client::WebPkiServerVerifier;
+use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -64,21 +65,34 @@ impl Certs {
         Node::start(&all)
     }
 
-    /// A client that trusts the CA, shows that certificate if any, and speaks these protocols.
-    pub(crate) fn client(&self, shows: Option<&str>, alpn: &[&str]) -> Arc<ClientConfig> {
+    /// What every client begins with: it trusts the CA.
+    fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.pem")).unwrap()).unwrap();
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
-        let builder = builder.with_webpki_verifier(verifier.build().unwrap());
+        builder.with_webpki_verifier(verifier.build().unwrap())
+    }
+
+    /// A client that trusts the CA, and shows those certificates.
+    fn client_with(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Arc<ClientConfig> {
+        Arc::new(self.trusting().with_client_auth_cert(chain, key).unwrap())
+    }
+
+    /// A client that trusts the CA, shows that certificate if any, and speaks these protocols.
+    pub(crate) fn client(&self, shows: Option<&str>, alpn: &[&str]) -> Arc<ClientConfig> {
         let mut config = match shows {
-            None => builder.with_no_client_auth(),
+            None => self.trusting().with_no_client_auth(),
             Some(name) => {
                 let cert =
                     CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).unwrap();
                 let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).unwrap();
-                builder.with_client_auth_cert(vec![cert], key).unwrap()
+                self.trusting().with_client_auth_cert(vec![cert], key).unwrap()
             }
         };
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
