@@ -3,6 +3,7 @@
 
 mod between;
 mod handshakes;
+mod mixed;
 mod nodes;
 mod story;
 mod unfinished;
