@@ -189,6 +189,49 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(refused.contains("--client-cert"), "{refused}");
 }
 
+/// docs/security.md, *What is not*: all that somebody reaches who shows none, and connects as nodes
+/// connect. A token is no help.
+#[test]
+fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
+    let certs = Certs::new();
+    nodes::write(&certs.path("secret"), "a secret of this test");
+    nodes::write(&certs.path("token"), "an admin token of this test");
+    let [ca, secret, token] = ["ca.pem", "secret", "token"].map(|name| certs.text(name));
+    let asks = ["--tls-client-ca", &ca, "--cluster-secret-file", &secret];
+    let node = certs.node(&[&asks[..], &["--admin-token-file", &token]].concat());
+    let config = certs.client(None, &["kvorum-peer"]);
+    let ask = |method: &str, target: &str| {
+        let mut client = Client::secured(node.address, &config).unwrap();
+        client.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer an admin token \
+             of this test\r\nContent-Length: 0\r\n\r\n"
+        ));
+        client.response().status
+    };
+    for target in ["/healthz", "/readyz", "/ui"] {
+        assert_eq!(ask("GET", target), 200, "{target}");
+    }
+    let openapi = fs::read_to_string("docs/openapi.yaml").unwrap();
+    let mut path = "";
+    let mut asked = 0;
+    for line in openapi.lines().take_while(|line| *line != "components:") {
+        if let Some(new) = line.strip_prefix("  /").filter(|new| new.ends_with(':')) {
+            path = &line[2..new.len() + 2];
+        }
+        let method = ["get", "put", "post", "delete"].into_iter();
+        let mut method = method.filter(|method| line == format!("    {method}:"));
+        let is_public = path.starts_with("/ui") && !["/ui/key", "/ui/events"].contains(&path);
+        let (Some(method), false) =
+            (method.next(), is_public || ["/healthz", "/readyz", "/v0/peer"].contains(&path))
+        else {
+            continue;
+        };
+        asked += 1;
+        assert_eq!(ask(&method.to_uppercase(), path), 403, "{method} {path}");
+    }
+    assert!(asked > 20, "{asked}");
+}
+
 #[test]
 fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
     let certs = Certs::new();
