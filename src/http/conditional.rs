@@ -82,7 +82,7 @@ async fn change(
     let ConditionalParams { key, quorum, asked, receipt, ttl } = params;
     // Where there is no room, nothing more is done, and what was done is answered as then.
     let stores = id.is_some() && change != Change::Delete;
-    let full = if stores { quotas::room(service, &key).err() } else { None };
+    let full = stores.then(|| service.requests.node().quotas.full(&key)).flatten();
     let condition = if full.is_some() { Condition::OneOf(Vec::new()) } else { condition };
     let key = shared_key(key);
     let expiry_ms = service.requests.expiry_ms(ttl);
@@ -102,7 +102,9 @@ async fn change(
             let expiry_ms = if told == 0 && id.is_none() { expiry_ms } else { told };
             Ok(Changed { tag, sum, expiry_ms, receipt })
         }
-        Done::Unmet { current } => Err(full.unwrap_or_else(|| Problem::unmet(current))),
+        Done::Unmet { current } => {
+            Err(full.map_or_else(|| Problem::unmet(current), |full| quotas::refuse(&full)))
+        }
         Done::Impossible(Impossible::NotANumber) => Err(Problem::not_a_number()),
         Done::Impossible(Impossible::Overflow) => Err(Problem::overflow()),
         Done::Forgotten => Err(Problem::forgotten()),

@@ -7,6 +7,7 @@ use hyper::{Method, StatusCode};
 use super::problem::Problem;
 use super::{Answer, Service, params};
 use crate::counters::Kind;
+use crate::node::quotas::Counted;
 use crate::operations::access::ChangeError;
 
 /// Refuses a write that stores something under a prefix that is full. One with an idempotency key
@@ -19,14 +20,15 @@ pub(super) fn admit(service: &Service, kind: Kind, head: &Parts) -> Result<(), P
     }
     // A query that can't be read is refused by who answers it.
     let key = params::key_of(head.uri.query().unwrap_or(""));
-    key.map_or(Ok(()), |key| room(service, &key))
+    let full = key.and_then(|key| service.requests.node().quotas.full(&key));
+    full.map_or(Ok(()), |full| Err(refuse(&full)))
 }
 
-/// Refuses to store something under a key of which a prefix is full.
-pub(super) fn room(service: &Service, key: &[u8]) -> Result<(), Problem> {
-    let Some(full) = service.requests.node().quotas.refuse(key) else { return Ok(()) };
+/// Refuses a write for a quota.
+pub(super) fn refuse(full: &Counted) -> Problem {
+    full.has_refused();
     let stored = full.stored().unwrap_or(full.quota.hard);
-    Err(Problem::quota_reached(&full.quota.prefix, stored, full.quota.hard))
+    Problem::quota_reached(&full.quota.prefix, stored, full.quota.hard)
 }
 
 pub(super) async fn answer(

@@ -56,6 +56,11 @@ impl Counted {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// A write was refused for it.
+    pub(crate) fn has_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// So much is stored.
     pub(crate) fn count(&self, stored: u64) {
         self.stored.store(stored.min(UNKNOWN - 1), Ordering::Relaxed);
@@ -102,15 +107,13 @@ impl Quotas {
         !self.0.load().is_empty()
     }
 
-    /// The quota for which a write of this key is refused, if there is one. It is counted.
-    pub(crate) fn refuse(&self, key: &[u8]) -> Option<Arc<Counted>> {
+    /// The quota for which nothing may be stored under this key, if there is one.
+    pub(crate) fn full(&self, key: &[u8]) -> Option<Arc<Counted>> {
         let quotas = self.0.load();
         let is_full = |counted: &&Arc<Counted>| {
             key.starts_with(&counted.quota.prefix) && counted.state() == QuotaState::Full
         };
-        let full = quotas.iter().find(is_full)?;
-        full.refused.fetch_add(1, Ordering::Relaxed);
-        Some(Arc::clone(full))
+        quotas.iter().find(is_full).cloned()
     }
 }
 
@@ -125,12 +128,16 @@ mod tests {
     #[test]
     fn a_write_is_refused_where_any_prefix_of_its_key_is_full() {
         let quotas = Quotas::default();
-        assert!(!quotas.are_any() && quotas.refuse(b"a").is_none());
+        assert!(!quotas.are_any() && quotas.full(b"a").is_none());
         quotas.renew(&[quota("", 1, 0), quota("a/", 5, 10), quota("a/b", 0, 3)]);
-        assert!(quotas.are_any() && quotas.refuse(b"a/b").is_none(), "not counted yet");
+        assert!(quotas.are_any() && quotas.full(b"a/b").is_none(), "not counted yet");
         let stored = [1 << 40, 10, 2];
         quotas.all().iter().zip(stored).for_each(|(counted, stored)| counted.count(stored));
-        let refused = |key: &[u8]| quotas.refuse(key).map(|full| full.quota.prefix.clone());
+        let refused = |key: &[u8]| {
+            let full = quotas.full(key)?;
+            full.has_refused();
+            Some(full.quota.prefix.clone())
+        };
         assert_eq!(refused(b"a/b"), Some(b"a/".to_vec()));
         assert_eq!((refused(b"a"), refused(b"b/")), (None, None), "a soft limit refuses nothing");
         let state = |at: usize| quotas.all()[at].state();

@@ -8,7 +8,7 @@ use cluster::layout::Layout;
 use crate::counters::wall::wall_micros;
 use crate::node::Node;
 use crate::peers::join::{Asker, Told, hex};
-use crate::settings::members::node_url;
+use crate::settings::members::{is_loopback, node_url};
 
 /// Why a node can't join.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +49,14 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
             other.member.name, asker.url
         )));
     }
+    if is_in_clear(node, &asker) {
+        return Err(JoinError::Refused(format!(
+            "this cluster's nodes speak TLS, and would reach node {} in clear, at {}: start it \
+             with --tls-cert and --tls-key (kvorum cert makes them) and an https:// URL \
+             (--advertise). Only nodes with --insecure take one that is in clear",
+            asker.name, asker.url
+        )));
+    }
     let (name, url) = (asker.name.clone(), asker.url.clone());
     let is_news = node.joiners.find(&name).is_none();
     node.joiners.keep(asker, Instant::now()).map_err(JoinError::Refused)?;
@@ -64,6 +72,12 @@ fn ahead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
     let theirs = Duration::from_millis(clock_ms);
     let ahead = theirs.checked_sub(Duration::from_micros(wall_micros))?;
     (ahead > skew).then_some(ahead)
+}
+
+/// Whether it is where this node would not start with it on its list: in clear, on a network.
+fn is_in_clear(node: &Node, asker: &Asker) -> bool {
+    let minds = node.tls.is_some() && !node.config.insecure;
+    minds && asker.url.starts_with("http://") && !is_loopback(&asker.url)
 }
 
 fn check(asker: &Asker) -> Result<(), JoinError> {

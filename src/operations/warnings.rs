@@ -6,12 +6,16 @@ use cluster::layout::{Layout, Seat, Stage};
 use super::layout::names;
 use crate::node::Node;
 
+/// Nodes that a warning names, if it could name all: people read it.
+const NAMED: usize = 3;
+
 /// Of a plan for the layout `base`, as this node sees the others.
 pub(super) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(no_majority(node, base));
     warnings.extend(waits(node, planned));
     warnings.extend(elsewhere(base, planned));
+    warnings.extend(in_clear(planned));
     let (nodes, replicas) = (planned.nodes.len(), planned.replicas);
     if nodes < usize::from(replicas) {
         warnings.push(format!("{nodes} nodes hold {nodes} copies of a key, not {replicas}"));
@@ -70,6 +74,26 @@ fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
         ))
     };
     planned.nodes.iter().filter_map(text).collect()
+}
+
+/// That some are reached in clear and others by TLS.
+fn in_clear(planned: &Layout) -> Option<String> {
+    let is_in_clear = |node: &&cluster::layout::Node| node.url.starts_with("http://");
+    let (clear, secured): (Vec<_>, Vec<_>) = planned.nodes.iter().partition(is_in_clear);
+    if clear.is_empty() || secured.is_empty() {
+        return None;
+    }
+    let at = |node: &&cluster::layout::Node| format!("{} at {}", node.member.name, node.url);
+    let mut named: Vec<String> = clear.iter().take(NAMED).map(at).collect();
+    if clear.len() > NAMED {
+        named.push(format!("{} more", clear.len() - NAMED));
+    }
+    Some(format!(
+        "some nodes are at https:// URLs, and others are reached in clear: {}. What is sent to \
+         those can be read on the network. Start them with --tls-cert, --tls-key and an https:// \
+         URL (--advertise, --cluster), and plan again",
+        named.join(", ")
+    ))
 }
 
 /// That it will not end before somebody is back.

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use cluster::handshake::Channel;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
+use super::bounded::Bounded;
 use super::tls::HTTP2;
 
 /// What both ends of a connection between nodes derive the channel with (RFC 5705).
@@ -20,15 +21,21 @@ pub(crate) enum Stream {
     /// In clear.
     Plain(TcpStream),
     /// By TLS, after its handshake. It is some hundred bytes long.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Bounded>>),
 }
 
 impl Stream {
+    /// By TLS: the handshake is over.
+    pub(super) fn secured(mut stream: TlsStream<Bounded>) -> Self {
+        stream.get_mut().0.saw_data();
+        Self::Tls(Box::new(stream))
+    }
+
     /// The socket below.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0,
+            Self::Tls(stream) => stream.get_ref().0.socket(),
         }
     }
 
@@ -36,7 +43,7 @@ impl Stream {
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         match self {
             Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_mut().0,
+            Self::Tls(stream) => stream.get_mut().0.socket_mut(),
         }
     }
 
@@ -61,6 +68,26 @@ impl Stream {
     }
 }
 
+/// Reads what one look at the socket brings. (`TlsStream` would look until `buf` is full, and keep
+/// to itself after how many bytes there was data.)
+fn read(
+    stream: &mut TlsStream<Bounded>,
+    cx: &mut Context<'_>,
+    buf: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    loop {
+        let data = ready!(Pin::new(&mut *stream).poll_fill_buf(cx))?;
+        let length = data.len().min(buf.remaining());
+        buf.put_slice(&data[..length]);
+        Pin::new(&mut *stream).consume(length);
+        stream.get_mut().0.saw_data();
+        // Otherwise there is more that was decrypted already.
+        if length == 0 || buf.remaining() == 0 || stream.get_ref().1.wants_read() {
+            return Poll::Ready(Ok(()));
+        }
+    }
+}
+
 impl From<TcpStream> for Stream {
     fn from(stream: TcpStream) -> Self {
         Self::Plain(stream)
@@ -75,7 +102,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
+            Self::Tls(stream) => read(stream, cx, buf),
         }
     }
 }

@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
 use super::Stream;
+use super::bounded::Bounded;
 use super::files::{Material, Raw};
 use crate::counters::wall::wall_micros;
 use crate::settings::config::TlsFiles;
@@ -201,7 +202,7 @@ impl Tls {
         if first != [HANDSHAKE] {
             return Ok(Came::InClear(stream));
         }
-        let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let start = LazyConfigAcceptor::new(Acceptor::default(), Bounded::new(stream)).await?;
         let served = self.served.load_full();
         let is_peer =
             start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == PEER));
@@ -213,7 +214,7 @@ impl Tls {
             }
         };
         let stream = start.into_stream_with(Arc::clone(config), bound).await?;
-        let stream = Stream::Tls(Box::new(stream.into()));
+        let stream = Stream::secured(stream.into());
         Ok(if is_peer { Came::Peer(stream) } else { Came::Client(stream) })
     }
 }
@@ -262,8 +263,8 @@ impl Served {
 pub(crate) async fn connect(stream: TcpStream, host: &str) -> io::Result<Stream> {
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
     let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
-    let stream = CONNECTOR.connect(name, stream).await?;
-    Ok(Stream::Tls(Box::new(stream.into())))
+    let stream = CONNECTOR.connect(name, Bounded::new(stream)).await?;
+    Ok(Stream::secured(stream.into()))
 }
 
 static CONNECTOR: LazyLock<TlsConnector> = LazyLock::new(|| {

@@ -172,6 +172,8 @@ fn what_was_done_before_there_was_no_room_is_answered_as_then() {
         }
         let used = ask(client, "PUT", "id=a/n", &word("add"), "");
         assert_eq!((used.status, &used.json()["outcome"]), (409, &"unknown".into()));
+        // Two were, and what was answered as the first time was not.
+        assert_eq!(quota(client, "a/")["refused_writes"], 2, "node {node}");
     }
     assert_eq!(client.get("/v0/entity?id=a/n").body(), b"14");
     assert_eq!(ask(&mut client, "DELETE", "id=a/n", &word("delete"), "").status, 202);

@@ -22,10 +22,19 @@ pub struct Known {
     pub profile_path: &'static str,
     /// Command that compares two recordings, whose files are its arguments.
     pub profile_diff: &'static str,
-    /// Environment variable with the token that recordings are asked for with, if they need one.
+    /// Environment variable with the token that recordings are asked for with, and figures unless
+    /// requests carry another one.
     pub token_variable: &'static str,
     /// Environment variable that names the file of `--ca-file` where that flag is not given.
     pub ca_variable: &'static str,
     /// Where settings are told, as a JSON object; those of objects in it count as its own.
     pub about_path: &'static str,
+}
+
+impl Known {
+    /// What the variable with the token is for, as a header's value.
+    pub(crate) fn authorization(&self) -> Option<String> {
+        let token = std::env::var(self.token_variable).ok();
+        token.filter(|token| !token.is_empty()).map(|token| format!("Bearer {token}"))
+    }
 }

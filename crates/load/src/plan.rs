@@ -73,6 +73,8 @@ pub struct Target {
     pub addresses: Vec<SocketAddr>,
     /// How TLS with it is made, if it has TLS.
     pub tls: Option<Tls>,
+    /// What it is shown when it is asked for its figures, if anything: `Bearer TOKEN`.
+    pub authorization: Option<String>,
     /// Path and query; `{key}` stands for the key. Without it, all requests are alike.
     pub path: String,
 }
@@ -81,7 +83,7 @@ impl Target {
     /// One address.
     pub fn new(address: SocketAddr, path: &str) -> Self {
         let (name, path) = (address.to_string(), path.to_owned());
-        Self { name, addresses: vec![address], tls: None, path }
+        Self { name, addresses: vec![address], tls: None, authorization: None, path }
     }
 
     /// `http://HOST:PORT`, or `https://…`.
@@ -91,7 +93,9 @@ impl Target {
 
     /// One address of it, to be asked for what is not part of the plan.
     pub(crate) fn endpoint(&self, address: SocketAddr) -> Endpoint {
-        Endpoint { address, host: self.name.clone(), tls: self.tls.clone() }
+        let Self { name, tls, authorization, .. } = self;
+        let (host, tls, authorization) = (name.clone(), tls.clone(), authorization.clone());
+        Endpoint { address, host, tls, authorization }
     }
 }
 

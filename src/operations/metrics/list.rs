@@ -70,8 +70,8 @@ metrics! {
     TLS_HANDSHAKES: Counter "tls_handshakes" []
         "TLS handshakes completed with clients and other nodes";
     TLS_HANDSHAKES_FAILED: Counter "tls_handshakes_failed" []
-        "TLS handshakes that failed: no TLS 1.3, an unknown or missing client certificate, or the \
-         other side gave up";
+        "TLS handshakes that failed: no TLS 1.3, an unknown or missing client certificate, more \
+         than 20 KiB, or the other side gave up";
     TLS_CERTIFICATE_EXPIRY: Gauge "tls_certificate_expiry_timestamp_seconds" []
         "When the TLS certificate in use expires, in seconds since 1970; 0 without TLS";
     TLS_RELOADS: Counter "tls_reloads" []

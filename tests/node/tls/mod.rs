@@ -3,8 +3,10 @@
 
 mod between;
 mod handshakes;
+mod mixed;
 mod nodes;
 mod story;
+mod unfinished;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fs, thread};
 
-use rustls::client::WebPkiServerVerifier;
+use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -64,21 +66,34 @@ impl Certs {
         Node::start(&all)
     }
 
-    /// A client that trusts the CA, shows that certificate if any, and speaks these protocols.
-    pub(crate) fn client(&self, shows: Option<&str>, alpn: &[&str]) -> Arc<ClientConfig> {
+    /// What every client begins with: it trusts the CA.
+    fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.pem")).unwrap()).unwrap();
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
-        let builder = builder.with_webpki_verifier(verifier.build().unwrap());
+        builder.with_webpki_verifier(verifier.build().unwrap())
+    }
+
+    /// A client that trusts the CA, and shows those certificates.
+    fn client_with(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Arc<ClientConfig> {
+        Arc::new(self.trusting().with_client_auth_cert(chain, key).unwrap())
+    }
+
+    /// A client that trusts the CA, shows that certificate if any, and speaks these protocols.
+    pub(crate) fn client(&self, shows: Option<&str>, alpn: &[&str]) -> Arc<ClientConfig> {
         let mut config = match shows {
-            None => builder.with_no_client_auth(),
+            None => self.trusting().with_no_client_auth(),
             Some(name) => {
                 let cert =
                     CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).unwrap();
                 let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).unwrap();
-                builder.with_client_auth_cert(vec![cert], key).unwrap()
+                self.trusting().with_client_auth_cert(vec![cert], key).unwrap()
             }
         };
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -172,6 +187,49 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(get(&["--client-cert", &cert, "--client-key", &key]).status.success());
     let refused = String::from_utf8(get(&[]).stderr).unwrap();
     assert!(refused.contains("--client-cert"), "{refused}");
+}
+
+/// docs/security.md, *What is not*: all that somebody reaches who shows none, and connects as nodes
+/// connect. A token is no help.
+#[test]
+fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
+    let certs = Certs::new();
+    nodes::write(&certs.path("secret"), "a secret of this test");
+    nodes::write(&certs.path("token"), "an admin token of this test");
+    let [ca, secret, token] = ["ca.pem", "secret", "token"].map(|name| certs.text(name));
+    let asks = ["--tls-client-ca", &ca, "--cluster-secret-file", &secret];
+    let node = certs.node(&[&asks[..], &["--admin-token-file", &token]].concat());
+    let config = certs.client(None, &["kvorum-peer"]);
+    let ask = |method: &str, target: &str| {
+        let mut client = Client::secured(node.address, &config).unwrap();
+        client.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer an admin token \
+             of this test\r\nContent-Length: 0\r\n\r\n"
+        ));
+        client.response().status
+    };
+    for target in ["/healthz", "/readyz", "/ui"] {
+        assert_eq!(ask("GET", target), 200, "{target}");
+    }
+    let openapi = fs::read_to_string("docs/openapi.yaml").unwrap();
+    let mut path = "";
+    let mut asked = 0;
+    for line in openapi.lines().take_while(|line| *line != "components:") {
+        if let Some(new) = line.strip_prefix("  /").filter(|new| new.ends_with(':')) {
+            path = &line[2..new.len() + 2];
+        }
+        let method = ["get", "put", "post", "delete"].into_iter();
+        let mut method = method.filter(|method| line == format!("    {method}:"));
+        let is_public = path.starts_with("/ui") && !["/ui/key", "/ui/events"].contains(&path);
+        let (Some(method), false) =
+            (method.next(), is_public || ["/healthz", "/readyz", "/v0/peer"].contains(&path))
+        else {
+            continue;
+        };
+        asked += 1;
+        assert_eq!(ask(&method.to_uppercase(), path), 403, "{method} {path}");
+    }
+    assert!(asked > 20, "{asked}");
 }
 
 #[test]

@@ -340,14 +340,39 @@ fn a_profile_of_the_server_comes_into_the_directory() {
 }
 
 #[test]
-fn recordings_are_asked_for_with_the_admin_token() {
+fn recordings_and_figures_are_asked_for_with_the_admin_token() {
     let server = Server::start();
     let words = ["-R20", "-c1", "-t1", "-d1", "--profile", "cpu", &server.url()];
     for token in ["", "sixteen letters!"] {
         let output = command(&words).env("KVORUM_ADMIN_TOKEN", token).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     }
-    assert_eq!(server.tokens(), ["Bearer sixteen letters!"]);
+    let came = server.tokens();
+    let is_there = |path: &str| came.iter().any(|line| line.starts_with(path));
+    assert!(is_there("/metrics") && is_there("/admin/profile"), "{came:?}");
+    assert!(came.iter().all(|line| line.ends_with(" Bearer sixteen letters!")), "{came:?}");
+    assert!(!is_there("/v0/entity"), "requests carry none: {came:?}");
+}
+
+#[test]
+fn figures_are_asked_for_with_the_token_that_requests_carry() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("token");
+    fs::write(&file, "a-token\n").unwrap();
+    let (file, url) = (file.to_str().unwrap(), server.url());
+    for words in [["--token-file", file], ["-H", "authorization: Bearer a-token"]] {
+        let before = server.tokens().len();
+        let words = [&words[..], &["-R20", "-c1", "-t1", "-d1", &url]].concat();
+        let output = command(&words).env("KVORUM_ADMIN_TOKEN", "sixteen letters!").output();
+        assert!(output.unwrap().status.success());
+        let came = server.tokens().split_off(before);
+        for path in ["/metrics", "/v0/status", "/"] {
+            let line = format!("{path} Bearer a-token");
+            assert!(came.contains(&line), "{path} {words:?} {came:?}");
+        }
+        assert!(came.iter().all(|line| line.ends_with(" Bearer a-token")), "{came:?}");
+    }
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Server {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// The `Authorization` headers that came.
+    /// The `Authorization` headers that came, each with its path.
     pub(crate) fn tokens(&self) -> Vec<String> {
         self.tokens.lock().unwrap().clone()
     }
@@ -78,20 +78,23 @@ fn serve(mut stream: TcpStream, requests: &AtomicUsize, tokens: &Mutex<Vec<Strin
         if reader.read_line(&mut line).ok()? == 0 {
             return None;
         }
+        let path = line.split(' ').nth(1)?.to_owned();
         let mut length = 0;
         let mut header = String::new();
         while reader.read_line(&mut header).ok()? > 2 {
             let (name, value) = header.split_once(':')?;
             match name.to_ascii_lowercase().as_str() {
                 "content-length" => length = value.trim().parse().ok()?,
-                "authorization" => tokens.lock().ok()?.push(value.trim().to_owned()),
+                "authorization" => {
+                    tokens.lock().ok()?.push(format!("{path} {}", value.trim()));
+                }
                 _ => {}
             }
             header.clear();
         }
         reader.read_exact(&mut vec![0; length]).ok()?;
         requests.fetch_add(1, Ordering::SeqCst);
-        let (status, body) = match line.split(' ').nth(1)? {
+        let (status, body) = match path.as_str() {
             path if path.starts_with("/admin/profile") => ("200 OK", PROFILE),
             path if path.starts_with("/missing") => ("404 Not Found", "none"),
             "/metrics" | "/v0/status" => ("404 Not Found", ""),

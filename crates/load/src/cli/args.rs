@@ -37,7 +37,8 @@ pub struct RequestArgs {
     #[arg(short = 'H', long = "header", value_name = "HEADER")]
     pub headers: Vec<String>,
 
-    /// File with a token that every request carries: Authorization: Bearer TOKEN
+    /// File with a token that every request carries, those for the servers' figures too:
+    /// Authorization: Bearer TOKEN
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 

@@ -79,6 +79,7 @@ impl RequestArgs {
             name: String::new(),
             addresses: vec![],
             tls: None,
+            authorization: None,
             path: "/".into(),
         });
         plan.connections = number("-c", self.connections)?;
@@ -106,6 +107,9 @@ impl RequestArgs {
         let keyed = keyed && self.script.is_none();
         plan.targets =
             urls.iter().map(|url| target(url, keyed, known)).collect::<Result<_, _>>()?;
+        let carried = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let shown = carried.map(|(_, value)| value.clone()).or_else(|| known.authorization());
+        plan.targets.iter_mut().for_each(|target| target.authorization.clone_from(&shown));
         let files = self.tls.files(known);
         let mut asked = Asked { plan, sources: Vec::new(), urls, files, requests: String::new() };
         if keyed {
@@ -271,7 +275,8 @@ fn target(url: &Url, keyed: bool, known: &Known) -> Result<Target, String> {
             ));
         }
     };
-    Ok(Target { name: url.authority(), addresses: Vec::new(), tls: None, path })
+    let name = url.authority();
+    Ok(Target { name, addresses: Vec::new(), tls: None, authorization: None, path })
 }
 
 /// Percentages of `PUT` and `DELETE`.

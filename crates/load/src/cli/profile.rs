@@ -11,7 +11,7 @@ use crate::known::Known;
 use crate::plan::Target;
 use crate::record::{self, Run};
 use crate::rundir::RunDir;
-use crate::server::{Endpoint, ask_with};
+use crate::server::{Endpoint, ask};
 
 /// Longest recording that is asked for, in seconds: what servers allow.
 const MAX_SECONDS: u64 = 300;
@@ -69,21 +69,21 @@ pub(crate) fn start(
         .profile_path
         .replace("{events}", &names.join(","))
         .replace("{seconds}", &seconds.to_string());
-    let token = std::env::var(known.token_variable).ok().filter(|token| !token.is_empty());
+    let shown = known.authorization();
     let wait = Duration::from_secs(seconds) + GRACE;
     let (done, results) = sync_channel(targets.len());
     let mut begin = Vec::new();
     for target in targets {
         let Some(&address) = target.addresses.first() else { continue };
-        let (endpoint, origin) = (target.endpoint(address), target.origin());
+        let (mut endpoint, origin) = (target.endpoint(address), target.origin());
+        endpoint.authorization = shown.clone().or(endpoint.authorization);
         let (end, ended) = sync_channel::<()>(1);
         begin.push(end);
         let (server, path, done) = (target.name.clone(), path.clone(), done.clone());
-        let token = token.clone();
         // A thread that can't be started is a recording that is missing, which is said.
         let _ = std::thread::Builder::new().name("load-profile".to_owned()).spawn(move || {
             if ended.recv_timeout(delay) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                let folded = record(&endpoint, &path, token.as_deref(), wait);
+                let folded = record(&endpoint, &path, wait);
                 // Nobody waits for it once the run was interrupted.
                 let _ = done.send(Recording { server, origin, folded });
             }
@@ -141,15 +141,14 @@ pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Reco
 fn record(
     endpoint: &Endpoint,
     path: &str,
-    token: Option<&str>,
     limit: Duration,
 ) -> Result<BTreeMap<String, String>, String> {
     if path.is_empty() {
         return Err("it is not known how to ask this server".to_owned());
     }
     let url = endpoint.url(path);
-    let (status, text) = ask_with(endpoint, path, token, limit, MAX_LEN)
-        .map_err(|cause| format!("{url}: {cause}"))?;
+    let (status, text) =
+        ask(endpoint, path, limit, MAX_LEN).map_err(|cause| format!("{url}: {cause}"))?;
     if status != 200 {
         let why = text.lines().next().unwrap_or_default();
         return Err(format!("{url}: {status} {why}"));

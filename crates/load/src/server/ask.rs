@@ -22,6 +22,8 @@ pub struct Endpoint {
     pub host: String,
     /// How TLS with it is made, if it has TLS.
     pub tls: Option<Tls>,
+    /// What it is shown (RFC 9110, 11.6.2), if anything: `Bearer TOKEN`.
+    pub authorization: Option<String>,
 }
 
 impl Endpoint {
@@ -34,7 +36,7 @@ impl Endpoint {
 /// In clear.
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Self {
-        Self { address, host: address.to_string(), tls: None }
+        Self { address, host: address.to_string(), tls: None, authorization: None }
     }
 }
 
@@ -51,22 +53,11 @@ pub(crate) fn ask(
     limit: Duration,
     max_len: usize,
 ) -> Result<(u16, String), String> {
-    ask_with(endpoint, path, None, limit, max_len)
-}
-
-/// The same with a token (RFC 6750), if there is one.
-pub(crate) fn ask_with(
-    endpoint: &Endpoint,
-    path: &str,
-    token: Option<&str>,
-    limit: Duration,
-    max_len: usize,
-) -> Result<(u16, String), String> {
     let host = &endpoint.host;
-    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
-    let token = token.unwrap_or_default();
+    let shown = endpoint.authorization.as_ref();
+    let shown = shown.map(|shown| format!("Authorization: {shown}\r\n")).unwrap_or_default();
     let request =
-        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{token}Connection: close\r\n\r\n");
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{shown}Connection: close\r\n\r\n");
     let answer = || {
         let stream = TcpStream::connect_timeout(&endpoint.address, limit)?;
         let socket = Limited { stream, deadline: Instant::now() + limit };

@@ -267,7 +267,8 @@ fn localhost_may_have_a_family_that_nobody_serves() {
     let server = Server::start(|_| Answer::value(b"x"));
     let (port, name) = (server.address().port(), "localhost".to_owned());
     let addresses = vec![SocketAddr::from((Ipv6Addr::LOCALHOST, port)), server.address()];
-    let target = Target { name, addresses, tls: None, path: "/{key}".to_owned() };
+    let target = Target { name, ..Target::new(addresses[0], "/{key}") };
+    let target = Target { addresses, ..target };
     let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
     adds_up(&outcome);
     assert_eq!((outcome.answered(), outcome.left_out.len()), (200, 0), "{outcome}");

@@ -1,0 +1,108 @@
+//! The socket below TLS, from which nobody has to read for ever.
+//!
+//! rustls keeps up to 64 KiB of a handshake message that is not whole yet, before the handshake's
+//! end and after it, of everybody who can connect. That is more than a connection has in the plan.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Bytes that may come with no data among them: a handshake, or what is sent between two pieces of
+/// data. A ClientHello takes 1.8 KiB with a post-quantum key share, and up to 2 KiB more with a
+/// ticket; a certificate 0.5 to 2 KiB, so that chains of five fit; a record with data 16.3 KiB.
+pub(super) const MAX_WITHOUT_DATA: usize = 20 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Bounded {
+    socket: TcpStream,
+    /// Bytes that came since there was data.
+    without_data: usize,
+    /// Whether the limit was reached before, and still is.
+    is_over: bool,
+}
+
+impl Bounded {
+    pub(super) fn new(socket: TcpStream) -> Self {
+        Self { socket, without_data: 0, is_over: false }
+    }
+
+    /// The handshake is over, or what came had data.
+    pub(super) fn saw_data(&mut self) {
+        self.without_data = 0;
+        self.is_over = false;
+    }
+
+    /// Nothing is read for the moment: should the handshake be over, its data is told now, although
+    /// the rest of a record is not here yet. Who comes back without that gets no further.
+    fn pause(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !std::mem::replace(&mut self.is_over, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let what = format!(
+            "{} bytes of TLS came with no data among them: a handshake has fewer, with all its \
+             certificates",
+            self.without_data
+        );
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)))
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    pub(super) fn socket_mut(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.without_data >= MAX_WITHOUT_DATA {
+            return this.pause(cx);
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
+        this.without_data += buf.filled().len() - before;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,142 @@
+//! Nodes in clear beside nodes that speak TLS: who is not taken, of whom a plan warns, and how a
+//! cluster changes from one to the other while it serves.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::Certs;
+use super::nodes::write;
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::moves::{goes_by, moved};
+use crate::process::{Node, kvorum, run, wait_until};
+
+/// Where nobody is: a node says that it is there.
+const ELSEWHERE: &str = "http://10.0.0.4:8080";
+
+/// A process that is killed when the test is over.
+struct Waiting(Child);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Node d, which asks for a place.
+fn d_asks(certs: &Certs, data: &std::path::Path, of: &str, more: &[&str]) -> Command {
+    let mut command = kvorum();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--name", "d", "--join", of, "--data"]);
+    command.arg(data).args(["--cluster-secret-file", &certs.text("secret")]).args(more);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// What the plan that adds it warns of, once it has asked.
+fn warned(certs: &Certs, at: &str) -> String {
+    let mut planned = Value::Null;
+    wait_until("it asks to join", || {
+        let ca = certs.text("ca.pem");
+        let plan = ["cluster", "plan", "--json", "--add", "d", "--url", at, "--ca-file", &ca];
+        planned = serde_json::from_slice(&run(&plan).stdout).unwrap_or_default();
+        planned != Value::Null
+    });
+    planned["warnings"].to_string()
+}
+
+#[test]
+fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
+    let certs = Certs::new();
+    write(&certs.path("secret"), "a secret of this test");
+    let secret = certs.text("secret");
+    let own = ["--name", "a", "--cluster-secret-file", &secret];
+    let data = tempfile::tempdir().unwrap();
+    let url = |node: &Node| format!("https://{}", node.address);
+
+    let node = certs.node(&own);
+    let mut asks = d_asks(&certs, data.path(), &url(&node), &["--advertise", ELSEWHERE]);
+    let mut asking = Waiting(asks.spawn().unwrap());
+    let mut log = BufReader::new(asking.0.stderr.take().unwrap());
+    let mut said = String::new();
+    wait_until("its end", || {
+        assert!(!said.contains("it knows that this node asks"), "it is taken: {said}");
+        log.read_line(&mut said).unwrap() == 0
+    });
+    assert!(said.contains(&format!("would reach node d in clear, at {ELSEWHERE}")), "{said}");
+    assert!(said.contains("--tls-cert") && said.contains("--advertise"), "{said}");
+
+    let node = certs.node(&[&own[..], &["--insecure"]].concat());
+    let mut asks = d_asks(&certs, data.path(), &url(&node), &["--advertise", ELSEWHERE]);
+    let asking = Waiting(asks.spawn().unwrap());
+    let said = warned(&certs, &url(&node));
+    assert!(said.contains(&format!("reached in clear: d at {ELSEWHERE}. ")), "{said}");
+    assert!(said.contains("--tls-cert"), "{said}");
+    drop(asking);
+
+    // The other way round it is those that were there.
+    let node = Node::start(&own);
+    let of = format!("http://{}", node.address);
+    let tls = certs.serve();
+    let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
+    let _asking = Waiting(d_asks(&certs, data.path(), &of, &tls).spawn().unwrap());
+    let said = warned(&certs, &of);
+    assert!(said.contains(&format!("reached in clear: a at {of}. ")), "{said}");
+}
+
+/// docs/operation.md, *A cluster in clear gets TLS*.
+#[test]
+fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
+    let certs = Certs::new();
+    write(&certs.path("secret"), "a secret of this test");
+    let secret = ["--cluster-secret-file", &certs.text("secret")];
+    let mut cluster = Cluster::start(3, &secret);
+    cluster.settled();
+    // Once something was changed, the nodes' list is the layout.
+    moved(&cluster, 0, &["--council", "n0"]);
+    let epoch = moved(&cluster, 0, &["--council", "n0,n1,n2"]);
+    (0..3).for_each(|node| goes_by(&cluster, node, epoch));
+    let at = [0, 1, 2].map(|node| cluster.address(node));
+    let data = [0, 1, 2].map(|node| {
+        cluster.stop(node);
+        cluster.take_data(node)
+    });
+    let starts = |node: usize, data, more: &[&str]| {
+        Node::start_at(&at[node].to_string(), kvorum(), data, &[&secret[..], more].concat())
+    };
+    let mut number = 0..;
+    let mut nodes = data.map(|data| Some(starts(number.next().unwrap(), data, &[])));
+
+    let config = certs.client(None, &["http/1.1"]);
+    let ca = ["--ca-file", &certs.text("ca.pem")];
+    for node in 0..3 {
+        let url = format!("https://{}", at[node]);
+        let own = certs.serve();
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        let data = nodes[node].take().unwrap().stop();
+        nodes[node] = Some(starts(node, data, &[&own, &["--advertise", &url][..]].concat()));
+        let command = |args: &[&str]| run(&[&["cluster"], args, &["--url", &url], &ca].concat());
+        let mut plan = Value::Null;
+        wait_until("its vote is asked for", || {
+            plan = serde_json::from_slice(&command(&["plan", "--json"]).stdout).unwrap();
+            !plan["warnings"].to_string().contains("no majority")
+        });
+        let warns = plan["warnings"].to_string().contains("reached in clear");
+        assert_eq!(warns, node < 2, "{plan}");
+        let applied = command(&["apply", "--wait", plan["plan"].as_str().unwrap()]);
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        // Whoever is asked, all of them store it.
+        for (other, at) in at.iter().enumerate() {
+            wait_until("all are reached", || {
+                let mut client = if other <= node {
+                    Client::secured(*at, &config).unwrap()
+                } else {
+                    Client::connect(*at)
+                };
+                client.put("/v0/entity?id=k&ack=3&from=3", b"v").status == 201
+            });
+        }
+    }
+}
