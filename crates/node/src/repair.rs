@@ -5,7 +5,9 @@
 //! ```
 //!
 //! The other nodes refused those records, so nobody misses them. But each hid an older one of its
-//! key, which a compaction may have dropped since, and which this node may have acknowledged. So
+//! key, which a compaction may have dropped since, and which this node may have acknowledged. If
+//! that was a tombstone, what it deleted may hold again, and once it was proven no other node knows
+//! of it any more: so what is proven and was hidden goes too, and comes back from the others. And
 //! from its next start on the node is not authoritative for what it lacks, until the others have
 //! streamed back what belongs to its replicas; and for each hint that is removed its partition is
 //! marked. The bound goes last: until then a start is refused, and the repair can be repeated.
@@ -47,7 +49,7 @@ impl Ahead {
         let bound = clock::kept_bound(engine)?;
         let marks = BTreeSet::new();
         let mut found = Self { records: 0, hints: 0, furthest: 0, bound, limit, marks };
-        let above = Above { time: limit, spaces: VERSIONED };
+        let above = Above { time: limit, spaces: VERSIONED, proven: 0 };
         let looked = engine.records_above(above, |space, key, when| {
             found.furthest = found.furthest.max(when);
             if space == Space::Hints {
@@ -77,7 +79,9 @@ impl Ahead {
             batch.put(Space::Node, mark, version, &[]).map_err(failed)?;
         }
         Store::commit(engine, batch).map_err(failed)?;
-        engine.remove_above(Above { time: self.limit, spaces: VERSIONED }).map_err(failed)?;
+        let proven = identity::proven_elsewhere(engine)?;
+        let above = Above { time: self.limit, spaces: VERSIONED, proven };
+        engine.remove_above(above).map_err(failed)?;
         // What is left of this node's own versions is not above that.
         clock::lower_bound(engine, self.bound.min(self.limit))
     }

@@ -380,7 +380,7 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
 
 /// The time of a right clock, in the tests of a wrong one.
 const RIGHT: u64 = 1_000_000;
-const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data] };
+const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data], proven: 0 };
 
 /// A store with future records in all levels, alone under their keys; then, on top of what
 /// was compacted, future records over older ones, and older ones over those.
@@ -452,6 +452,36 @@ fn what_a_wrong_clock_wrote_is_removed_and_what_it_hid_holds_again() {
         engine.compact_all().unwrap();
         check(&engine, &model);
     }
+}
+
+/// A tombstone that was written into the same memtable as what hides it is dropped by the flush.
+#[test]
+fn what_is_proven_does_not_hold_again() {
+    let disk = MemDisk::new();
+    let engine = open(&disk, &small_options());
+    let put = |key: &[u8], kind, time, copies| {
+        let mut batch = Batch::new();
+        let fields = Fields { copies, ..Fields::new(kind, version(time)) };
+        batch.write(Space::Data, key, &fields, b"value").unwrap();
+        engine.commit(std::iter::once(&batch)).unwrap();
+    };
+    for (key, time, copies) in [(b"proven", 10, 0), (b"single", 10, 1), (b"newer-", 60, 0)] {
+        put(key, Kind::Value, time, copies);
+    }
+    put(b"others", Kind::Value, 10, 0);
+    flush_all(&engine);
+    for key in [b"proven", b"single", b"newer-"] {
+        put(key, Kind::Tombstone, 70, 0);
+        put(key, Kind::Value, RIGHT + 1, 0);
+    }
+    let above = Above { proven: 50, ..FUTURE };
+    assert_eq!(engine.remove_above(above).unwrap(), 3);
+    let held =
+        |key: &[u8]| matches!(engine.get(Space::Data, key, Wait::Yes).unwrap(), Lookup::Found(_));
+    assert!(!held(b"proven"), "others may have purged what deleted it");
+    assert!(held(b"single"), "it is nowhere else");
+    assert!(held(b"newer-"), "others still have what deleted it");
+    assert!(held(b"others"), "nothing hid it");
 }
 
 #[test]

@@ -75,6 +75,11 @@ impl Kept {
     pub(super) fn is_alone(&self) -> bool {
         self.description.lines().filter(|line| line.starts_with("node ")).count() == 1
     }
+
+    /// Whether a key has one replica, unless a request says otherwise.
+    pub(super) fn has_one_copy(&self) -> bool {
+        self.description.lines().any(|line| line == "replicas 1")
+    }
 }
 
 pub(super) fn encode_peer(claim: &Claim) -> Vec<u8> {

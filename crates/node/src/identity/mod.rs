@@ -209,6 +209,19 @@ pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
     Ok(kept.is_none_or(|kept| is_alone_by(&kept, rules.as_ref().map(|(_, layout)| layout))))
 }
 
+/// Up to which time of a version all replicas held the same, by a stopped node's directory, if the
+/// others hold what this one does; 0 = nothing is proven, or there is one replica of a key.
+pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
+    let rules = layouts::rules(engine)?;
+    let has_one_copy = match (rules, read(engine)?) {
+        (Some((_, layout)), _) => layout.replicas == 1,
+        (None, Some((kept, _))) => kept.has_one_copy(),
+        (None, None) => true,
+    };
+    let proof = proof(engine)?.filter(|_| !has_one_copy);
+    Ok(proof.map_or(0, |proof| proof.proven.time))
+}
+
 /// A stopped node's directory has lost some of what the node ever held, with timestamps up to
 /// `lost_before`: from its next start on it is as one whose disk was replaced, until the others
 /// have streamed back what belongs to its replicas.

@@ -202,7 +202,7 @@ proptest! {
                 _ => {}
             }
         }
-        let above = Above { time: limit, spaces: &[Space::Data] };
+        let above = Above { time: limit, spaces: &[Space::Data], proven: 0 };
         let mut found = 0;
         engine.records_above(above, |_, key, when| {
             assert!(key[1] == 1 && when > limit);
