@@ -29,7 +29,7 @@ pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, 
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let engine = Engine::open(disk, Options::default()).map_err(trouble)?;
     let (mut newest, mut oldest) = (0, u64::MAX);
-    let all = Above { time: 0, spaces: &[Space::Data] };
+    let all = Above { time: 0, spaces: &[Space::Data], proven: 0 };
     let walked = engine.records_above(all, |_, key, when| {
         if stays(key) {
             newest = newest.max(when);
@@ -41,7 +41,7 @@ pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, 
     if oldest <= newest {
         return Err(Failure::Trouble("what is to go was not written last".to_owned()));
     }
-    let gone = Above { time: newest, spaces: &[Space::Data] };
+    let gone = Above { time: newest, spaces: &[Space::Data], proven: 0 };
     let removed = engine.remove_above(gone).map_err(trouble)?;
     engine.close().map_err(trouble)?;
     Ok(removed)
