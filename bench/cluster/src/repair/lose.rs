@@ -41,14 +41,14 @@ fn remove(data: &Path) -> Result<u64, String> {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let engine = Engine::open(disk, Options::default()).map_err(trouble)?;
     let mut newest = 0;
-    let all = Above { time: 0, spaces: &[Space::Data] };
+    let all = Above { time: 0, spaces: &[Space::Data], proven: 0 };
     let walked = engine.records_above(all, |_, key, when| {
         if !is_late(key) {
             newest = newest.max(when);
         }
     });
     walked.map_err(trouble)?;
-    let gone = Above { time: newest, spaces: &[Space::Data] };
+    let gone = Above { time: newest, spaces: &[Space::Data], proven: 0 };
     let removed = engine.remove_above(gone).map_err(trouble)?;
     engine.close().map_err(trouble)?;
     Ok(removed)
