@@ -8,7 +8,7 @@ use cluster::{
     Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
     FIRST_EPOCH, Filter, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
     NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Proof, Quorum, Recalled, Reply, Request,
-    RoundConfig, RoundId, Scan, Shared, Step, Topology, View,
+    RoundConfig, RoundId, Scan, Shared, Step, Topology, Via, View,
 };
 
 use crate::toy;
@@ -217,6 +217,39 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     shared.leftovers.want();
     assert!(is_busy(&brought(2)));
     assert!(stores(&brought(3)), "that is placed here");
+}
+
+/// A majority of the replicas of before has to accept it too, and nobody asks those afterwards.
+#[test]
+fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
+    let mut cluster = Cluster::new();
+    let (before, later) = (topology(3, 3), cluster.later.clone());
+    let stays = |key: &String| {
+        let partition = before.partition_of(key.as_bytes());
+        before.ids().all(|node| later.holds(node, partition, 0))
+    };
+    let stays = (0..10_000).map(|n| format!("key{n}")).find(stays);
+    let stays = Bytes::from(stays.expect("some key stays where it is"));
+    let moves = cluster.key.clone();
+    let accepted = |cluster: &mut Cluster, key: &Bytes| {
+        let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+        let mut record = toy::record(key, Kind::Value, "v", version, 0);
+        record.rank.ballot = version.time;
+        let (connection, id, under) = (ConnectionId(1), 4, cluster.shared.view().id());
+        let (class, request) = (Class::Client, Request::Write { key: key.clone(), record });
+        let asked = Event::Request { connection, id, class, remaining_ms: 900, under, request };
+        let [Effect::Read { op, .. }] = cluster.handle(asked)[..] else { panic!() };
+        let stores = cluster.handle(Event::Read { op, result: Ok(None) });
+        let [Effect::Write { via, .. }] = stores[..] else { panic!("{stores:?}") };
+        cluster.handle(Event::Written { op, result: Ok(None) });
+        via
+    };
+    assert_eq!([&moves, &stays].map(|key| accepted(&mut cluster, key)), [Via::Accept; 2]);
+    let (epoch, other) = (FIRST_EPOCH + 1, cluster.later.clone());
+    cluster.shared.views.install(View::moving(epoch, epoch, before.clone(), other));
+    cluster.handle(Event::Tick);
+    let both = [&moves, &stays].map(|key| accepted(&mut cluster, key));
+    assert_eq!(both, [Via::Replica, Via::Accept]);
 }
 
 /// Only the council is another one: nobody is asked again.
