@@ -137,8 +137,7 @@ impl Node {
         if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }
     }
 
-    /// Which voter a node is, if it is up: with the disk that it comes back with it may be another
-    /// one. Also of one that asks to join.
+    /// Which voter a node is that is up, or that asks to join.
     pub(crate) fn voter_of(&self, name: &str) -> Option<u64> {
         let Some(node) = self.shared.view().named(name) else {
             return self.joiners.voter_of(name);
@@ -146,7 +145,7 @@ impl Node {
         if node == self.shared.own {
             return Some(self.shared.layouts.voter().id);
         }
-        self.facts.seen(node).voter().filter(|_| self.facts.is_up(node))
+        self.facts.voter_of(node)
     }
 
     /// Whether the node is about to stop.

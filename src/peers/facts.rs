@@ -61,6 +61,11 @@ impl Facts {
         self.table.is_up(node)
     }
 
+    /// See [`PeerTable::voter_of`].
+    pub(crate) fn voter_of(&self, node: NodeId) -> Option<u64> {
+        self.table.voter_of(node)
+    }
+
     /// See [`PeerTable::incarnation`].
     pub(crate) fn incarnation(&self, node: NodeId) -> Option<u64> {
         self.table.incarnation(node)

@@ -8,11 +8,18 @@ use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 use crate::world::Message;
 
-/// Of what was told with a promise: where else the watermark stands.
-const BOUND: u8 = u8::MAX;
+/// What a reply is worth besides the record that it tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Worth {
+    /// It is a promise, or its absences count.
+    Counts,
+    /// It is a promise of a node that has not taken all.
+    Bound,
+    Nothing,
+}
 
-/// What replicas told.
-type Told = BTreeMap<u8, (Option<Record>, bool, u8)>;
+/// What replicas told, and their watermarks.
+type Told = BTreeMap<u8, (Option<Record>, Worth, u8)>;
 
 /// How far it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -201,25 +208,23 @@ impl Client {
             return Step::Wait;
         }
         match reply {
-            Reply::Promised(record) => got.insert(from, (record, true, BOUND)),
-            Reply::Bound(record) => got.insert(from, (record, false, BOUND)),
-            Reply::Holds(record, _, _) => got.insert(from, (record, false, 0)),
+            Reply::Promised(record) => got.insert(from, (record, Worth::Counts, 0)),
+            Reply::Bound(record) => got.insert(from, (record, Worth::Bound, 0)),
+            Reply::Holds(record, _, _) => got.insert(from, (record, Worth::Nothing, 0)),
             Reply::Outbid => return self.refused(),
             _ => return Step::Wait,
         };
-        let promised = got.iter().filter(|(_, (_, promised, _))| *promised);
-        let promised = promised.map(|(from, _)| *from).collect();
-        let bound = got.iter().filter(|(_, (_, _, bound))| *bound == BOUND);
-        let bound = bound.map(|(from, _)| *from).collect();
+        let promised = from_whom(got, |worth| worth == Worth::Counts);
+        let bound = from_whom(got, |worth| worth != Worth::Nothing);
         let has_told = |node: &u8| got.contains_key(node) || !by.layout.holds(*node);
         let is_told = self.newer_at.iter().all(has_told) || !by.rules.newer_is_gone_on_from;
         if !by.layout.is_promised(&promised, &bound, by.rules) || !is_told {
             return Step::Wait;
         }
-        let counts = |(_, (_, promised, _)): &(&u8, &(Option<Record>, bool, u8))| {
-            *promised || by.rules.newer_is_gone_on_from
+        let counts = |(_, worth, _): &&(Option<Record>, Worth, u8)| {
+            *worth == Worth::Counts || by.rules.newer_is_gone_on_from
         };
-        let told = got.iter().filter(counts).filter_map(|(_, (record, _, _))| record.as_ref());
+        let told = got.values().filter(counts).filter_map(|(record, ..)| record.as_ref());
         let newest = told.max_by_key(|record| record.rank()).cloned();
         self.promised(asked, newest)
     }
@@ -243,15 +248,15 @@ impl Client {
     fn read(&mut self, from: u8, reply: Reply, by: &By<'_>) -> Step {
         let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
         let Reply::Holds(record, counts, watermark) = reply else { return Step::Wait };
-        got.insert(from, (record, counts, watermark));
-        let counts =
-            got.iter().filter(|(_, (_, counts, _))| *counts).map(|(from, _)| *from).collect();
+        let worth = if counts { Worth::Counts } else { Worth::Nothing };
+        got.insert(from, (record, worth, watermark));
+        let counts = from_whom(got, |worth| worth == Worth::Counts);
         if !suffice(&counts, by.layout.read_set(), by.acks.read) {
             return Step::Wait;
         }
         // What another one's watermark says is gone is none.
         let proven = got.values().map(|told| told.2).max().unwrap_or(0);
-        let is_there = |(record, _, watermark): &(Option<Record>, bool, u8)| {
+        let is_there = |(record, _, watermark): &(Option<Record>, Worth, u8)| {
             record.clone().filter(|record| *watermark == proven || record.when() > proven)
         };
         let records = got.values().filter_map(is_there);
@@ -259,7 +264,7 @@ impl Client {
             return self.answer(Some(Vec::new()), None);
         };
         let holds =
-            |(_, told): &(&u8, &(Option<Record>, bool, u8))| told.0.as_ref() == Some(&newest);
+            |(_, told): &(&u8, &(Option<Record>, Worth, u8))| told.0.as_ref() == Some(&newest);
         let holders: BTreeSet<u8> = got.iter().filter(holds).map(|(from, _)| *from).collect();
         if by.layout.is_held(&holders, by.acks.read, by.rules) {
             return self.answer(Some(newest.value.clone()), Some(newest));
@@ -283,4 +288,10 @@ impl Client {
             _ => Step::Wait,
         }
     }
+}
+
+/// Whose replies are worth that.
+fn from_whom(told: &Told, wanted: impl Fn(Worth) -> bool) -> BTreeSet<u8> {
+    let wanted = told.iter().filter(|(_, (_, worth, _))| wanted(*worth));
+    wanted.map(|(from, _)| *from).collect()
 }

@@ -75,15 +75,15 @@ impl<'a> Removal<'a> {
         }
     }
 
-    fn of_table(&self) -> Result<OfTable<'a>, Error> {
+    fn of_table(&self, table: &Table) -> Result<OfTable<'a>, Error> {
         let (above, over) = match self {
             Self::Meant(above) => return Ok(OfTable { above: *above, over: None }),
             Self::Under(above, over) => (*above, over),
         };
         let mut iters = Vec::with_capacity(over.len());
-        for table in over {
-            let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
-            iter.seek_to_first()?;
+        for other in over {
+            let mut iter = TableIter::new(Arc::clone(other), Access::Sequential);
+            iter.seek(&table.meta().smallest)?;
             iters.push(iter);
         }
         Ok(OfTable { above, over: Some(iters) })
@@ -126,7 +126,7 @@ impl Engine {
         self.flush_rotated()?;
         for tree in &self.trees {
             for table in tree.load_full().levels.iter().flatten() {
-                walk(table, above, |key, record| {
+                walk(table, &Removal::Meant(above), |key, record| {
                     let space = Space::from_u8(key[0]).expect("it is one of those that are meant");
                     each(space, &key[1..], record.when());
                 })?;
@@ -188,7 +188,7 @@ impl Engine {
         }
         let (mut unfinished, mut removed) = (Unfinished::new(self), 0);
         for table in tables.iter().rev() {
-            let (mut writer, mut asked) = (None, removal.of_table()?);
+            let (mut writer, mut asked) = (None, removal.of_table(table)?);
             let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
             iter.seek_to_first()?;
             while iter.valid() {
@@ -231,33 +231,26 @@ impl Engine {
 }
 
 fn count(table: &Arc<Table>, removal: &Removal<'_>) -> Result<u64, Error> {
-    if !removal.may_be_of(table) {
-        return Ok(0);
-    }
-    let (mut count, mut asked) = (0, removal.of_table()?);
-    let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
-    iter.seek_to_first()?;
-    while iter.valid() {
-        count += u64::from(asked.goes(iter.key(), RecordRef::trusted(iter.record()))?);
-        iter.next()?;
-    }
+    let mut count = 0;
+    walk(table, removal, |_, _| count += 1)?;
     Ok(count)
 }
 
-/// Hands out the records of a table that are meant, with their internal keys.
+/// Hands out the records of a table that go, with their internal keys.
 fn walk(
     table: &Arc<Table>,
-    above: Above<'_>,
+    removal: &Removal<'_>,
     mut each: impl FnMut(&[u8], RecordRef<'_>),
 ) -> Result<(), Error> {
-    if !above.may_mean_some_of(table) {
+    if !removal.may_be_of(table) {
         return Ok(());
     }
+    let mut asked = removal.of_table(table)?;
     let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
     iter.seek_to_first()?;
     while iter.valid() {
         let record = RecordRef::trusted(iter.record());
-        if above.means(iter.key(), record) {
+        if asked.goes(iter.key(), record)? {
             each(iter.key(), record);
         }
         iter.next()?;

@@ -111,6 +111,12 @@ impl PeerTable {
         node == self.own() || self.seen(node).links() > 0
     }
 
+    /// Which voter another node is, if it is up: with the disk that it comes back with it may be
+    /// another one.
+    pub fn voter_of(&self, node: NodeId) -> Option<u64> {
+        self.seen(node).voter().filter(|_| self.is_up(node))
+    }
+
     /// The incarnation of a node's disk, as far as this node knows one.
     pub fn incarnation(&self, node: NodeId) -> Option<u64> {
         if node == self.own() {

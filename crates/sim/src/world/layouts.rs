@@ -105,10 +105,7 @@ impl World {
             let other = self.machines.iter().position(|machine| machine.name == name)?;
             match other == node {
                 true => Some(process.shared.layouts.voter().id),
-                false => {
-                    let (table, other) = (&process.table, NodeId(other as u16));
-                    table.seen(other).voter().filter(|_| table.is_up(other))
-                }
+                false => process.table.voter_of(NodeId(other as u16)),
             }
         })
     }
