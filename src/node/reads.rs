@@ -1,12 +1,15 @@
 //! The read pool: threads for what an event loop must not wait for.
 //!
 //! ```text
-//!  loops ──▶ gets  (at most `--queue`; full = refused) ──┐
-//!        ──▶ pages (one a range read, so bounded too)  ──┴▶ threads ──▶ answers, each to its loop
+//!  loops ──▶ gets  (at most `--queue`; full = refused) ──┬▶ read-N ───▶ answers, each to its loop
+//!        ──▶ pages (one a range read, so bounded too)  ──┘                             ▲
+//!        ──▶ pages and comparisons of nodes that are ────▶ stream-N, at a low ─────────┘
+//!            repaired, or take what moves to them          priority
 //! ```
 //!
-//! Gets go first, but every fourth job is a page if one waits; of pages those that clients wait for
-//! go first, but every fourth is another: no kind starves the others.
+//! Gets go before pages, but every fourth job is a page if one waits: neither starves the other.
+//! What no client waits for takes the CPU that clients leave: whoever takes what is read goes on
+//! when it comes, so that all that such a stream costs, on all nodes, keeps to that.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,9 +22,15 @@ use node::Pages;
 use profile::{Kind, Place};
 use tokio::sync::oneshot;
 
-/// Every so many jobs a page goes before a get, and every so many pages one that no client waits
-/// for before those that one does.
+/// Every so many jobs a page goes before a get.
 const PAGE_TURN: u32 = 4;
+
+/// Threads for what no client waits for: one reads while the other waits for the disk.
+const STREAM_THREADS: usize = 2;
+
+/// Their priority, as `nice` counts: a tenth of the CPU if loops want all of it. So what they read
+/// comes within its deadline, and a lock that they hold is soon free.
+const STREAM_NICE: i32 = 10;
 
 /// Where it is waited, for profiles.
 static QUEUES: Place = Place::new(Kind::Lock, "read pool: queue lock");
@@ -92,7 +101,10 @@ enum Job {
 
 /// The threads and their queues.
 pub(crate) struct ReadPool {
+    /// For clients …
     shared: Arc<Shared>,
+    /// … and for what no client waits for.
+    streams: Arc<Shared>,
     bound: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -105,12 +117,8 @@ struct Shared {
 #[derive(Default)]
 struct Queues {
     gets: VecDeque<Get>,
-    /// Pages that clients wait for.
     pages: VecDeque<NextPage>,
-    /// All others: nodes that are repaired.
-    streams: VecDeque<NextPage>,
     turn: u32,
-    page_turn: u32,
     closed: bool,
 }
 
@@ -118,23 +126,18 @@ impl Queues {
     fn next(&mut self) -> Option<Job> {
         self.turn = self.turn.wrapping_add(1);
         let page_first = self.turn.is_multiple_of(PAGE_TURN);
-        let page = |queues: &mut Self| queues.next_page().map(Job::NextPage);
+        let page = |queues: &mut Self| queues.pages.pop_front().map(Job::NextPage);
         let get = |queues: &mut Self| queues.gets.pop_front().map(Job::Get);
         if page_first { page(self).or_else(|| get(self)) } else { get(self).or_else(|| page(self)) }
-    }
-
-    fn next_page(&mut self) -> Option<NextPage> {
-        self.page_turn = self.page_turn.wrapping_add(1);
-        let [first, then] = if self.page_turn.is_multiple_of(PAGE_TURN) {
-            [&mut self.streams, &mut self.pages]
-        } else {
-            [&mut self.pages, &mut self.streams]
-        };
-        first.pop_front().or_else(|| then.pop_front())
     }
 }
 
 impl Shared {
+    fn new() -> Arc<Self> {
+        let queues = profile::Mutex::new(&QUEUES, Queues::default());
+        Arc::new(Self { queues, arrived: Condvar::new() })
+    }
+
     #[track_caller]
     fn lock(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock()
@@ -183,17 +186,24 @@ impl ReadPool {
         threads: usize,
         bound: usize,
     ) -> Result<Self, String> {
-        let shared = Arc::new(Shared {
-            queues: profile::Mutex::new(&QUEUES, Queues::default()),
-            arrived: Condvar::new(),
-        });
-        let pool = Self { shared, bound, threads: Mutex::new(Vec::new()) };
-        for number in 0..threads {
-            let (shared, db) = (Arc::clone(&pool.shared), Arc::clone(db));
+        let (shared, streams) = (Shared::new(), Shared::new());
+        let pool = Self { shared, streams, bound, threads: Mutex::new(Vec::new()) };
+        let reads = (0..threads).map(|number| (&pool.shared, format!("read-{number}"), None));
+        let streams = (0..threads.min(STREAM_THREADS))
+            .map(|number| (&pool.streams, format!("stream-{number}"), Some(STREAM_NICE)));
+        for (shared, name, nice) in reads.chain(streams) {
+            let (shared, db) = (Arc::clone(shared), Arc::clone(db));
             let (cluster, pages) = (Arc::clone(cluster), Arc::clone(pages));
+            let work = move || {
+                if let Some(nice) = nice {
+                    // Of this thread alone. If it may not, clients wait a little.
+                    let _ = rustix::process::setpriority_process(None, nice);
+                }
+                shared.work(&db, &cluster, &pages);
+            };
             let thread = thread::Builder::new()
-                .name(format!("read-{number}"))
-                .spawn(move || shared.work(&db, &cluster, &pages))
+                .name(name)
+                .spawn(work)
                 .map_err(|error| format!("cannot start a read thread: {error}"))?;
             pool.threads().push(thread);
         }
@@ -258,26 +268,27 @@ impl ReadPool {
 
     fn scan(&self, scan: Scan, class: Class, until: Instant) {
         let next = NextPage { scan, until, since: profile::queued() };
-        {
-            let mut queues = self.shared.lock();
-            match class {
-                Class::Client => queues.pages.push_back(next),
-                Class::Hint | Class::Repair | Class::Stream => queues.streams.push_back(next),
-            }
-        }
-        self.shared.arrived.notify_one();
+        let shared = match class {
+            Class::Client => &self.shared,
+            Class::Hint | Class::Repair | Class::Stream => &self.streams,
+        };
+        shared.lock().pages.push_back(next);
+        shared.arrived.notify_one();
     }
 
     /// Gets and pages that wait for a thread.
     pub(crate) fn waiting(&self) -> (usize, usize) {
+        let streams = self.streams.lock().pages.len();
         let queues = self.shared.lock();
-        (queues.gets.len(), queues.pages.len() + queues.streams.len())
+        (queues.gets.len(), queues.pages.len() + streams)
     }
 
     /// Finishes what waits and ends the threads.
     pub(crate) fn stop(&self) {
-        self.shared.lock().closed = true;
-        self.shared.arrived.notify_all();
+        for shared in [&self.shared, &self.streams] {
+            shared.lock().closed = true;
+            shared.arrived.notify_all();
+        }
         for thread in self.threads().drain(..) {
             // A panic in there was printed; there is nothing to recover.
             let _ = thread.join();

@@ -84,6 +84,9 @@ pub struct Shared {
     pub lacks: AtomicBool,
     /// Whether it stores nothing of that yet, for it may hold something of another time.
     pub(crate) empties: AtomicBool,
+    /// The clock when keys were placed as they are now. What was written since has gone to all who
+    /// hold the key by that.
+    placed_at: AtomicU64,
     /// Held while a layout comes into force: what it says must not mix with another's.
     entering: Mutex<()>,
     /// How far all nodes are in a transition.
@@ -148,6 +151,7 @@ impl Shared {
             layouts: Arc::new(layouts),
             lacks: AtomicBool::new(false),
             empties: AtomicBool::new(false),
+            placed_at: AtomicU64::new(floor),
             entering: Mutex::new(()),
             moves: Moves::default(),
             rounds: Rounds::default(),
@@ -209,6 +213,9 @@ impl Shared {
         if lacks.is_to_take {
             self.note_lacks(lacks);
         }
+        if moves {
+            self.placed_at.store(self.clock.now(0), Ordering::Relaxed);
+        }
         let is_later = self.layouts.kept(kept, &self.views);
         if moves {
             self.proofs.forget_seal();
@@ -216,6 +223,12 @@ impl Shared {
         // By whatever is in force by now.
         self.note_lacks(self.layouts.lacks(self.own));
         is_later
+    }
+
+    /// Everything that this node had stored when keys were placed as they are now was written up to
+    /// that time.
+    pub fn placed_at(&self) -> u64 {
+        self.placed_at.load(Ordering::Relaxed)
     }
 
     /// The view in force. To make several decisions by the same view, keep what this returns.

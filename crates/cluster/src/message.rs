@@ -276,7 +276,8 @@ pub enum Filter {
     Moved {
         /// The node.
         node: NodeId,
-        /// Whether only those are meant that the answering node is the first replica of.
+        /// Whether only those are meant that the answering node is the first replica of, and that
+        /// were written before it placed keys so.
         first: bool,
         /// What the digests begin with.
         seed: u64,

@@ -130,6 +130,11 @@ impl BlockCache {
         found
     }
 
+    /// Whether a block of which so many bytes are stored may be short enough to be taken in.
+    pub(crate) fn may_take(&self, stored: usize) -> bool {
+        stored <= self.max_len
+    }
+
     /// Takes a block in, unless it is too long to be worth its room.
     pub(crate) fn insert(&self, table: u64, offset: u64, block: &Bytes) {
         if let Some(blocks) = &self.blocks

@@ -138,8 +138,8 @@ impl Pages {
             OpId::Slot(_) if request.max_bytes <= PAGE_BYTES => None,
             _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
         };
-        let view = shared.view();
-        let mut filter = PartitionFilter::new(&view, shared.own, &request.filter);
+        let (placed_at, view) = (shared.placed_at(), shared.view());
+        let mut filter = PartitionFilter::new(&view, shared.own, placed_at, &request.filter);
         // What is absent is authoritative as of a moment before the scan begins.
         let (space, authoritative) = match request.filter {
             Filter::Remembered { .. } => (Space::Idempotency, shared.remembers_all()),

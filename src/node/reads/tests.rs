@@ -114,25 +114,44 @@ fn pages_and_gets_take_turns() {
     assert_eq!(order, "gggpgggpp");
 }
 
-/// Nodes that are repaired wait for clients, but not for ever.
+/// How nice the threads of this process are whose names begin so.
+fn niceness(name: &str) -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    // One that has ended meanwhile has no figures.
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    let niceness = stats.filter_map(|stat| {
+        let (before, after) = stat.rsplit_once(") ")?;
+        let is_meant = before.split_once('(')?.1.starts_with(name);
+        // After the name: state, 15 fields, nice.
+        is_meant.then(|| after.split(' ').nth(16)?.parse().ok())?
+    });
+    niceness.collect()
+}
+
+/// Clients' reads don't wait behind what nodes are sent that are repaired or take something, and
+/// have the CPU before it.
 #[test]
-fn pages_of_clients_go_first() {
-    let mut queues = Queues::default();
-    let page = |start: &'static str| {
-        let (reply, _) = oneshot::channel();
-        let request = PageRequest { start: Bytes::from(start), ..all() };
-        let scan = Scan::Page { op: OWN, request, reply };
-        NextPage { scan, until: Instant::now(), since: None }
-    };
-    queues.streams.extend((0..4).map(|_| page("stream")));
-    queues.pages.extend((0..6).map(|_| page("client")));
-    let order: String = std::iter::from_fn(|| queues.next_page())
-        .map(|page| match page.scan {
-            Scan::Page { request, .. } => char::from(request.start[0]),
-            Scan::Compare { .. } => unreachable!("none was asked for"),
-        })
-        .collect();
-    assert_eq!(order, "cccscccsss");
+fn what_no_client_waits_for_has_threads_of_low_priority() {
+    let db = db(&MemDisk::new());
+    let nobody = pool(&db, 0, 10);
+    let until = Instant::now() + PATIENCE;
+    let _page = nobody.page(OWN, all(), Class::Client, until);
+    for class in [Class::Hint, Class::Repair, Class::Stream] {
+        drop(nobody.page(OWN, all(), class, until));
+    }
+    assert_eq!(nobody.shared.lock().pages.len(), 1);
+    assert_eq!(nobody.streams.lock().pages.len(), 3);
+    let pool = pool(&db, 3, 10);
+    assert!(block_on(pool.page(OWN, all(), Class::Stream, until)).unwrap().is_ok());
+    // Threads of other tests may have begun just now.
+    while niceness("stream-").iter().any(|nice| *nice != STREAM_NICE) {
+        assert!(Instant::now() < until, "{:?}", niceness("stream-"));
+        thread::yield_now();
+    }
+    assert!(niceness("stream-").len() >= STREAM_THREADS);
+    let reads = niceness("read-");
+    assert!(reads.len() >= 3 && reads.iter().all(|nice| *nice == 0), "{reads:?}");
+    pool.stop();
 }
 
 #[test]

@@ -137,19 +137,13 @@ impl Coordinator {
         votes
     }
 
-    /// A vote for each replica by the view of the slot, which is in force. Whom it was refused by
-    /// is known still.
+    /// A vote for each replica by the view of the slot, which is in force.
     pub(super) fn make_change_votes(&mut self, id: SlotId) {
         let slot = self.slots.get(id);
         let (key, from) = (slot.key.clone(), slot.quorums.from());
         self.look_up_replicas(&key, from);
-        let mut votes = self.change_votes();
-        let change = self.slots.change(id);
-        for vote in &mut votes {
-            let is_it = |before: &ChangeVote| before.node == vote.node && before.refused_as_older;
-            vote.refused_as_older = change.votes.iter().any(is_it);
-        }
-        change.votes = votes;
+        let votes = self.change_votes();
+        self.slots.change(id).votes = votes;
     }
 
     /// A quorum read has found a record that less than a majority holds, and that can't be brought
@@ -326,7 +320,6 @@ impl Coordinator {
             }
             Reply::Newer { time } if !prepares => {
                 self.follow(now, id, time);
-                self.slots.change(id).votes[vote].refused_as_older = true;
                 return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);
             }
             Reply::Stored if !prepares => {
@@ -408,14 +401,6 @@ impl Coordinator {
                 let is_awaiting = change.votes.iter().any(awaits);
                 let is_clear = |vote: &ChangeVote| vote.is_bound() && !self.hides_from(now, vote);
                 let clear = if is_awaiting { change.count_votes(is_clear) } else { promised };
-                // Who has refused a record as older is asked what it holds, though it may not be
-                // one of those whose promises count.
-                let refused = |vote: &ChangeVote| {
-                    vote.refused_as_older && !vote.place.is_read() && awaits(vote)
-                };
-                if change.votes.iter().any(refused) {
-                    return;
-                }
                 (promised, clear, ack)
             }
             Stage::Storing { .. } => {

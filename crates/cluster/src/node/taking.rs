@@ -3,7 +3,8 @@
 //! ```text
 //!  read old is in force ─▶ what is of another time is dropped
 //!     ─▶ no source is behind this node's clock ─▶ sealed
-//!     ─▶ first pass: each source's pages of what it is the first replica of ─────────▶ written
+//!     ─▶ first pass: each source's pages of what it is the first replica of, and was
+//!        written before ──────────────────────────────────────────────────────────────▶ written
 //!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what is not
 //!        among them ─────────────────────────────────────────────────────────────────▶ written
 //!     ─▶ these sources are done: noted on disk ─▶ all are: what they remember of writes with an
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! A page is read by its source under this node's view: so that has entered the transition, and all
-//! that it stored before is in the page. That alone makes it safe (docs/membership-model.md); the
-//! first pass only has each record sent once. A source that does not answer is left out of the
+//! that it stored before is in its page of the second pass. That alone makes it safe
+//! (docs/membership-model.md); the first pass only has each record sent once. A source that does not answer is left out of the
 //! pass, and takes part in a later one. Of a key whose record a conditional write made this node
 //! stores what a majority holds. `--stream-rate` bounds how many bytes a second it takes: what a
 //! page is over that puts off the next ones.

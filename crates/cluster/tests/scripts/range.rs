@@ -84,7 +84,7 @@ impl World {
                 let (name, copies) = name.split_once('*').unwrap_or((name, "0"));
                 let key = self.words.key(name)?;
                 let copies = copies.parse().map_err(|_| format!("{text:?} has no copies"))?;
-                let mut filter = PartitionFilter::new(&view, own, &filter);
+                let mut filter = PartitionFilter::new(&view, own, 0, &filter);
                 let kind = if is_value { Kind::Value } else { Kind::Tombstone };
                 let version = Version { time: 1, origin: 0 };
                 let rank = Rank { version, ballot: 0, kind, check: 0 };

@@ -15,7 +15,9 @@ const CHUNK_LEN: u64 = 256 * 1024;
 /// How an iterator gets at data blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// One by one through the block cache: for scans of users.
+    /// One by one through the block cache: for scans of users. What that does not take is read
+    /// into the memory of the one before, which is there already: fresh memory costs more than
+    /// reading does.
     Cached,
     /// Many at once past the cache: for compactions, which read each block once.
     Sequential,
@@ -29,7 +31,7 @@ pub(crate) struct TableIter {
     partition: usize,
     index: Cursor,
     data: Cursor,
-    /// Bytes of the file from `chunk_at`, for sequential access.
+    /// Bytes of the file from `chunk_at`: of what is not read through the cache.
     chunk: Bytes,
     chunk_at: u64,
 }
@@ -138,15 +140,18 @@ impl TableIter {
         let handle =
             Handle::take(&mut self.index.value(), end).ok_or_else(|| self.bad_index(Malformed))?;
         let block = match self.access {
-            Access::Cached => self.table.block(handle, Wait::Yes).map_err(waited)?,
+            Access::Cached if self.table.cache.may_take(handle.len as usize) => {
+                self.table.block(handle, Wait::Yes).map_err(waited)?
+            }
+            Access::Cached => self.block_of_chunk(handle, handle.offset)?,
             Access::Sequential => self.block_of_chunk(handle, end)?,
         };
         self.data.set_block(block).map_err(|Malformed| self.table.malformed(handle))?;
         Ok(handle)
     }
 
-    /// Takes a block from the chunk, first reading one that begins with it if need be; `end` is
-    /// where the partition's data ends at the latest.
+    /// Takes a block from the chunk, first reading one that begins with it if need be, up to `end`
+    /// at the latest.
     fn block_of_chunk(&mut self, handle: Handle, end: u64) -> Result<Bytes, Error> {
         let chunk_end = self.chunk_at + self.chunk.len() as u64;
         let block_end = handle.offset + u64::from(handle.len);

@@ -105,8 +105,6 @@ pub(in crate::coordinator) struct ChangeVote {
     pub(super) reported: Option<Reported>,
     /// What it knows of an earlier try.
     pub(super) recalled: Option<Recalled>,
-    /// Whether it refused to store a record, for it holds a newer one: what it tells is waited for.
-    pub(super) refused_as_older: bool,
 }
 
 /// What a replica does.
@@ -160,8 +158,7 @@ impl ChangeState {
 impl ChangeVote {
     pub(super) fn new(node: NodeId, place: PerSet) -> Self {
         let state = ChangeState::Asked(Errand { since: 0, way: Way::Waits });
-        let (reported, recalled, refused_as_older) = (None, None, false);
-        Self { node, place, state, reported, recalled, refused_as_older }
+        Self { node, place, state, reported: None, recalled: None }
     }
 
     /// Whether it stores nothing under a lower ballot any more, and what it reported counts.
