@@ -212,6 +212,9 @@ impl Shared {
         let lacks = kept.lacks(self.own);
         if lacks.is_to_take {
             self.note_lacks(lacks);
+            if moves {
+                self.moves.begin();
+            }
         }
         if moves {
             self.placed_at.store(self.clock.now(0), Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crate::message::{MovesState, NodeId};
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Records that this node has taken, and their bytes.
+    /// Records that this node has taken in the transition under way, and their bytes.
     records: AtomicU64,
     bytes: AtomicU64,
     /// Nodes from which it has taken all, and how many there are to take from.
@@ -25,6 +25,13 @@ impl Moves {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let sources = (of(&self.sources) as u16, of(&self.of_sources) as u16);
         MovesState { epoch, has_all, sources, records: of(&self.records), bytes: of(&self.bytes) }
+    }
+
+    /// A transition begins in which it is to take something.
+    pub(crate) fn begin(&self) {
+        for number in [&self.records, &self.bytes, &self.sources, &self.of_sources] {
+            number.store(0, Ordering::Relaxed);
+        }
     }
 
     /// It has taken more.

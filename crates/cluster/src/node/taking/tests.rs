@@ -452,6 +452,22 @@ fn another_placement_ends_what_is_under_way() {
     assert!(own.shared.layouts.has_leftovers(), "what it took is of no use here");
 }
 
+/// Else what a plan says would move is compared with what came in all changes since the start.
+#[test]
+fn what_it_has_taken_is_counted_by_change() {
+    let mut own = Own::new();
+    let first = own.sealed();
+    own.reply(first[0].0, page(vec![record("a", 0)], None));
+    assert_eq!((own.state().records, own.state().bytes), (1, 7));
+    let back = own.shared.layouts.known().aborted(|_| Some(5)).unwrap();
+    own.learns(back);
+    assert_eq!(own.state().records, 1, "until another change begins");
+    let again = own.more_of_node_0();
+    own.learns(again.clone());
+    own.learns(again.next_stage().unwrap());
+    assert_eq!((own.state().records, own.state().bytes), (0, 0));
+}
+
 /// Two of three replicas are declared lost: nobody can tell any more what a majority holds.
 #[test]
 fn what_is_left_is_taken_where_no_majority_is_left() {
