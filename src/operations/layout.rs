@@ -52,7 +52,7 @@ pub(crate) struct MoveStatus {
     pub(crate) sources: u16,
     /// … of so many.
     pub(crate) of_sources: u16,
-    /// Records that it has taken since it was started, and their bytes.
+    /// Records that it has taken in this change since it was started, and their bytes.
     pub(crate) records: u64,
     /// See there.
     pub(crate) bytes: u64,

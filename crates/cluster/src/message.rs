@@ -383,7 +383,7 @@ pub struct MovesState {
     pub has_all: bool,
     /// Nodes from which it has taken all, of so many.
     pub sources: (u16, u16),
-    /// Records that it has taken since its process began, and their bytes.
+    /// Records that it has taken in this change since its process began, and their bytes.
     pub records: u64,
     /// See there.
     pub bytes: u64,

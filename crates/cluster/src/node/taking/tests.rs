@@ -464,6 +464,7 @@ fn what_it_has_taken_is_counted_by_change() {
     assert_eq!(own.state().records, 1, "until another change begins");
     let again = own.more_of_node_0();
     own.learns(again.clone());
+    assert_eq!(own.state().records, 0, "of this one");
     own.learns(again.next_stage().unwrap());
     assert_eq!((own.state().records, own.state().bytes), (0, 0));
 }
