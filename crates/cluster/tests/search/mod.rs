@@ -77,8 +77,8 @@ pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     seen.has_ended
 }
 
-/// How many steps it takes in a world, at least if `MODEL_STATES` is given, until a property does not
-/// hold.
+/// How many steps it takes in a world until a property does not hold; the fewest, if `MODEL_STATES`
+/// is given.
 pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option<usize> {
     let mut found: Option<Path<M::State, M::Action>> = None;
     // The first trace that is found need not be the shortest.
