@@ -54,8 +54,8 @@ fn work(stop: &AtomicBool) -> f64 {
     first / (first + second)
 }
 
-/// How long CPU time is recorded: also where the thread gets a third of a core, for all tests are run
-/// at once, there are so many samples, 500, that a share is close.
+/// How long CPU time is recorded: also where the thread gets a third of a core, for all tests are
+/// run at once, there are so many samples, 500, that a share is close.
 const CPU_SECONDS: u64 = 15;
 
 fn cpu_shares(clock: Clock, sampler: Option<&str>) {
