@@ -62,7 +62,7 @@ fn row_37_values_that_expire_while_clocks_step() {
 }
 
 #[test]
-fn row_38_an_older_copy_than_was_proven() {
+fn a_copy_older_than_was_proven() {
     row("38", outdated::run(&setup(1)));
 }
 

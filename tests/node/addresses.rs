@@ -1,11 +1,12 @@
 //! Nodes that come back at other addresses: who joins then finds them, and who is on no list is
 //! found.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use torture::ports;
 
 use crate::cluster::{Cluster, key};
 use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
@@ -19,11 +20,6 @@ fn write(cluster: &Cluster) {
         let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"value");
         assert_eq!(put.status, 201, "{}", text(&put.body()));
     }
-}
-
-/// An address that nobody listens on.
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 fn url(at: SocketAddr) -> String {
@@ -68,7 +64,7 @@ fn a_node_joins_a_cluster_that_moved_to_other_addresses() {
     (0..3).for_each(|node| cluster.up(node));
     cluster.settled();
 
-    let starts = d_asks(&cluster, free());
+    let starts = d_asks(&cluster, ports::addresses(1)[0]);
     let plan = planned(&cluster, 0, &["--add", "d", "--remove", "n2"]);
     let warned = plan["warnings"].to_string();
     let said = format!("n0 is at {}, as far as", url(cluster.address(0)));
@@ -89,7 +85,7 @@ fn a_node_that_nobody_lists_says_where_it_is_by_a_plan() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     write(&cluster);
-    let (old, new) = (free(), free());
+    let [old, new] = [1; 2].map(|count| ports::addresses(count)[0]);
     let starts = d_asks(&cluster, old);
     assert_eq!(moved(&cluster, 0, &["--add", "d"]), 5);
     let data = starts.join().unwrap().stop();

@@ -1,13 +1,14 @@
 //! Changes of the members with what goes wrong in them: nodes that lost their disks, die or come
 //! late, plans that make no sense any more, data and secrets of others.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use torture::ports;
 
 use crate::cluster::{Cluster, key};
 use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
@@ -19,11 +20,6 @@ fn url(at: SocketAddr) -> String {
     format!("http://{at}")
 }
 
-/// An address that nobody listens on.
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 /// A node that joins the cluster of `n0`, at an address that it keeps.
 pub(crate) struct Joiner {
     name: &'static str,
@@ -33,7 +29,7 @@ pub(crate) struct Joiner {
 
 impl Joiner {
     pub(crate) fn new(cluster: &Cluster, name: &'static str) -> Self {
-        Self { name, of: url(cluster.address(0)), at: free() }
+        Self { name, of: url(cluster.address(0)), at: ports::addresses(1)[0] }
     }
 
     fn args(&self) -> [&str; 6] {
@@ -100,7 +96,7 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     assert!(held > KEYS / 2, "{held}");
 
     // As long as it is up, nobody takes its place.
-    let other = Joiner { at: free(), ..Joiner::new(&cluster, "d") };
+    let other = Joiner { at: ports::addresses(1)[0], ..Joiner::new(&cluster, "d") };
     let advertise = url(joiner.at);
     let why = other.refused(&tempfile::tempdir().unwrap(), |command| {
         command.args(["--advertise", &advertise]);

@@ -1,6 +1,6 @@
 //! Several nodes as real processes: quorums, a node down and back, ranges, what a wiped disk costs.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use rustls::ClientConfig;
 use tempfile::TempDir;
+use torture::ports;
 
 use crate::client::{Client, Response};
 use crate::process::{Node, kvorum, run, wait_until};
@@ -24,13 +25,6 @@ pub(crate) struct Cluster {
     args: Vec<String>,
     /// By what clients connect, if the nodes serve by TLS.
     tls: Option<Arc<ClientConfig>>,
-}
-
-/// Addresses that nobody listens on.
-fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    // Held together until all are known, so that no two are the same.
-    let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|held| held.local_addr().unwrap()).collect()
 }
 
 /// For `--cluster`.
@@ -50,7 +44,7 @@ impl Cluster {
     }
 
     fn of(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
-        let addresses = free_addresses(count);
+        let addresses = ports::addresses(count as u16);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let list = listed(&addresses, scheme);
         let mut all = vec!["--cluster".to_owned(), list, "--log".to_owned()];
@@ -71,7 +65,7 @@ impl Cluster {
 
     /// All nodes, which are down, have other addresses from now on, and list those.
     pub(crate) fn moves_elsewhere(&mut self) {
-        self.addresses = free_addresses(self.addresses.len());
+        self.addresses = ports::addresses(self.addresses.len() as u16);
         self.args[1] = listed(&self.addresses, "http");
     }
 

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
+use torture::ports;
 
 use crate::client::Client;
 use crate::process::{kvorum, run, wait_until};
@@ -23,24 +24,12 @@ pub(crate) struct Dev {
     data: TempDir,
 }
 
-/// A port with free ones after it, for the moment at least.
-fn free_ports(count: u16) -> u16 {
-    loop {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = first.local_addr().unwrap().port();
-        let free = |more| TcpListener::bind(("127.0.0.1", port + more)).is_ok();
-        if port < 60_000 && (1..count).all(free) {
-            return port;
-        }
-    }
-}
-
 impl Dev {
     pub(crate) fn start(nodes: u16, flags: &[&str]) -> Self {
         loop {
             let data = tempfile::tempdir().unwrap();
             // Somebody else may have taken a port meanwhile.
-            if let Some(dev) = Self::begin(data, nodes, free_ports(MOST), flags) {
+            if let Some(dev) = Self::begin(data, nodes, ports::free(MOST), flags) {
                 return dev;
             }
         }
@@ -222,7 +211,7 @@ fn a_node_that_ends_at_its_start_stops_the_rest() {
     let data = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(data.path().join("dev")).unwrap();
     std::fs::write(data.path().join("dev/node-1"), "no directory").unwrap();
-    let port = free_ports(1).to_string();
+    let port = ports::free(1).to_string();
     let data = data.path().join("dev");
     let output = run(&["dev", "--nodes", "1", "--port", &port, "--data", data.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();

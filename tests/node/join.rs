@@ -45,10 +45,11 @@ impl Waiting {
     /// Stops it as an operator does; what it wrote to stdout, and what it logged.
     fn stop(mut self) -> (String, String) {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
-        assert!(self.0.wait().unwrap().success());
+        let status = self.0.wait().unwrap();
         let (mut out, mut log) = (String::new(), String::new());
         self.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         self.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        assert!(status.success(), "{status}: {log}");
         (out, log)
     }
 }
@@ -83,6 +84,8 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     let command = || joining(SECRET, &data.path().join("data"), &url(&node), "c", C);
     let mut voters = Vec::new();
     for _ in 0..2 {
+        // Of the last time, which says nothing of this one.
+        wait_until("what was asked is forgotten", || asking(&node).is_empty());
         let waiting = Waiting::start(command());
         wait_until("it asks", || asking(&node) == ["c"]);
         let planned = plan(&node, "c");

@@ -25,7 +25,7 @@ fn all_events_in_one_recording_while_the_node_serves() {
     let before = traces(&node);
     let mut recorder = node.client();
     recorder.send(
-        "GET /admin/profile?event=cpu,alloc,live,lock,wall&seconds=1&format=json&idle=true \
+        "GET /admin/profile?event=cpu,alloc,live,lock,wall&seconds=3&format=json&idle=true \
          HTTP/1.1\r\nHost: localhost\r\n\r\n",
     );
     wait_until("a recording", || traces(&node).2 != before.2);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::ledger::{Ledger, Process};
 use crate::net::Net;
 use crate::node::{Launch, Node};
-use crate::{Failure, Setup};
+use crate::{Failure, Setup, ports};
 
 /// How long the cluster may take to serve after its start, or to agree after a fault.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ impl Cluster {
         let dir = tempfile::tempdir()?;
         let addresses = match net {
             Some(net) => (0..count).map(|node| net.address(node)).collect(),
-            None => free_addresses(count)?,
+            None => ports::addresses(count as u16),
         };
         let urls = addresses.iter().enumerate();
         let list: Vec<_> =
@@ -387,16 +387,9 @@ impl Cluster {
     ) -> Result<Launch, Failure> {
         let urls = self.addresses.iter().map(|at| format!("http://{at}"));
         let urls = urls.collect::<Vec<_>>().join(",");
-        let listen = free_addresses(1)?[0];
+        let listen = ports::addresses(1)[0];
         let args = ["--join", &urls, "--name", name, "--sync", "always"];
         let args = [&args, more].concat();
         Ok(Launch { listen, ..setup.launch(home, self.dir(), &args) })
     }
-}
-
-/// Ports on loopback that nobody listens on at the moment.
-pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, Failure> {
-    let listeners: Vec<_> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    Ok(listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)
 }

@@ -42,6 +42,7 @@ pub mod outdated;
 pub mod overload;
 pub mod partition;
 pub mod pause;
+pub mod ports;
 pub mod power_cut;
 pub mod prober;
 mod proofs;

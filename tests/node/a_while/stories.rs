@@ -1,11 +1,13 @@
 //! The stories of `docs/operation.md` about members that come and go: its commands, run as they
 //! stand there, on three nodes and on those that they start, while a client goes on.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+
+use torture::ports;
 
 use crate::client::Client;
 use crate::cluster::key;
@@ -44,9 +46,7 @@ struct Machines {
 impl Machines {
     /// With the first of them in a cluster.
     fn start(count: usize) -> Self {
-        let held: Vec<_> = NAMES.map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).into();
-        let at: Vec<_> = held.iter().map(|held| held.local_addr().unwrap()).collect();
-        drop(held);
+        let at = ports::addresses(NAMES.len() as u16);
         let mut machines = Self { at, nodes: NAMES.map(|_| None).into(), plan: String::new() };
         let first = NAMES.iter().zip(&machines.at).take(count);
         let list: Vec<_> = first.map(|(name, at)| format!("{name}=http://{at}")).collect();

@@ -67,7 +67,18 @@ pub(crate) fn walk<M: Searched>(
     seen
 }
 
-/// How many steps it takes in a world, at least, until a property does not hold.
+/// Whether there is a way to the end among a world's first states.
+pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
+    let may = world.properties().into_iter().filter(|may| !may.expectation.discovery_is_failure());
+    let until = HasDiscoveries::AllOf(may.map(|may| may.name).collect());
+    let checker = world.clone().checker().target_state_count(MOST_STATES).finish_when(until);
+    let seen = Seen::of(&checker.spawn_bfs().join(), None);
+    println!("{name}: has a way to its end: {}", seen.has_ended);
+    seen.has_ended
+}
+
+/// How many steps it takes in a world until a property does not hold; the fewest, if `MODEL_STATES`
+/// is given.
 pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option<usize> {
     let mut found: Option<Path<M::State, M::Action>> = None;
     // The first trace that is found need not be the shortest.
@@ -78,6 +89,9 @@ pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option
         let checker = checker.target_state_count(MOST_STATES).spawn_bfs().join();
         let Some(path) = checker.discovery(property) else { break };
         found = Some(path);
+        if wanted().is_none() {
+            break;
+        }
     }
     found.map(|path| shown(&path))
 }

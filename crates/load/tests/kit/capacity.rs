@@ -81,7 +81,7 @@ fn a_sweep_finds_the_capacity_of_each_server() {
     let place = Place::new();
     let server = place.server("--capacity 1000");
     // From a hundredth of what they hold a trial would take ten times as long, for samples enough.
-    let bounds = ["--from", "100"];
+    let bounds = ["--from", "200"];
     let flags = ["--server", server.as_str(), "--restart", "--sweep", "capacity=250,500"];
     let series = place.search(&[&flags[..], &bounds].concat()).unwrap();
     assert_eq!(series.findings.len(), 2);

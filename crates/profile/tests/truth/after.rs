@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use profile::{Clock, Event, Refused};
 
-use crate::{PATIENCE, order, start, turn};
+use crate::{PATIENCE, alone, order, start};
 
 /// What a process has that a recording uses.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,69 +42,73 @@ fn wait_for(before: &Traces) {
 
 #[test]
 fn nothing_is_left_of_a_recording_that_ends_or_is_given_up() {
-    let _turn = turn();
-    // A thread has its name only once it runs: one whole recording, so that none before it is
-    // about to begin.
-    let (_recording, profile) = start(order(&[Event::Alloc], 1, Clock::default()));
-    profile.recv_timeout(PATIENCE).unwrap();
-    let begun = Instant::now();
-    while traces().recorders > 0 {
-        assert!(begun.elapsed() < PATIENCE, "the one before does not end");
-        thread::yield_now();
-    }
-    let before = traces();
-    for clock in [Clock::Perf, Clock::Timers] {
-        let (recording, profile) = start(order(&Event::ALL, 1, clock));
-        let during = Instant::now();
-        while traces().caught == before.caught {
-            assert!(during.elapsed() < PATIENCE, "nothing is recorded");
+    alone("after::nothing_is_left_of_a_recording_that_ends_or_is_given_up", || {
+        // A thread has its name only once it runs: one whole recording, so that none before it is
+        // about to begin.
+        let (_recording, profile) = start(order(&[Event::Alloc], 1, Clock::default()));
+        profile.recv_timeout(PATIENCE).unwrap();
+        let begun = Instant::now();
+        while traces().recorders > 0 {
+            assert!(begun.elapsed() < PATIENCE, "the one before does not end");
             thread::yield_now();
         }
-        profile.recv_timeout(PATIENCE).unwrap();
-        drop(recording);
-        wait_for(&before);
-        let (recording, profile) = start(order(&Event::ALL, 300, clock));
-        drop(recording);
-        assert!(profile.recv_timeout(PATIENCE).is_err(), "it was given up, and told something");
-        wait_for(&before);
-    }
+        let before = traces();
+        for clock in [Clock::Perf, Clock::Timers] {
+            let (recording, profile) = start(order(&Event::ALL, 1, clock));
+            let during = Instant::now();
+            while traces().caught == before.caught {
+                assert!(during.elapsed() < PATIENCE, "nothing is recorded");
+                thread::yield_now();
+            }
+            profile.recv_timeout(PATIENCE).unwrap();
+            drop(recording);
+            wait_for(&before);
+            let (recording, profile) = start(order(&Event::ALL, 300, clock));
+            drop(recording);
+            assert!(profile.recv_timeout(PATIENCE).is_err(), "it was given up, and told something");
+            wait_for(&before);
+        }
+    });
 }
 
 #[test]
 fn a_second_recording_is_told_of_the_first() {
-    let _turn = turn();
-    let mut first = order(&[Event::Alloc], 100, Clock::default());
-    first.who = "192.0.2.1".to_owned();
-    let (recording, _profile) = start(first);
-    let refused = profile::start(order(&[Event::Cpu], 1, Clock::default()), |_| {});
-    let Err(Refused::Busy { who, until, left }) = refused else { panic!("there are two") };
-    assert_eq!(who, "192.0.2.1");
-    assert!((60..=100).contains(&left) && until.ends_with('Z'), "{left} {until}");
-    drop(recording);
-    drop(start(order(&[Event::Cpu], 1, Clock::default())));
+    alone("after::a_second_recording_is_told_of_the_first", || {
+        let mut first = order(&[Event::Alloc], 100, Clock::default());
+        first.who = "192.0.2.1".to_owned();
+        let (recording, _profile) = start(first);
+        let refused = profile::start(order(&[Event::Cpu], 1, Clock::default()), |_| {});
+        let Err(Refused::Busy { who, until, left }) = refused else { panic!("there are two") };
+        assert_eq!(who, "192.0.2.1");
+        assert!((60..=100).contains(&left) && until.ends_with('Z'), "{left} {until}");
+        drop(recording);
+        drop(start(order(&[Event::Cpu], 1, Clock::default())));
+    });
 }
 
 #[test]
 fn threads_that_come_and_go_are_in_it_and_very_many_do_no_harm() {
-    let _turn = turn();
-    let (recording, profile) = start(order(&[Event::Cpu, Event::Wall], 2, Clock::Timers));
-    let begun = Instant::now();
-    let mut sleepers: Vec<_> =
-        (0..1000).map(|_| thread::spawn(|| thread::park_timeout(Duration::from_secs(3)))).collect();
-    while begun.elapsed() < Duration::from_millis(1500) {
-        let short = thread::Builder::new().name("short".to_owned()).spawn(|| {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(20) {}
+    alone("after::threads_that_come_and_go_are_in_it_and_very_many_do_no_harm", || {
+        let (recording, profile) = start(order(&[Event::Cpu, Event::Wall], 2, Clock::Timers));
+        let begun = Instant::now();
+        let mut sleepers: Vec<_> = (0..1000)
+            .map(|_| thread::spawn(|| thread::park_timeout(Duration::from_secs(3))))
+            .collect();
+        while begun.elapsed() < Duration::from_millis(1500) {
+            let short = thread::Builder::new().name("short".to_owned()).spawn(|| {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(20) {}
+            });
+            short.unwrap().join().unwrap();
+        }
+        let profile = profile.recv_timeout(PATIENCE).unwrap();
+        drop(recording);
+        sleepers.drain(..).for_each(|thread| {
+            thread.thread().unpark();
+            thread.join().unwrap();
         });
-        short.unwrap().join().unwrap();
-    }
-    let profile = profile.recv_timeout(PATIENCE).unwrap();
-    drop(recording);
-    sleepers.drain(..).for_each(|thread| {
-        thread.thread().unpark();
-        thread.join().unwrap();
+        let wall = crate::folded(&profile, Event::Wall);
+        let slept = wall.total() as f64 / 1e9;
+        assert!(slept > 500.0, "a thousand threads for more than a second: {slept} s");
     });
-    let wall = crate::folded(&profile, Event::Wall);
-    let slept = wall.total() as f64 / 1e9;
-    assert!(slept > 500.0, "a thousand threads for more than a second: {slept} s");
 }

@@ -1,13 +1,15 @@
 //! A program whose shares are known, and what its profile says of them: within three percentage
-//! points, and nothing left behind. One process, one recording at a time: the tests take turns.
+//! points, and nothing left behind. A process has one recording at a time, and most of each test is
+//! waiting for it: each is run in a process of its own, all at once.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod after;
 mod shares;
 
 use std::alloc::System;
+use std::env;
+use std::process::Command;
 use std::sync::mpsc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use profile::{Clock, Event, Folded, Order, Profile, Recording, Refused, Sampled};
@@ -21,11 +23,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How far a share may be from the truth.
 const CLOSE: f64 = 0.03;
 
-static TURN: Mutex<()> = Mutex::new(());
+/// Says of a process that it runs one test alone.
+const ALONE: &str = "TRUTH_ALONE";
 
-/// Waits for the other tests of this process.
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Runs the test of this name, in a process of its own.
+#[track_caller]
+fn alone(name: &str, test: fn()) {
+    if env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut command = Command::new(env::current_exe().unwrap());
+    let output = command.args([name, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let told = [output.stdout, output.stderr].map(|told| String::from_utf8(told).unwrap());
+    let has_passed = output.status.success() && told[0].contains("test result: ok. 1 passed");
+    assert!(has_passed, "{}:\n{}{}", output.status, told[0], told[1]);
 }
 
 fn order(events: &[Event], seconds: u64, clock: Clock) -> Order {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use profile::{Clock, Event, Kind, Place};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{PATIENCE, assert_close, folded, order, share, start, turn};
+use crate::{PATIENCE, alone, assert_close, folded, order, share, start};
 
 fn own_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -54,16 +54,11 @@ fn work(stop: &AtomicBool) -> f64 {
     first / (first + second)
 }
 
-/// How long CPU time is recorded: also where the thread gets a third of a core there are so many
-/// samples, 300, that a share is close.
-const CPU_SECONDS: u64 = 9;
+/// How long CPU time is recorded: also where the thread gets a third of a core, for all tests are
+/// run at once, there are so many samples, 500, that a share is close.
+const CPU_SECONDS: u64 = 15;
 
 fn cpu_shares(clock: Clock, sampler: Option<&str>) {
-    let _turn = turn();
-    recorded_cpu_shares(clock, sampler);
-}
-
-fn recorded_cpu_shares(clock: Clock, sampler: Option<&str>) {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
     let (recording, profile) = start(order(&[Event::Cpu], CPU_SECONDS, clock));
@@ -87,28 +82,33 @@ fn recorded_cpu_shares(clock: Clock, sampler: Option<&str>) {
 
 #[test]
 fn cpu_time_by_the_best_clock_there_is() {
-    cpu_shares(Clock::Perf, None);
+    alone("shares::cpu_time_by_the_best_clock_there_is", || {
+        cpu_shares(Clock::Perf, None);
+    });
 }
 
 #[test]
 fn cpu_time_by_timers() {
-    cpu_shares(Clock::Timers, Some("CPU timers"));
+    alone("shares::cpu_time_by_timers", || {
+        cpu_shares(Clock::Timers, Some("CPU timers"));
+    });
 }
 
 /// Perf events take a descriptor a thread, which are the process's for its own work.
 #[test]
 fn cpu_time_with_few_descriptors_left() {
-    let _turn = turn();
-    let before = getrlimit(Resource::Nofile);
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(open + 6), ..before }).unwrap();
-    let threads: Vec<_> = (0..6).map(|_| thread::spawn(thread::park)).collect();
-    recorded_cpu_shares(Clock::Perf, Some("CPU timers"));
-    setrlimit(Resource::Nofile, before).unwrap();
-    for thread in threads {
-        thread.thread().unpark();
-        thread.join().unwrap();
-    }
+    alone("shares::cpu_time_with_few_descriptors_left", || {
+        let before = getrlimit(Resource::Nofile);
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(open + 6), ..before }).unwrap();
+        let threads: Vec<_> = (0..6).map(|_| thread::spawn(thread::park)).collect();
+        cpu_shares(Clock::Perf, Some("CPU timers"));
+        setrlimit(Resource::Nofile, before).unwrap();
+        for thread in threads {
+            thread.thread().unpark();
+            thread.join().unwrap();
+        }
+    });
 }
 
 #[inline(never)]
@@ -126,38 +126,39 @@ fn asks_for_much(total: usize) {
 
 #[test]
 fn bytes_by_call_path_and_what_is_left_of_them() {
-    // Four thousand samples in all: as many as the ring has room for, whenever it is looked at.
-    const PART: usize = 64 << 20;
-    let _turn = turn();
-    let events = [Event::Alloc, Event::Live, Event::Lock];
-    let (recording, profile) = start(order(&events, 2, Clock::default()));
-    // Until it has begun.
-    while profile::queued().is_none() {
-        thread::yield_now();
-    }
-    for _ in 0..3 {
-        asks_for_much(PART);
-    }
-    drop(asks_for_little(PART / 2));
-    let kept = asks_for_little(PART / 2);
-    let profile = profile.recv_timeout(PATIENCE).unwrap();
-    drop(recording);
-    let alloc = folded(&profile, Event::Alloc);
-    let (little, much) = (share(alloc, "asks_for_little"), share(alloc, "asks_for_much"));
-    assert_close("much", much / (little + much), 0.75);
-    assert!(little + much > 0.95, "{alloc}");
-    let total = alloc.total() as f64 / (4.0 * PART as f64);
-    assert!((0.95..1.1).contains(&total), "bytes are bytes, not shares only: {total}");
-    let live = folded(&profile, Event::Live);
-    let (little, much) = (share(live, "asks_for_little"), share(live, "asks_for_much"));
-    assert!(little > 0.97 && much < 0.02, "{little} {much}\n{live}");
-    let left = live.total() as f64 / (PART as f64 / 2.0);
-    assert!((0.9..1.15).contains(&left), "{left}");
-    let (_, named) = profile.events.iter().find(|(event, _)| *event == Event::Alloc).unwrap();
-    let pieces = share(&named.counts, "asks_for_little") * named.counts.total() as f64;
-    let right = pieces / (PART as f64 / 1024.0);
-    assert!((0.85..1.15).contains(&right), "pieces of 1 KiB: {pieces}");
-    drop(kept);
+    alone("shares::bytes_by_call_path_and_what_is_left_of_them", || {
+        // Four thousand samples in all: as many as the ring has room for, whenever it is looked at.
+        const PART: usize = 64 << 20;
+        let events = [Event::Alloc, Event::Live, Event::Lock];
+        let (recording, profile) = start(order(&events, 2, Clock::default()));
+        // Until it has begun.
+        while profile::queued().is_none() {
+            thread::yield_now();
+        }
+        for _ in 0..3 {
+            asks_for_much(PART);
+        }
+        drop(asks_for_little(PART / 2));
+        let kept = asks_for_little(PART / 2);
+        let profile = profile.recv_timeout(PATIENCE).unwrap();
+        drop(recording);
+        let alloc = folded(&profile, Event::Alloc);
+        let (little, much) = (share(alloc, "asks_for_little"), share(alloc, "asks_for_much"));
+        assert_close("much", much / (little + much), 0.75);
+        assert!(little + much > 0.95, "{alloc}");
+        let total = alloc.total() as f64 / (4.0 * PART as f64);
+        assert!((0.95..1.1).contains(&total), "bytes are bytes, not shares only: {total}");
+        let live = folded(&profile, Event::Live);
+        let (little, much) = (share(live, "asks_for_little"), share(live, "asks_for_much"));
+        assert!(little > 0.97 && much < 0.02, "{little} {much}\n{live}");
+        let left = live.total() as f64 / (PART as f64 / 2.0);
+        assert!((0.9..1.15).contains(&left), "{left}");
+        let (_, named) = profile.events.iter().find(|(event, _)| *event == Event::Alloc).unwrap();
+        let pieces = share(&named.counts, "asks_for_little") * named.counts.total() as f64;
+        let right = pieces / (PART as f64 / 1024.0);
+        assert!((0.85..1.15).contains(&right), "pieces of 1 KiB: {pieces}");
+        drop(kept);
+    });
 }
 
 static SLOW: Place = Place::new(Kind::Lock, "the slow one");
@@ -203,35 +204,36 @@ fn waits_for_the_quick_one(stop: Arc<AtomicBool>) -> u64 {
 
 #[test]
 fn time_waited_for_locks_and_who_held_them() {
-    let _turn = turn();
-    for idle in [false, true] {
-        let stop = Arc::new(AtomicBool::new(false));
-        let ordered = profile::Order { idle, ..order(&[Event::Lock], 2, Clock::default()) };
-        let (recording, profile) = start(ordered);
-        let (first, second) = (Arc::clone(&stop), Arc::clone(&stop));
-        let slow = thread::spawn(move || waits_for_the_slow_one(first));
-        let quick = thread::spawn(move || waits_for_the_quick_one(second));
-        let profile = loop {
-            let nap = || profile.recv_timeout(Duration::from_millis(50));
-            if let Ok(profile) = WORK.during(nap) {
-                break profile;
-            }
-        };
-        drop(recording);
-        stop.store(true, Ordering::Relaxed);
-        let (slow, quick) = (slow.join().unwrap() as f64, quick.join().unwrap() as f64);
-        let lock = folded(&profile, Event::Lock);
-        let seen = |place: &str| share(lock, place);
-        let (slow_seen, quick_seen) = (seen("lock: the slow one"), seen("lock: the quick one"));
-        let found = slow_seen / (slow_seen + quick_seen);
-        assert_close("slow", found, slow / (slow + quick));
-        assert_close("its function", seen("waits_for_the_slow_one"), slow_seen);
-        // The first wait may be for somebody who took it before that was recorded.
-        let held = seen("held by holder at crates/profile/tests/truth/shares.rs:");
-        assert!(held / (slow_seen + quick_seen) > 0.9, "{lock}");
-        let idle_seen = seen("idle: no work");
-        assert_eq!(idle_seen > 0.0, idle, "only if it is asked for: {lock}");
-    }
+    alone("shares::time_waited_for_locks_and_who_held_them", || {
+        for idle in [false, true] {
+            let stop = Arc::new(AtomicBool::new(false));
+            let ordered = profile::Order { idle, ..order(&[Event::Lock], 2, Clock::default()) };
+            let (recording, profile) = start(ordered);
+            let (first, second) = (Arc::clone(&stop), Arc::clone(&stop));
+            let slow = thread::spawn(move || waits_for_the_slow_one(first));
+            let quick = thread::spawn(move || waits_for_the_quick_one(second));
+            let profile = loop {
+                let nap = || profile.recv_timeout(Duration::from_millis(50));
+                if let Ok(profile) = WORK.during(nap) {
+                    break profile;
+                }
+            };
+            drop(recording);
+            stop.store(true, Ordering::Relaxed);
+            let (slow, quick) = (slow.join().unwrap() as f64, quick.join().unwrap() as f64);
+            let lock = folded(&profile, Event::Lock);
+            let seen = |place: &str| share(lock, place);
+            let (slow_seen, quick_seen) = (seen("lock: the slow one"), seen("lock: the quick one"));
+            let found = slow_seen / (slow_seen + quick_seen);
+            assert_close("slow", found, slow / (slow + quick));
+            assert_close("its function", seen("waits_for_the_slow_one"), slow_seen);
+            // The first wait may be for somebody who took it before that was recorded.
+            let held = seen("held by holder at crates/profile/tests/truth/shares.rs:");
+            assert!(held / (slow_seen + quick_seen) > 0.9, "{lock}");
+            let idle_seen = seen("idle: no work");
+            assert_eq!(idle_seen > 0.0, idle, "only if it is asked for: {lock}");
+        }
+    });
 }
 
 #[inline(never)]
@@ -251,36 +253,37 @@ fn reads_what_never_comes(pipe: &std::io::PipeReader) {
 
 #[test]
 fn wall_time_of_threads_that_run_wait_and_have_nothing_to_do() {
-    let _turn = turn();
-    for idle in [false, true] {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (reader, writer) = std::io::pipe().unwrap();
-        let (first, second) = (Arc::clone(&stop), Arc::clone(&stop));
-        let threads = [
-            thread::spawn(move || assert!(work(&first) < 1.0)),
-            thread::spawn(move || naps(&second)),
-            thread::spawn(move || reads_what_never_comes(&reader)),
-        ];
-        let ordered = profile::Order { idle, ..order(&[Event::Wall], 2, Clock::default()) };
-        let (recording, profile) = start(ordered);
-        let profile = profile.recv_timeout(PATIENCE).unwrap();
-        drop(recording);
-        stop.store(true, Ordering::Relaxed);
-        drop(writer);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let wall = folded(&profile, Event::Wall);
-        let seconds = |of: &str| share(wall, of) * wall.total() as f64 / 1e9;
-        for (of, truth) in [
-            ("shares::work", profile.seconds),
-            ("reads_what_never_comes", profile.seconds),
-            ("shares::naps", if idle { profile.seconds } else { 0.0 }),
-        ] {
-            let found = seconds(of);
-            assert!((found - truth).abs() < 0.1 * profile.seconds, "{of}: {found} s\n{wall}");
+    alone("shares::wall_time_of_threads_that_run_wait_and_have_nothing_to_do", || {
+        for idle in [false, true] {
+            let stop = Arc::new(AtomicBool::new(false));
+            let (reader, writer) = std::io::pipe().unwrap();
+            let (first, second) = (Arc::clone(&stop), Arc::clone(&stop));
+            let threads = [
+                thread::spawn(move || assert!(work(&first) < 1.0)),
+                thread::spawn(move || naps(&second)),
+                thread::spawn(move || reads_what_never_comes(&reader)),
+            ];
+            let ordered = profile::Order { idle, ..order(&[Event::Wall], 2, Clock::default()) };
+            let (recording, profile) = start(ordered);
+            let profile = profile.recv_timeout(PATIENCE).unwrap();
+            drop(recording);
+            stop.store(true, Ordering::Relaxed);
+            drop(writer);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let wall = folded(&profile, Event::Wall);
+            let seconds = |of: &str| share(wall, of) * wall.total() as f64 / 1e9;
+            for (of, truth) in [
+                ("shares::work", profile.seconds),
+                ("reads_what_never_comes", profile.seconds),
+                ("shares::naps", if idle { profile.seconds } else { 0.0 }),
+            ] {
+                let found = seconds(of);
+                assert!((found - truth).abs() < 0.1 * profile.seconds, "{of}: {found} s\n{wall}");
+            }
+            let waiting = wall.stacks().any(|(stack, _)| {
+                stack.contains("reads_what_never_comes") && stack.ends_with("[waiting]")
+            });
+            assert!(waiting, "{wall}");
         }
-        let waiting = wall.stacks().any(|(stack, _)| {
-            stack.contains("reads_what_never_comes") && stack.ends_with("[waiting]")
-        });
-        assert!(waiting, "{wall}");
-    }
+    });
 }
