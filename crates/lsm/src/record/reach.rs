@@ -63,6 +63,8 @@ impl Reach {
 mod tests {
     use super::*;
 
+    const NONE: [u8; 0] = [];
+
     fn numbers(reach: Reach) -> Vec<u8> {
         reach.copies().collect()
     }
@@ -70,7 +72,7 @@ mod tests {
     #[test]
     fn the_greatest_number_and_the_default_are_noted() {
         let of = |all: &[u8]| all.iter().fold(Reach::default(), |r, c| r.and(Reach::of(*c)));
-        assert_eq!(numbers(of(&[])), []);
+        assert_eq!(numbers(of(&[])), NONE);
         assert_eq!(numbers(of(&[2, 5, 3])), [5]);
         assert_eq!(numbers(of(&[2, 0, 1])), [0, 2]);
         assert_eq!(numbers(of(&[126])), [126]);
@@ -84,9 +86,9 @@ mod tests {
     #[test]
     fn what_the_own_number_covers_is_left_out() {
         let beyond = |hidden: u8, own: u8| numbers(Reach::of(hidden).beyond(own));
-        assert_eq!(beyond(0, 0), []);
-        assert_eq!(beyond(3, 3), []);
-        assert_eq!(beyond(2, 3), []);
+        assert_eq!(beyond(0, 0), NONE);
+        assert_eq!(beyond(3, 3), NONE);
+        assert_eq!(beyond(2, 3), NONE);
         assert_eq!(beyond(3, 2), [3]);
         assert_eq!(beyond(3, 0), [3]);
         assert_eq!(beyond(0, 3), [0]);
