@@ -9,7 +9,9 @@
 //! ```
 //!
 //! What is dropped is whatever was not placed here when the step looked: a value, a tombstone, what
-//! is superseded, made by plain or conditional writes. It is gone when the step ends, which is
+//! is superseded, made by plain or conditional writes. A plain record counts as placed here if one
+//! is that it has hidden (`record/reach.rs`); what a conditional write made may stay where
+//! something older that is placed here came meanwhile. It is gone when the step ends, which is
 //! later. So the owner keeps a contract, from [`PurgeRule::drop_leftovers`] until
 //! [`PurgeRule::is_dropping`] says no:
 //!

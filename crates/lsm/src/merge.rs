@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::memtable::MemtableIter;
-use crate::record::RecordRef;
+use crate::record::{Reach, RecordRef};
 use crate::table::{Access, Table, TableIter, VerifiedIter};
 
 /// One sorted walk, each key once.
@@ -65,6 +65,14 @@ impl Source {
             Self::Table(iter) => RecordRef::trusted(iter.record()),
             Self::Level(iter) => RecordRef::trusted(iter.table().record()),
             Self::Verified(iter) => RecordRef::trusted(iter.record()),
+        }
+    }
+
+    /// What the record has hidden that this source gives.
+    fn reach(&self) -> Reach {
+        match self {
+            Self::Memtable(iter) => iter.reach(),
+            _ => self.record().reach(),
         }
     }
 
@@ -174,6 +182,14 @@ impl Merge {
     /// Its newest record.
     pub(crate) fn record(&self) -> RecordRef<'_> {
         self.sources[self.current[0]].record()
+    }
+
+    /// What it has hidden, before and among these sources.
+    pub(crate) fn reach(&self) -> Reach {
+        let newest = self.sources[self.current[0]].reach();
+        let hidden = self.current[1..].iter().map(|source| &self.sources[*source]);
+        let reach_of = |hidden: &Source| hidden.reach().and(Reach::of(hidden.record().copies()));
+        hidden.map(reach_of).fold(newest, Reach::and).beyond(self.record().copies())
     }
 
     /// Goes to the next key.

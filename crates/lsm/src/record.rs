@@ -15,18 +15,21 @@
 //! as its seed, so a record that strayed under another key is as visible as a flipped bit. It is
 //! computed once, where the value enters the cluster, and verified wherever the record leaves the
 //! engine: the engine never recomputes it. `flags` and `reach` belong to the node that holds the
-//! record and are left out of it.
+//! record and are left out of it. `reach` is what the record has hidden there: [`Reach`].
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+mod reach;
 mod steps;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use reach::Reach;
 pub use steps::{MAX_OPERATIONS, Operation, Steps, StepsRef};
 
 /// Longest key the engine takes, in bytes. HTTP keys are at most 1 KiB; a hint's key is a node's
@@ -44,6 +47,7 @@ pub const MAX_EXTENSION_LEN: usize = u16::MAX as usize;
 pub(crate) const FLAG_LATE: u8 = 1;
 
 const FLAGS_AT: usize = 0;
+const REACH_AT: usize = 1;
 const SHAPE_AT: usize = 2;
 const COPIES_AT: usize = 3;
 const TIME_AT: usize = 4;
@@ -246,6 +250,21 @@ impl<'a> RecordRef<'a> {
         self.0[FLAGS_AT] & FLAG_LATE != 0
     }
 
+    /// What it has hidden in this store, as far as that was merged with it.
+    pub(crate) fn reach(&self) -> Reach {
+        Reach::from_u8(self.0[REACH_AT])
+    }
+
+    /// Its bytes with this noted as what it has hidden.
+    pub(crate) fn raw_with(&self, reach: Reach) -> Cow<'a, [u8]> {
+        if reach == self.reach() {
+            return Cow::Borrowed(self.0);
+        }
+        let mut raw = self.0.to_vec();
+        set_reach(&mut raw, reach);
+        Cow::Owned(raw)
+    }
+
     /// Which of two records of one key holds: clock, origin, ballot, tombstone over value,
     /// checksum. `Equal` means the same record, wherever it came from.
     pub fn order(&self, other: &RecordRef<'_>) -> Ordering {
@@ -438,6 +457,11 @@ impl BufMutSlice for Vec<u8> {
 /// Marks an encoded record as late (or not) in place. Flags are outside the check.
 pub(crate) fn set_late(raw: &mut [u8], late: bool) {
     raw[FLAGS_AT] = (raw[FLAGS_AT] & !FLAG_LATE) | if late { FLAG_LATE } else { 0 };
+}
+
+/// Notes in place what an encoded record has hidden. It is outside the check.
+pub(crate) fn set_reach(raw: &mut [u8], reach: Reach) {
+    raw[REACH_AT] = reach.to_u8();
 }
 
 fn check_of(key: &[u8], raw: &[u8]) -> u64 {

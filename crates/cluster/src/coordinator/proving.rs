@@ -150,8 +150,9 @@ impl Coordinator {
         out.push(Effect::WriteAll { op, items, is_brought: true, demand });
     }
 
-    /// Whether a record is placed elsewhere, and such are to go. Here it would replace an older one
-    /// that is placed here, and then go too: nothing would be left of the key.
+    /// Whether a record is placed elsewhere, and such are to go: nothing of these is stored
+    /// meanwhile. What a conditional write made would replace an older one that is placed here, and
+    /// then go too: nothing would be left of the key.
     fn would_be_dropped(&self, key: &[u8], record: &Record) -> bool {
         let is_placed = self.view.places(self.shared.own, key, record.copies);
         !is_placed && (self.shared.layouts.has_leftovers() || self.shared.leftovers.wanted())

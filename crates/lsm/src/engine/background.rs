@@ -133,8 +133,8 @@ impl Engine {
         let mut writer = unfinished.table()?;
         let mut yield_budget = YieldBudget::default();
         while iter.valid() {
-            let raw = iter.record().raw();
-            writer.add(iter.key(), raw).map_err(|error| self.classify(error))?;
+            let raw = iter.record().raw_with(iter.reach());
+            writer.add(iter.key(), &raw).map_err(|error| self.classify(error))?;
             yield_budget.take(self, raw.len());
             iter.next();
         }
@@ -321,15 +321,16 @@ impl Engine {
         let mut yield_budget = YieldBudget::default();
         merge.seek(&[]).map_err(|error| self.unread(error))?;
         while merge.valid() {
-            let (key, record) = (merge.key(), merge.record());
-            let goes = leftovers.goes(self, (tree, &input_ids), key, record)?
+            let (key, record, reach) = (merge.key(), merge.record(), merge.reach());
+            let goes = leftovers.goes(self, (tree, &input_ids), key, (record, reach))?
                 || self.may_purge(tree, &input_ids, key, record);
             if !goes {
                 let out = match &mut writer {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
                 };
-                out.add(key, record.raw()).map_err(|error| self.classify(error))?;
+                let raw = record.raw_with(reach);
+                out.add(key, &raw).map_err(|error| self.classify(error))?;
                 if out.bytes_written() >= self.options.table_bytes {
                     writer.take().map_or(Ok(()), |full| unfinished.finish(full))?;
                     self.may_go_on()?;

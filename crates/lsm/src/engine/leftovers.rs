@@ -3,6 +3,12 @@
 //! A record goes once nothing of its key lies elsewhere, as what is purged does, lest what it hides
 //! comes to light. But here that is looked up, not told by the ranges of tables alone: what is
 //! written meanwhile comes into tables that lie over everything, and would keep all that is below.
+//!
+//! **A plain record goes only if neither it is placed here nor anything that it has hidden**, which
+//! was for more copies ([`Reach`]): what was acknowledged with the help of that would be missing
+//! here, and count as never written. It stays in its place, as where a repair round brings it to
+//! who holds what it hides. What a conditional write made goes by its own copies: it may be one
+//! that no majority has, and here nobody completes it.
 
 use std::sync::Arc;
 
@@ -11,7 +17,7 @@ use super::{Engine, hash_of};
 use crate::batch::Space;
 use crate::error::Error;
 use crate::leftovers::Dropping;
-use crate::record::RecordRef;
+use crate::record::{Reach, RecordRef};
 use crate::table::{Table, TableGet, Wait};
 
 /// Keys of a step that are asked about once more before it replaces its tables. Some are enough to
@@ -21,8 +27,19 @@ const ASKED_AGAIN: usize = 64;
 /// What a step does about leftovers.
 pub(super) struct StepLeftovers<'a> {
     dropping: Option<Dropping<'a>>,
-    /// Keys that it dropped, and how many copies they were to have.
-    dropped: Vec<(Vec<u8>, u8)>,
+    /// Keys that it dropped, and for how many copies that was.
+    dropped: Vec<(Vec<u8>, Copies)>,
+}
+
+/// For how many copies a record is, and what goes with it is.
+#[derive(Clone, Copy)]
+struct Copies(u8, Reach);
+
+impl Copies {
+    fn are_placed(self, dropping: &Dropping<'_>, key: &[u8]) -> bool {
+        let Self(own, reach) = self;
+        dropping.is_placed(key, own) || reach.copies().any(|more| dropping.is_placed(key, more))
+    }
 }
 
 impl<'a> StepLeftovers<'a> {
@@ -38,11 +55,12 @@ impl<'a> StepLeftovers<'a> {
         engine: &Engine,
         (tree, inputs): (usize, &[u64]),
         ikey: &[u8],
-        record: RecordRef<'_>,
+        (record, reach): (RecordRef<'_>, Reach),
     ) -> Result<bool, Error> {
         let Some(dropping) = &self.dropping else { return Ok(false) };
-        let (key, copies) = (&ikey[1..], record.copies());
-        if ikey[0] != Space::Data as u8 || dropping.is_placed(key, copies) {
+        let reach = if record.ballot() == 0 { reach } else { Reach::default() };
+        let (key, copies) = (&ikey[1..], Copies(record.copies(), reach));
+        if ikey[0] != Space::Data as u8 || copies.are_placed(dropping, key) {
             return Ok(false);
         }
         if engine.is_elsewhere(tree, inputs, ikey)? {
@@ -59,7 +77,7 @@ impl<'a> StepLeftovers<'a> {
         let Some(dropping) = &self.dropping else { return };
         for (key, copies) in &self.dropped {
             let key_name = key.escape_ascii();
-            let is_placed = dropping.is_placed(key, *copies);
+            let is_placed = copies.are_placed(dropping, key);
             assert!(!is_placed, "{key_name} was placed here while what was left of it went");
         }
         // A leftover that stays will meet in a merge what there is of its key elsewhere.

@@ -289,4 +289,10 @@ impl Scan {
         })?;
         Ok(Some((key, record)))
     }
+
+    /// For how many copies the records were that the last one given has hidden in this store, 0 =
+    /// the default: of the others the greatest number, and none that its own covers.
+    pub fn hidden_copies(&self) -> impl Iterator<Item = u8> + use<> {
+        self.merge.reach().copies()
+    }
 }

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use crate::record::{RecordRef, Version};
+use crate::record::{Reach, RecordRef, Version};
 
 mod skiplist;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use skiplist::Inserted;
-use skiplist::{Inserter, Node, SequenceRange, Skiplist};
+use skiplist::{Entry, Inserter, Node, SequenceRange, Skiplist};
 
 /// A memtable as readers see it.
 pub(crate) struct Memtable {
@@ -140,6 +140,15 @@ impl MemtableIter {
     pub(crate) fn record(&self) -> RecordRef<'_> {
         let (_, entry) = self.at.expect("only asked while valid");
         self.memtable.list.entry(entry).expect("offsets of entries are not 0").record()
+    }
+
+    /// What the current key's record hides in here.
+    pub(crate) fn reach(&self) -> Reach {
+        let (_, entry) = self.at.expect("only asked while valid");
+        let newest = self.memtable.list.entry(entry).expect("offsets of entries are not 0");
+        let hidden = std::iter::successors(newest.older(), Entry::older);
+        let copies = hidden.map(|entry| Reach::of(entry.record().copies()));
+        copies.fold(Reach::default(), Reach::and).beyond(newest.record().copies())
     }
 
     /// Goes to the next key.

@@ -29,7 +29,7 @@ use std::sync::atomic::{
 };
 
 use crate::batch::Space;
-use crate::record::{Kind, RecordRef, set_late};
+use crate::record::{Kind, Reach, RecordRef, set_late, set_reach};
 
 /// Levels of the list: 4^12 = 16 M nodes before searches grow longer.
 const MAX_HEIGHT: usize = 12;
@@ -396,7 +396,10 @@ impl Inserter {
             at.add(12).cast::<u32>().write(older);
             let record_at = at.add(ENTRY_HEAD);
             record_at.copy_from_nonoverlapping(raw.as_ptr(), raw.len());
-            set_late(std::slice::from_raw_parts_mut(record_at, raw.len()), late);
+            let raw = std::slice::from_raw_parts_mut(record_at, raw.len());
+            set_late(raw, late);
+            // What it has hidden on the node that it comes from is not in this store.
+            set_reach(raw, Reach::default());
         }
         offset
     }

@@ -390,7 +390,8 @@ impl World {
                 }
             }
             Remedy::Replace(node) => {
-                if self.machines[node].is_there() {
+                // It may have been replaced before, and another one be made up for now.
+                if self.machines[node].is_there() && self.machines[node].rotten {
                     self.replace_disk(node);
                 }
             }

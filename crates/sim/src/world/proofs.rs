@@ -16,8 +16,8 @@ use crate::ledger::{is_replica, show};
 /// Microseconds between two looks at all that all nodes hold.
 const LOOK_MICROS: u64 = 100_000;
 
-/// What a node holds of each key.
-type Held = BTreeMap<Bytes, Record>;
+/// What a node holds of each key, and for how many copies that was which it has hidden there.
+type Held = BTreeMap<Bytes, (Record, Vec<u8>)>;
 
 impl World {
     /// The watermark of a node that has one.
@@ -39,11 +39,11 @@ impl World {
         let held: Vec<(usize, Held)> =
             members.into_iter().filter_map(|node| Some((node, self.all_held(node)?))).collect();
         let mut newest: BTreeMap<&Bytes, &Record> = BTreeMap::new();
-        for (node, key, record) in held
-            .iter()
-            .flat_map(|(node, held)| held.iter().map(|(key, record)| (*node, key, record)))
+        for (node, key, own) in
+            held.iter().flat_map(|(node, held)| held.iter().map(|(key, held)| (*node, key, held)))
         {
-            if record.rank.when() <= watermark && self.belongs_to(node, key, record) {
+            let (record, _) = own;
+            if record.rank.when() <= watermark && self.holds_for_readers(node, key, own) {
                 let newest = newest.entry(key).or_insert(record);
                 *newest = if record.rank > newest.rank { record } else { newest };
             }
@@ -51,7 +51,8 @@ impl World {
         let mut wrong = Vec::new();
         for (key, newest) in &newest {
             for (node, held) in &held {
-                let own = held.get(*key).filter(|own| self.belongs_to(*node, key, own));
+                let own = held.get(*key).filter(|own| self.holds_for_readers(*node, key, own));
+                let own = own.map(|(record, _)| record);
                 if self.differs(*node, key, own, newest, watermark) {
                     let (own, newest) = (show(own), show(Some(newest)));
                     wrong.push(format!(
@@ -103,6 +104,15 @@ impl World {
         !holds_others || self.is_replica(node, key, record)
     }
 
+    /// The same, or because a plain record has hidden one that is held for them: they are told it
+    /// in the place of that, and it stays as long.
+    fn holds_for_readers(&self, node: usize, key: &Bytes, held: &(Record, Vec<u8>)) -> bool {
+        let (record, hidden) = held;
+        let is_held = |copies: &u8| is_replica(&self.topology, key, *copies, node);
+        let is_plain = record.rank.ballot == 0;
+        self.belongs_to(node, key, record) || is_plain && hidden.iter().any(is_held)
+    }
+
     /// All that a node holds; `None` = it can't be read.
     fn all_held(&self, node: usize) -> Option<Held> {
         let process = self.machines[node].process.as_ref()?;
@@ -110,8 +120,8 @@ impl World {
         let mut held = Held::new();
         while let Some((key, record)) = scan.next().ok()? {
             let record = lsm::Record::parse(Bytes::copy_from_slice(record.raw())).ok()?;
-            let record = records::from_store(&record);
-            held.insert(Bytes::copy_from_slice(key), record);
+            let (key, record) = (Bytes::copy_from_slice(key), records::from_store(&record));
+            held.insert(key, (record, scan.hidden_copies().collect()));
         }
         Some(held)
     }
@@ -135,7 +145,7 @@ impl World {
                 let what = format!("node {node} can't compact what it holds: {error}");
                 self.ledger.accuse(self.now, what);
             }
-            for (key, record) in self.all_held(node).unwrap_or_default() {
+            for (key, (record, _)) in self.all_held(node).unwrap_or_default() {
                 if goes_by(&record, proven) {
                     let what = show(Some(&record));
                     let what = format!("not purged: node {node} holds {what} of {key:?}");

@@ -1,6 +1,7 @@
 //! What is placed elsewhere goes while it is to, and nothing else; and never does something older
 //! of a key come to light on the way.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::collection::vec;
@@ -185,6 +186,94 @@ fn writes_meanwhile_keep_nothing() {
     }
 }
 
+/// A record that is not placed here has hidden one that is: it is all that is left of that.
+#[test]
+fn what_hides_something_that_is_placed_here_stays() {
+    let whole = |engine: &Engine, rule: &PurgeRule| {
+        rule.drop_leftovers(is_placed);
+        compact_whole(engine);
+        rule.stop_dropping();
+    };
+    // In one memtable, in several tables, merged before or not, and whichever came first.
+    for (flushes, compacts, order) in [
+        (false, false, [1, 2]),
+        (false, true, [2, 1]),
+        (true, false, [1, 2]),
+        (true, false, [2, 1]),
+        (true, true, [1, 2]),
+        (true, true, [2, 1]),
+    ] {
+        let rule = rule();
+        let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+        let engine = open(&disk, &options);
+        for time in order {
+            let copies = if time == 1 { EVERYWHERE } else { 1 };
+            for key in [1, 2, 3] {
+                let copies = if key == 3 { 2 } else { copies };
+                store(&engine, &[key], &record(key, Kind::Value, time, 0, copies));
+            }
+            if flushes {
+                flush_all(&engine);
+            }
+        }
+        if compacts {
+            compact_whole(&engine);
+            compact_whole(&engine);
+        }
+        let hidden = || {
+            let mut scan = engine.snapshot().scan(Space::Data, &[1], None);
+            scan.next().unwrap().unwrap();
+            scan.hidden_copies().collect::<Vec<_>>()
+        };
+        assert_eq!(hidden(), [EVERYWHERE]);
+        drop(engine);
+        let engine = open(&disk, &options);
+        for _ in 0..2 {
+            whole(&engine, &rule);
+            assert_eq!(keys_in_tables(&engine), [1, 2], "{flushes} {compacts} {order:?}");
+            let found = engine.read(Space::Data, &[1]).unwrap().unwrap();
+            assert_eq!((found.view().version(), found.view().copies()), (version(2), 1));
+        }
+        // A newer one takes over what it hides, and goes once nothing of that is placed here.
+        store(&engine, &[1], &record(1, Kind::Tombstone, 3, 0, 2));
+        whole(&engine, &rule);
+        assert_eq!(keys_in_tables(&engine), [1, 2]);
+        rule.drop_leftovers(|key, _| key[0].is_multiple_of(2));
+        compact_whole(&engine);
+        assert_eq!(keys_in_tables(&engine), [2]);
+    }
+}
+
+/// What came of another node says what it has hidden there.
+#[test]
+fn what_was_hidden_elsewhere_keeps_nothing() {
+    let (rule, other) = (rule(), rule());
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&MemDisk::new(), &with(&other, deep()));
+    store(&engine, &[1], &record(1, Kind::Value, 1, 0, EVERYWHERE));
+    store(&engine, &[1], &record(1, Kind::Value, 2, 0, 1));
+    flush_all(&engine);
+    let sent = engine.read(Space::Data, &[1]).unwrap().unwrap();
+    let engine = open(&disk, &options);
+    store(&engine, &[1], &sent);
+    rule.drop_leftovers(is_placed);
+    compact_whole(&engine);
+    assert!(keys_in_tables(&engine).is_empty());
+}
+
+/// No majority may have it, and nobody would complete it here.
+#[test]
+fn what_a_conditional_write_made_goes_by_its_own_copies() {
+    let rule = rule();
+    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let engine = open(&disk, &options);
+    store(&engine, &[1], &record(1, Kind::Value, 1, 0, EVERYWHERE));
+    store(&engine, &[1], &record(1, Kind::Value, 1, 7, 0));
+    rule.drop_leftovers(is_placed);
+    compact_whole(&engine);
+    assert!(keys_in_tables(&engine).is_empty());
+}
+
 #[test]
 fn a_snapshot_holds_what_goes_after_it() {
     let rule = rule();
@@ -294,6 +383,7 @@ enum Step {
         time: u64,
         ballot: u64,
         kind: u8,
+        copies: u8,
     },
     Flush,
     Compact,
@@ -306,9 +396,13 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let write = (0u8..40, 1u64..60, 0u64..60, 0u8..4);
+    let copies = prop_oneof![4 => Just(0), 1 => Just(EVERYWHERE)];
+    let ballot = prop_oneof![Just(0), 0u64..60];
+    let write = (0u8..40, 1u64..60, ballot, 0u8..4, copies);
     prop_oneof![
-        40 => write.prop_map(|(key, time, ballot, kind)| Step::Write { key, time, ballot, kind }),
+        40 => write.prop_map(|(key, time, ballot, kind, copies)| {
+            Step::Write { key, time, ballot, kind, copies }
+        }),
         4 => Just(Step::Flush),
         3 => Just(Step::Compact),
         1 => Just(Step::Raise),
@@ -325,6 +419,8 @@ struct World {
     rule: Arc<PurgeRule>,
     engine: Engine,
     model: Model,
+    /// Keys of which it holds a record that is placed here whatever the key, or one that hides it.
+    wide: BTreeSet<u8>,
     /// The compaction of the whole store, once it has begun, of those that are dropped.
     dropping: Option<Option<Whole>>,
     watermark: u64,
@@ -335,21 +431,27 @@ impl World {
         let (rule, disk) = (rule(), MemDisk::new());
         let options = with(&rule, deep());
         let (engine, model) = (open(&disk, &options), Model::new());
-        Self { disk, options, rule, engine, model, dropping: None, watermark: 0 }
+        let wide = BTreeSet::new();
+        Self { disk, options, rule, engine, model, wide, dropping: None, watermark: 0 }
     }
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Write { key, time, ballot, kind } => {
+            Step::Write { key, time, ballot, kind, copies } => {
                 let kind = match kind {
                     0 => Kind::Tombstone,
                     1 => Kind::Superseded,
                     _ => Kind::Value,
                 };
                 // Nothing comes up to the watermark, nor meanwhile of what is placed elsewhere.
-                let record = record(key, kind, self.watermark + time, ballot, 0);
-                if self.dropping.is_none() || is_placed(&[key], 0) {
+                // Conditional writes have the default number of copies.
+                let copies = if ballot == 0 { copies } else { 0 };
+                let record = record(key, kind, self.watermark + time, ballot, copies);
+                if self.dropping.is_none() || is_placed(&[key], copies) {
                     self.forget_what_went(key);
+                    if copies == EVERYWHERE {
+                        self.wide.insert(key);
+                    }
                     store(&self.engine, &[key], &record);
                     note(&mut self.model, &[key], record);
                 }
@@ -377,11 +479,20 @@ impl World {
         }
     }
 
-    /// What is older than a leftover that has gone is news.
+    /// What is older than a leftover that has gone is news, as is what is older than one purged.
     fn forget_what_went(&mut self, key: u8) {
-        if !is_placed(&[key], 0) && self.engine.read(Space::Data, &[key]).unwrap().is_none() {
-            self.model.remove(&[key][..]);
+        if self.engine.read(Space::Data, &[key]).unwrap().is_none() {
+            self.wide.remove(&key);
+            if !is_placed(&[key], 0) {
+                self.model.remove(&[key][..]);
+            }
         }
+    }
+
+    /// Whether a key's record must stay while leftovers are dropped.
+    fn must_stay(&self, key: &[u8], record: &Record) -> bool {
+        let is_plain = record.view().ballot() == 0;
+        is_placed(key, record.view().copies()) || is_plain && self.wide.contains(&key[0])
     }
 
     fn next(&mut self) {
@@ -391,16 +502,20 @@ impl World {
             Whole::default()
         });
         if self.engine.compact_next(whole).unwrap() == Work::Nothing {
-            assert_eq!(leftovers_in(&self.engine), 0);
+            // What a conditional write made may have stayed, for what it hides came meanwhile.
+            let stays = |key: &u8| is_placed(&[*key], 0) || self.wide.contains(key);
+            assert!(keys_in_tables(&self.engine).iter().all(stays), "leftovers");
             self.rule.stop_dropping();
             self.dropping = None;
-            self.model.retain(|key, _| is_placed(key, 0));
+            let keys: Vec<u8> = self.model.keys().map(|key| key[0]).collect();
+            keys.into_iter().for_each(|key| self.forget_what_went(key));
         }
     }
 
     fn check(&self) {
         for (key, expected) in &self.model {
-            let may_go = !is_placed(key, 0) || PurgeRule::goes_by(expected.view(), self.watermark);
+            let is_proven = PurgeRule::goes_by(expected.view(), self.watermark);
+            let may_go = !self.must_stay(key, expected) || is_proven;
             match self.engine.get(Space::Data, key, Wait::Yes).unwrap() {
                 Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
                 Lookup::Absent => assert!(may_go, "{key:?} is gone: {expected:?}"),

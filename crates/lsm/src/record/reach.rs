@@ -1,0 +1,97 @@
+//! For how many copies the records were that another one of their key has hidden in this store,
+//! which are gone since or will be. Where a record is not placed any more, one that it has hidden
+//! may be: it was for more copies. Then it must stay, for nothing else is left of the key.
+//!
+//! ```text
+//!  bit 7      one of them had the cluster's default number
+//!  bits 0-6   the greatest other number; 0 = none, 127 = 127 or more
+//! ```
+//!
+//! What the record's own number covers is not noted: where all have one number it is 0.
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Reach(u8);
+
+/// One had the default number.
+const DEFAULT: u8 = 0x80;
+/// The greatest other number.
+const MOST: u8 = 0x7f;
+
+impl Reach {
+    pub(crate) const fn from_u8(byte: u8) -> Self {
+        Self(byte)
+    }
+
+    pub(crate) const fn to_u8(self) -> u8 {
+        self.0
+    }
+
+    /// A record for so many copies, 0 = the default.
+    pub(crate) fn of(copies: u8) -> Self {
+        if copies == 0 { Self(DEFAULT) } else { Self(copies.min(MOST)) }
+    }
+
+    /// These and those.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let most = (self.0 & MOST).max(other.0 & MOST);
+        Self((self.0 | other.0) & DEFAULT | most)
+    }
+
+    /// Without what so many copies cover whatever the default is.
+    pub(crate) fn beyond(self, copies: u8) -> Self {
+        let most = self.0 & MOST;
+        match copies {
+            0 => Self(most),
+            copies if most <= copies && most < MOST => Self(self.0 & DEFAULT),
+            _ => self,
+        }
+    }
+
+    /// The numbers: whoever is a replica for any of those that were hidden is one for one of these.
+    pub(crate) fn copies(self) -> impl Iterator<Item = u8> {
+        let most = match self.0 & MOST {
+            0 => None,
+            MOST => Some(u8::MAX),
+            most => Some(most),
+        };
+        (self.0 & DEFAULT != 0).then_some(0).into_iter().chain(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: [u8; 0] = [];
+
+    fn numbers(reach: Reach) -> Vec<u8> {
+        reach.copies().collect()
+    }
+
+    #[test]
+    fn the_greatest_number_and_the_default_are_noted() {
+        let of = |all: &[u8]| all.iter().fold(Reach::default(), |r, c| r.and(Reach::of(*c)));
+        assert_eq!(numbers(of(&[])), NONE);
+        assert_eq!(numbers(of(&[2, 5, 3])), [5]);
+        assert_eq!(numbers(of(&[2, 0, 1])), [0, 2]);
+        assert_eq!(numbers(of(&[126])), [126]);
+        assert_eq!(numbers(of(&[127])), [255]);
+        assert_eq!(numbers(of(&[200, 0])), [0, 255]);
+        for all in [&[2, 0][..], &[255], &[0], &[]] {
+            assert_eq!(Reach::from_u8(of(all).to_u8()), of(all));
+        }
+    }
+
+    #[test]
+    fn what_the_own_number_covers_is_left_out() {
+        let beyond = |hidden: u8, own: u8| numbers(Reach::of(hidden).beyond(own));
+        assert_eq!(beyond(0, 0), NONE);
+        assert_eq!(beyond(3, 3), NONE);
+        assert_eq!(beyond(2, 3), NONE);
+        assert_eq!(beyond(3, 2), [3]);
+        assert_eq!(beyond(3, 0), [3]);
+        assert_eq!(beyond(0, 3), [0]);
+        assert_eq!(beyond(200, 150), [255], "it may have been more than the own");
+    }
+}
