@@ -17,6 +17,10 @@
 //! pass, and takes part in a later one. Of a key whose record a conditional write made this node
 //! stores what a majority holds. `--stream-rate` bounds how many bytes a second it takes: what a
 //! page is over that puts off the next ones.
+//!
+//! It makes room for clients by what it sees of their load, as LEDBAT does (RFC 6817, section 2):
+//! how much longer a page takes to be written than the quickest did. Then the disk, or the loop, is
+//! busy with something else, and the next pages are put off by a multiple of that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +48,16 @@ const PAGE_BYTES: u32 = 256 * 1024;
 /// How long after a failure a node is asked again, in microseconds.
 pub(super) const RETRY_MICROS: u64 = 500_000;
 
+/// A page that takes so many times as long to be written as the quickest of the transition did
+/// met others at the disk: pages differ in length, and syncs by themselves.
+const UNHINDERED: u64 = 4;
+
+/// So many times as long as a page took beyond that nothing more is asked for …
+const REST: u64 = 8;
+
+/// … and so long at most after one page, in microseconds: it is to come to its end.
+const LONGEST_REST_MICROS: u64 = 2_000_000;
+
 /// How often in a row a source may fail before the pass goes on without it: it has to take part in
 /// one from the beginning then.
 const FAILURES: u32 = 6;
@@ -61,8 +75,11 @@ pub(super) struct Taking {
     not_before: BTreeMap<NodeId, u64>,
     /// Passes so far: replies to earlier ones are stale.
     pub(super) passes: u64,
-    /// When what was taken so far would have come at the rate that is allowed.
+    /// When what was taken so far would have come at the rate that is allowed, or that leaves room
+    /// for clients.
     pub(super) paced: u64,
+    /// The least time in which a page was written, in microseconds.
+    quickest: Option<u64>,
     /// Once all else is taken: what the sources remember of writes with an idempotency key.
     pub(super) walk: Option<Walk>,
 }
@@ -119,8 +136,8 @@ enum State {
     Asked,
     /// It is found out what of its page a majority holds.
     Settling(Settling),
-    /// Its page is being written here; the next one begins there.
-    Writing(Option<Bytes>),
+    /// Its page is being written here, since then; the next one begins there.
+    Writing(u64, Option<Bytes>),
     /// It is at the range's end.
     Ended,
 }
@@ -387,7 +404,8 @@ impl Node {
                 let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(is_plain);
                 self.settle_taken(now, (number, node), Settling::new(items, unsettled, next), out);
             }
-            (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
+            (State::Writing(since, next), Ok(Reply::Stored | Reply::Newer { .. })) => {
+                self.makes_room(now, now.mono.saturating_sub(since));
                 self.goes_on_from(now, (number, node), next, out);
             }
             _ => self.source_failed(now, node, out),
@@ -400,6 +418,15 @@ impl Node {
         let bytes: usize = items.iter().map(|(key, record)| key.len() + record.bytes.len()).sum();
         let takes = (bytes as u64).saturating_mul(1_000_000) / rate;
         self.taking.paced = self.taking.paced.max(now.mono) + takes;
+    }
+
+    /// A page was written in so many microseconds: the next ones wait if that was long.
+    fn makes_room(&mut self, now: Now, took: u64) {
+        let quickest = self.taking.quickest.map_or(took, |quickest| quickest.min(took));
+        self.taking.quickest = Some(quickest);
+        let hindered = took.saturating_sub(UNHINDERED * quickest);
+        let rest = (REST * hindered).min(LONGEST_REST_MICROS);
+        self.taking.paced = self.taking.paced.max(now.mono) + rest;
     }
 
     /// Whether so many replicas of before are declared lost that the others are no majority.
@@ -433,7 +460,7 @@ impl Node {
         } else if page.items.is_empty() {
             self.goes_on_from(now, (number, node), page.next, out);
         } else {
-            source.state = State::Writing(page.next);
+            source.state = State::Writing(now.mono, page.next);
             let bytes = |(key, record): &(Bytes, Record)| key.len() + record.bytes.len();
             self.shared.moves.took(page.items.len(), page.items.iter().map(bytes).sum());
             let (own, request) = (self.shared.own, Request::Writes { items: page.items });

@@ -266,6 +266,28 @@ fn at_a_rate_the_next_page_waits_for_what_came() {
     own.only(page_of(1, true, "b"));
 }
 
+/// The second page takes a second to be written, the first took a millisecond.
+#[test]
+fn while_others_are_at_the_disk_the_next_page_waits() {
+    let mut own = Own::new();
+    let first = own.sealed();
+    let wrote = |own: &mut Own, call, next, micros| {
+        own.reply(call, page(vec![record("a", 0)], Some(next)));
+        let call = own.only(Asked::Write(vec!["a".to_owned()]));
+        own.mono += micros;
+        own.reply(call, Reply::Stored);
+    };
+    wrote(&mut own, first[0].0, "b", 1_000);
+    let call = own.only(page_of(1, true, "b"));
+    wrote(&mut own, call, "c", UNHINDERED * 1_000);
+    let call = own.only(page_of(1, true, "c"));
+    wrote(&mut own, call, "d", 1_000_000);
+    own.after(LONGEST_REST_MICROS - NODE_TICK_MICROS - 1);
+    assert_eq!(own.asked(), [], "clients have the disk");
+    own.after(1);
+    own.only(page_of(1, true, "d"));
+}
+
 #[test]
 fn it_takes_from_all_and_says_so_once_that_is_durable() {
     let mut own = Own::new();
