@@ -53,7 +53,7 @@ pub(super) const RETRY_MICROS: u64 = 500_000;
 const UNHINDERED: u64 = 4;
 
 /// So many times as long as a page took beyond that nothing more is asked for …
-const REST: u64 = 8;
+const REST: u64 = 16;
 
 /// … and so long at most after one page, in microseconds: it is to come to its end.
 const LONGEST_REST_MICROS: u64 = 2_000_000;
