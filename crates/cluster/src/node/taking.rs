@@ -49,8 +49,11 @@ const PAGE_BYTES: u32 = 256 * 1024;
 pub(super) const RETRY_MICROS: u64 = 500_000;
 
 /// A page that takes so many times as long to be written as the quickest of the transition did
-/// met others at the disk: pages differ in length, and syncs by themselves.
+/// met others at the disk: pages differ in length, and syncs by themselves …
 const UNHINDERED: u64 = 4;
+
+/// … unless it takes less than this, in microseconds: no client is kept waiting by that.
+const UNHINDERED_MICROS: u64 = 5_000;
 
 /// So many times as long as a page took beyond that nothing more is asked for …
 const REST: u64 = 16;
@@ -424,7 +427,7 @@ impl Node {
     fn makes_room(&mut self, now: Now, took: u64) {
         let quickest = self.taking.quickest.map_or(took, |quickest| quickest.min(took));
         self.taking.quickest = Some(quickest);
-        let hindered = took.saturating_sub(UNHINDERED * quickest);
+        let hindered = took.saturating_sub((UNHINDERED * quickest).max(UNHINDERED_MICROS));
         let rest = (REST * hindered).min(LONGEST_REST_MICROS);
         self.taking.paced = self.taking.paced.max(now.mono) + rest;
     }

@@ -279,7 +279,7 @@ fn while_others_are_at_the_disk_the_next_page_waits() {
     };
     wrote(&mut own, first[0].0, "b", 1_000);
     let call = own.only(page_of(1, true, "b"));
-    wrote(&mut own, call, "c", UNHINDERED * 1_000);
+    wrote(&mut own, call, "c", UNHINDERED_MICROS);
     let call = own.only(page_of(1, true, "c"));
     wrote(&mut own, call, "d", 1_000_000);
     own.after(LONGEST_REST_MICROS - NODE_TICK_MICROS - 1);
