@@ -193,17 +193,11 @@ impl Shared {
     pub(crate) fn moves_state(&self) -> MovesState {
         // What it lacks by a layout is noted before that is entered, so it is looked at afterwards.
         let layout = self.layouts.entered();
-        match layout.stage {
-            // What it has taken was in the change before.
-            Stage::Prepare => MovesState {
-                epoch: layout.epoch,
-                has_all: self.layouts.is_empty_of_others(&layout),
-                ..MovesState::default()
-            },
-            Stage::Settled | Stage::ReadOld | Stage::ReadNew => {
-                self.moves.state(layout.epoch, !self.lacks.load(Ordering::SeqCst))
-            }
-        }
+        let has_all = match layout.stage {
+            Stage::Prepare => self.layouts.is_empty_of_others(&layout),
+            Stage::Settled | Stage::ReadOld | Stage::ReadNew => !self.lacks.load(Ordering::SeqCst),
+        };
+        self.moves.state(&layout, has_all)
     }
 
     /// What is known of layouts is durable: a later one is in force from now on. Returns whether

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::layout::{Layout, Stage};
 use crate::message::{MovesState, NodeId};
 
 /// See the module.
@@ -20,8 +21,13 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// What this node tells.
-    pub(crate) fn state(&self, epoch: u64, has_all: bool) -> MovesState {
+    /// What this node tells, which goes by that layout.
+    pub(crate) fn state(&self, layout: &Layout, has_all: bool) -> MovesState {
+        let epoch = layout.epoch;
+        if layout.stage == Stage::Prepare {
+            // What it has taken was in the change before.
+            return MovesState { epoch, has_all, ..MovesState::default() };
+        }
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let sources = (of(&self.sources) as u16, of(&self.of_sources) as u16);
         MovesState { epoch, has_all, sources, records: of(&self.records), bytes: of(&self.bytes) }

@@ -13,10 +13,10 @@
 //!
 //! A page is read by its source under this node's view: so that has entered the transition, and all
 //! that it stored before is in its page of the second pass. That alone makes it safe
-//! (docs/membership-model.md); the first pass only has each record sent once. A source that does not answer is left out of the
-//! pass, and takes part in a later one. Of a key whose record a conditional write made this node
-//! stores what a majority holds. `--stream-rate` bounds how many bytes a second it takes: what a
-//! page is over that puts off the next ones.
+//! (docs/membership-model.md); the first pass only has each record sent once. A source that does
+//! not answer is left out of the pass, and takes part in a later one. Of a key whose record a
+//! conditional write made this node stores what a majority holds. `--stream-rate` bounds how many
+//! bytes a second it takes: what a page is over that puts off the next ones.
 //!
 //! It makes room for clients by what it sees of their load, as LEDBAT does (RFC 6817, section 2):
 //! how much longer a page takes to be written than the quickest did. Then the disk, or the loop, is

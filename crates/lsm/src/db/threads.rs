@@ -21,6 +21,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// bounds for how long writes are acknowledged into files that have no name any more.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long a compaction of the whole store rests at most after one of its steps.
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
 /// Where it is waited, for profiles.
 static NO_WORK: Place = Place::new(Kind::Idle, "store: nothing to flush, compact or prepare");
 static NO_ROOM: Place = Place::new(Kind::Queue, "writes: stalled by flush or compaction backlog");
@@ -180,10 +183,14 @@ fn compaction_thread(shared: &Shared) {
         let times = &shared.times;
         let outcome = times.during(&times.compaction, || shared.engine.compact_one(), is_work);
         shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
+        let begun = Instant::now();
         let goes_on = shared.compact_asked(&mut run);
         match outcome {
             Ok(Work::Done) => {}
-            Ok(Work::Nothing) if goes_on => {}
+            // Nobody waits for it but who asked: writes and reads have the disk half of the time.
+            Ok(Work::Nothing) if goes_on => {
+                shared.signals.compaction.wait(begun.elapsed().min(LONGEST_REST));
+            }
             Ok(Work::Nothing) => {
                 shared.engine.delete_obsolete_tables();
                 shared.signals.compaction.wait(Duration::from_secs(1));

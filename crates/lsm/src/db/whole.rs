@@ -1,5 +1,6 @@
 //! A compaction of the whole store that somebody asked for. The compaction thread does it, in turns
-//! with what is due by itself: writes are not held up by more than one step.
+//! with what is due by itself: writes are not held up by more than one step. After each it rests
+//! for as long as that took, unless something is due.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
