@@ -24,10 +24,21 @@ fn target(key: usize, votes: &str) -> String {
     format!("/v0/entity?id=key{key}{votes}")
 }
 
+/// Opens a stopped node's store. A process that another test starts just now may have a copy of the
+/// lock of a moment ago until it runs its program.
+fn open(data: &Path) -> Engine {
+    let mut disk = None;
+    wait_until("that the directory is free", || {
+        disk = RealDisk::open(data).ok();
+        disk.is_some()
+    });
+    Engine::open(Arc::new(disk.unwrap()), Options::default()).unwrap()
+}
+
 /// Has the clock of the stopped node n2 have been a day ahead: what it stored, and keeps for
 /// others.
 fn plant(data: &Path) {
-    let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
+    let engine = open(data);
     let (mut batch, origin) = (Batch::new(), cluster::origin_of("n2"));
     for key in 0..KEYS {
         let (key, version) = (format!("key{key}"), Version { time: tomorrow(), origin });
@@ -45,7 +56,7 @@ fn plant(data: &Path) {
 
 /// Has it have promised, besides, to issue no version below a day ahead.
 fn plant_bound(data: &Path) {
-    let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
+    let engine = open(data);
     let (mut batch, version) = (Batch::new(), Version { time: u64::MAX >> 1, origin: 0 });
     batch.put(Space::Node, b"clock-bound", version, &tomorrow().to_le_bytes()).unwrap();
     engine.commit(std::iter::once(&batch)).unwrap();
