@@ -21,6 +21,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+
 use crate::clock::next_ballot;
 use crate::record::Record;
 
@@ -68,11 +70,13 @@ impl Kept {
 }
 
 impl Keeper {
-    /// Keeps it, unless it is too long.
-    pub(crate) fn put(&self, key: &[u8], kept: Kept) {
+    /// Keeps it, unless it is too long. A record that was found may be a small part of a long
+    /// message, or of a block: a copy does not keep the rest.
+    pub(crate) fn put(&self, key: &[u8], mut kept: Kept) {
         if key.len() + kept.record.bytes.len() > MOST_BYTES {
             return;
         }
+        kept.record.bytes = Bytes::copy_from_slice(&kept.record.bytes);
         let key: Arc<[u8]> = key.into();
         let mut all = self.all.lock().expect("nobody panics while it is locked");
         all.order.push_back((Arc::clone(&key), kept.ballot));
@@ -97,8 +101,6 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
     use crate::clock::Version;
     use crate::record::{Kind, Rank};
@@ -118,6 +120,16 @@ mod tests {
         assert_eq!(keeper.take(b"l", 8, 1), None);
         assert_eq!(keeper.take(b"k", 8, 1).unwrap().ballot, 4098);
         assert_eq!(keeper.take(b"k", 8, 1), None);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_long_message_is_a_copy() {
+        let (keeper, message) = (Keeper::default(), Bytes::from(vec![0; 64 << 10]));
+        let mut of_message = kept(4096, 0);
+        of_message.record.bytes = message.slice(..9);
+        keeper.put(b"k", of_message);
+        assert!(message.is_unique(), "the message is not kept with it");
+        assert_eq!(keeper.take(b"k", 8, 1).unwrap().record.bytes, message[..9]);
     }
 
     #[test]
