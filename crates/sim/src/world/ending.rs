@@ -342,12 +342,17 @@ impl World {
             let under_way: usize =
                 process.loops.iter().map(|own| own.own.as_ref().map_or(0, |own| own.len())).sum();
             let walks = process.walks.len();
+            let held = process.memory.held();
             if !process.taken.is_empty() || under_way + walks > 0 {
                 let what = format!(
                     "node {node} never ended {under_way} requests and {walks} ranges, and never \
                      answered {:?}",
                     process.taken
                 );
+                self.ledger.accuse(self.now, what);
+            }
+            if held > 0 {
+                let what = format!("node {node} never gave back {held} bytes of long requests");
                 self.ledger.accuse(self.now, what);
             }
         }

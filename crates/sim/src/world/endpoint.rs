@@ -43,6 +43,11 @@ pub(crate) struct Held {
 }
 
 impl Memory {
+    /// Bytes that somebody holds.
+    pub(crate) fn held(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
     fn take(&self, bytes: usize) -> Option<Held> {
         let held = self.0.load(Ordering::Relaxed);
         let fits = held == 0 || held + bytes <= ROOM_BYTES;

@@ -35,7 +35,6 @@ use std::sync::Arc;
 
 use ::node::link::Attempt;
 use ::node::{HintsWanted, TaskEvent, Wanted};
-use bytes::Bytes;
 use cluster::layout::Layout;
 use cluster::{CallId, CompareRequest, Damage, Demand, Member, OpId, PageRequest, Rank, Topology};
 
@@ -197,8 +196,9 @@ pub(crate) struct World {
     topology: Topology,
     /// What tells where that one places keys.
     placement: u64,
-    /// The newest of the hints that were stored, by whom they are for, who holds them, and key.
-    owed: BTreeMap<(usize, usize, Bytes), Rank>,
+    /// The newest of the hints that were stored, by whom they are for, who holds them, and key: a
+    /// copy, for a part of a long request would keep the node's memory for those.
+    owed: BTreeMap<(usize, usize, Vec<u8>), Rank>,
     /// Faults that last, and which node has lost its disk.
     nemesis: nemesis::Nemesis,
     /// When all that nodes hold was last compared with what is proven.

@@ -149,7 +149,7 @@ impl World {
     /// A node keeps a hint from here on.
     pub(super) fn note_hint(&mut self, holder: usize, hint: &Hint) {
         let Hint { peer, key, rank, .. } = hint;
-        let owed = self.owed.entry((usize::from(peer.0), holder, key.clone())).or_insert(*rank);
+        let owed = self.owed.entry((usize::from(peer.0), holder, key.to_vec())).or_insert(*rank);
         *owed = (*owed).max(*rank);
     }
 
@@ -166,6 +166,7 @@ impl World {
                 // What a node that has left kept for others went with it.
                 continue;
             }
+            let key = Bytes::from(key);
             let held = self.held(peer, &key).ok().flatten();
             // Contended keys have as many copies as there are by default.
             let is_replica = match is_contended(&key) {
