@@ -208,6 +208,7 @@ impl Shared {
         // Before and after: nothing of a round that began before is to be counted.
         if moves {
             self.proofs.forget_seal();
+            self.placed_at.store(self.clock.now(0), Ordering::Relaxed);
         }
         let lacks = kept.lacks(self.own);
         if lacks.is_to_take {
@@ -215,9 +216,6 @@ impl Shared {
             if moves {
                 self.moves.begin();
             }
-        }
-        if moves {
-            self.placed_at.store(self.clock.now(0), Ordering::Relaxed);
         }
         let is_later = self.layouts.kept(kept, &self.views);
         if moves {

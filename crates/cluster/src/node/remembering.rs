@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::taking::RETRY_MICROS;
-use super::{Caller, NODE_TICK_MICROS, Node, NodeEffect};
+use super::{Caller, Node, NodeEffect};
 use crate::event::{CallId, FailureKind, Now};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::remembered::{Remembered, Told};
@@ -156,7 +156,7 @@ impl Node {
     /// Does what can be done now.
     fn goes_on_remembering(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         loop {
-            let may_ask = self.taking.paced <= now.mono + NODE_TICK_MICROS;
+            let may_ask = self.taking.may_ask(now);
             let Some(walk) = &mut self.taking.walk else { return };
             let bytes = PAGES_BYTES / walk.tellers.len();
             let max_bytes = bytes.clamp(PAGE_BYTES.0, PAGE_BYTES.1) as u32;

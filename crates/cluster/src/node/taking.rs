@@ -80,11 +80,24 @@ pub(super) struct Taking {
     pub(super) passes: u64,
     /// When what was taken so far would have come at the rate that is allowed, or that leaves room
     /// for clients.
-    pub(super) paced: u64,
+    paced: u64,
     /// The least time in which a page was written, in microseconds.
     quickest: Option<u64>,
     /// Once all else is taken: what the sources remember of writes with an idempotency key.
     pub(super) walk: Option<Walk>,
+}
+
+impl Taking {
+    /// Whatever is asked for next waits so many microseconds more.
+    fn put_off(&mut self, now: Now, micros: u64) {
+        self.paced = self.paced.max(now.mono) + micros;
+    }
+
+    /// Whether more may be asked for: so much ahead that it need not wait for a tick after each
+    /// page.
+    pub(super) fn may_ask(&self, now: Now) -> bool {
+        self.paced <= now.mono + NODE_TICK_MICROS
+    }
 }
 
 /// Sources say whether this node's clock is right, then it is sealed.
@@ -331,6 +344,7 @@ impl Node {
 
     /// Does what can be done now.
     fn go_on_pass(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let may_ask = self.taking.may_ask(now);
         let Some(pass) = &mut self.taking.pass else { return };
         if !pass.first && pass.not_before > 0 {
             // What this node holds of the range is not known.
@@ -340,8 +354,6 @@ impl Node {
             }
             return;
         }
-        // So much ahead that it need not wait for a tick after each page.
-        let may_ask = self.taking.paced <= now.mono + NODE_TICK_MICROS;
         let is_due = |source: &Source| {
             may_ask && matches!(source.state, State::Due) && source.not_before <= now.mono
         };
@@ -418,9 +430,7 @@ impl Node {
     /// A page came: the next ones wait for as long as it should have taken.
     pub(super) fn pace(&mut self, now: Now, items: &[(Bytes, Record)]) {
         let Some(rate) = self.config.stream_rate else { return };
-        let bytes: usize = items.iter().map(|(key, record)| key.len() + record.bytes.len()).sum();
-        let takes = (bytes as u64).saturating_mul(1_000_000) / rate;
-        self.taking.paced = self.taking.paced.max(now.mono) + takes;
+        self.taking.put_off(now, (bytes_of(items) as u64).saturating_mul(1_000_000) / rate);
     }
 
     /// A page was written in so many microseconds: the next ones wait if that was long.
@@ -428,8 +438,7 @@ impl Node {
         let quickest = self.taking.quickest.map_or(took, |quickest| quickest.min(took));
         self.taking.quickest = Some(quickest);
         let hindered = took.saturating_sub((UNHINDERED * quickest).max(UNHINDERED_MICROS));
-        let rest = (REST * hindered).min(LONGEST_REST_MICROS);
-        self.taking.paced = self.taking.paced.max(now.mono) + rest;
+        self.taking.put_off(now, (REST * hindered).min(LONGEST_REST_MICROS));
     }
 
     /// Whether so many replicas of before are declared lost that the others are no majority.
@@ -464,8 +473,7 @@ impl Node {
             self.goes_on_from(now, (number, node), page.next, out);
         } else {
             source.state = State::Writing(now.mono, page.next);
-            let bytes = |(key, record): &(Bytes, Record)| key.len() + record.bytes.len();
-            self.shared.moves.took(page.items.len(), page.items.iter().map(bytes).sum());
+            self.shared.moves.took(page.items.len(), bytes_of(&page.items));
             let (own, request) = (self.shared.own, Request::Writes { items: page.items });
             self.call(Caller::Take(number, node), own, Class::Repair, request, out);
         }
@@ -522,6 +530,10 @@ impl Node {
         }
         self.go_on_pass(now, out);
     }
+}
+
+fn bytes_of(items: &[(Bytes, Record)]) -> usize {
+    items.iter().map(|(key, record)| key.len() + record.bytes.len()).sum()
 }
 
 /// Who hands over what it holds: all nodes of before, but those that are declared lost.

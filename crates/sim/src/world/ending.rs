@@ -290,8 +290,7 @@ impl World {
         if found != key {
             return Vec::new();
         }
-        let default = self.topology.default_copies();
-        scan.hidden_copies().map(|copies| if copies == 0 { default } else { copies }).collect()
+        scan.hidden_copies().collect()
     }
 
     fn compare(&mut self, key: &Bytes, held: &BTreeMap<usize, Record>) {
@@ -307,14 +306,13 @@ impl World {
             let node = usize::from(node.0);
             let own = held.get(&node);
             // A round brings it to one that is none, if that holds what it hides, and it stays.
-            let hides_own = || {
-                let hidden = self.hidden_copies(node, key).into_iter();
-                hidden.max().is_some_and(|copies| place < usize::from(copies))
+            let stays = |own: &Record| {
+                self.stands_for_hidden(node, key, own, &self.hidden_copies(node, key))
             };
             if let Some(own) = own
                 && place >= copies_of(own)
                 && own.rank != newest.rank
-                && !hides_own()
+                && !stays(own)
             {
                 wrong
                     .push(format!("too many: {key:?}: node {node} is none of {}", show(Some(own))));

@@ -104,13 +104,25 @@ impl World {
         !holds_others || self.is_replica(node, key, record)
     }
 
-    /// The same, or because a plain record has hidden one that is held for them: they are told it
-    /// in the place of that, and it stays as long.
+    /// The same, or because it has hidden one that is held for them: they are told it in the place
+    /// of that.
     fn holds_for_readers(&self, node: usize, key: &Bytes, held: &(Record, Vec<u8>)) -> bool {
         let (record, hidden) = held;
+        self.belongs_to(node, key, record) || self.stands_for_hidden(node, key, record, hidden)
+    }
+
+    /// Whether a node keeps a record for what it has hidden there, which was for so many copies
+    /// each.
+    pub(super) fn stands_for_hidden(
+        &self,
+        node: usize,
+        key: &Bytes,
+        record: &Record,
+        hidden: &[u8],
+    ) -> bool {
         let is_held = |copies: &u8| is_replica(&self.topology, key, *copies, node);
-        let is_plain = record.rank.ballot == 0;
-        self.belongs_to(node, key, record) || is_plain && hidden.iter().any(is_held)
+        // What a conditional write made goes by its own copies.
+        record.rank.ballot == 0 && hidden.iter().any(is_held)
     }
 
     /// All that a node holds; `None` = it can't be read.
