@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use clap::{Args, Parser};
 use load::record::Series;
 use load::{Known, coldhot, search};
+use rustix::net::Shutdown;
 use tempfile::TempDir;
 
 #[derive(Parser)]
@@ -34,6 +35,8 @@ impl Place {
         let own = Ipv4Addr::new(127, 1 + high % 200, low, own);
         let listener = TcpListener::bind((own, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
+        // A process that another test starts just now has a copy, and would listen on.
+        rustix::net::shutdown(&listener, Shutdown::Both).expect("it listens");
         Self { address, dir: tempfile::tempdir().expect("a directory") }
     }
 
