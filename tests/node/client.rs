@@ -3,11 +3,19 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::process::PATIENCE;
+
+/// Between two turns of a client that goes on until it is stopped: without it, it would have a CPU
+/// to itself.
+pub(crate) fn rest() {
+    thread::sleep(Duration::from_millis(2));
+}
 
 /// One connection.
 pub(crate) struct Client {
@@ -217,7 +225,7 @@ impl Client {
 
     /// Receives more; `false` at the end.
     fn fill(&mut self) -> io::Result<bool> {
-        let mut piece = vec![0; 256 * 1024];
+        let mut piece = [0; 32 << 10];
         let len = loop {
             let read = match &mut self.tls {
                 None => self.stream.read(&mut piece),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::client::rest;
 use crate::cluster::{Cluster, key};
 use crate::process::{run, wait_until};
 
@@ -105,6 +106,7 @@ impl Clients {
             );
             assert_eq!(found, expected, "{}", key(first + other));
             self.done.fetch_add(1, Ordering::Relaxed);
+            rest();
         }
     }
 

@@ -158,13 +158,14 @@ fn reader(path: &Path) -> Result<File, Failure> {
     Ok(File::options().read(true).custom_flags(flags).open(path)?)
 }
 
-/// Has a node log a line for each of many requests: each wants a recording while one runs.
+/// Has a node log a line for each of many requests: each wants a recording while one runs, of what
+/// costs the least.
 fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     let mut client = cluster.node(node)?.client()?;
-    let target = "/admin/profile?seconds=1";
+    let target = "/admin/profile?event=lock&seconds=1";
     let _recorder = loop {
         let mut recorder = cluster.node(node)?.client()?;
-        recorder.send("GET", "/admin/profile?seconds=300", b"")?;
+        recorder.send("GET", "/admin/profile?event=lock&seconds=300", b"")?;
         // Unless this one came first.
         if client.request("GET", target, b"")?.status == 409 {
             break recorder;

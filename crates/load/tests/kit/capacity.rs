@@ -58,12 +58,19 @@ impl Place {
         words
     }
 
+    /// With trials so long that they tell little of a server.
     fn search(&self, flags: &[&str]) -> Result<Series, search::Error> {
-        self.search_until(flags, false)
+        self.search_until("500ms", flags, false)
     }
 
-    fn search_until(&self, flags: &[&str], stopped: bool) -> Result<Series, search::Error> {
-        let usual = ["--slo", "p90<200ms", "-d", "1500ms", "--warmup", "0s", "--precision", "25%"];
+    /// With trials that last `trial` once it is close.
+    fn search_until(
+        &self,
+        trial: &str,
+        flags: &[&str],
+        stopped: bool,
+    ) -> Result<Series, search::Error> {
+        let usual = ["--slo", "p90<200ms", "-d", trial, "--warmup", "0s", "--precision", "25%"];
         let words = self.words(&[&usual, flags].concat());
         let args = Cli::<search::Args>::try_parse_from(words).expect("flags").args;
         search::run(&args, &Known::default(), &Arc::new(AtomicBool::new(stopped)))
@@ -80,22 +87,35 @@ fn refused(flags: &[&str]) -> String {
 }
 
 #[test]
-fn a_sweep_finds_the_capacity_of_each_server() {
+fn a_search_finds_the_capacity_of_its_server() {
+    let place = Place::new();
+    let server = place.server("--capacity 500");
+    // From a hundredth of what it holds a trial would take ten times as long, for samples enough.
+    let flags = ["--server", &server, "--restart", "--from", "200"];
+    let series = place.search_until("1500ms", &flags, false).unwrap();
+    let finding = &series.findings[0];
+    let (passes, fails) = (finding.passes.unwrap(), finding.fails.unwrap());
+    // The last 5 % of the queue's growth are within the objective.
+    assert!(passes > 375.0 && passes < 650.0, "{finding:?}");
+    assert!(fails > 475.0 && fails < 800.0, "{finding:?}");
+    assert!(fails <= passes * 1.26, "{finding:?}");
+    assert!(place.nobody_listens(), "the server was left behind");
+}
+
+#[test]
+fn a_sweep_tells_of_each_server() {
     let place = Place::new();
     let server = place.server("--capacity 1000");
-    // From a hundredth of what they hold a trial would take ten times as long, for samples enough.
-    let bounds = ["--from", "200"];
-    let flags = ["--server", server.as_str(), "--restart", "--sweep", "capacity=250,500"];
+    let flags = ["--server", server.as_str(), "--restart", "--sweep", "capacity=100,5000"];
+    let bounds = ["--from", "400", "--to", "400", "--repeats", "1"];
     let series = place.search(&[&flags[..], &bounds].concat()).unwrap();
-    assert_eq!(series.findings.len(), 2);
-    for (finding, capacity) in series.findings.iter().zip([250.0, 500.0]) {
-        assert_eq!(finding.value, format!("capacity={capacity}"));
-        let (passes, fails) = (finding.passes.unwrap(), finding.fails.unwrap());
-        // The last 5 % of the queue's growth are within the objective.
-        assert!(passes > capacity * 0.75 && passes < capacity * 1.3, "{finding:?}");
-        assert!(fails > capacity * 0.95 && fails < capacity * 1.6, "{finding:?}");
-        assert!(fails <= passes * 1.26, "{finding:?}");
-    }
+    let found: Vec<_> = series
+        .findings
+        .iter()
+        .map(|finding| (finding.value.as_str(), finding.passes, finding.fails))
+        .collect();
+    let rate = Some(400.0);
+    assert_eq!(found, [("capacity=100", None, rate), ("capacity=5000", rate, None)]);
     assert!(place.nobody_listens(), "the server was left behind");
     let dir = place.dir.path().join("out");
     for trial in &series.trials {
@@ -135,9 +155,8 @@ fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
     let place = Place::new();
     // The first trial, of half the length, takes 225 of the 450, the next the rest.
     let server = place.server("--capacity 400 --die-after 450");
-    let series = place
-        .search(&["--server", &server, "--from", "300", "--to", "300", "--repeats", "1"])
-        .unwrap();
+    let flags = ["--server", &server, "--from", "300", "--to", "300", "--repeats", "1"];
+    let series = place.search_until("1500ms", &flags, false).unwrap();
     let died: Vec<_> =
         series.trials.iter().filter(|trial| trial.why.contains("the server died")).collect();
     assert!(!died.is_empty(), "{:?}", series.trials);
@@ -179,12 +198,12 @@ fn scripts_are_searched_one_after_the_other_on_what_a_script_prepared() {
     let get = script("get.lua", "wrk.method = 'GET'");
     let put = script("put.lua", "wrk.method = 'PUT' wrk.body = 'value'");
     let server = place.server("--capacity 2000");
-    let (prepare, some) = (format!("{put}:20"), ["--from", "50", "--to", "50", "--repeats", "1"]);
+    let (prepare, some) = (format!("{put}:20"), ["--from", "400", "--to", "400", "--repeats", "1"]);
     let flags = ["-s", &get, "--also", &put, "--prepare", &prepare, "--server", &server];
     let series = place.search(&[&flags[..], &some].concat()).unwrap();
     let found: Vec<_> =
         series.findings.iter().map(|found| (found.value.clone(), found.passes)).collect();
-    assert_eq!(found, [(get.clone(), Some(50.0)), (put.clone(), Some(50.0))]);
+    assert_eq!(found, [(get.clone(), Some(400.0)), (put.clone(), Some(400.0))]);
     let dir = place.dir.path().join("out").join(&series.trials[0].dir);
     assert_eq!(std::fs::read_to_string(dir.join("script.lua")).unwrap(), "wrk.method = 'GET'");
 
@@ -260,7 +279,7 @@ fn what_is_in_the_directory_is_not_overwritten() {
 fn a_search_that_is_ended_early_keeps_what_it_has() {
     let place = Place::new();
     let server = place.server("");
-    let series = place.search_until(&["--server", &server], true).unwrap();
+    let series = place.search_until("500ms", &["--server", &server], true).unwrap();
     assert!(series.interrupted && series.findings.is_empty());
     assert!(Path::new(&place.out()).join("series.json").is_file());
     assert!(place.nobody_listens());
