@@ -42,11 +42,12 @@ const HARMLESS: &str = "thread::yield_now()";
 const SLEEP: &str = concat!("sl", "eep(");
 
 /// Tests that do, each with the reason why it must. Anything else waits for a condition.
-const SLEEPERS: [(&str, &str); 4] = [
+const SLEEPERS: [(&str, &str); 5] = [
     (
         "crates/load/tests/kit/engine/server.rs",
         "the server's delay is what the client has to measure",
     ),
+    ("tests/node/client.rs", "a client that goes on leaves CPU to the tests beside it"),
     ("tests/node/process.rs", "between two looks at a condition, up to a deadline"),
     ("tests/node/a_while/slow.rs", "a slow client is one that does nothing for a while"),
     ("torture/src/ledger/tests.rs", "the ledger tells events apart by their times"),
