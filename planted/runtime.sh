@@ -5,8 +5,14 @@
 #
 #   planted/runtime.sh              all bugs; prints a table in Markdown
 #   planted/runtime.sh 07 12        those only
+#   planted/runtime.sh --briefly    asks the simulation only about what no test has caught
 set -euo pipefail
 cd "$(dirname "$0")/.."
+briefly=
+if [ "${1:-}" = --briefly ]; then
+    briefly=1
+    shift
+fi
 # Seeds that the simulator goes through at most.
 seeds=${PLANTED_SEEDS:-60}
 most_seconds=300
@@ -25,7 +31,8 @@ for patch in planted/runtime/*.patch; do
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"
     caught=$(failing_tests) || { echo "$name does not compile" >&2; exit 1; }
-    found=$(seeds_until_found "$seeds")
+    found=
+    if [ -z "$briefly" ] || [ -z "$caught" ]; then found=$(seeds_until_found "$seeds"); fi
     git apply --reverse "$patch"
     by=$(in_short 2 "$caught")
     if [ -z "$caught$found" ]; then
