@@ -93,7 +93,8 @@ impl Cluster {
             launch.listen = addresses[node];
             if let Some(net) = net {
                 launch.wrapper = net.wrapper(node);
-                // Any address but loopback wants them.
+                // Any address but loopback wants these, and TLS, which clients here do not speak.
+                launch.args.push("--insecure".to_owned());
                 for (flag, file) in
                     [("--cluster-secret-file", SECRET), ("--admin-token-file", TOKEN)]
                 {
