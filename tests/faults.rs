@@ -2,6 +2,7 @@
 //! `cargo run --release -p torture`. Tests begin in the order of their names: those that mostly
 //! wait are named to begin first, so that the others run meanwhile.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use torture::{
@@ -16,11 +17,14 @@ fn setup(rounds: u32) -> Setup {
     Setup { binary, rounds, quick: true, seed: 1, earlier: None, curves: None }
 }
 
-/// Prints figures, or why there are none; fails when something that must hold did not.
+/// Prints figures, or why there are none, past the test harness, which would keep it; fails when
+/// something that must hold did not.
 fn row(number: &str, outcome: Result<String, Failure>) {
     match outcome {
         Ok(figures) => println!("row {number}: {figures}"),
-        Err(Failure::Skipped(why)) => println!("row {number}: skipped: {why}"),
+        Err(Failure::Skipped(why)) => {
+            let _ = writeln!(std::io::stderr(), "row {number}: skipped: {why}");
+        }
         Err(failure) => panic!("row {number}: {failure}"),
     }
 }

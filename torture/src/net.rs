@@ -108,9 +108,10 @@ impl Net {
         SocketAddr::from((self.host(node), PORT))
     }
 
-    /// What a node's command line begins with, so that it runs in its place.
+    /// What a node's command line begins with, so that it runs in its place. `ip netns exec` would
+    /// copy all mounts too: a disk that a test beside this one unmounts would stay mounted there.
     pub fn wrapper(&self, node: usize) -> Vec<String> {
-        ["ip", "netns", "exec", &self.space(node)].map(str::to_owned).to_vec()
+        vec!["nsenter".to_owned(), format!("--net={NAMES}/{}", self.space(node))]
     }
 
     /// Runs `play` on a thread that stands at the hub, as do all threads and processes it starts.
@@ -130,7 +131,8 @@ impl Net {
     }
 
     fn nft(&self, node: usize, rule: &str) -> Result<(), Failure> {
-        ip(&["netns", "exec", &self.space(node), "nft", rule])
+        let wrapper = self.wrapper(node);
+        run(&wrapper[0], &[&wrapper[1], "nft", rule])
     }
 
     /// From now on what `from` sends does not reach `to`: it vanishes.
