@@ -163,6 +163,40 @@ fn the_settings_of_the_service_are_taken() {
     node.stop();
 }
 
+/// Commands of the manual that start a node, each on one line, without those that leave words out.
+fn starts() -> Vec<String> {
+    let manual = include_str!("../../docs/operation.md").replace("\\\n", "");
+    let blocks = manual.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let lines = blocks.flat_map(str::lines).filter(|line| line.starts_with("kvorum serve "));
+    lines.filter(|line| !line.contains('…')).map(str::to_owned).collect()
+}
+
+/// With the files that they name, and in stories with the environment that the manual says they have.
+#[test]
+fn the_commands_of_the_manual_start_nodes() {
+    let certs = Certs::new();
+    for (node, host) in [("a", "10.0.0.1"), ("d", "10.0.0.4")] {
+        certs.make(&["node", "--host", host, "--out", &certs.text(&format!("{node}.pem"))]);
+    }
+    for file in ["secret", "admin-token"] {
+        fs::write(certs.path(file), "0123456789abcdef0123456789abcdef").unwrap();
+    }
+    let starts = starts();
+    assert!(starts.len() > 8, "{starts:?}");
+    for start in starts {
+        let start = start.replace("/etc/kvorum/", "").replace("/var/lib/kvorum", "data");
+        let (start, in_story) = (start.trim_end_matches(" &"), start.ends_with(" &"));
+        let words = start.split_whitespace().skip(1).map(|word| word.replace('\'', ""));
+        let mut command = kvorum();
+        command.args(words).arg("--check").current_dir(certs.path(""));
+        if in_story {
+            command.env("KVORUM_CLUSTER_SECRET_FILE", "secret").env("KVORUM_INSECURE", "true");
+        }
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{start}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 /// Whether `tool` is installed here, where its judgment is asked for.
 fn is_here(tool: &str) -> bool {
     let tried =
