@@ -22,7 +22,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::settings::units::Ttl;
 
 /// Clocks differ: what was issued just now is good for those that are behind, too.

@@ -9,7 +9,7 @@ use lsm::{Disk, Engine, Options, RealDisk};
 use node::{Ahead, StartError};
 
 use crate::cli::RepairClockArgs;
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 
 /// What came of it, for people. An error is one line.
 pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {

@@ -2,8 +2,8 @@
 //! `/metrics` reads them all from wherever it runs.
 
 pub(crate) mod budget;
+pub(crate) mod clocks;
 pub(crate) mod latency;
-pub(crate) mod wall;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

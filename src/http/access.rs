@@ -24,7 +24,7 @@ use super::params;
 use super::problem::Problem;
 use super::routes::{Handler, Route};
 use super::service::Service;
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::http::connection::Watch;
 use crate::node::Node;
 use crate::node::access::{Found, Remembered};

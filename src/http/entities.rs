@@ -23,7 +23,7 @@ use super::body::Item;
 use super::params;
 use super::problem::Problem;
 use super::{Answer, Body, NOSNIFF, access};
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::http::Service;
 use crate::http::connection::{Open, Watch};
 use crate::node::access::Remembered;

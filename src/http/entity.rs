@@ -15,8 +15,9 @@ use super::problem::{self, Problem};
 use super::receipt::Wanted;
 use super::upload::Upload;
 use super::{Answer, Body, NOSNIFF, Service, condition};
+use crate::counters::clocks;
 use crate::node::gate::Pass;
-use crate::node::requests::{Requests, Unversioned};
+use crate::node::requests::Requests;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 const TOO_MANY_READ: &str = "the memory for large values in responses is in use";
@@ -117,10 +118,8 @@ async fn record(
     value: Option<(&[u8], u64)>,
 ) -> Result<cluster::Record, Problem> {
     let WriteParams { key, quorum, copies, .. } = params;
-    let version = service.requests.version().await.map_err(|unversioned| match unversioned {
-        Unversioned::Clock(error) => Problem::version(&error, *quorum),
-        Unversioned::Ahead => Problem::clock_ahead(*quorum),
-    })?;
+    let version = service.requests.version().await;
+    let version = version.map_err(|why| Problem::version(&why, *quorum))?;
     Ok(Requests::record(key, version, *copies, value))
 }
 
@@ -147,7 +146,7 @@ async fn write(
 
 /// What the client is told of a request that too few replicas did their part of.
 pub(super) fn refused(service: &Service, failed: cluster::RequestFailed) -> Problem {
-    let took = service.requests.now().mono.saturating_sub(failed.since);
+    let took = clocks::mono_micros().saturating_sub(failed.since);
     let name = |node| service.requests.name(node);
     Problem::failed(failed, name, Duration::from_micros(took))
 }

@@ -395,18 +395,13 @@ impl Problem {
             NoVersion::Lags => Self::overload("the disk is too slow to persist the clock's bound"),
             NoVersion::Failed(error) if error.is_no_space() => Self::no_space(error.to_string()),
             NoVersion::Failed(error) => Self::storage(error.to_string()),
+            NoVersion::Ahead(why) => Self::overload(&why.to_string()),
         }
         .undone()
         .votes(quorum)
     }
 
     /// A write whose version most of the others would refuse.
-    pub(super) fn clock_ahead(quorum: Quorum) -> Self {
-        let what = "this node's clock is ahead of most other nodes' clocks by more than \
-            --max-clock-skew: correct it, or send the write to another node";
-        Self::overload(what).undone().votes(quorum)
-    }
-
     pub(super) fn votes(mut self, quorum: Quorum) -> Self {
         self.votes = Some(Votes { acked: 0, required: quorum.ack, from: quorum.from });
         self

@@ -9,7 +9,7 @@ use lsm::{Db, Version};
 use node::{BoundedClock, NoVersion, StartError};
 use tokio::sync::Notify;
 
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks;
 
 /// How often the bound is looked at; a fraction of how far it is ahead at least.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ impl NodeClock {
     /// A version greater than all this node issued before.
     #[inline]
     pub(crate) fn issue(&self) -> Result<Version, NoVersion> {
-        let issued = self.shared.clock.issue(wall_micros());
+        let issued = self.shared.clock.issue(clocks::now());
         if issued.is_err() {
             // Another clock that was taken in may have moved this one past it.
             self.shared.changed.notify_all();
@@ -104,7 +104,7 @@ impl Shared {
         let mut stopping = self.stopping();
         while !*stopping {
             drop(stopping);
-            if let Some((bound, batch)) = self.clock.wanted(wall_micros()) {
+            if let Some((bound, batch)) = self.clock.wanted(clocks::now()) {
                 let begun = Instant::now();
                 // Past the store's backlog: one small record must not wait for compactions.
                 let result = self.db.commit(batch);

@@ -35,7 +35,7 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use crate::counters::budget::Held;
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks;
 use crate::node::reads::ReadError;
 use crate::node::requests::Requests;
 use crate::node::task::{dispatch, off_the_loop};
@@ -161,8 +161,7 @@ pub(crate) struct Coordination {
     calls: PendingRequests<Result<Reply, FailureKind>>,
     /// Memory of the read that is begun, for this node's part in it.
     room: Cell<Option<Held>>,
-    begun: Instant,
-    /// When the ticker wakes next, in microseconds after `begun`.
+    /// When the ticker wakes next, by the clock that only counts.
     armed: Cell<Option<u64>>,
     ticker: RefCell<Option<Waker>>,
 }
@@ -175,28 +174,13 @@ impl Coordination {
             clients: PendingRequests::default(),
             calls: PendingRequests::default(),
             room: Cell::default(),
-            begun: Instant::now(),
             armed: Cell::new(None),
             ticker: RefCell::default(),
         }
     }
-
-    /// Until when somebody waits for what the store is to do.
-    fn when(&self, demand: Demand) -> Instant {
-        self.begun + Duration::from_micros(demand.until)
-    }
-
-    fn now(&self) -> Now {
-        Now { mono: self.begun.elapsed().as_micros() as u64, wall: wall_micros() }
-    }
 }
 
 impl Requests {
-    /// The time, as the protocol's machines of this loop take it.
-    pub(crate) fn now(&self) -> Now {
-        self.coordination.now()
-    }
-
     /// Memory for a long value, while others wait for some: it is to be had before anybody is asked
     /// for the value, or what that takes of other nodes may be in vain. `None` = none is needed, or
     /// the read will see to it.
@@ -320,7 +304,7 @@ impl Requests {
                 let wake = coordination.own.borrow_mut().next_wake();
                 coordination.armed.set(wake);
                 let Some(wake) = wake else { return Poll::Pending };
-                let at = coordination.begun + Duration::from_micros(wake);
+                let at = clocks::instant(wake);
                 asleep.as_mut().reset(at.into());
                 asleep.as_mut().poll(cx)
             })
@@ -343,7 +327,7 @@ impl Requests {
             OpId::Slot(_) => &node.answers,
             OpId::Peer { .. } => &node.lent,
         };
-        let deadline = self.coordination.when(demand);
+        let deadline = clocks::instant(demand.until);
         let left = || deadline.saturating_duration_since(Instant::now());
         let (space, key) = wanted.place();
         loop {
@@ -396,7 +380,7 @@ pub(crate) struct Process<'a>(pub(crate) &'a Rc<Requests>);
 
 impl Turn for Process<'_> {
     fn now(&self) -> Now {
-        self.0.now()
+        clocks::now()
     }
 
     fn write(
@@ -435,7 +419,7 @@ impl Driver for Process<'_> {
     }
 
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand) {
-        let until = self.0.coordination.when(demand);
+        let until = clocks::instant(demand.until);
         let page = self.0.node.reads.page(op, request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
@@ -447,7 +431,7 @@ impl Driver for Process<'_> {
     }
 
     fn compare(&mut self, op: OpId, request: CompareRequest, demand: Demand) {
-        let until = self.0.coordination.when(demand);
+        let until = clocks::instant(demand.until);
         let compared = self.0.node.reads.compare(request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {

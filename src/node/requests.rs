@@ -24,7 +24,7 @@ use node::{Asked, Loop, NoVersion, Purpose, Range, records};
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::node::coordinate::Coordination;
 use crate::node::gate::{Gate, Pass};
@@ -39,15 +39,6 @@ use crate::transport::Stream;
 /// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
 /// the whole of it afterwards.
 const CLOCK_SHARE: u32 = 2;
-
-/// Why there is no version for a write.
-#[derive(Debug)]
-pub(crate) enum Unversioned {
-    /// The clock has none.
-    Clock(NoVersion),
-    /// It is ahead of most others' clocks, which would refuse it.
-    Ahead,
-}
 
 /// See the module.
 pub(crate) struct Requests {
@@ -160,17 +151,12 @@ impl Requests {
 
 /// What HTTP may ask besides [`Requests::get`], [`Requests::write`] and [`Requests::call`].
 impl Requests {
-    /// A version for a write of now: once this node's clock was compared with the others', and with
-    /// nothing that most of them would refuse.
-    pub(crate) async fn version(&self) -> Result<Version, Unversioned> {
+    /// A version for a write of now, once this node's clock was compared with the others'.
+    pub(crate) async fn version(&self) -> Result<Version, NoVersion> {
         let node = &self.node;
         node.comparison.wait().await;
         let patience = node.config.deadline / CLOCK_SHARE;
-        let lsm::Version { time, origin } =
-            node.clock.issue_within(patience).await.map_err(Unversioned::Clock)?;
-        if node.facts.is_ahead_of_most(time) {
-            return Err(Unversioned::Ahead);
-        }
+        let lsm::Version { time, origin } = node.clock.issue_within(patience).await?;
         Ok(Version { time, origin })
     }
 

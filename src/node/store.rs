@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lsm::{Db, Disk, Options, RealDisk};
 
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::settings::config::Config;
 
 /// log2 of the number of trees of a new store. One tree: a scan merges the fewest sources, and one

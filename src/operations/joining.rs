@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cluster::NodeId;
 use cluster::layout::Layout;
 
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::peers::join::{Asker, Told, hex};
 use crate::settings::members::{is_loopback, node_url};

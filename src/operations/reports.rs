@@ -8,7 +8,7 @@ use cluster::layout::{Change, Joiner, Layout, PlanError, Quota};
 use cluster::{Clock, MOVES_SINCE, MembershipState, NodeEvent, NodeId};
 use serde_json::Value;
 
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::node::{Node, task};
 use crate::operations::access::ChangeError;
 use crate::operations::compact::Compactions;

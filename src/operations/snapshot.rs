@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
+use crate::counters::clocks::wall_micros;
 use crate::counters::latency;
-use crate::counters::wall::wall_micros;
 use crate::counters::{Count, Counters, Kind, STATUSES};
 use crate::node::Node;
 use crate::operations::status::Status;

@@ -9,7 +9,7 @@ use cluster::layout::{Kinds, Methods, Token};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::operations::access::{ChangeError, change};
 

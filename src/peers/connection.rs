@@ -13,10 +13,10 @@ use node::link::{Connection, Round, Way};
 use super::facts::Facts;
 use crate::counters::Counters;
 use crate::counters::budget::Held;
+use crate::counters::clocks;
 
 /// See the module.
 pub(super) struct PeerConnection {
-    pub(super) facts: Arc<Facts>,
     pub(super) counters: Arc<Counters>,
     pub(super) peer: NodeId,
     pub(super) way: Way,
@@ -32,11 +32,10 @@ impl PeerConnection {
         way: Way,
     ) -> Rc<Self> {
         Rc::new(Self {
-            facts: Arc::clone(facts),
             counters: Arc::clone(counters),
             peer: met.node,
             way,
-            machine: RefCell::new(Connection::new(&facts.table, met, way, facts.now())),
+            machine: RefCell::new(Connection::new(&facts.table, met, way, clocks::now())),
             driver: RefCell::default(),
         })
     }
@@ -55,7 +54,7 @@ impl PeerConnection {
 
     /// Adds a message, unless too much waits.
     pub(super) fn push(&self, message: Message) -> bool {
-        let pushed = self.machine.borrow_mut().push(message, || self.facts.now());
+        let pushed = self.machine.borrow_mut().push(message, clocks::now);
         if pushed {
             self.wake();
         }
@@ -64,7 +63,7 @@ impl PeerConnection {
 
     /// Answers a request that came on it.
     pub(super) fn respond(&self, id: u64, reply: Reply) {
-        self.machine.borrow_mut().respond(id, reply, || self.facts.now());
+        self.machine.borrow_mut().respond(id, reply, clocks::now);
         self.wake();
     }
 
@@ -78,7 +77,7 @@ impl PeerConnection {
     pub(super) fn ping(&self, round: Round) {
         let turn = round.is_turn_of(self.peer);
         let mut machine = self.machine.borrow_mut();
-        machine.ping(self.facts.now(), turn, round.skips);
+        machine.ping(clocks::now(), turn, round.skips);
         let wakes = machine.closed().is_some() || machine.waiting() > 0;
         drop(machine);
         // Most are idle, and not asked in this round.

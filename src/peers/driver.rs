@@ -24,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::connection::PeerConnection;
 use super::{FromPeers, Peers};
 use crate::counters::budget::Held;
+use crate::counters::clocks;
 use crate::transport::Stream;
 
 /// Reads of one connection before others of its loop have their turn.
@@ -68,7 +69,7 @@ impl Host for Lent<'_, '_> {
     type Room = Held;
 
     fn now(&self) -> Now {
-        self.peers.inner.facts.now()
+        clocks::now()
     }
 
     fn room_for_request(&mut self, bytes: usize) -> Option<Held> {
@@ -189,11 +190,11 @@ impl Driver {
 
     /// Writes as much as the socket takes.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        let PeerConnection { machine, facts, counters, .. } = &*self.connection;
+        let PeerConnection { machine, counters, .. } = &*self.connection;
         let counts = &counters.peers;
         let mut machine = machine.borrow_mut();
         while !self.finished {
-            let bytes = machine.to_send(|| facts.now());
+            let bytes = machine.to_send(clocks::now);
             if bytes.is_empty() {
                 // By TLS, what was written may still wait.
                 match Pin::new(&mut self.stream).poll_flush(cx) {

@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
+use cluster::NodeId;
 use cluster::handshake::Refused;
-use cluster::{NodeId, Now};
 use node::link::{PeerTable, Seen};
 
 use super::complaints::Complaints;
 use crate::counters::budget::Budget;
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks;
 use crate::settings::members::authority_of;
 
 /// What a node's connections need to know: one for all loops.
@@ -21,7 +20,6 @@ pub(crate) struct Facts {
     pub(super) complaints: Complaints,
     /// Where nodes are as the settings list them, by name: an address may change.
     listed: HashMap<String, String>,
-    began: Instant,
 }
 
 impl Facts {
@@ -32,23 +30,7 @@ impl Facts {
             received: Arc::new(received),
             complaints: Complaints::default(),
             listed,
-            began: Instant::now(),
         }
-    }
-
-    /// The time. The counting clock is at zero when this was made.
-    pub(super) fn now(&self) -> Now {
-        Now { mono: self.mono(), wall: wall_micros() }
-    }
-
-    /// Microseconds by the clock that only counts.
-    pub(super) fn mono(&self) -> u64 {
-        self.began.elapsed().as_micros() as u64
-    }
-
-    /// The moment that this is by the counting clock.
-    pub(super) fn instant(&self, mono: u64) -> Instant {
-        self.began + std::time::Duration::from_micros(mono)
     }
 
     /// What was seen of a node.
@@ -113,14 +95,8 @@ impl Facts {
         fenced
     }
 
-    /// Whether most others would refuse a write with this time: see
-    /// [`PeerTable::is_ahead_of_most`].
-    pub(crate) fn is_ahead_of_most(&self, time: u64) -> bool {
-        self.table.is_ahead_of_most(time, self.mono())
-    }
-
     /// How far a node's wall clock is ahead of this node's: see [`PeerTable::skew_micros`].
     pub(crate) fn skew_micros(&self, node: NodeId) -> i64 {
-        self.table.skew_micros(node, self.now())
+        self.table.skew_micros(node, clocks::now())
     }
 }

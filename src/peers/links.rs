@@ -11,6 +11,7 @@ use super::connection::PeerConnection;
 use super::dial::{self, Connected, DialError};
 use super::driver::Driver;
 use super::{FromPeers, Peers};
+use crate::counters::clocks;
 
 /// Why connections with a node that has left are closed.
 const LEFT: &str = "it is no member of the cluster any more";
@@ -26,7 +27,7 @@ pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
     place.link.borrow_mut().send(
         message,
         facts.table.bounds.queue_bytes,
-        || facts.mono(),
+        clocks::mono_micros,
         |connection, message| connection.push(message),
         |attempt| begin(peers, peer, attempt),
     )
@@ -66,7 +67,7 @@ async fn serve(peers: Peers, peer: NodeId, attempt: Attempt) {
     let Attempt { kind, life, not_before } = attempt;
     let facts = &peers.inner.facts;
     if let Some(not_before) = not_before {
-        tokio::time::sleep_until(facts.instant(not_before).into()).await;
+        tokio::time::sleep_until(clocks::instant(not_before).into()).await;
     }
     let Some(place) = peers.place(peer) else { return };
     let connected = match dial::dial(facts, peer, kind, &place.lookup).await {
@@ -94,7 +95,7 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
     let connection = PeerConnection::new(facts, counters, &met, Way::Dialed);
     let own = Rc::clone(&connection);
     let place = peers.place(peer)?;
-    let waited = place.link.borrow_mut().up(met.connection, life, own, facts.mono())?;
+    let waited = place.link.borrow_mut().up(met.connection, life, own, clocks::mono_micros())?;
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
@@ -102,7 +103,7 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
         }
     }
     counters.peers.connected.add(1);
-    let first = met.connection == ConnectionKind::Small && facts.seen(peer).link_up();
+    let first = met.connection == ConnectionKind::Small && facts.table.link_up(peer);
     if first {
         tracing::info!(peer = facts.name(peer), "connected to a peer");
     }
@@ -117,7 +118,7 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
 fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return };
-    let fallen = place.link.borrow_mut().fall(peer, life, refused, facts.mono());
+    let fallen = place.link.borrow_mut().fall(peer, life, refused, clocks::mono_micros());
     let Some(fallen) = fallen else { return };
     let was_up = fallen.was_up();
     let Fallen { stages, left, event } = fallen;
@@ -130,7 +131,7 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
             Stage::Down => {}
         }
     }
-    if was_up && facts.seen(peer).link_down() && !peers.inner.leaving.get() {
+    if was_up && facts.table.link_down(peer) && !peers.inner.leaving.get() {
         let name = facts.name(peer);
         if left {
             tracing::info!(peer = name, "peer stopped");

@@ -46,6 +46,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
 use crate::counters::budget::Held;
+use crate::counters::clocks;
 use crate::transport::Stream;
 use connection::PeerConnection;
 pub(crate) use dial::{DialError, Lookup, connect};
@@ -264,7 +265,7 @@ impl Peers {
             connection.ping(round);
         }
         if !self.inner.leaving.get() {
-            let due = self.inner.keeper.borrow_mut().due(&facts.table, facts.mono());
+            let due = self.inner.keeper.borrow_mut().due(&facts.table, clocks::mono_micros());
             for peer in due {
                 links::raise(self, peer);
             }

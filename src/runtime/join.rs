@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::credentials;
 use super::serve::{self, random};
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::peers::join::{self, Answer, Asker, Unanswered};
 use crate::settings::config::Config;
 use crate::settings::members::{At, Members, Unlisted};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use node::StoredWalk;
 
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 
 /// How often it is looked for quotas, and how often small ones are counted.

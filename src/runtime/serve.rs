@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 
 use crate::counters::Accepting;
 use crate::counters::budget::Budget;
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::http::{self, Names};
 use crate::node::access::Access;
 use crate::node::clock::NodeClock;

@@ -27,7 +27,7 @@ use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 use super::Stream;
 use super::bounded::Bounded;
 use super::files::{Material, Raw};
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::settings::config::TlsFiles;
 
 /// What nodes call what they speak over TLS.

@@ -15,10 +15,11 @@
 //! again.) Reading the wall clock and persisting are the caller's: there is no clock and no file in
 //! here.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::event::Now;
 use crate::node_id::NodeId;
 
 pub(crate) const COUNTER_BITS: u32 = 12;
@@ -55,10 +56,19 @@ pub struct Version {
     pub origin: u32,
 }
 
-/// The persisted bound does not allow another version yet: persisting it lags or fails.
+/// Why a clock issues nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
-pub struct BoundReached;
+pub enum NotIssued {
+    /// The persisted bound does not allow another version yet: persisting it lags or fails.
+    #[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
+    BoundReached,
+    /// Most of the other nodes would refuse it as too far ahead of their clocks.
+    #[error(
+        "this node's clock is ahead of most other nodes' clocks by more than --max-clock-skew: \
+         correct it, or send the write to another node"
+    )]
+    Ahead,
+}
 
 /// The part of a version that tells nodes apart: a hash of the node's name.
 pub fn origin_of(name: &str) -> u32 {
@@ -74,41 +84,68 @@ pub struct Clock {
     slowest: AtomicU64,
     /// Microseconds that other nodes' clocks were ahead of the wall clock at most, of late.
     lead: AtomicU64,
+    /// See [`Clock::compared`].
+    limit_at_zero: AtomicI64,
     origin: u32,
 }
+
+/// Nobody's clock was compared with this one.
+const NO_LIMIT: i64 = i64::MAX;
 
 impl Clock {
     /// A clock that begins after everything that one bounded by `persisted` (0: there was none) may
     /// have issued. It issues nothing before [`Clock::persisted`] is called with a further bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
-        let [last, bound, slowest] = [last, persisted, 0].map(AtomicU64::new);
-        Self { last, bound, slowest, lead: AtomicU64::new(0), origin }
+        let [last, bound, slowest, lead] = [last, persisted, 0, 0].map(AtomicU64::new);
+        Self { last, bound, slowest, lead, limit_at_zero: AtomicI64::new(NO_LIMIT), origin }
+    }
+
+    /// The clock was compared with other nodes' clocks: most of them refuse versions of later than
+    /// so many microseconds since 1970 when the counting clock is at zero, and later as that goes
+    /// on. `None` = there is nobody to compare it with.
+    ///
+    /// Nothing later is issued: it would hide what is written with right clocks until its time
+    /// comes. And this clock, which never goes back, is as good as before once the wall clock is.
+    pub fn compared(&self, limit_at_zero: Option<i64>) {
+        self.limit_at_zero.store(limit_at_zero.unwrap_or(NO_LIMIT), Ordering::Relaxed);
+    }
+
+    /// The greatest time that most other nodes take now.
+    fn limit_of_most(&self, now: Now) -> u64 {
+        match self.limit_at_zero.load(Ordering::Relaxed) {
+            NO_LIMIT => u64::MAX,
+            at_zero => Self::limit(now.mono.saturating_add_signed(at_zero), 0),
+        }
     }
 
     /// A version greater than all before it.
-    pub fn issue(&self, wall_micros: u64) -> Result<Version, BoundReached> {
-        let wall = wall_micros << COUNTER_BITS;
+    pub fn issue(&self, now: Now) -> Result<Version, NotIssued> {
+        let wall = Self::time_of(now.wall);
+        let time = self.advance(now, |last| wall.max(last + 1))?;
+        Ok(Version { time, origin: self.origin })
+    }
+
+    /// Goes on to the time that comes after the last one by `after`.
+    fn advance(&self, now: Now, after: impl Fn(u64) -> u64) -> Result<u64, NotIssued> {
         // Publishing the bound orders nothing else: a stale read only refuses.
         let bound = self.bound.load(Ordering::Relaxed);
-        let next = |last: u64| Some(wall.max(last + 1)).filter(|next| *next <= bound);
+        let limit = self.limit_of_most(now);
+        let next = |last: u64| Some(after(last)).filter(|next| *next <= bound.min(limit));
         match self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(last) => Ok(Version { time: wall.max(last + 1), origin: self.origin }),
-            Err(_) => Err(BoundReached),
+            Ok(last) => Ok(after(last)),
+            Err(last) if after(last) > limit => Err(NotIssued::Ahead),
+            Err(_) => Err(NotIssued::BoundReached),
         }
     }
 
     /// A ballot of the node `own` to ask for promises under, greater than all versions and ballots
     /// before it. Room is left for the ballots that follow it, each of them as good as promised
     /// with it.
-    pub(crate) fn issue_ballot(&self, wall_micros: u64, own: NodeId) -> Result<u64, BoundReached> {
-        let wall = wall_micros << COUNTER_BITS;
+    pub(crate) fn issue_ballot(&self, now: Now, own: NodeId) -> Result<u64, NotIssued> {
+        let wall = Self::time_of(now.wall);
         let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER;
-        let bound = self.bound.load(Ordering::Relaxed);
-        let after = |last: u64| wall.max((last | COUNTER) + 1) | drawn;
-        let next = |last: u64| Some(after(last)).filter(|next| *next <= bound);
-        let issued = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        issued.map(after).map_err(|_| BoundReached)
+        self.advance(now, |last| wall.max((last | COUNTER) + 1) | drawn)
     }
 
     /// Takes in another node's clock: versions issued from now on are greater than `time`. One that
@@ -168,10 +205,11 @@ impl Clock {
     }
 
     /// The bound to persist next, if the present one is less than half as far away as it is set.
-    pub fn bound_wanted(&self, wall_micros: u64) -> Option<u64> {
-        // The next version may have to follow one of the clock that is furthest ahead.
-        let ahead = wall_micros + self.lead.load(Ordering::Relaxed);
-        let now = self.last.load(Ordering::Relaxed).max(ahead << COUNTER_BITS);
+    pub fn bound_wanted(&self, now: Now) -> Option<u64> {
+        // The next version may have to follow one of the clock that is furthest ahead; of a wall
+        // clock further ahead than others take there is none.
+        let ahead = Self::time_of(now.wall + self.lead.load(Ordering::Relaxed));
+        let now = self.last.load(Ordering::Relaxed).max(ahead.min(self.limit_of_most(now)));
         let bound = self.bound.load(Ordering::Relaxed);
         let slowest = self.slowest.load(Ordering::Relaxed).saturating_mul(AHEAD_OF_SLOWEST);
         let ahead = slowest.clamp(LEAST_AHEAD_MICROS, MOST_AHEAD_MICROS);
@@ -216,9 +254,13 @@ mod tests {
 
     const WALL: u64 = 1_700_000_000_000_000;
 
+    fn at(wall: u64) -> Now {
+        Now { mono: 0, wall }
+    }
+
     fn running(wall: u64, persisted: u64) -> Clock {
         let clock = Clock::start(7, wall, persisted);
-        let bound = clock.bound_wanted(wall).expect("a new clock wants a bound");
+        let bound = clock.bound_wanted(at(wall)).expect("a new clock wants a bound");
         clock.persisted(bound, 0);
         clock
     }
@@ -226,31 +268,64 @@ mod tests {
     #[test]
     fn issues_nothing_without_a_durable_bound() {
         let clock = Clock::start(7, WALL, 0);
-        assert_eq!(clock.issue(WALL), Err(BoundReached));
-        assert_eq!(clock.issue(WALL + 1), Err(BoundReached));
+        assert_eq!(clock.issue(at(WALL)), Err(NotIssued::BoundReached));
+        assert_eq!(clock.issue(at(WALL + 1)), Err(NotIssued::BoundReached));
+    }
+
+    /// What it is not to issue it does not go on to either.
+    #[test]
+    fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_right() {
+        let clock = running(WALL, 0);
+        // 250 ms ahead of what this wall clock shows when the counting clock is at 7 s.
+        let limit = WALL as i64 - 7_000_000 + 250_000;
+        let time = |mono, wall| Now { mono, wall };
+        let bound = |clock: &Clock, now| {
+            let wanted = clock.bound_wanted(now);
+            wanted.map_or((), |bound| clock.persisted(bound, 0));
+        };
+        clock.compared(Some(limit));
+        assert!(clock.issue(time(7_000_000, WALL + 250_000)).is_ok());
+        let wrong = time(7_000_000, WALL + 300_000_000);
+        bound(&clock, wrong);
+        assert_eq!(clock.issue(wrong), Err(NotIssued::Ahead));
+        assert_eq!(clock.issue_ballot(wrong, NodeId(0)), Err(NotIssued::Ahead));
+        let later = time(8_000_000, WALL + 1_000_000);
+        bound(&clock, later);
+        let issued = clock.issue(later).unwrap();
+        assert_eq!(issued.time, (WALL + 1_000_000) << 12, "it did not go on");
+        // Nor did the bound, at which a start would begin.
+        assert!(clock.stop() == issued.time && clock.bound_wanted(later).is_some());
+        let clock = running(WALL, 0);
+        clock.compared(Some(limit));
+        let wanted = clock.bound_wanted(time(7_600_000, WALL + 300_000_000)).unwrap();
+        assert!(wanted < (WALL + 2_000_000) << 12, "{}", wanted >> 12);
+        // Nobody is left: it is a clock as good as any.
+        clock.compared(None);
+        bound(&clock, wrong);
+        assert_eq!(clock.issue(wrong).unwrap().time, (WALL + 300_000_000) << 12);
     }
 
     #[test]
     fn a_ballot_leaves_room_for_those_that_follow_it() {
         let clock = running(WALL, 0);
-        let issue = |wall| clock.issue_ballot(wall, NodeId(0));
-        let first = clock.issue(WALL).unwrap().time;
+        let issue = |wall| clock.issue_ballot(at(wall), NodeId(0));
+        let first = clock.issue(at(WALL)).unwrap().time;
         let ballot = issue(WALL).unwrap();
         assert_eq!(ballot, (WALL + 1) << COUNTER_BITS, "above what was issued");
         assert_eq!(issue(WALL), Ok((WALL + 2) << COUNTER_BITS));
-        assert!(clock.issue(WALL).unwrap().time > ballot && ballot > first);
+        assert!(clock.issue(at(WALL)).unwrap().time > ballot && ballot > first);
         assert_eq!(issue(WALL + 9), Ok((WALL + 9) << COUNTER_BITS));
         let last = std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot)).last();
         assert_eq!(last, Some(ballot + 63));
         assert!(!follows_another(ballot) && follows_another(ballot + 1));
         clock.stop();
-        assert_eq!(issue(WALL + 10), Err(BoundReached));
+        assert_eq!(issue(WALL + 10), Err(NotIssued::BoundReached));
     }
 
     #[test]
     fn two_nodes_draw_no_ballot_that_is_the_others() {
         let ballots = |own| {
-            let ballot = running(WALL, 0).issue_ballot(WALL + 5, NodeId(own)).unwrap();
+            let ballot = running(WALL, 0).issue_ballot(at(WALL + 5), NodeId(own)).unwrap();
             assert!(!follows_another(ballot));
             std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot))
         };
@@ -260,25 +335,25 @@ mod tests {
         assert_eq!(all.len(), 64 * 64);
         assert!(all.iter().all(|ballot| Clock::micros(*ballot) == WALL + 5));
         let clock = running(WALL, 0);
-        let ballot = clock.issue_ballot(WALL + 5, NodeId(63)).unwrap();
-        assert!(clock.issue(WALL + 5).unwrap().time > ballot);
+        let ballot = clock.issue_ballot(at(WALL + 5), NodeId(63)).unwrap();
+        assert!(clock.issue(at(WALL + 5)).unwrap().time > ballot);
     }
 
     #[test]
     fn follows_the_wall_clock_and_counts_within_a_microsecond() {
         let clock = running(WALL, 0);
-        let first = clock.issue(WALL + 5).unwrap();
+        let first = clock.issue(at(WALL + 5)).unwrap();
         assert_eq!(first, Version { time: (WALL + 5) << 12, origin: 7 });
-        assert_eq!(clock.issue(WALL + 5).unwrap().time, first.time + 1);
-        assert_eq!(clock.issue(WALL + 6).unwrap().time, (WALL + 6) << 12);
+        assert_eq!(clock.issue(at(WALL + 5)).unwrap().time, first.time + 1);
+        assert_eq!(clock.issue(at(WALL + 6)).unwrap().time, (WALL + 6) << 12);
     }
 
     #[test]
     fn a_clock_that_steps_back_does_not_take_versions_along() {
         let clock = running(WALL, 0);
-        let mut last = clock.issue(WALL + 100).unwrap();
+        let mut last = clock.issue(at(WALL + 100)).unwrap();
         for step in 0..10_000 {
-            let next = clock.issue(WALL - step).unwrap();
+            let next = clock.issue(at(WALL - step)).unwrap();
             assert!(next > last);
             last = next;
         }
@@ -288,13 +363,13 @@ mod tests {
     fn never_passes_the_bound_and_goes_on_after_the_next() {
         let clock = running(WALL, 0);
         let late = WALL + 1_000_001;
-        assert!(clock.issue(WALL + 1_000_000).is_ok());
-        assert_eq!(clock.issue(late), Err(BoundReached));
-        let bound = clock.bound_wanted(late).unwrap();
+        assert!(clock.issue(at(WALL + 1_000_000)).is_ok());
+        assert_eq!(clock.issue(at(late)), Err(NotIssued::BoundReached));
+        let bound = clock.bound_wanted(at(late)).unwrap();
         clock.persisted(bound, 0);
-        assert_eq!(clock.issue(late).unwrap().time, late << 12);
-        assert_eq!(clock.bound_wanted(late), None, "a fresh bound is far enough");
-        assert!(clock.bound_wanted(late + 500_001).is_some());
+        assert_eq!(clock.issue(at(late)).unwrap().time, late << 12);
+        assert_eq!(clock.bound_wanted(at(late)), None, "a fresh bound is far enough");
+        assert!(clock.bound_wanted(at(late + 500_001)).is_some());
     }
 
     /// A bound every time that it is looked and one is wanted, each durable `took` microseconds
@@ -309,9 +384,9 @@ mod tests {
             }
             // Looked at every 30 ms.
             if under_way.is_none() && now % 30_000 == 0 {
-                under_way = clock.bound_wanted(wall).map(|bound| (bound, now, now + took(now)));
+                under_way = clock.bound_wanted(at(wall)).map(|bound| (bound, now, now + took(now)));
             }
-            refused += u64::from(clock.issue(wall).is_err() && now >= from);
+            refused += u64::from(clock.issue(at(wall)).is_err() && now >= from);
         }
         refused
     }
@@ -335,8 +410,9 @@ mod tests {
     #[test]
     fn a_disk_that_was_slow_once_does_not_keep_the_bound_far_ahead() {
         let clock = running(WALL, 0);
-        let ahead =
-            |clock: &Clock, wall: u64| clock.bound_wanted(wall).map(|bound| (bound >> 12) - wall);
+        let ahead = |clock: &Clock, wall: u64| {
+            clock.bound_wanted(at(wall)).map(|bound| (bound >> 12) - wall)
+        };
         clock.persisted(0, 400_000);
         assert_eq!(ahead(&clock, WALL + 500_000), Some(1_600_000));
         clock.persisted(0, 3_000_000);
@@ -355,24 +431,24 @@ mod tests {
         for _ in 0..20 {
             // Heard of seldom, its versions must be followed whenever one is met.
             assert!(clock.merge((wall + lead) << 12, wall, 500_000));
-            assert!(clock.issue(wall).is_ok());
+            assert!(clock.issue(at(wall)).is_ok());
             for _ in 0..15 {
-                if let Some(bound) = clock.bound_wanted(wall) {
+                if let Some(bound) = clock.bound_wanted(at(wall)) {
                     clock.persisted(bound, 1_000);
                 }
                 wall += 30_000;
             }
         }
-        let bound = clock.bound_wanted(wall + 1_000_000).unwrap() >> 12;
+        let bound = clock.bound_wanted(at(wall + 1_000_000)).unwrap() >> 12;
         assert!(bound <= wall + 1_000_000 + lead + 1_000_000);
     }
 
     #[test]
     fn a_restart_begins_above_whatever_was_issued_before() {
         let before = running(WALL, 0);
-        let bound = before.bound_wanted(WALL).unwrap_or((WALL + 1_000_000) << 12);
-        let mut last = before.issue(WALL).unwrap();
-        while let Ok(version) = before.issue(last.time >> 12) {
+        let bound = before.bound_wanted(at(WALL)).unwrap_or((WALL + 1_000_000) << 12);
+        let mut last = before.issue(at(WALL)).unwrap();
+        while let Ok(version) = before.issue(at(last.time >> 12)) {
             last = version;
             if last.time & 0xfff == 0xfff && last.time >> 12 > WALL + 10 {
                 break;
@@ -380,15 +456,15 @@ mod tests {
         }
         let stepped_back = WALL - 3_600_000_000;
         let after = running(stepped_back, bound);
-        assert!(after.issue(stepped_back).unwrap() > last);
+        assert!(after.issue(at(stepped_back)).unwrap() > last);
     }
 
     #[test]
     fn a_clean_stop_leaves_a_bound_just_above_the_last_version() {
         let clock = running(WALL, 0);
-        let last = clock.issue(WALL).unwrap();
+        let last = clock.issue(at(WALL)).unwrap();
         assert_eq!(clock.stop(), last.time);
-        assert_eq!(clock.issue(WALL + 1), Err(BoundReached));
+        assert_eq!(clock.issue(at(WALL + 1)), Err(NotIssued::BoundReached));
     }
 
     #[test]
@@ -396,7 +472,10 @@ mod tests {
         let clock = running(WALL, 0);
         let ahead = (WALL + 400_000) << 12 | 7;
         assert!(clock.merge(ahead, WALL, 500_000));
-        assert!(clock.issue(WALL).unwrap().time > ahead, "what is seen is behind what is issued");
+        assert!(
+            clock.issue(at(WALL)).unwrap().time > ahead,
+            "what is seen is behind what is issued"
+        );
         assert!(clock.merge(5, WALL, 500_000), "the past changes nothing");
         assert!(!clock.merge((WALL + 500_001) << 12, WALL, 500_000));
         assert!(clock.now(WALL) < (WALL + 500_000) << 12);
@@ -411,8 +490,9 @@ mod tests {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| -> Vec<u64> {
-                        let mine: Vec<u64> =
-                            (0..each).map(|i| clock.issue(WALL + i / 100).unwrap().time).collect();
+                        let mine: Vec<u64> = (0..each)
+                            .map(|i| clock.issue(at(WALL + i / 100)).unwrap().time)
+                            .collect();
                         assert!(mine.is_sorted(), "one thread's versions only grow");
                         mine
                     })

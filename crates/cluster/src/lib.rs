@@ -39,7 +39,7 @@ pub mod wire;
 
 pub use acks::{Acks, ReplicaSet};
 pub use by_node::ByNode;
-pub use clock::{BoundReached, Clock, Version, origin_of};
+pub use clock::{Clock, NotIssued, Version, origin_of};
 pub use compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use conditional::{
     Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, has_idempotency_key,

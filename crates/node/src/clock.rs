@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cluster::{BoundReached, Clock};
+use cluster::{Clock, NotIssued, Now};
 use lsm::{Batch, Engine, Record, Space, Version};
 
 use crate::start_error::StartError;
@@ -35,6 +35,8 @@ pub enum NoVersion {
     Lags,
     /// Persisting the bound failed.
     Failed(lsm::Error),
+    /// The clock is ahead of most others'.
+    Ahead(NotIssued),
 }
 
 /// A node's clock with its bound.
@@ -76,7 +78,7 @@ impl BoundedClock {
         }
         let clock = Arc::new(Clock::start(origin, wall, persisted));
         let bounded = Self { clock, state: Mutex::new(State { version, failed: None }) };
-        if let Some((bound, batch)) = bounded.wanted(wall) {
+        if let Some((bound, batch)) = bounded.wanted(Now { mono: 0, wall }) {
             store.commit(batch).map_err(in_store)?;
             bounded.kept(bound, 0, Ok(()));
         }
@@ -101,10 +103,11 @@ impl BoundedClock {
 
     /// A version greater than all that this node issued before.
     #[inline]
-    pub fn issue(&self, wall: u64) -> Result<Version, NoVersion> {
-        match self.clock.issue(wall) {
+    pub fn issue(&self, now: Now) -> Result<Version, NoVersion> {
+        match self.clock.issue(now) {
             Ok(version) => Ok(Version { time: version.time, origin: version.origin }),
-            Err(BoundReached) => Err(match &self.lock().failed {
+            Err(why @ NotIssued::Ahead) => Err(NoVersion::Ahead(why)),
+            Err(NotIssued::BoundReached) => Err(match &self.lock().failed {
                 Some(error) => NoVersion::Failed(error.clone()),
                 None => NoVersion::Lags,
             }),
@@ -112,8 +115,8 @@ impl BoundedClock {
     }
 
     /// The bound that is to be kept next, if the present one is near, and the batch that does.
-    pub fn wanted(&self, wall: u64) -> Option<(u64, Batch)> {
-        let bound = self.clock.bound_wanted(wall)?;
+    pub fn wanted(&self, now: Now) -> Option<(u64, Batch)> {
+        let bound = self.clock.bound_wanted(now)?;
         Some((bound, self.batch(bound)))
     }
 
@@ -198,6 +201,10 @@ mod tests {
     const WALL: u64 = 1_700_000_000_000_000;
     const SKEW: u64 = 500_000;
 
+    fn at(wall: u64) -> Now {
+        Now { mono: 0, wall }
+    }
+
     fn engine() -> Engine {
         Engine::open(Arc::new(MemDisk::new()), Options::default()).unwrap()
     }
@@ -211,33 +218,33 @@ mod tests {
         let engine = engine();
         let clock = open(&engine, WALL).unwrap();
         let bound = kept_bound(&engine).unwrap();
-        assert!(clock.issue(WALL).unwrap().time < bound);
+        assert!(clock.issue(at(WALL)).unwrap().time < bound);
         let beyond = Clock::micros(bound) + 1;
-        assert!(matches!(clock.issue(beyond), Err(NoVersion::Lags)));
-        let (next, batch) = clock.wanted(beyond).unwrap();
+        assert!(matches!(clock.issue(at(beyond)), Err(NoVersion::Lags)));
+        let (next, batch) = clock.wanted(at(beyond)).unwrap();
         let refused = lsm::Error::Busy { what: "x" };
         clock.kept(next, 7, Err(refused));
-        assert!(matches!(clock.issue(beyond), Err(NoVersion::Failed(_))));
+        assert!(matches!(clock.issue(at(beyond)), Err(NoVersion::Failed(_))));
         Store::commit(&engine, batch).unwrap();
         clock.kept(next, 7, Ok(()));
-        assert!(clock.issue(beyond).is_ok());
+        assert!(clock.issue(at(beyond)).is_ok());
         assert_eq!(kept_bound(&engine).unwrap(), next);
     }
 
     #[test]
     fn a_start_begins_above_all_that_was_issued_and_waits_for_the_wall_clock() {
         let engine = engine();
-        let last = open(&engine, WALL).unwrap().issue(WALL + 1000).unwrap();
+        let last = open(&engine, WALL).unwrap().issue(at(WALL + 1000)).unwrap();
         // A kill: the bound stays where it was, a second ahead.
         let again = open(&engine, WALL + 2000).unwrap();
-        assert!(again.issue(WALL + 2000).unwrap() > last);
+        assert!(again.issue(at(WALL + 2000)).unwrap() > last);
         let wait = again.wait_for_wall(3, WALL + 2000, SKEW);
         assert!((500_000..=LONGEST_WAIT).contains(&wait), "{wait}");
         assert_eq!(again.wait_for_wall(1, WALL + 2000, SKEW), 0, "nobody would refuse it");
-        let issued = again.issue(WALL + 3000).unwrap();
+        let issued = again.issue(at(WALL + 3000)).unwrap();
         Store::commit(&engine, again.stop()).unwrap();
         assert_eq!(kept_bound(&engine).unwrap(), issued.time, "a clean stop lowers it");
-        assert!(again.issue(WALL + 4000).is_err());
+        assert!(again.issue(at(WALL + 4000)).is_err());
     }
 
     #[test]

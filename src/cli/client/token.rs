@@ -10,7 +10,7 @@ use super::admin::Worker;
 use super::args::Ask;
 use super::bytes::percent;
 use super::{Unable, print};
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::operations::tokens::{TokenList, TokenMade, TokenStatus};
 use crate::settings::units::{Size, Ttl};
 

@@ -25,7 +25,7 @@ use tokio::time::sleep;
 
 use super::{FRESH, relay};
 use crate::counters::budget::Held;
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::http::Service;
 use crate::http::access;
 use crate::http::body::Item;

@@ -4,14 +4,16 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use cluster::{Class, FailureKind, Kind, NodeId, Outline, Reply, Request, Topology, has_expired};
+use cluster::{
+    Class, Clock, FailureKind, Kind, NodeId, Outline, Reply, Request, Topology, has_expired,
+};
 use hyper::StatusCode;
 use node::records;
 use serde::Serialize;
 use tokio::task::spawn_local;
 
 use super::FRESH;
-use crate::counters::wall::{COUNTER_BITS, wall_micros};
+use crate::counters::clocks::wall_micros;
 use crate::http::Service;
 use crate::http::params;
 use crate::http::problem::Problem;
@@ -151,7 +153,7 @@ fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
         version: records::version(version).to_string(),
         ballot: (outline.rank.ballot > 0).then(|| format!("{:016x}", outline.rank.ballot)),
         step: None,
-        timestamp_ms: (outline.rank.when() >> COUNTER_BITS) / 1000,
+        timestamp_ms: Clock::micros(outline.rank.when()) / 1000,
         origin: origin.next().cloned().unwrap_or_default(),
         value_bytes,
         expires_ms: None,

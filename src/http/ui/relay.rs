@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
 use super::events::{json, of_node};
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::http::others::{Page, Unread};
 use crate::node::requests::Requests;
 use crate::peers::{self, Lookup};

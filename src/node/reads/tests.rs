@@ -143,14 +143,15 @@ fn what_no_client_waits_for_has_threads_of_low_priority() {
     assert_eq!(nobody.streams.lock().pages.len(), 3);
     let pool = pool(&db, 3, 10);
     assert!(block_on(pool.page(OWN, all(), Class::Stream, until)).unwrap().is_ok());
-    // Threads of other tests may have begun just now.
-    while niceness("stream-").iter().any(|nice| *nice != STREAM_NICE) {
-        assert!(Instant::now() < until, "{:?}", niceness("stream-"));
+    // Each names itself once it runs; those of other tests may have begun just now.
+    let all_have = |name, count, wanted| {
+        let found = niceness(name);
+        found.len() >= count && found.iter().all(|nice| *nice == wanted)
+    };
+    while !all_have("stream-", STREAM_THREADS, STREAM_NICE) || !all_have("read-", 3, 0) {
+        assert!(Instant::now() < until, "{:?} {:?}", niceness("stream-"), niceness("read-"));
         thread::yield_now();
     }
-    assert!(niceness("stream-").len() >= STREAM_THREADS);
-    let reads = niceness("read-");
-    assert!(reads.len() >= 3 && reads.iter().all(|nice| *nice == 0), "{reads:?}");
     pool.stop();
 }
 

@@ -16,8 +16,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use self::list::Metric;
+use crate::counters::clocks::wall_micros;
 use crate::counters::latency;
-use crate::counters::wall::wall_micros;
 use crate::counters::{Count, Counters, Kind, PeerCounts, REFUSED, STATUSES};
 use crate::node::Node;
 use crate::node::quotas::Counted;

@@ -1,9 +1,9 @@
 //! What is sent arrives, once, on the right connection.
 
-use cluster::{Event, Filter, Message, PageRequest, Reply, Request};
+use cluster::{Event, Filter, Message, NotIssued, PageRequest, Reply, Request};
 
 use super::world::*;
-use crate::counters::wall::{COUNTER_BITS, wall_micros};
+use crate::counters::clocks;
 use crate::peers::FromPeers;
 
 #[test]
@@ -226,9 +226,11 @@ fn pings_measure_how_far_away_a_peer_is() {
         assert!(seen.rtt_micros() > 0, "it is there with the first reply");
         assert!(a.facts.skew_micros(B).unsigned_abs() < 1_000_000, "{seen:?}");
         assert_eq!((seen.links(), seen.incarnation()), (1, Some(101)));
-        let now = wall_micros();
-        assert!(!a.facts.is_ahead_of_most(now << COUNTER_BITS));
-        assert!(a.facts.is_ahead_of_most((now + 60_000_000) << COUNTER_BITS));
+        let (clock, now) = (&a.facts.table.shared.clock, clocks::now());
+        clock.persisted(u64::MAX, 0);
+        let ahead = cluster::Now { wall: now.wall + 60_000_000, ..now };
+        assert_eq!(clock.issue(ahead), Err(NotIssued::Ahead));
+        assert!(clock.issue(now).is_ok(), "it did not go on to that");
     });
 }
 

@@ -5,6 +5,7 @@ use cluster::{Event, Reply, Request};
 use tokio::net::TcpStream;
 
 use super::world::*;
+use crate::counters::clocks;
 use crate::transport::Stream;
 
 #[test]
@@ -177,7 +178,7 @@ fn an_asker_that_takes_no_replies_is_not_read_from() {
         for id in 0..2000 {
             writer.message(&read(id));
         }
-        writer.seal(a.facts.table.sender(B, a.facts.now()));
+        writer.seal(a.facts.table.sender(B, clocks::now()));
         tokio::io::AsyncWriteExt::write_all(&mut stream, writer.sealed()).await.unwrap();
         // 120 MB of replies are due; what b holds of them stays within its bound.
         until("b has much to say", || {

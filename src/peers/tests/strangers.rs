@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::world::*;
+use crate::counters::clocks;
 
 /// What a node that is reachable at an address accepts.
 async fn listening() -> (Node, Node, SocketAddr) {
@@ -100,7 +101,7 @@ fn a_replayed_proof_opens_nothing() {
         recording.extend_from_slice(&[1, 0, 0, 0, 3, 0]);
         let mut writer = Writer::default();
         writer.message(&write(1, 10));
-        writer.seal(a.facts.table.sender(B, a.facts.now()));
+        writer.seal(a.facts.table.sender(B, clocks::now()));
         recording.extend_from_slice(writer.sealed());
         let mut stream = upgraded(address).await;
         stream.write_all(&recording).await.unwrap();
@@ -209,7 +210,7 @@ async fn closes_on(what: &str, bytes: impl FnOnce(&Node) -> Vec<u8>) {
     // Only that connection.
     let mut writer = Writer::default();
     writer.message(&request(1, Request::Ping));
-    writer.seal(a.facts.table.sender(B, a.facts.now()));
+    writer.seal(a.facts.table.sender(B, clocks::now()));
     good.write_all(writer.sealed()).await.unwrap();
     assert_ne!(good.read(&mut [0; 64]).await.unwrap(), 0, "{what}");
     assert!(b.try_event().is_none(), "{what}");
@@ -218,7 +219,7 @@ async fn closes_on(what: &str, bytes: impl FnOnce(&Node) -> Vec<u8>) {
 fn envelope(a: &Node, put: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer::default();
     put(&mut writer);
-    writer.seal(a.facts.table.sender(B, a.facts.now()));
+    writer.seal(a.facts.table.sender(B, clocks::now()));
     writer.sealed().to_vec()
 }
 
@@ -265,7 +266,7 @@ fn another_topology_is_answered_and_never_served() {
         let mut writer = Writer::default();
         writer.message(&write(7, 10));
         let view = cluster::ViewId { epoch: 1, placement: 1 };
-        let sender = cluster::wire::Sender { view, ..a.facts.table.sender(B, a.facts.now()) };
+        let sender = cluster::wire::Sender { view, ..a.facts.table.sender(B, clocks::now()) };
         writer.seal(sender);
         stream.write_all(writer.sealed()).await.unwrap();
         let mut answer = Vec::new();

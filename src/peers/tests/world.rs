@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::counters::budget::Budget;
-use crate::counters::wall::wall_micros;
+use crate::counters::clocks::wall_micros;
 use crate::counters::{Counters, PeerCounts};
 use crate::peers::greet::shake;
 use crate::peers::{Facts, FromPeers, Peers};

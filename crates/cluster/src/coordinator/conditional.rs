@@ -34,7 +34,7 @@ use super::sets::Quorums;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::acks::{Acks, ReplicaSet};
-use crate::clock::{BoundReached, follows_another};
+use crate::clock::{NotIssued, follows_another};
 use crate::conditional::{Change, Condition, Conditional, Done};
 use crate::event::{
     Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
@@ -77,7 +77,7 @@ impl Coordinator {
     ) {
         let deadline = now.mono + self.config.deadline_micros;
         let id = self.add_change(deadline, Asker::Client(client), key, conditional, quorum);
-        let version = self.shared.clock.issue(now.wall);
+        let version = self.shared.clock.issue(now);
         let Some(version) = self.issued(now, id, version, out) else { return };
         // No two versions are equal.
         let own = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into()) & !1;
@@ -164,13 +164,13 @@ impl Coordinator {
         &mut self,
         now: Now,
         id: SlotId,
-        issued: Result<T, BoundReached>,
+        issued: Result<T, NotIssued>,
         out: &mut Vec<Effect>,
     ) -> Option<T> {
         match issued {
             Ok(issued) => Some(issued),
-            Err(reached) => {
-                self.slots.get_mut(id).detail = Some(reached.to_string());
+            Err(why) => {
+                self.slots.get_mut(id).detail = Some(why.to_string());
                 self.deny_change(now, id, FailureKind::Busy, out);
                 None
             }
@@ -184,7 +184,7 @@ impl Coordinator {
         if self.goes_on(now, id, out) {
             return;
         }
-        let ballot = self.shared.clock.issue_ballot(now.wall, self.shared.own);
+        let ballot = self.shared.clock.issue_ballot(now, self.shared.own);
         let Some(ballot) = self.issued(now, id, ballot, out) else { return };
         let watermark = self.shared.proofs.watermark();
         let change = self.slots.change(id);

@@ -187,12 +187,12 @@ impl Coordinator {
     fn write_anew(&mut self, now: Now, id: SlotId, overtaken: u64, out: &mut Vec<Effect>) {
         let (clock, skew) = (&self.shared.clock, self.config.max_skew_micros);
         let in_reach = clock.merge(overtaken, now.wall, skew);
-        let version = match clock.issue(now.wall) {
+        let version = match clock.issue(now) {
             Ok(version) if in_reach => version,
             // Without a version above that record the write could be lost to it.
             issued => {
                 let behind = || BEHIND.to_owned();
-                let detail = Some(issued.map_or_else(|reached| reached.to_string(), |_| behind()));
+                let detail = Some(issued.map_or_else(|why| why.to_string(), |_| behind()));
                 self.deny_write(
                     id,
                     |failed| RequestFailed { failure: FailureKind::Busy, detail, ..failed },

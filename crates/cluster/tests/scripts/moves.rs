@@ -311,9 +311,8 @@ impl Moves {
         let event = match op {
             Op::Get => Event::Get { client, key, quorum },
             Op::Put(number) => {
-                let wall = self.now().wall;
                 let clock = &self.members[&node].shared.clock;
-                let version = clock.issue(wall).expect("the bound is far");
+                let version = clock.issue(self.now()).expect("the bound is far");
                 let record = toy::record(&key, Kind::Value, &number.to_string(), version, 0);
                 Event::Write { client, key, record, quorum }
             }

@@ -366,7 +366,11 @@ impl Random {
         let (client, key) = self.client(quorum, false);
         let quorum = quorum.into();
         self.handle(if write {
-            let version = self.shared.clock.issue(BASE + self.mono).expect("the bound is far");
+            let version = self
+                .shared
+                .clock
+                .issue(Now { mono: self.mono, wall: BASE + self.mono })
+                .expect("the bound is far");
             let record = toy::record(&key, Kind::Value, "new", version, from);
             Event::Write { client, key, record, quorum }
         } else {

@@ -95,7 +95,7 @@ impl Cluster {
 
     fn put_with(&mut self, client: u64, quorum: Quorum) -> Vec<(NodeId, u64)> {
         let key = self.key.clone();
-        let version = self.shared.clock.issue(NOW.wall).expect("the bound is far");
+        let version = self.shared.clock.issue(NOW).expect("the bound is far");
         let record = toy::record(&key, Kind::Value, "new", version, 2);
         let client = ClientId(client);
         let effects = self.handle(Event::Write { client, key, record, quorum: quorum.into() });
@@ -200,7 +200,7 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     let mut cluster = Cluster::new();
     let round = RoundId { time: 3, node: NodeId(1) };
     cluster.shared.proofs.kept(Proof { seal: round, ..Proof::default() });
-    let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let version = cluster.shared.clock.issue(NOW).unwrap();
     let shared = Arc::clone(&cluster.shared);
     let mut brought = |copies| {
         let (key, class) = (cluster.key.clone(), Class::Repair);
@@ -232,7 +232,7 @@ fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
     let stays = Bytes::from(stays.expect("some key stays where it is"));
     let moves = cluster.key.clone();
     let accepted = |cluster: &mut Cluster, key: &Bytes| {
-        let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+        let version = cluster.shared.clock.issue(NOW).unwrap();
         let mut record = toy::record(key, Kind::Value, "v", version, 0);
         record.rank.ballot = version.time;
         let (connection, id, under) = (ConnectionId(1), 4, cluster.shared.view().id());
@@ -277,7 +277,7 @@ fn a_read_repairs_whom_it_asked_last() {
     let asked = cluster.handle(Event::Tick);
     let ids: Vec<(NodeId, u64)> = asked.iter().map(sent).collect();
     assert!(ids.iter().any(|(node, _)| *node == JOINED), "{ids:?}");
-    let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = toy::record(&key, Kind::Value, "held", version, 2);
     let (peer, id) = ids[0];
     let reply = Reply::Found { record, authoritative: true };
@@ -402,7 +402,7 @@ fn hints_for_who_has_left_are_dropped() {
     let cluster = Cluster::new();
     let (mut node, peer) = (node_of(&cluster), NodeId(2));
     assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
-    let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = toy::record(&cluster.key, Kind::Value, "late", version, 0);
     let items = vec![(cluster.key.clone(), record)];
     cluster.shared.hints.found(peer, 1, 70);
@@ -433,7 +433,7 @@ fn hints_for_who_comes_or_goes_are_sent() {
     cluster.shared.hints.found(peer, 1, 70);
     let read = about_hints(&mut node, NodeEvent::Tick);
     assert!(matches!(read[..], [NodeEffect::ReadHints { .. }]), "{read:?}");
-    let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = toy::record(&cluster.key, Kind::Value, "late", version, copies);
     let items = vec![(cluster.key.clone(), record)];
     let sent = about_hints(&mut node, NodeEvent::Hints { peer, items });

@@ -420,9 +420,8 @@ impl World {
 
     /// Has the clock's bound persisted, if it is wanted.
     fn keep_bound(&self) {
-        let wall = self.now().wall;
         if !self.stuck
-            && let Some(bound) = self.shared.clock.bound_wanted(wall)
+            && let Some(bound) = self.shared.clock.bound_wanted(self.now())
         {
             self.shared.clock.persisted(bound, 0);
         }
@@ -436,8 +435,7 @@ impl World {
         let key = self.words.key(key)?;
         let (kind, value) = words::content(value);
         let (quorum, copies) = self.quorum(words.next())?;
-        let wall = self.now().wall;
-        let version = self.shared.clock.issue(wall).map_err(|error| error.to_string())?;
+        let version = self.shared.clock.issue(self.now()).map_err(|error| error.to_string())?;
         let record = toy::record(&key, kind, value, version, copies);
         Ok(Event::Write { client, key, record, quorum: quorum.into() })
     }

@@ -68,7 +68,7 @@ pub struct Connection<R> {
 
 impl<R: Room> Connection<R> {
     /// One on which both have proved who they are. If this node made it, it begins with a ping, so
-    /// that clocks are compared before anything is answered: see [`PeerTable::is_ahead_of_most`].
+    /// that clocks are compared before anything is answered: see [`Clock::compared`](cluster::Clock::compared).
     pub fn new(table: &Arc<PeerTable>, met: &PeerSeen, way: Way, now: Now) -> Self {
         let mut this = Self {
             table: Arc::clone(table),
@@ -283,7 +283,7 @@ impl<R: Room> Connection<R> {
             Item::Ping { token } => self.outgoing.writer.pong(token, host.now().wall),
             Item::Pong { token, wall } => {
                 let mono = host.now().mono;
-                self.table.seen(self.peer).note_pong(mono.saturating_sub(token), wall, mono);
+                self.table.note_pong(self.peer, mono.saturating_sub(token), wall, mono);
             }
             Item::Goodbye => {
                 self.leaving = true;

@@ -7,7 +7,7 @@ use std::sync::atomic::{
 
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::wire::Sender;
-use cluster::{ByNode, Clock, Codec, NodeId, Now, Shared, View, ViewId};
+use cluster::{ByNode, Codec, NodeId, Now, Shared, View, ViewId};
 
 /// Memory for messages that wait on a connection.
 #[derive(Debug, Clone, Copy)]
@@ -174,21 +174,38 @@ impl PeerTable {
         refused.reason == Reason::Fenced && self.shared.membership.fence()
     }
 
-    /// Whether most of the nodes that can be compared with would refuse a write with this
-    /// time as too far ahead of them. It must not even be stored here: it would hide what comes
-    /// later until its time comes.
-    pub fn is_ahead_of_most(&self, time: u64, mono: u64) -> bool {
-        let (mut compared, mut ahead) = (0, 0);
+    /// A loop has a link to a node; returns whether none had one before.
+    pub fn link_up(&self, node: NodeId) -> bool {
+        let first = self.seen(node).link_up();
+        self.compare();
+        first
+    }
+
+    /// A loop has lost its link to a node; returns whether none is left.
+    pub fn link_down(&self, node: NodeId) -> bool {
+        let last = self.seen(node).link_down();
+        self.compare();
+        last
+    }
+
+    /// A node answered a ping after `rtt` microseconds, with `wall` on its clock.
+    pub(super) fn note_pong(&self, node: NodeId, rtt: u64, wall: u64, mono: u64) {
+        self.seen(node).note_pong(rtt, wall, mono);
+        self.compare();
+    }
+
+    /// Compares this node's clock with those of the nodes that it can be compared with: more than
+    /// half of them refuse what comes after this limit. Two loops that do so at once may leave the
+    /// limit of a moment before, until the next pong.
+    fn compare(&self) {
         let own = self.own();
-        self.shared.views.with(|view| {
-            for node in view.ids().filter(|node| *node != own) {
-                let theirs = self.seen.with(node, |seen| seen.latest_wall(mono));
-                compared += usize::from(theirs.is_some());
-                let is_ahead = |theirs| Clock::is_ahead(time, theirs, self.max_skew_micros);
-                ahead += usize::from(theirs.is_some_and(is_ahead));
-            }
+        let mut limits: Vec<i64> = self.shared.views.with(|view| {
+            let others = view.ids().filter(|node| *node != own);
+            let latest = others.filter_map(|node| self.seen.with(node, Seen::latest_at_zero));
+            latest.map(|latest| latest.saturating_add_unsigned(self.max_skew_micros)).collect()
         });
-        ahead * 2 > compared
+        limits.sort_unstable();
+        self.shared.clock.compared(limits.get(limits.len() / 2).copied());
     }
 
     /// How far a node's wall clock is ahead of this node's, in microseconds, give or take half of
@@ -196,7 +213,8 @@ impl PeerTable {
     pub fn skew_micros(&self, node: NodeId, now: Now) -> i64 {
         let seen = self.seen(node);
         let middle = |latest: u64| latest.saturating_sub(seen.rtt_micros() / 2);
-        let theirs = seen.latest_wall(now.mono).map(middle);
+        let latest = |at_zero| now.mono.wrapping_add_signed(at_zero);
+        let theirs = seen.latest_at_zero().map(latest).map(middle);
         theirs.map_or(0, |theirs| theirs.wrapping_sub(now.wall) as i64)
     }
 }
@@ -243,11 +261,11 @@ impl Seen {
         self.rtt_micros.load(Ordering::Relaxed)
     }
 
-    /// What its wall clock shows at the latest, if that can be told: a link to it is up, and it
-    /// answered a ping.
-    fn latest_wall(&self, mono: u64) -> Option<u64> {
-        let wall = mono.wrapping_add_signed(self.latest_at_zero.load(Ordering::Relaxed));
-        (self.links() > 0 && self.rtt_micros() > 0).then_some(wall)
+    /// What its wall clock showed at the latest when the counting clock was at zero, if that can be
+    /// told: a link to it is up, and it answered a ping.
+    fn latest_at_zero(&self) -> Option<i64> {
+        let latest = self.latest_at_zero.load(Ordering::Relaxed);
+        (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
     /// It has dialed this node: it is up, and may be dialed.
@@ -261,17 +279,17 @@ impl Seen {
     }
 
     /// A loop has a link to it; returns whether none had one before.
-    pub fn link_up(&self) -> bool {
+    fn link_up(&self) -> bool {
         self.links.fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// A loop has lost its link to it; returns whether none is left.
-    pub fn link_down(&self) -> bool {
+    fn link_down(&self) -> bool {
         self.links.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     /// It answered a ping after `rtt` microseconds, with `wall` on its clock.
-    pub(super) fn note_pong(&self, rtt: u64, wall: u64, mono: u64) {
+    fn note_pong(&self, rtt: u64, wall: u64, mono: u64) {
         // It looked at its clock after the ping went out, maybe at once.
         let sent = mono.saturating_sub(rtt);
         self.latest_at_zero.store(wall.wrapping_sub(sent) as i64, Ordering::Relaxed);

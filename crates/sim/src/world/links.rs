@@ -191,7 +191,7 @@ impl World {
         let fallen = link.and_then(|link| link.fall(node, life, refused, now.mono));
         let Some(fallen) = fallen else { return };
         if fallen.was_up() {
-            process.table.seen(node).link_down();
+            process.table.link_down(node);
         }
         let of_link = |dialed: Option<(usize, Attempt)>| {
             dialed.is_some_and(|(to, attempt)| to == peer && attempt.life == life)

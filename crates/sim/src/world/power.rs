@@ -299,7 +299,7 @@ impl World {
     /// What the embedder's background threads do, a step at a time.
     pub(super) fn keep(&mut self, node: usize, life: u32) {
         let place = Place { node, life, index: 0 };
-        let wall = self.times(node).wall;
+        let times = self.times(node);
         let (now, sync) = (self.now, self.plan.sync);
         self.clock_is_its_own(node);
         let Some(process) = self.process(place) else { return };
@@ -311,7 +311,7 @@ impl World {
             process.synced_at = now;
         }
         if process.bound_asked_at.is_none()
-            && let Some((bound, batch)) = process.clock.wanted(wall)
+            && let Some((bound, batch)) = process.clock.wanted(times)
         {
             process.bound_asked_at = Some(now);
             self.submit(place, Asker::Clock(bound), batch);

@@ -351,7 +351,7 @@ impl World {
             What::Put | What::Scan => Kind::Value,
             What::Delete => Kind::Tombstone,
         };
-        let Ok(version) = process.clock.issue(now.wall) else {
+        let Ok(version) = process.clock.issue(now) else {
             let quorum = process.shared.views.with(|view| asked.quorum.by(&view.topology));
             let failure = FailureKind::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);

@@ -131,7 +131,7 @@ impl World {
                 }
             }
             if met.connection == ConnectionKind::Small {
-                table.seen(met.node).link_up();
+                table.link_up(met.node);
             }
         } else {
             table.seen(met.node).knock();

@@ -148,7 +148,7 @@ fn clocks_are_compared_with_the_first_ping() {
     let (table, now) = (&tables[0], ends[0].driver.now);
     assert_eq!(table.seen(B).rtt_micros(), 300);
     assert_eq!(table.skew_micros(B, now), 0, "no link stands");
-    assert!(table.seen(B).link_up());
+    assert!(table.link_up(B));
     let skew = table.skew_micros(B, now) - 60_000_000;
     assert!((-150..=300).contains(&skew), "{skew}");
     assert!(table.shared.clock.now(0) < (WALL + 1_000_000) << 12, "it is not taken in");
