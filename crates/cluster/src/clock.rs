@@ -285,6 +285,8 @@ mod tests {
         };
         clock.compared(Some(limit));
         assert!(clock.issue(time(7_000_000, WALL + 250_000)).is_ok());
+        let near = time(7_000_000, WALL + 260_000);
+        assert_eq!(clock.issue(near), Err(NotIssued::Ahead), "though its bound would allow it");
         let wrong = time(7_000_000, WALL + 300_000_000);
         bound(&clock, wrong);
         assert_eq!(clock.issue(wrong), Err(NotIssued::Ahead));
