@@ -1,5 +1,5 @@
-//! The machine's clocks: the wall clock, as versions and the nodes' pings show it, and one that only
-//! counts, by which all loops tell how much later it is.
+//! The machine's clocks: the wall clock, as versions and the nodes' pings show it, and one that
+//! only counts, by which all loops tell how much later it is.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -1,7 +1,6 @@
 //! A node's first writes wait until it has compared its wall clock with those of the nodes that it
 //! can reach. The other nodes refuse versions of a clock that is ahead, and here such a version
-//! hides every later write of its key until its time comes: see
-//! [`cluster::Clock::compared`].
+//! hides every later write of its key until its time comes: see [`cluster::Clock::compared`].
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -171,7 +171,7 @@ fn starts() -> Vec<String> {
     lines.filter(|line| !line.contains('…')).map(str::to_owned).collect()
 }
 
-/// With the files that they name, and in stories with the environment that the manual says they have.
+/// With the files that they name, and in stories with the environment that the manual gives them.
 #[test]
 fn the_commands_of_the_manual_start_nodes() {
     let certs = Certs::new();

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::event::Now;
 use crate::node_id::NodeId;
 
 pub(crate) const COUNTER_BITS: u32 = 12;
@@ -46,6 +45,15 @@ const MOST_AHEAD_MICROS: u64 = 2_000_000;
 /// How far ahead it is, in multiples of the longest time that persisting took lately. Half of it is
 /// left when the next bound is wanted, so one that takes twice as long is still in time.
 const AHEAD_OF_SLOWEST: u64 = 4;
+
+/// The time, by the embedder's clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds since some moment; never steps back.
+    pub mono: u64,
+    /// Microseconds since 1970, as far as this machine knows.
+    pub wall: u64,
+}
 
 /// A version: when by the hybrid logical clock, and by which node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -280,8 +288,9 @@ mod tests {
         let limit = WALL as i64 - 7_000_000 + 250_000;
         let time = |mono, wall| Now { mono, wall };
         let bound = |clock: &Clock, now| {
-            let wanted = clock.bound_wanted(now);
-            wanted.map_or((), |bound| clock.persisted(bound, 0));
+            if let Some(bound) = clock.bound_wanted(now) {
+                clock.persisted(bound, 0);
+            }
         };
         clock.compared(Some(limit));
         assert!(clock.issue(time(7_000_000, WALL + 250_000)).is_ok());

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 use crate::acks::Acks;
-use crate::clock::{Clock, Version};
+use crate::clock::{Clock, Now, Version};
 use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done, REMEMBERED_MICROS};
 use crate::hints::HintLedger;
@@ -352,15 +352,6 @@ pub struct Config {
     pub codec: Codec,
     /// The same for conditional writes.
     pub steps: StepsCodec,
-}
-
-/// The time, by the embedder's clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Now {
-    /// Microseconds since some moment; never steps back.
-    pub mono: u64,
-    /// Microseconds since 1970, as far as this machine knows.
-    pub wall: u64,
 }
 
 /// A client that waits for an answer, as the embedder numbers them.

@@ -39,7 +39,7 @@ pub mod wire;
 
 pub use acks::{Acks, ReplicaSet};
 pub use by_node::ByNode;
-pub use clock::{Clock, NotIssued, Version, origin_of};
+pub use clock::{Clock, NotIssued, Now, Version, origin_of};
 pub use compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use conditional::{
     Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, has_idempotency_key,
@@ -48,7 +48,7 @@ pub use conditional::{
 pub use coordinator::Coordinator;
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
-    Now, OpId, Part, RequestFailed, Shared, SlotId, StoreError,
+    OpId, Part, RequestFailed, Shared, SlotId, StoreError,
 };
 pub use filter::{MAX_KNOWN, PartitionFilter};
 pub use hints::{HintLedger, hint_bytes};

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::clock::Now;
 use crate::compare::Damage;
-use crate::event::Now;
 use crate::message::NodeId;
 
 /// Damaged ranges that a report names; more are only counted.

@@ -41,13 +41,13 @@ fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
 /// that is removed while its clock is days ahead; and ids, which are given once.
 #[test]
 fn what_held_up_changes_of_the_members_does_so_no_more() {
-    for (seed, joins) in [(48, true), (140, false), (154, true), (444, true)] {
+    for seed in [48, 140, 154, 444] {
         let mut plan = Plan::of(seed);
         plan.members = 700;
         plan.has_moves(true);
         let report = run(&plan);
         assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
-        assert_eq!(report.joined > 0, joins, "seed {seed}");
+        assert!(report.joined > 0, "seed {seed}");
     }
 }
 

@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::Coordinator;
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::conditional::{REMEMBERED_MICROS, has_idempotency_key};
-use crate::event::{Demand, Effect, Now, OpId, Shared, StoreError};
+use crate::event::{Demand, Effect, OpId, Shared, StoreError};
 use crate::message::{Class, Reply};
 use crate::promises::Held;
 use crate::recent::{Recalled, Via};

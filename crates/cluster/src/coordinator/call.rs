@@ -9,7 +9,8 @@ use super::Coordinator;
 use super::part::{Errand, Way};
 use super::sets::Quorums;
 use super::slots::{Call, Slot, Work};
-use crate::event::{CallId, Demand, Effect, FailureKind, Now, OpId, SlotId, StoreError};
+use crate::clock::Now;
+use crate::event::{CallId, Demand, Effect, FailureKind, OpId, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::{AskedQuorum, Quorum};
 

@@ -34,11 +34,9 @@ use super::sets::Quorums;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::acks::{Acks, ReplicaSet};
-use crate::clock::{NotIssued, follows_another};
+use crate::clock::{NotIssued, Now, follows_another};
 use crate::conditional::{Change, Condition, Conditional, Done};
-use crate::event::{
-    Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
-};
+use crate::event::{Answer, ClientId, Demand, Effect, FailureKind, OpId, RequestFailed, SlotId};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::AskedQuorum;
 use crate::record::Record;

@@ -44,8 +44,9 @@ use sets::Replicas;
 use slots::{Slots, Work};
 use under::ThoseAhead;
 
+use crate::clock::Now;
 use crate::event::{
-    Answer, ClientId, Config, Effect, Event, FailureKind, Now, OpId, RequestFailed, Shared, SlotId,
+    Answer, ClientId, Config, Effect, Event, FailureKind, OpId, RequestFailed, Shared, SlotId,
 };
 use crate::layout::VoteReply;
 use crate::message::Reply;

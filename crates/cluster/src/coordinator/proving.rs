@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use super::read::state::Reported;
-use crate::clock::Clock;
-use crate::event::{Demand, Effect, Now, OpId, StoreError};
+use crate::clock::{Clock, Now};
+use crate::event::{Demand, Effect, OpId, StoreError};
 use crate::message::{NodeId, Reply};
 use crate::proof::{Missed, Proof, RoundId, RoundState, RoundStep};
 use crate::record::{Kind, Record};

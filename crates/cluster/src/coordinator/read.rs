@@ -31,9 +31,8 @@ use super::part::{Errand, ReplicaError, VoteAt};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, Work};
 use super::{Coordinator, MAX_BACKGROUND};
-use crate::event::{
-    Answer, ClientId, Demand, Effect, Now, OpId, RequestFailed, SlotId, StoreError,
-};
+use crate::clock::Now;
+use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailed, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::AskedQuorum;
 use crate::recent::Via;

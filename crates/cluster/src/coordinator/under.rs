@@ -14,7 +14,8 @@
 use std::collections::VecDeque;
 
 use super::Coordinator;
-use crate::event::{ConnectionId, Demand, Effect, Now, OpId};
+use crate::clock::Now;
+use crate::event::{ConnectionId, Demand, Effect, OpId};
 use crate::message::{Filter, PageRequest, Reply, Request};
 use crate::view::ViewId;
 

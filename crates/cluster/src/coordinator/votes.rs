@@ -3,7 +3,8 @@
 use super::Coordinator;
 use super::part::{Errand, ReplicaError, Way};
 use super::slots::Work;
-use crate::event::{Effect, FailureKind, Now, SlotId, StoreError};
+use crate::clock::Now;
+use crate::event::{Effect, FailureKind, SlotId, StoreError};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 
 impl Coordinator {

@@ -24,9 +24,9 @@ use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, Work};
 use crate::acks::Acks;
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::event::{
-    Answer, ClientId, Effect, FailureKind, Now, OpId, RequestFailed, SlotId, StoreError,
+    Answer, ClientId, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError,
 };
 use crate::message::{Class, NodeId, Request};
 use crate::quorum::AskedQuorum;

@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Caller, Node, NodeEffect};
-use crate::event::{FailureKind, Now};
+use crate::clock::Now;
+use crate::event::FailureKind;
 use crate::layout::{Layout, Proposal, Proposed, VoteReply, VoteRequest};
 use crate::layouts::{ChangeReport, Progress};
 use crate::message::{Class, NodeId, Reply, Request};

@@ -2,7 +2,8 @@
 //! marks are deposited with another node while its own store can't keep them.
 
 use super::{Caller, Node, NodeEffect};
-use crate::event::{FailureKind, Now};
+use crate::clock::Now;
+use crate::event::FailureKind;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::missed::{Mark, Numbered};
 

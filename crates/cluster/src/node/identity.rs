@@ -14,8 +14,8 @@
 //! until then nothing of the present one is reported to it (`logs.rs`).
 
 use super::{Caller, Node, NodeEffect};
-use crate::clock::COUNTER_BITS;
-use crate::event::{FailureKind, Now};
+use crate::clock::{COUNTER_BITS, Now};
+use crate::event::FailureKind;
 use crate::logs::{Claim, Reported};
 use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};

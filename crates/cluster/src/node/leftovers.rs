@@ -2,7 +2,7 @@
 //! was wanted to go meanwhile: see [`Leftovers`](crate::Leftovers).
 
 use super::{Node, NodeEffect};
-use crate::event::Now;
+use crate::clock::Now;
 use crate::layout::Stage;
 
 /// How long after a failure it is tried again, in microseconds: a full disk is given some time.

@@ -30,8 +30,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::clock::Version;
-use crate::event::{CallId, FailureKind, Now, Shared};
+use crate::clock::{Now, Version};
+use crate::event::{CallId, FailureKind, Shared};
 use crate::layout::Layout;
 use crate::logs::Claim;
 use crate::membership::MembershipState;

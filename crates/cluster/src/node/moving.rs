@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Caller, Node, NodeEffect};
-use crate::event::{FailureKind, Now};
+use crate::clock::Now;
+use crate::event::FailureKind;
 use crate::layout::{Layout, Proposal, Stage};
 use crate::message::{Class, MovesState, NodeId, Reply, Request};
 

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use super::round::{Phase, RETRY_MICROS};
 use super::{Caller, Node, NodeEffect};
-use crate::clock::Clock;
-use crate::event::{FailureKind, Now};
+use crate::clock::{Clock, Now};
+use crate::event::FailureKind;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::proof::{Missed, RoundId, RoundState, RoundStep};
 use crate::rounds::BACK_OFF_MICROS;

@@ -21,7 +21,8 @@ use bytes::Bytes;
 
 use super::taking::RETRY_MICROS;
 use super::{Caller, Node, NodeEffect};
-use crate::event::{CallId, FailureKind, Now};
+use crate::clock::Now;
+use crate::event::{CallId, FailureKind};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::remembered::{Remembered, Told};
 

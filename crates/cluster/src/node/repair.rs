@@ -26,8 +26,8 @@ use bytes::Bytes;
 
 use super::settling::Settling;
 use super::{Caller, Node, NodeEffect};
-use crate::clock::Clock;
-use crate::event::{FailureKind, Now};
+use crate::clock::{Clock, Now};
+use crate::event::FailureKind;
 use crate::membership::MembershipState;
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Numbered};

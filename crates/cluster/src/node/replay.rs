@@ -16,8 +16,8 @@
 use bytes::Bytes;
 
 use super::{Caller, Node, NodeEffect};
-use crate::clock::Clock;
-use crate::event::{FailureKind, Now};
+use crate::clock::{Clock, Now};
+use crate::event::FailureKind;
 use crate::hints::hint_bytes;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::record::Record;

@@ -68,7 +68,8 @@ pub struct Connection<R> {
 
 impl<R: Room> Connection<R> {
     /// One on which both have proved who they are. If this node made it, it begins with a ping, so
-    /// that clocks are compared before anything is answered: see [`Clock::compared`](cluster::Clock::compared).
+    /// that clocks are compared before anything is answered: see
+    /// [`Clock::compared`](cluster::Clock::compared).
     pub fn new(table: &Arc<PeerTable>, met: &PeerSeen, way: Way, now: Now) -> Self {
         let mut this = Self {
             table: Arc::clone(table),

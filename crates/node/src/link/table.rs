@@ -190,8 +190,9 @@ impl PeerTable {
 
     /// A node answered a ping after `rtt` microseconds, with `wall` on its clock.
     pub(super) fn note_pong(&self, node: NodeId, rtt: u64, wall: u64, mono: u64) {
-        self.seen(node).note_pong(rtt, wall, mono);
-        self.compare();
+        if self.seen(node).note_pong(rtt, wall, mono, self.max_skew_micros / COMPARED_TO) {
+            self.compare();
+        }
     }
 
     /// Compares this node's clock with those of the nodes that it can be compared with: more than
@@ -201,7 +202,7 @@ impl PeerTable {
         let own = self.own();
         let mut limits: Vec<i64> = self.shared.views.with(|view| {
             let others = view.ids().filter(|node| *node != own);
-            let latest = others.filter_map(|node| self.seen.with(node, Seen::latest_at_zero));
+            let latest = others.filter_map(|node| self.seen.with(node, Seen::compared_at_zero));
             latest.map(|latest| latest.saturating_add_unsigned(self.max_skew_micros)).collect()
         });
         limits.sort_unstable();
@@ -219,6 +220,10 @@ impl PeerTable {
     }
 }
 
+/// Clocks are compared anew when one has moved by more than this part of the skew allowed: with
+/// each pong it would take the square of the nodes' number.
+const COMPARED_TO: u64 = 64;
+
 /// What was seen of another node, over all loops. For people; and a node whose clock is ahead of
 /// all others' sees that by it.
 #[derive(Debug, Default)]
@@ -231,6 +236,8 @@ pub struct Seen {
     /// What its wall clock showed at the latest when the counting clock was at zero, if both
     /// machines' clocks that only count go on alike: this node's own wall clock may jump.
     latest_at_zero: AtomicI64,
+    /// What of that this node's clock was compared with.
+    compared_at_zero: AtomicI64,
     /// Whether it has dialed this node since that was looked at.
     knocked: AtomicBool,
 }
@@ -268,6 +275,11 @@ impl Seen {
         (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
+    /// The same, give or take what is not compared anew for.
+    fn compared_at_zero(&self) -> Option<i64> {
+        self.latest_at_zero().map(|_| self.compared_at_zero.load(Ordering::Relaxed))
+    }
+
     /// It has dialed this node: it is up, and may be dialed.
     pub fn knock(&self) {
         self.knocked.store(true, Ordering::Relaxed);
@@ -288,11 +300,18 @@ impl Seen {
         self.links.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// It answered a ping after `rtt` microseconds, with `wall` on its clock.
-    fn note_pong(&self, rtt: u64, wall: u64, mono: u64) {
+    /// It answered a ping after `rtt` microseconds, with `wall` on its clock; whether that has
+    /// moved by more than so much since it was compared.
+    fn note_pong(&self, rtt: u64, wall: u64, mono: u64, tolerance: u64) -> bool {
         // It looked at its clock after the ping went out, maybe at once.
         let sent = mono.saturating_sub(rtt);
-        self.latest_at_zero.store(wall.wrapping_sub(sent) as i64, Ordering::Relaxed);
-        self.rtt_micros.store(rtt.max(1), Ordering::Relaxed);
+        let latest = wall.wrapping_sub(sent) as i64;
+        self.latest_at_zero.store(latest, Ordering::Relaxed);
+        let first = self.rtt_micros.swap(rtt.max(1), Ordering::Relaxed) == 0;
+        let moved = latest.abs_diff(self.compared_at_zero.load(Ordering::Relaxed)) > tolerance;
+        if first || moved {
+            self.compared_at_zero.store(latest, Ordering::Relaxed);
+        }
+        first || moved
     }
 }

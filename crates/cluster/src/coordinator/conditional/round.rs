@@ -17,14 +17,14 @@
 use super::state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
 use super::{Coordinator, LATE_MICROS, change_of};
 use crate::acks::{Acks, ReplicaSet};
-use crate::clock::Version;
+use crate::clock::{Now, Version};
 use crate::conditional::{
     Change, Done, State, comes_before, family_of_absent, has_idempotency_key,
 };
 use crate::coordinator::part::{Errand, VoteAt, Way};
 use crate::coordinator::read::state::Reported;
 use crate::coordinator::write::BEHIND;
-use crate::event::{Answer, Effect, FailureKind, Now, SlotId};
+use crate::event::{Answer, Effect, FailureKind, SlotId};
 use crate::kept::Kept;
 use crate::recent::Recalled;
 use crate::record::{Rank, Record, Steps};

@@ -2,11 +2,12 @@
 
 use super::ASK_AGAIN_TIMES;
 use super::state::{Read, ReadState, ReadVote, Reported, Stage};
+use crate::clock::Now;
 use crate::coordinator::Coordinator;
 use crate::coordinator::part::{ReplicaError, VoteAt};
 use crate::coordinator::sets::PerSet;
 use crate::coordinator::slots::{Slot, Work};
-use crate::event::{FailureKind, Now};
+use crate::event::FailureKind;
 use crate::record::Record;
 
 /// What a read does next.
