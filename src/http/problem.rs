@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed, Tag};
+use cluster::{FailureKind, NodeId, NotIssued, Part, Quorum, Refusal, RequestFailed, Tag};
 use hyper::{Method, StatusCode};
 use node::NoVersion;
 use serde::{Serialize, Serializer};
@@ -395,13 +395,12 @@ impl Problem {
             NoVersion::Lags => Self::overload("the disk is too slow to persist the clock's bound"),
             NoVersion::Failed(error) if error.is_no_space() => Self::no_space(error.to_string()),
             NoVersion::Failed(error) => Self::storage(error.to_string()),
-            NoVersion::Ahead(why) => Self::overload(&why.to_string()),
+            NoVersion::Ahead => Self::overload(&NotIssued::Ahead.to_string()),
         }
         .undone()
         .votes(quorum)
     }
 
-    /// A write whose version most of the others would refuse.
     pub(super) fn votes(mut self, quorum: Quorum) -> Self {
         self.votes = Some(Votes { acked: 0, required: quorum.ack, from: quorum.from });
         self

@@ -53,7 +53,7 @@ impl NodeClock {
     #[inline]
     pub(crate) fn issue(&self) -> Result<Version, NoVersion> {
         let issued = self.shared.clock.issue(clocks::now());
-        if issued.is_err() {
+        if matches!(issued, Err(NoVersion::Lags | NoVersion::Failed(_))) {
             // Another clock that was taken in may have moved this one past it.
             self.shared.changed.notify_all();
         }

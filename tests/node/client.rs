@@ -11,9 +11,9 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::process::PATIENCE;
 
-/// Between two turns of a client that goes on until it is stopped: without it, it would have a CPU
-/// to itself.
-pub(crate) fn rest() {
+/// Rests between two turns of a client that goes on until it is stopped: it would have a CPU to
+/// itself otherwise.
+pub(crate) fn between_turns() {
     thread::sleep(Duration::from_millis(2));
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::client::{Client, rest};
+use crate::client::{Client, between_turns};
 use crate::cluster::{Cluster, key};
 use crate::process::{run, wait_until};
 
@@ -74,7 +74,7 @@ fn the_council_changes_under_load_and_no_request_fails() {
                     assert_eq!(client.put(&entity, b"value").status, 201);
                     assert_eq!(client.get(&entity).status, 200);
                     done.fetch_add(1, Ordering::Relaxed);
-                    rest();
+                    between_turns();
                 }
             });
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::rest;
+use crate::client::between_turns;
 use crate::cluster::{Cluster, key};
 use crate::process::{run, wait_until};
 
@@ -106,7 +106,7 @@ impl Clients {
             );
             assert_eq!(found, expected, "{}", key(first + other));
             self.done.fetch_add(1, Ordering::Relaxed);
-            rest();
+            between_turns();
         }
     }
 

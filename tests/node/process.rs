@@ -12,10 +12,6 @@ use crate::client::Client;
 /// How long anything may take before a test gives it up. Far longer than it ever takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a condition is looked at: less often, the longer it is waited for.
-const MOST_OFTEN: Duration = Duration::from_millis(5);
-const LEAST_OFTEN: Duration = Duration::from_millis(50);
-
 /// The binary with a clean environment.
 pub(crate) fn kvorum() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
@@ -120,8 +116,7 @@ impl Node {
                 break status;
             }
             assert!(begun.elapsed() < PATIENCE, "the node does not end");
-            // To look may take a process of its own.
-            std::thread::sleep((begun.elapsed() / 8).clamp(MOST_OFTEN, LEAST_OFTEN));
+            std::thread::sleep(Duration::from_millis(5));
         };
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();

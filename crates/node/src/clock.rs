@@ -36,7 +36,7 @@ pub enum NoVersion {
     /// Persisting the bound failed.
     Failed(lsm::Error),
     /// The clock is ahead of most others'.
-    Ahead(NotIssued),
+    Ahead,
 }
 
 /// A node's clock with its bound.
@@ -106,7 +106,7 @@ impl BoundedClock {
     pub fn issue(&self, now: Now) -> Result<Version, NoVersion> {
         match self.clock.issue(now) {
             Ok(version) => Ok(Version { time: version.time, origin: version.origin }),
-            Err(why @ NotIssued::Ahead) => Err(NoVersion::Ahead(why)),
+            Err(NotIssued::Ahead) => Err(NoVersion::Ahead),
             Err(NotIssued::BoundReached) => Err(match &self.lock().failed {
                 Some(error) => NoVersion::Failed(error.clone()),
                 None => NoVersion::Lags,

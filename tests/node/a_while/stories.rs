@@ -9,7 +9,7 @@ use std::thread;
 
 use torture::ports;
 
-use crate::client::{Client, rest};
+use crate::client::{Client, between_turns};
 use crate::cluster::key;
 use crate::process::{Node, kvorum, wait_until};
 
@@ -202,7 +202,7 @@ pub(super) fn goes_on(mut client: Client, stop: &AtomicBool) {
         assert_eq!(put.status, 201, "{}", String::from_utf8_lossy(&put.body()));
         let got = client.get(&entity);
         assert_eq!(got.status, 200, "{}", String::from_utf8_lossy(&got.body()));
-        rest();
+        between_turns();
     }
 }
 

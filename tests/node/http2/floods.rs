@@ -12,7 +12,7 @@ use super::client::{
     RESET, Raw, SETTINGS, WINDOW_UPDATE, frame, head, literals, request,
 };
 use super::{metric, node};
-use crate::client::rest;
+use crate::client::between_turns;
 use crate::process::{Node, wait_until};
 
 /// Much more than any flood may bring: what comes after the node has said goodbye is thrown away,
@@ -54,7 +54,7 @@ fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Sen
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
-                rest();
+                between_turns();
             }
         });
         let came = raw.rest();

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ClientConfig;
 
 use super::{Certs, metric};
-use crate::client::{Client, rest};
+use crate::client::{Client, between_turns};
 use crate::process::{run, wait_until};
 
 /// Handshakes that begin, if this process may have so many files.
@@ -64,7 +64,7 @@ fn who_never_ends_a_handshake_keeps_nobody_out() {
                 let asked = Instant::now();
                 assert_eq!(kept.get("/v0/entity?id=k").status, 404);
                 assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
-                rest();
+                between_turns();
             }
         });
         let mut served = 0;
@@ -75,7 +75,7 @@ fn who_never_ends_a_handshake_keeps_nobody_out() {
                 asked.is_some_and(|answer| answer.is_ok_and(|answer| answer.status == 404))
             });
             served += 1;
-            rest();
+            between_turns();
         }
         assert!(node.resident() < before + (32 << 20), "{} {before}", node.resident());
         drop(strangers.join().unwrap());

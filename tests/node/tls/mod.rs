@@ -22,7 +22,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use tempfile::TempDir;
 
-use crate::client::{Client, rest};
+use crate::client::{Client, between_turns};
 use crate::process::{Node, kvorum, run, wait_until};
 use crate::tokens::{routes, scope};
 
@@ -239,7 +239,7 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
             let mut kept = Client::secured(node.address, &config).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 assert_eq!(kept.put("/v0/entity?id=k", b"v").status, 201);
-                rest();
+                between_turns();
             }
         });
         scope.spawn(|| {
@@ -247,7 +247,7 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
                 let mut new = Client::secured(node.address, &config).unwrap();
                 assert_eq!(new.get("/healthz").status, 200);
                 asked.fetch_add(1, Ordering::Relaxed);
-                rest();
+                between_turns();
             }
         });
         let good = fs::read(certs.path("node.pem")).unwrap();

@@ -9,7 +9,7 @@ use std::thread;
 use serde_json::Value;
 
 use super::Certs;
-use crate::client::rest;
+use crate::client::between_turns;
 use crate::cluster::{Cluster, key};
 use crate::process::wait_until;
 
@@ -69,7 +69,7 @@ fn the_secret_is_replaced_under_load_while_nodes_run() {
                 let number = written.fetch_add(1, Ordering::Relaxed) as usize % 100;
                 let put = client.put(&format!("{}&ack=2&from=3", key(number)), b"v");
                 assert_eq!(put.status, 201, "{}", String::from_utf8_lossy(&put.body()));
-                rest();
+                between_turns();
             }
         });
         // Nodes read files a second later, each in its own time: a node that is started meets those

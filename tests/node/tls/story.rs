@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Certs;
 use super::nodes::write;
-use crate::client::{Client, rest};
+use crate::client::{Client, between_turns};
 use crate::cluster::Cluster;
 use crate::process::{run, wait_until};
 
@@ -112,7 +112,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
                 }
                 let with = token.lock().unwrap().clone();
                 assert_eq!(put(&mut client, &with, &(number % 50).to_string()), 201, "{number}");
-                rest();
+                between_turns();
             }
         });
         goes_on();

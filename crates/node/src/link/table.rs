@@ -1,9 +1,9 @@
 //! What all links of a node know of the other nodes, and have seen of them.
 
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::wire::Sender;
@@ -41,6 +41,8 @@ pub struct PeerTable {
     encoded_bytes: AtomicUsize,
     /// What was seen of each node.
     seen: ByNode<Seen>,
+    /// Held while clocks are compared.
+    comparing: Mutex<()>,
 }
 
 impl PeerTable {
@@ -53,7 +55,17 @@ impl PeerTable {
         bounds: Bounds,
     ) -> Self {
         let (encoded_bytes, seen) = (AtomicUsize::new(0), ByNode::default());
-        let new = Self { shared, identity, codec, max_skew_micros, bounds, encoded_bytes, seen };
+        let comparing = Mutex::default();
+        let new = Self {
+            shared,
+            identity,
+            codec,
+            max_skew_micros,
+            bounds,
+            encoded_bytes,
+            seen,
+            comparing,
+        };
         new.share_bytes();
         new
     }
@@ -177,14 +189,18 @@ impl PeerTable {
     /// A loop has a link to a node; returns whether none had one before.
     pub fn link_up(&self, node: NodeId) -> bool {
         let first = self.seen(node).link_up();
-        self.compare();
+        if first {
+            self.compare();
+        }
         first
     }
 
     /// A loop has lost its link to a node; returns whether none is left.
     pub fn link_down(&self, node: NodeId) -> bool {
         let last = self.seen(node).link_down();
-        self.compare();
+        if last {
+            self.compare();
+        }
         last
     }
 
@@ -196,9 +212,10 @@ impl PeerTable {
     }
 
     /// Compares this node's clock with those of the nodes that it can be compared with: more than
-    /// half of them refuse what comes after this limit. Two loops that do so at once may leave the
-    /// limit of a moment before, until the next pong.
+    /// half of them refuse what comes after this limit.
     fn compare(&self) {
+        // Of two loops the later one has seen what both have.
+        let _alone = self.comparing.lock().unwrap_or_else(PoisonError::into_inner);
         let own = self.own();
         let mut limits: Vec<i64> = self.shared.views.with(|view| {
             let others = view.ids().filter(|node| *node != own);
