@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Plants one bug after the other into what lies between protocol and engine (crates/node), and shows
 # which of its tests catch it, and after how many seeds the simulator does. Exits with 1 if a bug
-# survives both.
+# survives both or no longer compiles.
 #
 #   planted/runtime.sh              all bugs; prints a table in Markdown
 #   planted/runtime.sh 07 12        those only
@@ -30,7 +30,12 @@ for patch in planted/runtime/*.patch; do
     name=$(basename "$patch" .patch)
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"
-    caught=$(failing_tests) || { echo "$name does not compile" >&2; exit 1; }
+    if ! caught=$(failing_tests); then
+        git apply --reverse "$patch"
+        echo "$name does not compile" >&2
+        survived=1
+        continue
+    fi
     found=
     if [ -z "$briefly" ] || [ -z "$caught" ]; then found=$(seeds_until_found "$seeds"); fi
     git apply --reverse "$patch"
