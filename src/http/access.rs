@@ -26,8 +26,7 @@ use super::routes::{Handler, Route};
 use super::service::Service;
 use crate::counters::clocks::wall_micros;
 use crate::http::connection::Watch;
-use crate::node::Node;
-use crate::node::access::{Found, Remembered};
+use crate::node::access::{Found, Remembered, has_expired};
 use crate::operations::tokens::{KINDS, METHODS, texts};
 use crate::peers::proof;
 
@@ -141,23 +140,23 @@ fn admit_to(
         Scope::Admin | Scope::Join => Kinds::ADMIN,
     };
     let query = head.uri.query().unwrap_or("");
-    let node = service.requests.node();
+    let requests = &service.requests;
     if let Some(right) = of_node(service, watch, head, kind)? {
         return Ok(right);
     }
     // That somebody lets a page read and write does not make it an administrator.
     let near = is_near(watch) && !(by_page && kind == Kinds::ADMIN);
-    if !node.access.is_needed(kind, near) {
+    if !requests.access().is_needed(kind, near) {
         return Ok(if near { Right::Loopback } else { Right::Open });
     }
     let Some(given) = bearer(&head.headers) else {
         return Err(without_token(kind, query));
     };
     let remembered = watch.connection().token.take();
-    let known = match node.access.find(&node.shared, given, remembered.as_deref()) {
+    let known = match requests.token(given, remembered.as_deref()) {
         Some(Found::Remembered) => remembered,
         Some(Found::New(known)) => Some(Rc::new(known)),
-        None if node.access.is_admin(given) => return Ok(Right::Admin),
+        None if requests.access().is_admin(given) => return Ok(Right::Admin),
         None => None,
     };
     let known = known.filter(|known| !has_expired(&known.known.token)).ok_or_else(|| {
@@ -173,8 +172,7 @@ fn admit_to(
         }
         return Err(problem);
     }
-    let since = now.duration_since(node.started).as_nanos() as u64;
-    let admitted = known.known.admit(since);
+    let admitted = known.known.admit(requests.nanos(now));
     admitted.map_err(|wait| Problem::too_fast(&known.known.token.name, wait))?;
     Ok(Right::Token(known))
 }
@@ -193,10 +191,6 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then_some(token)
-}
-
-fn has_expired(token: &Token) -> bool {
-    token.expires_ms != 0 && token.has_expired(wall_micros() / 1000)
 }
 
 /// The right of another node, if one asks that has not asked the same before. Who connects as one
@@ -227,7 +221,7 @@ fn proof_of(
 ) -> Option<String> {
     let target = head.uri.path_and_query().map_or("", |target| target.as_str());
     let asked = (service.reports.name(), target);
-    let proofs = &service.requests.node().access.proofs;
+    let proofs = &service.requests.access().proofs;
     let (secrets, now_ms) = (service.reports.secrets(), wall_micros() / 1000);
     secrets.own()?;
     proofs.take(secrets, channel, asked, header.as_bytes(), now_ms)
@@ -249,11 +243,6 @@ fn without_token(kind: Kinds, query: &str) -> Problem {
              (kvorum token create)"
         }
     })
-}
-
-/// Whether what lasts may go on by that token.
-pub(super) fn still_holds(node: &Node, token: &Token) -> bool {
-    node.access.holds(&node.shared, token) && !has_expired(token)
 }
 
 /// Refuses what the token is not good for, saying what it is good for.

@@ -1,5 +1,8 @@
 //! Response bodies.
 
+mod events;
+mod items;
+
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -7,8 +10,8 @@ use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
 
-use super::entities::{Broken, Stream};
-use super::ui::Events;
+pub(super) use events::Events;
+pub(super) use items::{Broken, Items};
 
 /// A piece as it is sent: for an item of a range the key with its line feed, then the value, which
 /// is not copied.
@@ -22,7 +25,7 @@ pub(crate) enum Body {
     /// All there is.
     Whole(Bytes),
     /// The items of a range.
-    Stream(Box<Stream>),
+    Items(Box<Items>),
     /// What the dashboard shows.
     Events(Box<Events>),
 }
@@ -42,7 +45,7 @@ impl hyper::body::Body for Body {
                 *self = Self::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes.chain(Bytes::new())))))
             }
-            Self::Stream(stream) => stream.poll_item(cx).map_ok(Frame::data),
+            Self::Items(items) => items.poll_item(cx).map_ok(Frame::data),
             Self::Events(events) => {
                 events.poll_event(cx).map(|event| event.map(|event| Ok(Frame::data(event))))
             }
@@ -53,7 +56,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_empty(),
-            Self::Stream(_) | Self::Events(_) => false,
+            Self::Items(_) | Self::Events(_) => false,
         }
     }
 
@@ -61,7 +64,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) | Self::Events(_) => SizeHint::default(),
+            Self::Items(_) | Self::Events(_) => SizeHint::default(),
         }
     }
 }

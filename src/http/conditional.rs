@@ -82,7 +82,7 @@ async fn change(
     let ConditionalParams { key, quorum, asked, receipt, ttl } = params;
     // Where there is no room, nothing more is done, and what was done is answered as then.
     let stores = id.is_some() && change != Change::Delete;
-    let full = stores.then(|| service.requests.node().quotas.full(&key)).flatten();
+    let full = stores.then(|| service.requests.quotas().full(&key)).flatten();
     let condition = if full.is_some() { Condition::OneOf(Vec::new()) } else { condition };
     let key = shared_key(key);
     let expiry_ms = service.requests.expiry_ms(ttl);

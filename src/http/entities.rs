@@ -1,63 +1,19 @@
-//! `/v0/entities`: a range, streamed.
-//!
-//! ```text
-//!  this node's read pool ─▶ pages ─┐
-//!  other nodes ───────────▶ pages ─┴▶ cluster::Scan ─▶ one item = one HTTP chunk ─▶ socket
-//!                            ▲                            │
-//!                            └── the next are asked ──────┘ when most of these were taken
-//! ```
+//! `/v0/entities`: a range, streamed: see [`super::body::Items`].
 
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
-use cluster::{NodeId, Quorum};
+use bytes::Bytes;
+use cluster::Quorum;
 use hyper::StatusCode;
-use node::{Asked, RETRY_MICROS, Range, RangeStep};
-use tokio::time::{sleep, timeout};
+use node::Range;
+use tokio::time::timeout;
 
-use super::body::Item;
+use super::body::Items;
 use super::params;
 use super::problem::Problem;
-use super::{Answer, Body, NOSNIFF, access};
-use crate::counters::clocks::wall_micros;
+use super::{Answer, Body, NOSNIFF};
 use crate::http::Service;
-use crate::http::connection::{Open, Watch};
-use crate::node::access::Remembered;
-use crate::node::requests::Requests;
-
-/// The range could not be read to its end: the connection is reset, for a chunked body that ends
-/// in the middle is the only way left to say so.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the range was interrupted")]
-pub(crate) struct Broken;
-
-struct Asking {
-    node: NodeId,
-    answer: Pin<Box<dyn Future<Output = Asked>>>,
-}
-
-/// The items of a range.
-pub(crate) struct Stream {
-    requests: Rc<Requests>,
-    watch: Rc<Watch>,
-    range: Range,
-    asking: Vec<Asking>,
-    /// The first item, which was waited for before the head was sent.
-    first: Option<Item>,
-    /// By which it is read: no further once it is revoked or has expired.
-    token: Option<Rc<Remembered>>,
-    _open: Open,
-}
-
-impl std::fmt::Debug for Stream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream").field("range", &self.range).finish_non_exhaustive()
-    }
-}
+use crate::http::connection::Watch;
 
 pub(super) async fn get(
     service: &Service,
@@ -74,29 +30,18 @@ pub(super) async fn get(
         requests.scan(params.asked, start, end)
     };
     let range = range.ok_or_else(|| too_many().votes(quorum))?;
-    let mut stream = Box::new(Stream {
-        requests: Rc::clone(requests),
-        watch: Rc::clone(watch),
-        range,
-        asking: Vec::new(),
-        first: None,
-        token: None,
-        _open: watch.open(),
-    });
-    let first = std::future::poll_fn(|cx| stream.poll_range(cx));
-    match timeout(service.limits().deadline, first).await {
-        Ok(Some(Ok(item))) => {
-            stream.first = Some(item);
-            stream.range.forgive();
-        }
-        Ok(None) => {}
-        Ok(Some(Err(Broken))) => return Err(stream.refusal(quorum)),
+    let mut items = Box::new(Items::new(requests, watch, range));
+    let first = timeout(service.limits().deadline, items.wait_for_first()).await;
+    let range = items.range();
+    match first {
+        Ok(Some(Ok(())) | None) => {}
+        Ok(Some(Err(_))) => return Err(refusal(range, quorum)),
         // It is a long way over tombstones to the first item, and enough nodes are on it.
-        Err(_) if stream.range.is_served() => {}
-        Err(_) if stream.range.is_retrying() => return Err(too_many().votes(quorum)),
+        Err(_) if range.is_served() => {}
+        Err(_) if range.is_retrying() => return Err(too_many().votes(quorum)),
         Err(_) => return Err(Problem::too_few_for_range(quorum)),
     }
-    let (content_type, body) = (Some("application/octet-stream"), Body::Stream(stream));
+    let (content_type, body) = (Some("application/octet-stream"), Body::Items(items));
     Ok(Answer { content_type, headers: NOSNIFF, body, ..Answer::empty(StatusCode::OK) })
 }
 
@@ -104,97 +49,10 @@ fn too_many() -> Problem {
     Problem::overload("too many concurrent range reads")
 }
 
-async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest) -> Asked {
-    let asked = requests.page(node, request).await;
-    if matches!(asked, Asked::Busy) {
-        sleep(Duration::from_micros(RETRY_MICROS)).await;
+/// Why there is not even a first item.
+fn refusal(range: &Range, quorum: Quorum) -> Problem {
+    if range.is_stores_fault() {
+        return Problem::storage("the range cannot be read; see the node's log").votes(quorum);
     }
-    asked
-}
-
-impl Stream {
-    /// It is read by this token from now on, and its bytes are counted.
-    pub(super) fn read_by(&mut self, token: Rc<Remembered>) {
-        self.token = Some(token);
-    }
-
-    fn may_go_on(&self) -> bool {
-        let token = self.token.as_ref().map(|token| &token.known.token);
-        token.is_none_or(|token| access::still_holds(self.requests.node(), token))
-    }
-
-    /// The next item, a chunk of its own.
-    pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
-        let polled = self.poll_next(cx);
-        let metered = self.token.as_ref().filter(|token| token.known.counts_bytes());
-        if let (Poll::Ready(Some(Ok(item))), Some(token)) = (&polled, metered) {
-            let now = self.requests.node().started.elapsed().as_nanos() as u64;
-            token.known.used(now, item.remaining() as u64);
-        }
-        polled
-    }
-
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(first)));
-        }
-        let polled = self.poll_range(cx);
-        if let Poll::Ready(Some(Err(Broken))) = polled {
-            let why = if self.may_go_on() { "too few replicas left" } else { "its token ended" };
-            tracing::warn!("range read aborted: {why}");
-            self.watch.break_off();
-        }
-        polled
-    }
-
-    fn poll_range(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
-        loop {
-            match self.range.step(wall_micros) {
-                RangeStep::Item(key, record) => {
-                    return Poll::Ready(Some(Ok(item_of(&key, record.value()))));
-                }
-                RangeStep::Ask(..) if !self.may_go_on() => return Poll::Ready(Some(Err(Broken))),
-                RangeStep::Ask(node, request) => {
-                    let answer = Box::pin(ask(Rc::clone(&self.requests), node, request));
-                    self.asking.push(Asking { node, answer });
-                }
-                RangeStep::End => return Poll::Ready(None),
-                RangeStep::OutOfReach => return Poll::Ready(Some(Err(Broken))),
-                RangeStep::Wait => {
-                    if !self.poll_asking(cx) {
-                        return Poll::Pending;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Hands in what has come; whether anything has.
-    fn poll_asking(&mut self, cx: &mut Context<'_>) -> bool {
-        for place in 0..self.asking.len() {
-            let Poll::Ready(asked) = self.asking[place].answer.as_mut().poll(cx) else { continue };
-            let node = self.asking.swap_remove(place).node;
-            if self.range.take(node, asked) {
-                self.asking.clear();
-            }
-            return true;
-        }
-        false
-    }
-
-    /// Why there is not even a first item.
-    fn refusal(&self, quorum: Quorum) -> Problem {
-        if self.range.is_stores_fault() {
-            return Problem::storage("the range cannot be read; see the node's log").votes(quorum);
-        }
-        Problem::too_few_for_range(quorum)
-    }
-}
-
-/// A key and its value as they are sent.
-fn item_of(key: &[u8], value: Bytes) -> Item {
-    let mut line = BytesMut::with_capacity(key.len() + 1);
-    line.put_slice(key);
-    line.put_u8(b'\n');
-    line.freeze().chain(value)
+    Problem::too_few_for_range(quorum)
 }

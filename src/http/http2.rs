@@ -37,8 +37,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::task::spawn_local;
 
-use super::body::Item;
-use super::entities::Broken;
+use super::body::{Broken, Item};
 use super::{Body, MAX_HEAD_LEN, Service};
 use crate::http::connection::streams::{Owed, Stream};
 use crate::http::connection::{Socket, Watch};

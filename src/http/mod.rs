@@ -257,15 +257,15 @@ async fn carry_out(
 /// Counts what came and what goes out for the token's rate; of a range that is seen as it goes, and
 /// it ends with its token.
 fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body: &mut Body) {
-    if let (Body::Stream(range), Some(token)) = (&mut *body, right.token()) {
-        range.read_by(Rc::clone(token));
+    if let (Body::Items(items), Some(token)) = (&mut *body, right.token()) {
+        items.read_by(Rc::clone(token));
     }
     let Some(token) = right.metered() else { return };
     let sent = match body {
         Body::Whole(bytes) if *method != Method::HEAD => bytes.len() as u64,
         _ => 0,
     };
-    let now = service.requests.node().started.elapsed().as_nanos() as u64;
+    let now = service.requests.nanos(Instant::now());
     token.known.used(now, came + sent);
 }
 

@@ -13,14 +13,14 @@ use crate::operations::access::ChangeError;
 /// Refuses a write that stores something under a prefix that is full. One with an idempotency key
 /// may have been done before there was no room: who answers it looks for that first.
 pub(super) fn admit(service: &Service, kind: Kind, head: &Parts) -> Result<(), Problem> {
-    let any = service.requests.node().quotas.are_any();
+    let any = service.requests.quotas().are_any();
     let stores = any && matches!(kind, Kind::Put | Kind::Add);
     if !stores || head.headers.contains_key("idempotency-key") {
         return Ok(());
     }
     // A query that can't be read is refused by who answers it.
     let key = params::key_of(head.uri.query().unwrap_or(""));
-    let full = key.and_then(|key| service.requests.node().quotas.full(&key));
+    let full = key.and_then(|key| service.requests.quotas().full(&key));
     full.map_or(Ok(()), |full| Err(refuse(&full)))
 }
 

@@ -147,7 +147,7 @@ pub(super) const ROUTES: [Route; 22] = [
     Route {
         place: Place::Lasting,
         ..spare("/ui/events", ONLY_GET, Scope::Metrics, |ask| {
-            Box::pin(async move { ui::events(&ask) })
+            Box::pin(async move { ui::events(ask.service, ask.watch, ask.query, ask.right) })
         })
     },
 ];

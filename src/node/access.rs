@@ -16,6 +16,7 @@ use cluster::layout::{Kinds, Token, TokenHash};
 use cluster::{Shared, layout};
 use subtle::ConstantTimeEq;
 
+use crate::counters::clocks::wall_micros;
 use crate::peers::proof::Proofs;
 use crate::settings::secret::Secret;
 
@@ -138,6 +139,10 @@ impl Access {
         let (epoch, access) = (layout.epoch, Arc::clone(&layout.access));
         self.index.store(Arc::new(Index { epoch, access, by_hash }));
     }
+}
+
+pub(crate) fn has_expired(token: &Token) -> bool {
+    token.expires_ms != 0 && token.has_expired(wall_micros() / 1000)
 }
 
 impl fmt::Debug for Remembered {

@@ -11,10 +11,11 @@
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::handshake::Channel;
+use cluster::layout::Token;
 use cluster::{
     Acks, AskedQuorum, Class, Clock, NodeEvent, NodeId, PageRequest, Record, Request, Shared,
     Topology, Version, View,
@@ -26,9 +27,11 @@ use tokio::task::spawn_local;
 use crate::counters::Counters;
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
+use crate::node::access::{self, Access, Found, Remembered};
 use crate::node::coordinate::Coordination;
 use crate::node::gate::{Gate, Pass};
 use crate::node::limits::Limits;
+use crate::node::quotas::Quotas;
 use crate::node::writes::Writes;
 use crate::peers::proof::Asks;
 use crate::peers::{self, DialError, FromPeers, Peers};
@@ -324,9 +327,29 @@ impl Requests {
         &self.node.limits
     }
 
-    /// The node.
-    pub(crate) fn node(&self) -> &Node {
-        &self.node
+    /// Who may ask for what.
+    pub(crate) fn access(&self) -> &Access {
+        &self.node.access
+    }
+
+    /// The token of this text, `before` being what the connection remembers.
+    pub(crate) fn token(&self, given: &[u8], before: Option<&Remembered>) -> Option<Found> {
+        self.node.access.find(&self.node.shared, given, before)
+    }
+
+    /// Whether what lasts may go on by that token: it was not revoked, and has not expired.
+    pub(crate) fn still_holds(&self, token: &Token) -> bool {
+        self.node.access.holds(&self.node.shared, token) && !access::has_expired(token)
+    }
+
+    /// The time for the rates of tokens: nanoseconds from the node's start to `now`.
+    pub(crate) fn nanos(&self, now: Instant) -> u64 {
+        now.duration_since(self.node.started).as_nanos() as u64
+    }
+
+    /// How much clients may store.
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.node.quotas
     }
 
     fn shared(&self) -> &Shared {

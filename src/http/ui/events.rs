@@ -13,10 +13,9 @@
 //! was asked for by a token ends when that is revoked or expires.
 
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use hyper::StatusCode;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -24,17 +23,14 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::{FRESH, relay};
-use crate::counters::budget::Held;
 use crate::counters::clocks::wall_micros;
 use crate::http::Service;
-use crate::http::access;
-use crate::http::body::Item;
-use crate::http::connection::Open;
+use crate::http::access::Right;
+use crate::http::body::Events;
+use crate::http::connection::Watch;
 use crate::http::params;
 use crate::http::problem::Problem;
-use crate::http::routes::Ask;
 use crate::http::{Answer, Body};
-use crate::node::access::Remembered;
 
 /// Streams of a node at once, those for other nodes' dashboards included: at some 0.1 ms of work a
 /// second each, well below 1 % of a core.
@@ -49,38 +45,12 @@ const PERIOD_MS: u64 = 1000;
 /// say then belongs to the same second.
 const PHASE_MS: u64 = 500;
 
-/// The events of one stream.
-pub(crate) struct Events {
-    service: Rc<Service>,
-    events: mpsc::Receiver<Bytes>,
-    /// By which it was asked for.
-    token: Option<Rc<Remembered>>,
-    _held: Held,
-    _open: Open,
-}
-
-impl std::fmt::Debug for Events {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Events")
-    }
-}
-
-impl Events {
-    /// The next event. The stream ends when the node stops, or the token is good for nothing more.
-    pub(in crate::http) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        if self.service.stopping.get() {
-            return Poll::Ready(None);
-        }
-        let event = std::task::ready!(self.events.poll_recv(cx));
-        let token = self.token.as_ref().map(|token| &token.known.token);
-        let node = self.service.requests.node();
-        let ends = token.is_some_and(|token| !access::still_holds(node, token));
-        Poll::Ready(event.filter(|_| !ends).map(|event| event.chain(Bytes::new())))
-    }
-}
-
-pub(in crate::http) fn get(ask: &Ask<'_>) -> Result<Answer, Problem> {
-    let Ask { service, watch, query, right, .. } = *ask;
+pub(in crate::http) fn get(
+    service: &Rc<Service>,
+    watch: &Rc<Watch>,
+    query: &str,
+    right: &Right,
+) -> Result<Answer, Problem> {
     let local = params::events(query)?;
     let requests = &service.requests;
     let held = service.limits().streams.take(1).ok_or_else(|| {
@@ -94,9 +64,9 @@ pub(in crate::http) fn get(ask: &Ask<'_>) -> Result<Answer, Problem> {
     let name = (!local).then(|| json(service.reports.name()));
     spawn_local(tell(Rc::clone(service), send, name));
     let token = right.token().cloned();
-    let service = Rc::clone(service);
-    let body =
-        Body::Events(Box::new(Events { service, events, token, _held: held, _open: watch.open() }));
+    let (requests, stopping) = (Rc::clone(requests), Rc::clone(&service.stopping));
+    let kept = (held, watch.open());
+    let body = Body::Events(Box::new(Events::new(requests, stopping, events, token, kept)));
     let content_type = Some("text/event-stream");
     Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
 }

@@ -18,8 +18,8 @@ mod key;
 mod relay;
 
 pub(super) use assets::Asset;
+pub(crate) use events::MAX_STREAMS;
 pub(super) use events::get as events;
-pub(crate) use events::{Events, MAX_STREAMS};
 pub(super) use key::get as key;
 
 /// Headers of what must not outlive a new release, or tells other sites nothing.

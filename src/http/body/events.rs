@@ -1,0 +1,57 @@
+//! What the dashboard is sent, as a response's body: events that wait in a channel.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::sync::mpsc;
+
+use super::Item;
+use crate::counters::budget::Held;
+use crate::http::connection::Open;
+use crate::node::access::Remembered;
+use crate::node::requests::Requests;
+
+/// The events of one stream.
+pub(crate) struct Events {
+    requests: Rc<Requests>,
+    /// Whether the node stops.
+    stopping: Rc<Cell<bool>>,
+    events: mpsc::Receiver<Bytes>,
+    /// By which it was asked for.
+    token: Option<Rc<Remembered>>,
+    _held: Held,
+    _open: Open,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Events")
+    }
+}
+
+impl Events {
+    /// What comes from `events` is sent, until the token by which it was asked for is good for
+    /// nothing more; `held` and `open` are given back at the end.
+    pub(in crate::http) fn new(
+        requests: Rc<Requests>,
+        stopping: Rc<Cell<bool>>,
+        events: mpsc::Receiver<Bytes>,
+        token: Option<Rc<Remembered>>,
+        (held, open): (Held, Open),
+    ) -> Self {
+        Self { requests, stopping, events, token, _held: held, _open: open }
+    }
+
+    /// The next event. The stream ends when the node stops, or the token is good for nothing more.
+    pub(in crate::http) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if self.stopping.get() {
+            return Poll::Ready(None);
+        }
+        let event = std::task::ready!(self.events.poll_recv(cx));
+        let token = self.token.as_ref().map(|token| &token.known.token);
+        let ends = token.is_some_and(|token| !self.requests.still_holds(token));
+        Poll::Ready(event.filter(|_| !ends).map(|event| event.chain(Bytes::new())))
+    }
+}
