@@ -251,6 +251,11 @@ pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
     (ballot & FOLLOWING < FOLLOWING).then_some(ballot + 1)
 }
 
+/// The last of the ballots under which a coordinator may go on that was promised this one.
+pub(crate) fn last_following(ballot: u64) -> u64 {
+    ballot | FOLLOWING
+}
+
 /// Whether it is such a ballot: not one that promises are asked for under.
 pub(crate) fn follows_another(ballot: u64) -> bool {
     ballot & FOLLOWING > 0

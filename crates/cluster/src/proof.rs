@@ -36,7 +36,7 @@ pub struct Proof {
     pub ready: RoundId,
     /// The last one of which all nodes were ready: its time is the watermark.
     pub proven: RoundId,
-    /// The greatest ballot that any node had promised by then.
+    /// The last ballot under which anybody may go on by a promise that a node had given by then.
     pub floor: u64,
     /// Whether no record up to the watermark had another number of copies than there are by
     /// default: then nobody but its replicas holds anything of a key.
@@ -88,7 +88,7 @@ pub enum RoundStep {
     Seal,
     /// To make durable what the round has brought.
     Ready,
-    /// All nodes were ready, and had promised no ballot above this one.
+    /// All nodes were ready, and what they had promised allows no ballot above this one.
     Commit {
         /// It.
         floor: u64,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use super::round::{Phase, RETRY_MICROS};
 use super::{Caller, Node, NodeEffect};
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Now, last_following};
 use crate::event::FailureKind;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::proof::{Missed, RoundId, RoundState, RoundStep};
@@ -264,7 +264,9 @@ impl Node {
     fn all_are_ready(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let skew = self.config.max_skew_micros;
         let round = self.round.as_mut().expect("one is under way");
-        let floor = round.steps.told.values().map(|state| state.promised).max().unwrap_or(0);
+        let promised = round.steps.told.values().map(|state| state.promised).max().unwrap_or(0);
+        // A home may keep one that follows what it was promised, of which no replica knows.
+        let floor = last_following(promised);
         if Clock::is_ahead(floor, now.wall, skew) {
             // After a start, or of a clock that is wrong: it would stop conditional writes for as
             // long.

@@ -78,6 +78,9 @@ fn calm() -> Vec<(&'static str, World)> {
         ("a kept promise after a delete", {
             world(ahead(deleted()), vec![keeps(5), get()], &[settled(0)])
         }),
+        ("a kept promise that follows, after a delete", {
+            world(follows(deleted()), vec![keeps(5), get()], &[settled(0)])
+        }),
         ("a conditional hint, a delete by a slow clock", {
             world(chosen(), vec![slow(Op::Delete, 2), get()], &[settled(0)])
         }),
@@ -205,7 +208,12 @@ fn rules_of_rounds() -> Vec<LeftOut> {
         without!(read_is_not_older, world(unchosen(), vec![], &one), AGREED),
         without!(
             commit_raises_promises,
-            world(ahead(deleted()), kept, &[settled(0)]),
+            world(ahead(deleted()), kept.clone(), &[settled(0)]),
+            LINEARIZABLE
+        ),
+        without!(
+            commit_outbids_following,
+            world(follows(deleted()), kept, &[settled(0)]),
             LINEARIZABLE
         ),
         without!(hints_obey_commit, world(ended(), get(), &[]), LINEARIZABLE),

@@ -397,7 +397,9 @@ impl Round {
             return Vec::new();
         }
         (self.phase, self.is_committed) = (Phase::Over, true);
-        let floor = self.told.values().map(|told| told.promise).max().unwrap_or(0);
+        let promised = self.told.values().map(|told| told.promise).max().unwrap_or(0);
+        // Here one ballot follows each; in the protocol there are 63.
+        let floor = promised + u8::from(seen.rules.commit_outbids_following);
         let commit = Message::Commit { round: self.id, floor };
         self.nodes.iter().map(|to| (*to, commit.clone())).collect()
     }

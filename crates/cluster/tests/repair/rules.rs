@@ -55,6 +55,8 @@ pub(crate) struct Rules {
     pub(crate) commit_is_durable: bool,
     /// A commit raises promises to the greatest that a node had given when it was ready, …
     pub(crate) commit_raises_promises: bool,
+    /// … or to those that follow it, under which a coordinator may go on that was promised it; …
+    pub(crate) commit_outbids_following: bool,
     /// … and hints of conditional writes obey that, though they are chosen.
     pub(crate) hints_obey_commit: bool,
     /// A conditional write goes by promises of replicas with its coordinator's watermark.
@@ -108,6 +110,7 @@ pub(crate) const RULES: Rules = Rules {
     purge_waits_for_commit: true,
     commit_is_durable: true,
     commit_raises_promises: true,
+    commit_outbids_following: true,
     hints_obey_commit: true,
     promises_of_one_watermark: true,
     what_ended_goes_on_in_another: true,

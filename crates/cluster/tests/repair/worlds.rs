@@ -315,6 +315,11 @@ pub(crate) fn ahead(before: Before) -> Before {
     Before { clock: 3, promise: 3, ..before }
 }
 
+/// The same, but what it was promised is the ballot before, which it may go on from.
+pub(crate) fn follows(before: Before) -> Before {
+    Before { promise: 2, ..ahead(before) }
+}
+
 /// A conditional write was made of the value, and its hint is on its way to the third.
 pub(crate) fn chosen() -> Before {
     let nodes = vec![holds(appended()), holds(appended()), holds_value()];

@@ -212,6 +212,26 @@ fn nothing_is_proven_while_nodes_are_about_to_join() {
     assert_eq!(driven.report.unproven, Some("nodes are about to join"));
 }
 
+/// Who was promised a ballot may go on under 63 more without asking anybody, from what may be
+/// purged now.
+#[test]
+fn what_follows_a_promise_is_outbid_with_it() {
+    let promised = BASE << 12;
+    let driven = Driver::new().round(true, |_, request| match request {
+        Request::Round { round, step: RoundStep::Ready } => {
+            Some(Reply::Round(RoundState { promised, ..does(*round) }))
+        }
+        request => Some(willing(request)),
+    });
+    assert!(driven.report.proven, "{:?}", driven.report);
+    let floor = |(_, step): &(NodeId, RoundStep)| match step {
+        RoundStep::Commit { floor, .. } => Some(*floor),
+        _ => None,
+    };
+    let floors: Vec<_> = driven.steps.iter().filter_map(floor).collect();
+    assert_eq!(floors, [promised + 63; 3]);
+}
+
 /// It is told of a proof by whoever was in that round, and holds nothing that this could be about.
 #[test]
 fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() {
