@@ -11,6 +11,9 @@ const MOST: usize = 3;
 const WHY: &str = "files that import each other in a circle are one file: let the lower one be \
                    given what it needs";
 
+/// What each file re-exports of its children.
+type Names = BTreeMap<String, BTreeMap<String, Vec<String>>>;
+
 /// Every circle of imports that is too large.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let edges = edges(files);
@@ -36,14 +39,31 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
 /// Who imports whom.
 fn edges(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
     let all: BTreeSet<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+    let names = files.iter().map(|(path, text)| (path.clone(), imports::re_exported(path, text)));
+    let names: Names = names.collect();
     let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, text) in files {
         let Some((root, _)) = imports::module_of(path) else { continue };
         let imports = imports::of(path, text);
-        let to = imports.iter().filter_map(|i| imports::file_of(root, &i.path, &all));
+        let to = imports.iter().filter_map(|i| file_of(root, i.path.clone(), (&all, &names)));
         edges.insert(path.clone(), to.filter(|to| to != path).collect());
     }
     edges
+}
+
+/// The file that has what a path names, wherever that is re-exported.
+fn file_of(
+    root: &str,
+    mut path: Vec<String>,
+    (files, names): (&BTreeSet<&str>, &Names),
+) -> Option<String> {
+    loop {
+        let (file, length) = imports::file_of(root, &path, files)?;
+        let Some(whole) = path.get(length).and_then(|name| names.get(&file)?.get(name)) else {
+            return Some(file);
+        };
+        path = whole.iter().chain(&path[length + 1..]).cloned().collect();
+    }
 }
 
 /// All that a file imports, and what that imports.
@@ -85,6 +105,21 @@ mod tests {
         let findings = check(&four);
         assert_eq!(findings.len(), 1);
         assert!(findings[0].what.starts_with("a circle of 4 files: src/a.rs -> src/b.rs; "));
+    }
+
+    #[test]
+    fn what_a_module_re_exports_hides_no_circle() {
+        let file = |path: &str, text: &str| (format!("src/{path}.rs"), text.to_owned());
+        let mut files = vec![
+            file("x/mod", "mod a;\nmod b;\nmod c;\nmod d;\npub(crate) use a::A;\n"),
+            file("x/a", "use super::b::B;\n"),
+            file("x/b", "use super::c::C;\n"),
+            file("x/c", "use crate::x::d::D;\n"),
+            file("x/d", "use super::A;\n"),
+        ];
+        assert_eq!(check(&files).len(), 1);
+        files[4].1.clear();
+        assert_eq!(check(&files), []);
     }
 
     #[test]

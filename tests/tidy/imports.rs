@@ -5,10 +5,10 @@
 //!  src/node/gate.rs  use super::places::Place;            ─▶ src/node/places.rs
 //! ```
 //!
-//! What a `mod.rs` re-exports counts as the `mod.rs`, so that one file's imports can be told from
-//! its text alone.
+//! What a module re-exports of its children counts as the child, wherever it is imported. That a
+//! module names its own children is no import: they are its parts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::text::code;
 
@@ -120,18 +120,52 @@ fn absolute(own: &[&str], path: &[String]) -> Option<Vec<String>> {
     Some(base.chain(path[supers..].iter().cloned()).collect())
 }
 
-/// The file of a crate that a path leads into: that of its longest beginning that is a module.
-pub(crate) fn file_of(root: &str, path: &[String], files: &BTreeSet<&str>) -> Option<String> {
+/// What a file re-exports of its children: each name, and the whole path.
+pub(crate) fn re_exported(path: &str, text: &str) -> BTreeMap<String, Vec<String>> {
+    let Some((_, own)) = module_of(path) else { return BTreeMap::new() };
+    let code: String = code(path, text).flat_map(|(_, line)| [line, "\n"]).collect();
+    let statements = || code.split(';').map(str::trim_start);
+    let last_word = |text: &str| text.rsplit([' ', '\n']).next().unwrap_or("").to_owned();
+    let children: BTreeSet<String> = statements()
+        .filter(|statement| statement.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+        .filter(|statement| statement.rsplit([' ', '\n']).nth(1) == Some("mod"))
+        .map(last_word)
+        .collect();
+    let mut names = BTreeMap::new();
+    for statement in statements() {
+        let Some((before, what)) = statement.rsplit_once("use ") else { continue };
+        if !before.trim_start().rsplit('\n').next().unwrap_or("").starts_with("pub") {
+            continue;
+        }
+        let mut paths = Vec::new();
+        expand(what, &mut Vec::new(), &mut paths);
+        let of_child = |path: &Vec<String>| path.first().is_some_and(|one| children.contains(one));
+        for path in paths.into_iter().filter(of_child) {
+            let Some(name) = path.last().cloned() else { continue };
+            let parents = own.iter().map(|part| (*part).to_owned());
+            names.insert(name, parents.chain(path).collect());
+        }
+    }
+    names
+}
+
+/// The file of a crate that a path leads into: that of its longest beginning that is a module,
+/// and how long that is.
+pub(crate) fn file_of(
+    root: &str,
+    path: &[String],
+    files: &BTreeSet<&str>,
+) -> Option<(String, usize)> {
     for length in (1..=path.len()).rev() {
         let module = path[..length].join("/");
         for file in [format!("{root}{module}.rs"), format!("{root}{module}/mod.rs")] {
             if files.contains(file.as_str()) {
-                return Some(file);
+                return Some((file, length));
             }
         }
     }
     let tops = ["lib.rs", "main.rs"].map(|top| format!("{root}{top}"));
-    tops.into_iter().find(|top| files.contains(top.as_str()))
+    tops.into_iter().find(|top| files.contains(top.as_str())).map(|top| (top, 0))
 }
 
 #[cfg(test)]
@@ -163,12 +197,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_re_exported_of_a_child_is_the_child_s() {
+        let text = "//! A.\nmod a;\npub(crate) mod b;\nuse a::Own;\npub(super) use a::One;\n\
+                    pub use b::{\n    Two,\n    c::Three,\n};\npub use other::Four;\nfn f() {}\n";
+        let found: Vec<String> = re_exported("src/x/mod.rs", text)
+            .iter()
+            .map(|(name, path)| format!("{name}: {}", path.join("::")))
+            .collect();
+        assert_eq!(found, ["One: x::a::One", "Three: x::b::c::Three", "Two: x::b::Two"]);
+    }
+
+    #[test]
     fn a_path_leads_into_the_file_of_its_longest_module() {
         let files: BTreeSet<&str> =
             ["src/main.rs", "src/a/mod.rs", "src/a/b.rs", "crates/c/src/lib.rs"].into();
         let file = |root, path: &str| {
             let path: Vec<String> = path.split("::").map(str::to_owned).collect();
-            file_of(root, &path, &files).unwrap()
+            file_of(root, &path, &files).unwrap().0
         };
         assert_eq!(file("src/", "a::b::C"), "src/a/b.rs");
         assert_eq!(file("src/", "a::C"), "src/a/mod.rs");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 
 /// One `T` for each node. Reading takes no lock; the first use of a node's value copies the list.
 #[derive(Debug)]

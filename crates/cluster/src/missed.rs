@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 use crate::topology::PARTITIONS;
 
 /// Partitions of one node that are marked one by one. With more, all of them are: a page request

@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 use crate::topology::{Topology, partition_of};
 
 /// The epoch of the members that a cluster begins with.
