@@ -25,7 +25,7 @@ use node::{Asked, Loop, NoVersion, Purpose, Range, records};
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
-use crate::counters::clocks::wall_micros;
+use crate::counters::clocks::{now, wall_micros};
 use crate::node::Node;
 use crate::node::access::{self, Access, Found, Remembered};
 use crate::node::coordinate::Coordination;
@@ -168,8 +168,8 @@ impl Requests {
     /// By the node's clock, which conditional writes judge by: it is the wall clock, unless that
     /// was set back, or another node's is a little ahead. No value is to expire before its time.
     pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
-        let now = || Clock::micros(self.node.shared.clock.now(wall_micros()));
-        ttl.map_or(0, |ttl| now().div_ceil(1000) + ttl.millis())
+        let clock = || Clock::micros(self.node.shared.clock.now(now()));
+        ttl.map_or(0, |ttl| clock().div_ceil(1000) + ttl.millis())
     }
 
     /// The record of a new value and its expiry, or of a deletion.

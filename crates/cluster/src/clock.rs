@@ -15,7 +15,7 @@
 //! again.) Reading the wall clock and persisting are the caller's: there is no clock and no file in
 //! here.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -94,8 +94,13 @@ pub struct Clock {
     lead: AtomicU64,
     /// See [`Clock::compared`].
     limit_at_zero: AtomicI64,
+    /// How many nodes' clocks that comes from.
+    compared_with: AtomicUsize,
     origin: u32,
 }
+
+/// So many other nodes' clocks show that this node's is wrong, and not theirs.
+const LEAST_COMPARED: usize = 2;
 
 /// Nobody's clock was compared with this one.
 const NO_LIMIT: i64 = i64::MAX;
@@ -106,17 +111,19 @@ impl Clock {
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead] = [last, persisted, 0, 0].map(AtomicU64::new);
-        Self { last, bound, slowest, lead, limit_at_zero: AtomicI64::new(NO_LIMIT), origin }
+        let (limit_at_zero, compared_with) = (AtomicI64::new(NO_LIMIT), AtomicUsize::new(0));
+        Self { last, bound, slowest, lead, limit_at_zero, compared_with, origin }
     }
 
     /// The clock was compared with other nodes' clocks: most of them refuse versions of later than
     /// so many microseconds since 1970 when the counting clock is at zero, and later as that goes
-    /// on. `None` = there is nobody to compare it with.
+    /// on. `None` = there is nobody to compare it with. `others`: how many it was compared with.
     ///
     /// Nothing later is issued: it would hide what is written with right clocks until its time
     /// comes. And this clock, which never goes back, is as good as before once the wall clock is.
-    pub fn compared(&self, limit_at_zero: Option<i64>) {
+    pub fn compared(&self, limit_at_zero: Option<i64>, others: usize) {
         self.limit_at_zero.store(limit_at_zero.unwrap_or(NO_LIMIT), Ordering::Relaxed);
+        self.compared_with.store(others, Ordering::Relaxed);
     }
 
     /// The greatest time that most other nodes take now.
@@ -157,16 +164,16 @@ impl Clock {
     }
 
     /// Takes in another node's clock: versions issued from now on are greater than `time`. One that
-    /// is more than `max_skew_micros` ahead of this node's wall clock is not taken in, and `false`
-    /// is returned: a single broken clock must not carry the whole cluster away.
-    pub fn merge(&self, time: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
-        if Self::is_ahead(time, wall_micros, max_skew_micros) {
+    /// is ahead, see [`Clock::is_ahead`], is not taken in, and `false` is returned: a single broken
+    /// clock must not carry the whole cluster away, nor this one what it takes from others as wrong.
+    pub fn merge(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
+        if self.is_ahead(time, now, max_skew_micros) {
             return false;
         }
         // Most of the time there is nothing to be taken in, and a load is cheaper than a write.
         if self.last.load(Ordering::Relaxed) < time {
             self.last.fetch_max(time, Ordering::Relaxed);
-            let lead = (time >> COUNTER_BITS).saturating_sub(wall_micros);
+            let lead = (time >> COUNTER_BITS).saturating_sub(now.wall);
             if self.lead.load(Ordering::Relaxed) < lead {
                 self.lead.fetch_max(lead, Ordering::Relaxed);
             }
@@ -176,8 +183,8 @@ impl Clock {
 
     /// Takes in the ballot of a conditional write, if it may be promised: a start after this
     /// process begins above it.
-    pub(crate) fn admit(&self, ballot: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
-        if !self.merge(ballot, wall_micros, max_skew_micros) {
+    pub(crate) fn admit(&self, ballot: u64, now: Now, max_skew_micros: u64) -> bool {
+        if !self.merge(ballot, now, max_skew_micros) {
             return false;
         }
         // Either this sees that the clock was stopped, or what stopped it sees the ballot.
@@ -185,12 +192,26 @@ impl Clock {
         ballot <= self.bound.load(Ordering::Relaxed)
     }
 
-    /// Whether a version's `time` is more than `max_skew_micros` after `wall_micros`.
-    pub fn is_ahead(time: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
-        time > Self::limit(wall_micros, max_skew_micros)
+    /// Whether a version's `time` is more than `max_skew_micros` after the wall clock, or later than
+    /// most other nodes take; with `u64::MAX` none is.
+    pub fn is_ahead(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
+        time > self.takes_up_to(now, max_skew_micros)
     }
 
-    /// The greatest time of a version that is not ahead.
+    /// The greatest time of a version that is not ahead. What most other nodes refuse is ahead too:
+    /// else a node whose clock is wrong would take the records of others that are as wrong, bring
+    /// them to its own store, and count them. A single other node's clock may itself be the wrong
+    /// one: nothing is refused for its sake that is here.
+    pub fn takes_up_to(&self, now: Now, max_skew_micros: u64) -> u64 {
+        if max_skew_micros == u64::MAX {
+            return u64::MAX;
+        }
+        let own = Self::limit(now.wall, max_skew_micros);
+        let are_few = self.compared_with.load(Ordering::Relaxed) < LEAST_COMPARED;
+        if are_few { own } else { own.min(self.limit_of_most(now)) }
+    }
+
+    /// The greatest time of a version that is no more than `max_skew_micros` after `wall_micros`.
     pub fn limit(wall_micros: u64, max_skew_micros: u64) -> u64 {
         let micros = wall_micros.saturating_add(max_skew_micros).min(u64::MAX >> COUNTER_BITS);
         micros << COUNTER_BITS | COUNTER
@@ -206,10 +227,15 @@ impl Clock {
         time >> COUNTER_BITS
     }
 
+    /// The greatest time that was issued or taken in.
+    pub fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
     /// The clock as other nodes may take it in: the greatest time that was issued or taken in, and
-    /// not less than the wall clock.
-    pub fn now(&self, wall_micros: u64) -> u64 {
-        self.last.load(Ordering::Relaxed).max(wall_micros << COUNTER_BITS)
+    /// not less than the wall clock, as far as most other nodes take that.
+    pub fn now(&self, now: Now) -> u64 {
+        self.last().max(Self::time_of(now.wall).min(self.limit_of_most(now)))
     }
 
     /// The bound to persist next, if the present one is less than half as far away as it is set.
@@ -297,7 +323,7 @@ mod tests {
                 clock.persisted(bound, 0);
             }
         };
-        clock.compared(Some(limit));
+        clock.compared(Some(limit), 2);
         assert!(clock.issue(time(7_000_000, WALL + 250_000)).is_ok());
         let near = time(7_000_000, WALL + 260_000);
         assert_eq!(clock.issue(near), Err(NotIssued::Ahead), "though its bound would allow it");
@@ -312,13 +338,35 @@ mod tests {
         // Nor did the bound, at which a start would begin.
         assert!(clock.stop() == issued.time && clock.bound_wanted(later).is_some());
         let clock = running(WALL, 0);
-        clock.compared(Some(limit));
+        clock.compared(Some(limit), 2);
         let wanted = clock.bound_wanted(time(7_600_000, WALL + 300_000_000)).unwrap();
         assert!(wanted < (WALL + 2_000_000) << 12, "{}", wanted >> 12);
         // Nobody is left: it is a clock as good as any.
-        clock.compared(None);
+        clock.compared(None, 0);
         bound(&clock, wrong);
         assert_eq!(clock.issue(wrong).unwrap().time, (WALL + 300_000_000) << 12);
+    }
+
+    /// Nor does it take what others say that are as wrong.
+    #[test]
+    fn what_most_others_refuse_is_ahead_for_a_wrong_clock_too() {
+        let skew = 500_000;
+        let clock = running(WALL, 0);
+        let wrong = at(WALL + 3_600_000_000);
+        let most = WALL as i64 + skew as i64;
+        let late = (WALL + 3_600_000_000) << 12;
+        clock.compared(Some(most), 2);
+        assert!(clock.is_ahead(late, wrong, skew) && !clock.is_ahead(WALL << 12, wrong, skew));
+        assert!(!clock.merge(late, wrong, skew) && !clock.admit(late, wrong, skew));
+        assert!(clock.last() <= WALL << 12 && clock.now(wrong) <= Clock::limit(WALL, skew));
+        assert!(!clock.is_ahead(late, wrong, u64::MAX), "what is its own was looked at before");
+        // One that is merely fast does not follow a faster one, which nobody else takes.
+        let fast = at(WALL + 300_000);
+        assert!(!clock.merge((WALL + 700_000) << 12, fast, skew) && clock.issue(fast).is_ok());
+        // Of two clocks either may be wrong.
+        clock.compared(Some(most), 1);
+        assert!(!clock.is_ahead(late, wrong, skew));
+        assert_eq!(clock.issue(wrong), Err(NotIssued::Ahead));
     }
 
     #[test]
@@ -446,7 +494,7 @@ mod tests {
         let mut wall = WALL;
         for _ in 0..20 {
             // Heard of seldom, its versions must be followed whenever one is met.
-            assert!(clock.merge((wall + lead) << 12, wall, 500_000));
+            assert!(clock.merge((wall + lead) << 12, at(wall), 500_000));
             assert!(clock.issue(at(wall)).is_ok());
             for _ in 0..15 {
                 if let Some(bound) = clock.bound_wanted(at(wall)) {
@@ -487,15 +535,15 @@ mod tests {
     fn another_clock_is_taken_in_unless_it_is_too_far_ahead() {
         let clock = running(WALL, 0);
         let ahead = (WALL + 400_000) << 12 | 7;
-        assert!(clock.merge(ahead, WALL, 500_000));
+        assert!(clock.merge(ahead, at(WALL), 500_000));
         assert!(
             clock.issue(at(WALL)).unwrap().time > ahead,
             "what is seen is behind what is issued"
         );
-        assert!(clock.merge(5, WALL, 500_000), "the past changes nothing");
-        assert!(!clock.merge((WALL + 500_001) << 12, WALL, 500_000));
-        assert!(clock.now(WALL) < (WALL + 500_000) << 12);
-        assert_eq!(clock.now(WALL + 1_000_000), (WALL + 1_000_000) << 12);
+        assert!(clock.merge(5, at(WALL), 500_000), "the past changes nothing");
+        assert!(!clock.merge((WALL + 500_001) << 12, at(WALL), 500_000));
+        assert!(clock.now(at(WALL)) < (WALL + 500_000) << 12);
+        assert_eq!(clock.now(at(WALL + 1_000_000)), (WALL + 1_000_000) << 12);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Shared {
         let (hints, missed) = (HintLedger::default(), Missed::default());
         let (views, newest) = (Arc::new(Views::new(view)), AtomicU64::new(newest));
         views.note(own, &own_name);
-        let (floor, turns, keeper) = (clock.now(0), Turns::default(), Keeper::default());
+        let (floor, turns, keeper) = (clock.last(), Turns::default(), Keeper::default());
         let (promises, recent) = (Promises::new(floor), Recent::new(floor));
         let this = Self {
             views,
@@ -208,7 +208,7 @@ impl Shared {
         // Before and after: nothing of a round that began before is to be counted.
         if moves {
             self.proofs.forget_seal();
-            self.placed_at.store(self.clock.now(0), Ordering::Relaxed);
+            self.placed_at.store(self.clock.last(), Ordering::Relaxed);
         }
         let lacks = kept.lacks(self.own);
         if lacks.is_to_take {
@@ -313,14 +313,14 @@ impl Shared {
     pub fn remembers_all(&self) -> bool {
         let lost = self.membership.promised_before().max(self.layouts.has_forgotten(None));
         // As late as any time that it has heard of.
-        let now = Clock::micros(self.clock.now(0));
+        let now = Clock::micros(self.clock.last());
         self.membership.knows_what_it_lost()
             && (lost == 0 || Clock::micros(lost) + REMEMBERED_MICROS <= now)
     }
 
     /// Promises a ballot for all keys. Returns `false` if that can't be done yet.
     pub(crate) fn promise_all(&self, now: Now, ballot: u64, max_skew_micros: u64) -> bool {
-        self.clock.admit(ballot, now.wall, max_skew_micros) && self.promises.raise(ballot)
+        self.clock.admit(ballot, now, max_skew_micros) && self.promises.raise(ballot)
     }
 
     /// Marks that a node missed a write that no hint will bring it. A node alone is not marked:

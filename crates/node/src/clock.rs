@@ -96,7 +96,7 @@ impl BoundedClock {
     /// slow, or another clock was followed that is ahead. A wall clock that stepped back is not
     /// waited for.
     pub fn wait_for_wall(&self, nodes: usize, wall: u64, max_skew: u64) -> u64 {
-        let ahead = Clock::micros(self.clock.now(wall)).saturating_sub(wall);
+        let ahead = Clock::micros(self.clock.last()).saturating_sub(wall);
         let wait = ahead.saturating_sub(max_skew / 2).min(LONGEST_WAIT);
         if nodes > 1 { wait } else { 0 }
     }

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cluster::{
-    Clock, Config, Coordinator, Demand, Effect, Event, FailureKind, MAX_OPERATIONS,
-    MembershipState, NodeEvent, OpId, Record, Reply, Shared, StoreError, Via, hint_bytes,
+    Config, Coordinator, Demand, Effect, Event, FailureKind, MAX_OPERATIONS, MembershipState,
+    NodeEvent, OpId, Record, Reply, Shared, StoreError, Via, hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
@@ -323,7 +323,7 @@ impl Loop {
             // Of all that is here something is so far ahead that no write can be given a version
             // above it: it must be known whether that is of this key.
             Ok(Newer::WouldBlock)
-                if Clock::is_ahead(newest, driver.now().wall, self.max_skew_micros) =>
+                if self.shared.clock.is_ahead(newest, driver.now(), self.max_skew_micros) =>
             {
                 Err(MustWait)
             }

@@ -317,7 +317,7 @@ impl Coordinator {
         let pauses = class == Class::Repair && !items.iter().all(is_member);
         if pauses {
             self.shared.promises.pause();
-            let all = self.shared.clock.now(now.wall) + 1;
+            let all = self.shared.clock.now(now) + 1;
             // They are of this node's own clock, or not too far ahead of it.
             if !self.shared.promise_all(now, all.max(greatest), u64::MAX) {
                 self.shared.promises.resume();
@@ -478,11 +478,11 @@ impl Coordinator {
 
     /// Whether a ballot may be promised: it is below the bound above which the next start begins.
     fn admits(&self, now: Now, op: OpId, ballot: u64) -> bool {
-        self.shared.clock.admit(ballot, now.wall, self.skew_of(op))
+        self.shared.clock.admit(ballot, now, self.skew_of(op))
     }
 
     fn is_late(&self, now: Now, op: OpId, ballot: u64) -> bool {
-        Clock::is_ahead(ballot, now.wall, self.skew_of(op))
+        self.shared.clock.is_ahead(ballot, now, self.skew_of(op))
     }
 
     /// How far ahead of the wall clock a ballot may be: this node's own may be as far as its clock

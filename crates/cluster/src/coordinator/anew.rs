@@ -46,7 +46,7 @@ impl Coordinator {
         let is_another = !before.agrees_with(self.view.id());
         if is_another {
             self.accepts_no_more_of_before(out);
-            let until = self.shared.clock.now(now.wall);
+            let until = self.shared.clock.now(now);
             self.shared.recent.forget(self.view.epoch, until);
         }
         for id in self.slots.ids(|slot| !slot.is_answered()) {

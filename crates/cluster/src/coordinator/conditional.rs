@@ -360,7 +360,7 @@ impl Coordinator {
 
     /// The next ballot must be above this one. One that is too far ahead can't be followed.
     fn follow(&mut self, now: Now, id: SlotId, ballot: u64) {
-        if !self.shared.clock.merge(ballot, now.wall, self.config.max_skew_micros) {
+        if !self.shared.clock.merge(ballot, now, self.config.max_skew_micros) {
             self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
         }
     }

@@ -26,14 +26,14 @@ impl Coordinator {
         // What it does not hold yet must not be taken for what nobody holds.
         let takes_part = shared.membership.is_authoritative_for_all();
         let kept = match step {
-            RoundStep::Ask if Clock::is_ahead(round.time, now.wall, skew) => {
+            RoundStep::Ask if shared.clock.is_ahead(round.time, now, skew) => {
                 return self.done(op, Reply::Ahead, out);
             }
             RoundStep::Ask => return self.tell_round(now, op, out),
             RoundStep::Commit { .. } if shared.proofs.missed(round) == Missed::Known => {
                 return self.tell_round(now, op, out);
             }
-            RoundStep::Commit { floor, .. } if Clock::is_ahead(floor, now.wall, 2 * skew) => {
+            RoundStep::Commit { floor, .. } if floor > Clock::limit(now.wall, 2 * skew) => {
                 return self.done(op, Reply::Ahead, out);
             }
             RoundStep::Commit { floor, is_uniform } => {
@@ -56,7 +56,7 @@ impl Coordinator {
                 shared.rounds.yields(now);
                 return self.tell_round(now, op, out);
             }
-            RoundStep::Seal if Clock::is_ahead(round.time, now.wall, skew) => {
+            RoundStep::Seal if shared.clock.is_ahead(round.time, now, skew) => {
                 return self.done(op, Reply::Ahead, out);
             }
             RoundStep::Seal => {

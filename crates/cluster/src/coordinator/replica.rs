@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Coordinator;
 use super::acceptor::Arrived;
 use super::under::is_of_any_view;
-use crate::clock::{Clock, Now};
+use crate::clock::Now;
 use crate::compare::CompareRequest;
 use crate::event::{ConnectionId, Demand, Effect, OpId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
@@ -260,7 +260,7 @@ impl Coordinator {
 
     /// The same, by a record's rank.
     pub(super) fn is_future(&self, now: Now, rank: Rank) -> bool {
-        Clock::is_ahead(rank.when(), now.wall, self.config.max_skew_micros)
+        self.shared.clock.is_ahead(rank.when(), now, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be

@@ -24,7 +24,7 @@ use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, Work};
 use crate::acks::Acks;
-use crate::clock::{Clock, Now};
+use crate::clock::Now;
 use crate::event::{
     Answer, ClientId, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError,
 };
@@ -154,7 +154,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let skew = self.config.max_skew_micros;
-        if newer.is_some_and(|time| Clock::is_ahead(time, now.wall, skew)) {
+        if newer.is_some_and(|time| self.shared.clock.is_ahead(time, now, skew)) {
             self.fail(now, id, node, ReplicaError::Hidden, out);
             return;
         }
@@ -186,7 +186,7 @@ impl Coordinator {
     /// Sends the write once more, with a version above all that this node has seen by now.
     fn write_anew(&mut self, now: Now, id: SlotId, overtaken: u64, out: &mut Vec<Effect>) {
         let (clock, skew) = (&self.shared.clock, self.config.max_skew_micros);
-        let in_reach = clock.merge(overtaken, now.wall, skew);
+        let in_reach = clock.merge(overtaken, now, skew);
         let version = match clock.issue(now) {
             Ok(version) if in_reach => version,
             // Without a version above that record the write could be lost to it.

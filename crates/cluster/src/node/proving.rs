@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use super::round::{Phase, RETRY_MICROS};
 use super::{Caller, Node, NodeEffect};
-use crate::clock::{Clock, Now, last_following};
+use crate::clock::{Now, last_following};
 use crate::event::FailureKind;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::proof::{Missed, RoundId, RoundState, RoundStep};
@@ -214,7 +214,7 @@ impl Node {
         }
         let time = seal.time + 1;
         let is_driven = state.is_active && seal.node != own;
-        if !is_driven && !Clock::is_ahead(time, now.wall, skew) && time > round.id.time {
+        if !is_driven && !self.shared.clock.is_ahead(time, now, skew) && time > round.id.time {
             round.id.time = time;
             round.report.until = time;
         }
@@ -267,7 +267,7 @@ impl Node {
         let promised = round.steps.told.values().map(|state| state.promised).max().unwrap_or(0);
         // A home may keep one that follows what it was promised, of which no replica knows.
         let floor = last_following(promised);
-        if Clock::is_ahead(floor, now.wall, skew) {
+        if self.shared.clock.is_ahead(floor, now, skew) {
             // After a start, or of a clock that is wrong: it would stop conditional writes for as
             // long.
             round.steps.tries += 1;

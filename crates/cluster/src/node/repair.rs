@@ -26,7 +26,7 @@ use bytes::Bytes;
 
 use super::settling::Settling;
 use super::{Caller, Node, NodeEffect};
-use crate::clock::{Clock, Now};
+use crate::clock::Now;
 use crate::event::FailureKind;
 use crate::membership::MembershipState;
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
@@ -123,13 +123,13 @@ impl Node {
                 let skew = self.config.max_skew_micros;
                 let asks_ahead = self.ticks.is_multiple_of(AHEAD_TICKS);
                 let due = |marked: &&Numbered| {
-                    let ahead = Clock::is_ahead(marked.mark.since, now.wall, skew);
+                    let ahead = self.shared.clock.is_ahead(marked.mark.since, now, skew);
                     (!ahead || asks_ahead) && !source.has_done(marked)
                 };
                 let due: Vec<Numbered> = marks.iter().filter(due).copied().collect();
                 let is_member = self.shared.membership.state() == MembershipState::Member;
                 // Above all that was promised.
-                let above = || self.shared.clock.now(now.wall) + 1;
+                let above = || self.shared.clock.now(now) + 1;
                 let promise = if is_member { 0 } else { above() };
                 source.walk = Walk::over(due, promise);
                 let promises = promise > 0 && source.walk.is_some();
@@ -245,7 +245,7 @@ impl Node {
         let (shared, left) = (&self.shared, &mut self.left_ahead);
         items.retain(|(key, record)| {
             let since = record.rank.when();
-            let ahead = Clock::is_ahead(since, now.wall, self.config.max_skew_micros);
+            let ahead = self.shared.clock.is_ahead(since, now, self.config.max_skew_micros);
             if ahead {
                 let partition = partition_of(key);
                 shared.missed.mark(shared.own, Mark { partition: Some(partition), since });

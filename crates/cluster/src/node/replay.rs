@@ -184,7 +184,7 @@ impl Node {
     fn send_hints(&mut self, now: Now, peer: NodeId, mut batch: Batch, out: &mut Vec<NodeEffect>) {
         self.drop_needless(peer, &mut batch, out);
         let replay = &mut self.peers.of(peer).replay;
-        let limit = Clock::limit(now.wall, self.config.max_skew_micros);
+        let limit = self.shared.clock.takes_up_to(now, self.config.max_skew_micros);
         let limit = replay.refused.map_or(limit, |refused| refused.min(limit));
         let stay = batch.items.extract_if(.., |(_, record)| record.rank.when() > limit);
         batch.stays =

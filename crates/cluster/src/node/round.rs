@@ -414,13 +414,12 @@ impl Node {
     }
 
     fn go_on_exchange(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        let skew = self.config.max_skew_micros;
+        let (clock, skew) = (&self.shared.clock, self.config.max_skew_micros);
         let round = self.round.as_mut().expect("one is under way");
         let number = round.report.number;
         let exchange = round.exchange.as_mut().expect("one is under way");
-        exchange.merge(&self.view.topology, |outline| {
-            Clock::is_ahead(outline.rank.when(), now.wall, skew)
-        });
+        exchange
+            .merge(&self.view.topology, |outline| clock.is_ahead(outline.rank.when(), now, skew));
         let mut reads = Vec::new();
         while let Some(read) = exchange.next_read() {
             reads.push(read);

@@ -216,7 +216,7 @@ impl Node {
         if self.taking.sealing.is_some() || now.mono < self.taking.seals_not_before {
             return;
         }
-        let (own, time) = (self.shared.own, self.shared.clock.now(now.wall));
+        let (own, time) = (self.shared.own, self.shared.clock.now(now));
         let open: BTreeSet<NodeId> = sources(layout, own).into_iter().collect();
         let is_told = open.is_empty();
         for node in &open {
@@ -294,7 +294,7 @@ impl Node {
                 number: self.taking.passes,
                 first: !self.taking.first_is_done,
                 // Nobody else knows it before it is used.
-                seed: self.shared.clock.now(now.wall) ^ self.shared.logs.life().rotate_left(32),
+                seed: self.shared.clock.now(now) ^ self.shared.logs.life().rotate_left(32),
                 end: None,
                 known: Vec::new(),
                 looks: !self.taking.first_is_done,

@@ -194,7 +194,7 @@ impl Moves {
         let (all, own) = (without(NODES, 0, copies), NodeId(node));
         let logs = Arc::new(Logs::first(100 + u64::from(node)));
         let mut shared = Shared::new(all, own, clock, membership, 0, logs);
-        let seal = if is_receiver { shared.clock.now(self.now().wall) } else { 0 };
+        let seal = if is_receiver { shared.clock.now(self.now()) } else { 0 };
         let views = self.views[view].clone();
         shared.views = Arc::new(cluster::Views::new(views));
         shared.lacks.store(is_receiver, Ordering::SeqCst);

@@ -292,7 +292,7 @@ impl World {
             }
             "saw" => {
                 let time = (BASE + micros(next(words, "a time")?)?) << 12;
-                let taken = self.shared.clock.merge(time, self.now().wall, 500_000);
+                let taken = self.shared.clock.merge(time, self.now(), 500_000);
                 Ok(vec![(if taken { "taken in" } else { "too far ahead" }).to_owned()])
             }
             other => Err(format!("{other:?} is nothing that a clock does")),

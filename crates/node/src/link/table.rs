@@ -141,7 +141,7 @@ impl PeerTable {
     pub fn sender(&self, peer: NodeId, now: Now) -> Sender {
         Sender {
             view: self.shared.views.with(View::id),
-            clock: self.shared.clock.now(now.wall),
+            clock: self.shared.clock.now(now),
             position: self.shared.logs.position_for(peer),
         }
     }
@@ -154,7 +154,7 @@ impl PeerTable {
     /// Takes in what an envelope says about the process that sealed it, one with that disk and
     /// life; `false` = a later one was seen meanwhile, and nothing that this one says counts.
     pub(super) fn heard(&self, peer: NodeId, disk: (u64, u64), sender: Sender, now: Now) -> bool {
-        self.shared.clock.merge(sender.clock, now.wall, self.max_skew_micros);
+        self.shared.clock.merge(sender.clock, now, self.max_skew_micros);
         self.shared.logs.heard(peer, disk.0, disk.1, sender.position)
     }
 
@@ -223,7 +223,8 @@ impl PeerTable {
             latest.map(|latest| latest.saturating_add_unsigned(self.max_skew_micros)).collect()
         });
         limits.sort_unstable();
-        self.shared.clock.compared(limits.get(limits.len() / 2).copied());
+        let limit = limits.get(limits.len() / 2).copied();
+        self.shared.clock.compared(limit, limits.len());
     }
 
     /// How far a node's wall clock is ahead of this node's, in microseconds, give or take half of

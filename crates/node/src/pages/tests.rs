@@ -181,7 +181,7 @@ fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
     let expected: Vec<_> = all.into_iter().filter(moves).collect();
     assert!((10..40).contains(&expected.len()), "about a half: {}", expected.len());
     assert_eq!(told(), (expected.clone(), true));
-    shared.membership.lose(shared.clock.now(0));
+    shared.membership.lose(shared.clock.last());
     assert_eq!(told(), (expected, false), "its disk was replaced: it may have forgotten some");
 }
 

@@ -132,7 +132,7 @@ impl World {
             let machine = &self.machines[node];
             let name = &machine.name;
             let Some(process) = &machine.process else { return Some(format!("{name} is down")) };
-            let clock = process.shared.clock.now(machine.wall.wall(self.now)) >> 12;
+            let clock = process.shared.clock.now(self.times(node)) >> 12;
             if clock > most {
                 return Some(format!("the clock of {name} is ahead"));
             }

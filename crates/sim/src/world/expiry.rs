@@ -37,12 +37,12 @@ impl World {
 
     /// When the value of a write expires, as the node that takes it in says.
     pub(super) fn expiry_ms(&mut self, place: Place, number: u64, asked: &Asked) -> u64 {
-        let wall = self.times(place.node).wall;
+        let now = self.times(place.node);
         let Some(process) = self.process(place) else { return 0 };
         if asked.ttl_ms == 0 {
             return 0;
         }
-        let now = Clock::micros(process.shared.clock.now(wall));
+        let now = Clock::micros(process.shared.clock.now(now));
         let expiry_ms = now.div_ceil(1000) + asked.ttl_ms;
         self.ledger.expires(&asked.key, number, expiry_ms);
         expiry_ms
@@ -70,9 +70,9 @@ impl World {
 
     /// A node may have said what its clock shows.
     pub(super) fn note_clock(&mut self, place: Place) {
-        let wall = self.times(place.node).wall;
+        let now = self.times(place.node);
         let Some(process) = self.process(place) else { return };
-        let shows = Clock::micros(process.shared.clock.now(wall)) / 1000;
+        let shows = Clock::micros(process.shared.clock.now(now)) / 1000;
         self.ledger.latest_ms = self.ledger.latest_ms.max(shows);
     }
 }

@@ -331,7 +331,7 @@ impl World {
         let most = true_wall(now) + skew + starts + KEEP_MICROS;
         let most = most.saturating_add_signed(machine.most_ahead);
         let Some(process) = &machine.process else { return };
-        let clock = process.shared.clock.now(0) >> 12;
+        let clock = process.shared.clock.last() >> 12;
         if clock > most {
             let what =
                 format!("carried away: the clock of node {node} is {} us ahead", clock - most);

@@ -273,7 +273,7 @@ impl Coordinator {
         let Some(kept) = self.shared.keeper.take(&key, now.mono, placement) else { return false };
         let codec = self.config.steps;
         // The ballot is older than this write: what has expired since has expired.
-        let at = self.shared.clock.now(now.wall).max(kept.ballot);
+        let at = self.shared.clock.now(now).max(kept.ballot);
         let absent = kept.record.rank.version;
         let mut state = State::of(Some(&kept.record), absent, at, &codec);
         let (then, is_changed) = self.do_round(id, &mut state);

@@ -189,7 +189,7 @@ impl Own {
     /// It is sealed, and asks for the first pages.
     fn sealed(&mut self) -> Vec<(CallId, Asked)> {
         let call = self.is_right();
-        self.reply(call, sealed_up_to(self.shared.clock.now(2_000_000)));
+        self.reply(call, sealed_up_to(self.shared.clock.now(Now { mono: 0, wall: 2_000_000 })));
         self.kept();
         self.asked()
     }
