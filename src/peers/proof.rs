@@ -101,8 +101,9 @@ impl Proofs {
         }
         let secret = secrets.find(|secret| secret.is_proven(ASKS, &parts, &proof))?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Each is remembered from when it came, and was made at most a window later.
-        while seen.front().is_some_and(|(came_ms, _)| came_ms + 2 * WINDOW_MS < now_ms) {
+        // Each is remembered from when it came, and was made at most a window later. One that came
+        // while the clock was ahead is of no use once it is right.
+        while seen.front().is_some_and(|(came_ms, _)| came_ms.abs_diff(now_ms) > 2 * WINDOW_MS) {
             seen.pop_front();
         }
         if seen.len() >= MAX_SEEN || seen.iter().any(|(_, other)| *other == nonce) {
@@ -162,6 +163,9 @@ mod tests {
         let another = asks(late).header;
         assert!(proofs.take(&ours, channel, asked, another.as_bytes(), late).is_some());
         assert_eq!(proofs.0.lock().unwrap().len(), 1, "what is too old is forgotten");
+        let (right, again) = (NOW + WINDOW_MS, asks(NOW + WINDOW_MS).header);
+        assert!(proofs.take(&ours, channel, asked, again.as_bytes(), right).is_some());
+        assert_eq!(proofs.0.lock().unwrap().len(), 1, "and what came while the clock was ahead");
         for bad in ["", "a b c", &header[..header.len() - 2], &(header.clone() + " 1")] {
             let taken = Proofs::default().take(&ours, channel, asked, bad.as_bytes(), NOW);
             assert!(taken.is_none(), "{bad}");

@@ -7,6 +7,7 @@
 //!            └─ Item, End, OutOfReach ──▶ whoever reads it
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,8 +20,9 @@ use crate::records;
 /// A node that is busy is asked for its page again after this long, in microseconds …
 pub const RETRY_MICROS: u64 = 50_000;
 
-/// … this many times without any page in between, 15 s in all: by then any reader that takes
-/// nothing has been given up, and its memory is back.
+/// … this many times without any page of its own in between, 15 s in all: by then any reader that
+/// takes nothing has been given up, and its memory is back. Pages of others do not count: they are
+/// sent again and again while this one is busy.
 const RETRIES: u32 = 300;
 
 /// … and every so many times the pages of all nodes are given back before, and asked for again: two
@@ -58,7 +60,8 @@ pub enum Asked {
 pub struct Range {
     shared: Arc<Shared>,
     scan: Scan,
-    retries: u32,
+    /// How often each node was busy since its last page.
+    retries: BTreeMap<NodeId, u32>,
     /// Whether the last node that failed was this one: its store failed.
     store_failed: bool,
     /// Memory for a page of each node.
@@ -76,7 +79,7 @@ impl Range {
     ) -> Option<Self> {
         let room = pages.for_range(shared.nodes())?;
         let scan = Scan::new(&shared, quorum, start, end);
-        Some(Self { shared, scan, retries: 0, store_failed: false, _room: room })
+        Some(Self { shared, scan, retries: BTreeMap::new(), store_failed: false, _room: room })
     }
 
     /// The same over what this node holds, whoever else does.
@@ -88,7 +91,7 @@ impl Range {
     ) -> Option<Self> {
         let room = pages.for_range(1)?;
         let scan = Scan::local(&shared, start, end);
-        Some(Self { shared, scan, retries: 0, store_failed: false, _room: room })
+        Some(Self { shared, scan, retries: BTreeMap::new(), store_failed: false, _room: room })
     }
 
     /// What to do next. Values that have expired are passed over.
@@ -133,18 +136,20 @@ impl Range {
     pub fn take(&mut self, node: NodeId, asked: Asked) -> bool {
         match asked {
             Asked::Page(page) => {
-                self.retries = 0;
+                self.retries.remove(&node);
                 self.scan.page(node, page);
             }
-            Asked::Busy if self.retries < RETRIES => {
-                self.retries += 1;
-                if self.retries.is_multiple_of(HOLDING_RETRIES) {
+            Asked::Busy if self.retries.get(&node).is_none_or(|retries| *retries < RETRIES) => {
+                let retries = self.retries.entry(node).or_default();
+                *retries += 1;
+                if retries.is_multiple_of(HOLDING_RETRIES) {
                     self.scan.anew();
                 } else {
                     self.scan.retry(node);
                 }
             }
             Asked::Busy | Asked::Failed => {
+                self.retries.remove(&node);
                 self.store_failed = node == self.shared.own;
                 self.scan.failed(node);
             }
@@ -154,12 +159,12 @@ impl Range {
 
     /// Whether a node that is busy is being asked again.
     pub fn is_retrying(&self) -> bool {
-        self.retries > 0
+        !self.retries.is_empty()
     }
 
     /// The count of retries begins again.
     pub fn forgive(&mut self) {
-        self.retries = 0;
+        self.retries.clear();
     }
 
     /// Whether every node that is asked now has sent a page: see [`Scan::is_served`].

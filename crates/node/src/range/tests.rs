@@ -60,6 +60,25 @@ fn one_that_stays_busy_is_replaced_in_the_end() {
     assert!(!asks(&mut range).contains(&busy.0));
 }
 
+/// Each fourth time the others send their pages again.
+#[test]
+fn pages_of_others_do_not_make_one_that_stays_busy_wait_for_ever() {
+    let stage = Stage::new();
+    let mut range = range(&stage);
+    let asked = asks(&mut range);
+    let busy = NodeId(asked[0]);
+    let mut open = asked;
+    for _ in 0..RETRIES {
+        for node in open.drain(..).map(NodeId).filter(|node| *node != busy) {
+            assert!(!range.take(node, Asked::Page(page(Vec::new()))));
+        }
+        let _ = range.take(busy, Asked::Busy);
+        open = asks(&mut range);
+    }
+    assert!(range.take(busy, Asked::Busy), "others are asked");
+    assert!(!asks(&mut range).contains(&busy.0));
+}
+
 #[test]
 fn a_page_that_came_damaged_is_none() {
     let stage = Stage::new();
