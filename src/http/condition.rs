@@ -31,19 +31,19 @@ pub(super) fn of(headers: &HeaderMap, kind: Kind) -> Result<Condition, Problem> 
 /// Bytes of the longest idempotency key.
 const LONGEST_KEY: usize = 64;
 
-/// What a write is known by that has an `Idempotency-Key`, if it has one.
-pub(super) fn id(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let mut keys = headers.get_all("idempotency-key").iter();
-    let Some(key) = keys.next() else { return Ok(None) };
-    let length = key.as_bytes().len();
-    if keys.next().is_some() {
+/// What a write of `key` is known by that has an `Idempotency-Key`, if it has one.
+pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem> {
+    let mut words = headers.get_all("idempotency-key").iter();
+    let Some(word) = words.next() else { return Ok(None) };
+    let length = word.as_bytes().len();
+    if words.next().is_some() {
         return Err(bad("Idempotency-Key is given twice"));
     }
     if !(1..=LONGEST_KEY).contains(&length) {
         let allowed = format!("Idempotency-Key has {length} bytes; allowed are 1 to {LONGEST_KEY}");
         return Err(bad(&allowed));
     }
-    Ok(Some(cluster::id_of_idempotency_key(key.as_bytes())))
+    Ok(Some(cluster::id_of_idempotency_key(key, word.as_bytes())))
 }
 
 /// Whether one of the tags that `If-None-Match` lists is `tag` (in quotes), or any will do. That a
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn an_idempotency_key_has_1_to_64_bytes() {
         let name = HeaderName::from_static("idempotency-key");
-        let of = |keys: &[&str]| id(&headers(&name, keys)).ok();
+        let of = |words: &[&str]| id(&headers(&name, words), b"k").ok();
         assert_eq!(of(&[]), Some(None));
         assert!(of(&["x"]).unwrap().is_some() && of(&[&"x".repeat(64)]).unwrap().is_some());
         assert_ne!(of(&["x"]), of(&["y"]));

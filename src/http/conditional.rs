@@ -20,7 +20,8 @@ pub(super) async fn put(
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
     let params = params::conditional_put(query, service.replication(), service.limits().max_ttl)?;
-    let (condition, id) = (condition::of(headers, Kind::Put)?, condition::id(headers)?);
+    let (condition, id) =
+        (condition::of(headers, Kind::Put)?, condition::id(headers, &params.key)?);
     let value = upload.receive_twice(service.limits()).await?;
     let passed = entity::pass(service, upload, value.len(), params.quorum).await?;
     let value = match value {
@@ -40,7 +41,8 @@ pub(super) async fn delete(
     headers: &HeaderMap,
 ) -> Result<Answer, Problem> {
     let params = params::conditional_delete(query, service.replication())?;
-    let (condition, id) = (condition::of(headers, Kind::Delete)?, condition::id(headers)?);
+    let (condition, id) =
+        (condition::of(headers, Kind::Delete)?, condition::id(headers, &params.key)?);
     let done = change(service, params, (condition, Change::Delete), id).await;
     let Changed { receipt, .. } = done?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
@@ -54,7 +56,7 @@ pub(super) async fn add(
 ) -> Result<Answer, Problem> {
     let most = service.limits().max_ttl;
     let (params, number) = params::addition(query, service.replication(), most)?;
-    let id = condition::id(headers)?;
+    let id = condition::id(headers, &params.key)?;
     let done = change(service, params, (Condition::Any, Change::Add(number)), id).await;
     let Changed { tag, sum, expiry_ms, receipt } = done?;
     let sum = sum.expect("an addition that was done has a sum");

@@ -6,7 +6,7 @@
 //! ```
 
 use bytes::Bytes;
-use xxhash_rust::xxh3::xxh3_64;
+use sha2::{Digest, Sha256};
 
 use crate::clock::{Clock, Version};
 use crate::record::{
@@ -24,9 +24,15 @@ pub(crate) fn family_of_absent(watermark: u64) -> Version {
 /// longer than anybody tries again by himself, and short enough for what it takes on disk.
 pub const REMEMBERED_MICROS: u64 = 24 * 3600 * 1_000_000;
 
-/// What a write with this idempotency key is known by.
-pub fn id_of_idempotency_key(key: &[u8]) -> u64 {
-    xxh3_64(key) | 1
+/// What a write of `key` with this idempotency key, `word`, is known by: the first 63 bits of
+/// SHA-256 (FIPS 180-4) of the key's length, the key and the word. Nobody can make another key, of
+/// those that a token lets him write, whose write would be taken for this one: what is remembered
+/// names keys by a hash that is no secret and easily met.
+pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
+    let hash = Sha256::new().chain_update((key.len() as u64).to_le_bytes());
+    let hash = hash.chain_update(key).chain_update(word).finalize();
+    let first = hash.first_chunk().expect("SHA-256 has 32 bytes");
+    u64::from_be_bytes(*first) | 1
 }
 
 /// Whether what is known by this id was given an idempotency key: it may come again, from a client
@@ -311,6 +317,16 @@ mod tests {
 
     fn write(condition: Condition, change: Change, expiry_ms: u64) -> Conditional {
         Conditional { condition, change, expiry_ms }
+    }
+
+    /// Nodes agree on it, and it stays on disk for a day.
+    #[test]
+    fn a_write_is_known_by_its_key_and_its_word() {
+        let id = id_of_idempotency_key(b"a/account1", b"order-1001");
+        assert_eq!(id, 0x098e_0b31_deee_3e4b);
+        assert!(has_idempotency_key(id));
+        assert_ne!(id, id_of_idempotency_key(b"b/account1", b"order-1001"));
+        assert_ne!(id_of_idempotency_key(b"ab", b"c"), id_of_idempotency_key(b"a", b"bc"));
     }
 
     #[test]

@@ -107,8 +107,8 @@ impl Wanted {
 
     /// What it is known by, if it has an idempotency key.
     pub(crate) fn id(&self, number: u64) -> Option<u64> {
-        let key = self.first(number).to_le_bytes();
-        (self.sent != Sent::Once).then(|| cluster::id_of_idempotency_key(&key))
+        let word = self.first(number).to_le_bytes();
+        (self.sent != Sent::Once).then(|| cluster::id_of_idempotency_key(b"", &word))
     }
 
     /// As the protocol has it.
