@@ -95,6 +95,9 @@ pub(super) async fn abort(service: &Service, query: &str) -> Result<Answer, Prob
         };
         return Err(Problem::no_plan(why.to_owned()));
     };
+    // As it was: who waits for the end looks for the epoch after that, which may be here already
+    // when a thread that was not run for a while answers.
+    let layout = service.reports.layout();
     service.reports.apply(Arc::new(before)).await;
-    Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
+    Ok(Answer::json(StatusCode::ACCEPTED, &layout))
 }
