@@ -60,7 +60,7 @@ pub struct Now {
 pub struct Version {
     /// 52 bits of microseconds since 1970, then a 12-bit counter.
     pub time: u64,
-    /// See [`origin_of`].
+    /// The hash of the issuing node: see [`origin_of`].
     pub origin: u32,
 }
 
@@ -92,7 +92,7 @@ pub struct Clock {
     slowest: AtomicU64,
     /// Microseconds that other nodes' clocks were ahead of the wall clock at most, of late.
     lead: AtomicU64,
-    /// See [`Clock::compared`].
+    /// What other nodes accept at most, in microseconds: see [`Clock::compared`].
     limit_at_zero: AtomicI64,
     origin: u32,
 }

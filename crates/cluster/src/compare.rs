@@ -39,7 +39,7 @@ pub struct CompareRequest {
 /// What is to be told of records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
-    /// Their sums.
+    /// The sums of the records, by bucket.
     Sums,
     /// Each of them in outline.
     Outlines {
@@ -80,7 +80,7 @@ pub struct Damage {
 /// The sum of a bucket's records with one number of copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
-    /// The bucket.
+    /// The bucket whose records are summed.
     pub bucket: u16,
     /// The node's place among the bucket's replicas, the first being 0.
     pub place: u8,

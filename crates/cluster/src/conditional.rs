@@ -47,7 +47,7 @@ pub struct Tag {
 /// What must be true of the newest record for a change to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// Nothing is required.
     Any,
     /// There is a value.
     Exists,
@@ -62,7 +62,7 @@ pub enum Condition {
 pub enum Change {
     /// It becomes this one.
     Put(Bytes),
-    /// It goes.
+    /// The value is deleted.
     Delete,
     /// It is a decimal number, and this is added to it. No value counts as 0.
     Add(i64),

@@ -140,7 +140,7 @@ enum FilterKind<'a> {
     HeldBy(Held<'a>),
     Moved(Moved<'a>),
     Remembered(Remembered),
-    /// Nothing moves.
+    /// No key passes, because nothing moves.
     None,
 }
 

@@ -90,9 +90,9 @@ pub enum RoundStep {
     Ready,
     /// All nodes were ready, and had promised no ballot above this one.
     Commit {
-        /// It.
+        /// The greatest ballot that any node had promised.
         floor: u64,
-        /// See [`Proof::is_uniform`].
+        /// What is proven of the numbers of copies: see [`Proof::is_uniform`].
         is_uniform: bool,
     },
 }
@@ -221,7 +221,7 @@ impl Proofs {
         Passing(turn)
     }
 
-    /// See [`Proofs::pass`].
+    /// A write that [`Proofs::pass`] let through is visible, or has failed.
     pub fn passed(&self, Passing(turn): Passing) {
         let before = self.passing[usize::from(turn)].fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "each write passes once");

@@ -65,7 +65,7 @@ impl Remembered {
 /// Of whom a node has learned what is remembered.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<'a> {
-    /// The node.
+    /// The node that learns.
     pub own: NodeId,
     /// Its seal: what it accepted up to there was not of this transition.
     pub seal: u64,

@@ -30,7 +30,7 @@ use search::{SPARE, Search};
 pub enum Value {
     /// Something can be added to it.
     Number(i64),
-    /// Anything else.
+    /// A value that is not a number, by its own number.
     Text(u64),
 }
 
@@ -72,7 +72,7 @@ pub enum Change {
 pub enum Asked {
     /// What the value is.
     Get,
-    /// A write.
+    /// The value changes if a condition is met.
     Change(Condition, Change),
 }
 
@@ -148,7 +148,7 @@ pub enum Verdict {
 /// Operations of one key, in the order of their calls.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// See above.
+    /// The operations, in the order of their calls.
     pub operations: Vec<Operation>,
 }
 

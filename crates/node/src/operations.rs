@@ -60,7 +60,7 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Adds one.
+/// Adds one entry to a batch.
 pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm::Error> {
     let Remembered { time, via, ballot, family, step, result, .. } = *entry;
     let mut value = Vec::with_capacity(VALUE_LEN + 16);

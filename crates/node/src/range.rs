@@ -45,7 +45,7 @@ pub enum RangeStep {
 /// What came of asking a node.
 #[derive(Debug)]
 pub enum Asked {
-    /// Its page.
+    /// The page that it sent.
     Page(Page),
     /// It is busy: to be handed in after [`RETRY_MICROS`].
     Busy,

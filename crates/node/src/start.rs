@@ -32,7 +32,7 @@ pub struct Started {
     pub shared: Arc<Shared>,
     /// Who it is.
     pub identity: Arc<Identity>,
-    /// Its clock.
+    /// The node's clock, and how far it may go.
     pub clock: BoundedClock,
 }
 

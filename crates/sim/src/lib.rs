@@ -47,11 +47,11 @@ pub struct Report {
     pub joined: u64,
     /// … and those that were not any more.
     pub left: u64,
-    /// Simulated microseconds.
+    /// The length of the run, in simulated microseconds.
     pub micros: u64,
-    /// Events of the run, and the hash over all of them: equal runs have equal hashes.
+    /// Events of the run.
     pub events: u64,
-    /// See `events`.
+    /// The hash over all events: equal runs have equal hashes.
     pub hash: u64,
     /// Messages between nodes.
     pub messages: u64,

@@ -75,7 +75,7 @@ impl Fault {
         )
     }
 
-    /// Every kind.
+    /// All kinds of faults.
     pub const ALL: [Self; 21] = [
         Self::Kill,
         Self::PowerCut,

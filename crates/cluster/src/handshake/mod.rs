@@ -76,7 +76,7 @@ mod frame {
 /// A node that has proved itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSeen {
-    /// The node.
+    /// The node's id.
     pub node: NodeId,
     /// Its incarnation: which disk it has.
     pub incarnation: u64,

@@ -44,16 +44,16 @@ pub enum VoteRequest {
     Ask,
     /// To promise a ballot about the successor of this layout.
     Prepare {
-        /// The layout.
+        /// The layout to be succeeded.
         base: Arc<Layout>,
-        /// The ballot.
+        /// The ballot to promise.
         ballot: Ballot,
     },
     /// To accept a successor.
     Accept {
-        /// The ballot.
+        /// The ballot under which it is proposed.
         ballot: Ballot,
-        /// It.
+        /// The successor to accept.
         layout: Arc<Layout>,
     },
     /// To go by a layout that is decided. Whoever is asked need be no councillor.
@@ -84,7 +84,7 @@ pub enum VoteReply {
 pub struct Keep {
     /// The layout that it knows.
     pub layout: bool,
-    /// Its vote.
+    /// The vote: what it has promised and accepted.
     pub vote: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct Keep {
 /// because its directory is an older copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Voter {
-    /// The node.
+    /// The node's id.
     pub node: NodeId,
     /// Random, not 0.
     pub id: u64,
@@ -149,7 +149,7 @@ impl Council {
         &self.known
     }
 
-    /// Its vote.
+    /// The vote: what it has promised and accepted.
     pub fn vote(&self) -> &Vote {
         &self.vote
     }

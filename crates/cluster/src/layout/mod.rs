@@ -83,7 +83,7 @@ pub struct Node {
 /// later layout seats it anew: it does not know what it has promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// The node.
+    /// The councillor's id.
     pub node: NodeId,
     /// The voter that it was when it was seated ([`Voter`]); 0 = whoever lost no vote ever.
     pub voter: u64,

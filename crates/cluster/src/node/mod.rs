@@ -64,7 +64,7 @@ const REMEMBER_TICKS: u64 = 4;
 pub enum NodeEvent {
     /// A connection to a peer was made, by this node or by the peer.
     PeerSeen {
-        /// The peer.
+        /// The peer at the other end.
         peer: NodeId,
         /// Its incarnation: which disk it has.
         incarnation: u64,
@@ -91,7 +91,7 @@ pub enum NodeEvent {
     },
     /// A call is over.
     Returned {
-        /// The call.
+        /// The call that is over.
         call: CallId,
         /// The reply, or why there is none.
         result: Result<Reply, FailureKind>,
@@ -100,14 +100,14 @@ pub enum NodeEvent {
     Fenced,
     /// A membership state was stored on disk, or could not be.
     Stood {
-        /// The state.
+        /// The membership state.
         state: MembershipState,
         /// Whether it was stored.
         kept: bool,
     },
     /// A node's marks were stored on disk, or could not be.
     MissedKept {
-        /// The node.
+        /// The node whose marks they are.
         node: NodeId,
         /// Whether they were stored.
         kept: bool,
@@ -136,7 +136,7 @@ pub enum NodeEvent {
 pub enum NodeEffect {
     /// Read hints for a node from the store; ends in [`NodeEvent::Hints`].
     ReadHints {
-        /// The node.
+        /// The node whose hints to read.
         peer: NodeId,
         /// The key after which to begin; `None` = with the first.
         after: Option<Bytes>,
@@ -165,7 +165,7 @@ pub enum NodeEffect {
     /// Store durably which disk a node has, and what it reported of its log; then call
     /// [`Logs::know`](crate::Logs::know) and [`Logs::kept`](crate::Logs::kept).
     Remember {
-        /// The node.
+        /// The node whose disk it is.
         peer: NodeId,
         /// What is known of it.
         claim: Claim,
@@ -177,7 +177,7 @@ pub enum NodeEffect {
     /// Store durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode));
     /// ends in [`NodeEvent::MissedKept`].
     KeepMissed {
-        /// The node.
+        /// The node whose marks to store.
         node: NodeId,
     },
     /// Store durably what this node knows of layouts, and its vote; then call
@@ -192,7 +192,7 @@ pub enum NodeEffect {
     KeepRemembered {
         /// The call's number.
         call: CallId,
-        /// What.
+        /// What is remembered, one entry per write.
         remembered: Vec<Remembered>,
     },
     /// A round of repair that this node drove is over.

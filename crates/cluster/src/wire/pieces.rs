@@ -89,7 +89,7 @@ fn take_last_record(message: &mut Message) -> Bytes {
 pub struct Announced {
     /// What it is.
     pub kind: LongKind,
-    /// Its id.
+    /// The message's id.
     pub id: u64,
     /// All its bytes.
     pub bytes: usize,

@@ -78,7 +78,7 @@ pub(crate) type Sent = Vec<(u8, Message)>;
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) clock: &'a mut u8,
-    /// By node.
+    /// The nodes' watermarks, by node.
     pub(crate) watermarks: Vec<u8>,
     pub(crate) equal: Option<(u8, Vec<u8>)>,
     pub(crate) rules: &'a Rules,

@@ -8,7 +8,7 @@ use cluster::{
 use crate::words::{Words, after_base, lower, op, proof_text, slot, until, up_to};
 
 impl Words {
-    /// One line.
+    /// One line that describes the effect.
     pub(crate) fn effect(&self, effect: &Effect) -> String {
         match effect {
             Effect::Read { op: id, key, most, .. } => {

@@ -76,7 +76,7 @@ impl Cluster {
         self.shared.views.install(View::settled(epoch, epoch, topology));
     }
 
-    /// n2 leaves.
+    /// The node n2 leaves the cluster.
     fn leave(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
         self.shared.views.install(View::settled(epoch, epoch, topology));

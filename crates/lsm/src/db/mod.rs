@@ -35,7 +35,7 @@ use crate::stats::Stats;
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
-    /// Write on.
+    /// Writes need not wait.
     Clear,
     /// Wait this long before the next write.
     Slow(Duration),

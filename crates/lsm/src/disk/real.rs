@@ -45,7 +45,7 @@ static ALLOCATE: Place = Place::new(Kind::File, "allocate");
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
-    /// Held locked.
+    /// The directory itself, held open and locked.
     directory: fs::File,
     /// Device and inode of the directory.
     place: (u64, u64),

@@ -537,7 +537,7 @@ fn apart(level: &[Arc<Table>]) -> bool {
     level.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest)
 }
 
-/// Empty levels.
+/// All levels, without a table.
 pub(super) fn no_tables() -> Levels {
     vec![Vec::new(); MAX_LEVELS]
 }

@@ -20,9 +20,9 @@ use crate::table::{Table, TableWriter, VerifiedIter, Walked, file_name};
 /// Keys of a space from the first to the last (`None` = of all), both included.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyRange {
-    /// The first.
+    /// The first key of the range.
     pub first: Vec<u8>,
-    /// The last.
+    /// The last key of the range; `None` = there is no upper end.
     pub last: Option<Vec<u8>>,
 }
 

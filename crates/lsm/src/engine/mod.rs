@@ -65,7 +65,7 @@ use crate::wal::Prepared;
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Backlog {
-    /// Write on.
+    /// Writes need not wait.
     Clear,
     /// Slow down: 0.0 = hardly, 1.0 = nearly at the limit.
     Behind(f64),

@@ -28,7 +28,7 @@ pub enum Lookup {
 /// Whether a newer record than one in question is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newer {
-    /// None is.
+    /// No newer record is held.
     No,
     /// One is, with this version.
     Held(Version),

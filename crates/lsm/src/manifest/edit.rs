@@ -18,7 +18,7 @@ pub(crate) enum Edit {
     Move(u64, u8),
     /// A tree's tables now hold everything up to this sequence.
     Flushed {
-        /// The tree.
+        /// The number of the tree.
         tree: u8,
         /// The last sequence in its tables.
         sequence: u64,

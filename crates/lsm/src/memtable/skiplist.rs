@@ -154,7 +154,7 @@ impl Skiplist {
         self.live.load(Atomic::Relaxed)
     }
 
-    /// Bytes left.
+    /// Bytes that are still free.
     pub(super) fn room(&self) -> usize {
         self.capacity - self.used()
     }

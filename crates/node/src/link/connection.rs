@@ -34,13 +34,13 @@ const PAUSE_SHARE: usize = 4;
 /// What went over a connection since somebody looked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Envelopes sealed.
+    /// Envelopes that were sealed to be sent.
     pub envelopes_sent: u64,
-    /// Envelopes taken.
+    /// Envelopes that were received whole.
     pub envelopes_received: u64,
     /// Messages to be sent.
     pub messages_sent: u64,
-    /// Messages taken.
+    /// Messages that were received.
     pub messages_received: u64,
 }
 

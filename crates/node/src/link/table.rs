@@ -108,7 +108,7 @@ impl PeerTable {
         self.shared.views.with(|view| node != own && view.has(node) && view.has(own))
     }
 
-    /// This node.
+    /// The id of this node.
     pub fn own(&self) -> NodeId {
         self.identity.own()
     }

@@ -33,15 +33,15 @@ use crate::record::{Rank, Record, Steps};
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
     that the key does not tell any more whether the first try was done";
 
-/// The same.
+/// The outcome is not known because another home was asked and did not answer.
 const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
     and did not answer, and no trace of the write is found";
 
-/// The same.
+/// The outcome is not known because a plain write has replaced the key's family.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
 
-/// The same.
+/// The outcome is not known because the idempotency key was used before.
 const SAID_AGAIN: &str = "a write with this idempotency key was begun before, and whether it was \
     done can't be told any more";
 

@@ -33,7 +33,7 @@ struct Inode {
     content: Content,
 }
 
-/// Power.
+/// Crashes, and what a process finds after one.
 impl State {
     pub(super) fn power_off(&mut self) {
         self.off = true;
@@ -109,7 +109,7 @@ impl State {
     }
 }
 
-/// Names.
+/// Operations on names of the directory.
 impl State {
     pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
         self.begin(Op::Create, name)?;
@@ -204,7 +204,7 @@ impl State {
     }
 }
 
-/// Content.
+/// Operations on the content of files.
 impl State {
     pub(super) fn content_mut(&mut self, name: &str) -> Option<&mut Content> {
         let inode = self.directory.get(name)?;
