@@ -1,6 +1,8 @@
 //! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. Whoever
 //! embeds it brings the time and the bytes, so that a simulation can run the very same code.
 
+#![forbid(unsafe_code)]
+
 mod acks;
 mod by_node;
 mod choice;

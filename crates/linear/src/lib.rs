@@ -14,6 +14,8 @@
 //! Tags are opaque: two that are equal are of one state, the one that one operation made; two that
 //! differ are of two. What is in a tag is judged by [`chain`] alone.
 
+#![forbid(unsafe_code)]
+
 pub mod chain;
 pub mod families;
 mod print;

@@ -7,6 +7,8 @@
 //!                          └── ledger: what they were answered ──────▶ verdict
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod agenda;
 mod histories;
 mod journal;

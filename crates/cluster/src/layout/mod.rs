@@ -205,11 +205,6 @@ impl Layout {
         placed(&self.nodes, self.replicas)
     }
 
-    /// Where they were before; `None` if nothing moves.
-    pub fn topology_before(&self) -> Option<Result<Topology, TopologyError>> {
-        self.before.as_ref().map(|before| placed(&before.nodes, before.replicas))
-    }
-
     /// The next stage, if partitions move: reads switch, then all is settled.
     pub fn next_stage(&self) -> Option<Self> {
         let next = Self { epoch: self.epoch + 1, base: self.id(), ..self.clone() };

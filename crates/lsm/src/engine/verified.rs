@@ -173,7 +173,7 @@ impl Snapshot {
 
 impl VerifiedScan {
     /// The next item; `None` at the end. Waits for the disk.
-    #[allow(clippy::should_implement_trait)]
+    #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
     pub fn next(&mut self) -> Option<Verified<'_>> {
         match self.step() {
             Step::Record => Some(Verified::Record(&self.merge.key()[1..], self.merge.record())),
