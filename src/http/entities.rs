@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::{NodeId, Quorum};
 use hyper::StatusCode;
-use node::{Asked, RETRY_MICROS, Range, RangeStep};
+use node::{PageAsked, RETRY_MICROS, Range, RangeStep};
 use tokio::time::{sleep, timeout};
 
 use super::body::Item;
@@ -37,7 +37,7 @@ pub(crate) struct Broken;
 
 struct Asking {
     node: NodeId,
-    answer: Pin<Box<dyn Future<Output = Asked>>>,
+    answer: Pin<Box<dyn Future<Output = PageAsked>>>,
 }
 
 /// The items of a range.
@@ -104,9 +104,9 @@ fn too_many() -> Problem {
     Problem::overload("too many concurrent range reads")
 }
 
-async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest) -> Asked {
+async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest) -> PageAsked {
     let asked = requests.page(node, request).await;
-    if matches!(asked, Asked::Busy) {
+    if matches!(asked, PageAsked::Busy) {
         sleep(Duration::from_micros(RETRY_MICROS)).await;
     }
     asked

@@ -35,7 +35,7 @@ const FOLLOWING: u64 = (1 << FOLLOWING_BITS) - 1;
 
 /// How far ahead of the clock the bound is persisted, in microseconds: twice the default
 /// `--max-clock-skew`. Half of it is left at least, so that a record of a clock as far ahead as
-/// that is followed at once, even if it is the first that is heard of it. Nearer would be better
+/// that is followed at once, even if it is the first that is seen of it. Nearer would be better
 /// for a start after a kill, which begins at the bound and waits until others take such a clock.
 const LEAST_AHEAD_MICROS: u64 = 1_000_000;
 

@@ -1,4 +1,4 @@
-//! What replicas tell each other of what they hold, so that a round of repair finds out where
+//! What replicas report to each other of what they hold, so that a round of repair finds out where
 //! they differ: sums of records by buckets of keys (`sums.rs`), or the records of buckets that
 //! differ, in outline; and what a node could not read.
 
@@ -7,7 +7,8 @@ use bytes::Bytes;
 use crate::proof::RoundId;
 use crate::record::Outline;
 
-/// Damaged ranges that are told at once; of more, the last one reaches as far as the last of them.
+/// Damaged ranges that are reported at once; of more, the last one reaches as far as the last of
+/// them.
 pub const MAX_DAMAGED: usize = 64;
 
 /// Damaged ranges that one round heals at most: what a message about them holds. A disk with more
@@ -32,11 +33,11 @@ pub struct CompareRequest {
     pub round: RoundId,
     /// The watermark that it must have: what may be purged up to there is left out.
     pub watermark: u64,
-    /// What of them is to be told.
+    /// What of them is to be reported.
     pub detail: Detail,
 }
 
-/// What is to be told of records.
+/// What is to be reported of records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
     /// The sums of the records, by bucket.
@@ -45,7 +46,7 @@ pub enum Detail {
     Outlines {
         /// The buckets that are meant, ascending; none = all.
         buckets: Vec<u16>,
-        /// Bytes of keys and outlines after which the list ends; one is always told.
+        /// Bytes of keys and outlines after which the list ends; one is always sent.
         max_bytes: u32,
     },
 }

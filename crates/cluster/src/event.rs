@@ -237,23 +237,23 @@ impl Shared {
         self.views.current()
     }
 
-    /// A handshake told what is proven to another node's knowledge. If this node's directory is
+    /// A handshake reported what is proven to another node's knowledge. If this node's directory is
     /// older than that, it holds what was purged since, and nothing of it counts: at once, for what
     /// is asked next must not bring that back.
-    pub fn met_with_proof(&self, node: NodeId, proven: RoundId) {
+    pub fn seen_with_proof(&self, node: NodeId, proven: RoundId) {
         self.joins_after(proven);
         if self.proofs.is_outdated_by(proven) {
-            self.told_proof(node, Proof { proven, ..Proof::default() });
+            self.received_proof(node, Proof { proven, ..Proof::default() });
         }
     }
 
-    /// Another node told what it knows of proofs.
-    pub(crate) fn told_proof(&self, node: NodeId, theirs: Proof) {
+    /// Another node has reported what it knows of proofs.
+    pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
         self.joins_after(theirs.proven);
         if self.proofs.is_outdated_by(theirs.proven) {
             self.membership.outdated();
         }
-        self.proofs.told(node, theirs);
+        self.proofs.received(node, theirs);
     }
 
     /// As long as a node is about to join, its directory holds nothing, whatever is proven.
@@ -312,7 +312,7 @@ impl Shared {
     /// with a disk, or because it could not be told of it.
     pub fn remembers_all(&self) -> bool {
         let lost = self.membership.promised_before().max(self.layouts.has_forgotten(None));
-        // As late as any time that it has heard of.
+        // As late as any time that it has received.
         let now = Clock::micros(self.clock.now(0));
         self.membership.knows_what_it_lost()
             && (lost == 0 || Clock::micros(lost) + REMEMBERED_MICROS <= now)
@@ -629,7 +629,7 @@ pub enum Effect {
     Compare {
         /// On whose behalf.
         op: OpId,
-        /// What is to be told.
+        /// What is to be reported.
         request: CompareRequest,
         /// For whom, and until when.
         demand: Demand,

@@ -43,7 +43,7 @@ impl Message {
         let Body::Request { request, .. } = &mut self.body else { return true };
         let is_of_layouts = match request {
             Request::Council(_) | Request::Moves => true,
-            // It does not tell what it remembers: that it is there is no page.
+            // It does not send what it remembers: that it is there is no page.
             Request::Page(PageRequest { filter: Filter::Remembered { .. }, .. })
                 if version < REMEMBERED_SINCE =>
             {
@@ -80,7 +80,7 @@ pub enum Body {
     Reply(Reply),
 }
 
-/// From this version of the protocol on nodes go by layouts, and can hear of others.
+/// From this version of the protocol on nodes go by layouts, and can learn of others.
 const LAYOUTS_SINCE: u16 = 9;
 
 /// From this one on a quorum read may be answered with an outline.
@@ -93,7 +93,7 @@ pub const ACCESS_SINCE: u16 = 11;
 /// earlier one: its replies without a promise would be taken for some with one.
 pub const MOVES_SINCE: u16 = 12;
 
-/// From this one on nodes tell what they remember of writes with an idempotency key.
+/// From this one on nodes send what they remember of writes with an idempotency key.
 const REMEMBERED_SINCE: u16 = 11;
 
 /// What one node asks of another.
@@ -181,7 +181,7 @@ pub enum Request {
         /// The marks to store for that node.
         marks: Vec<Mark>,
     },
-    /// To tell what the node holds of a range of keys, read past caches and verified. Is answered
+    /// To report what the node holds of a range of keys, read past caches and verified. Is answered
     /// `Compared`; a node that is being rebuilt says that it is not authoritative.
     Compare(CompareRequest),
     /// To give up blocks among these keys that can't be read: what all other replicas hold of them

@@ -76,7 +76,7 @@ impl Record {
 }
 
 /// Whether a value that expires at `expiry_ms` (milliseconds since 1970; 0 = never) counts as
-/// deleted, for somebody whose clock shows `micros` since 1970. It is judged by who coordinates a
+/// deleted, for somebody whose clock shows `micros` since 1970. It is decided by who coordinates a
 /// request, and by nobody else: replicas keep, send and compare an expired value as any other.
 pub fn has_expired(expiry_ms: u64, micros: u64) -> bool {
     expiry_ms != 0 && expiry_ms <= micros / 1000

@@ -17,7 +17,7 @@ use crate::task::TaskEvent;
 pub enum WriteError {
     /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
     Busy,
-    /// It was written up to the seal, which is told: nothing new up to there is taken.
+    /// It was written up to the seal, which this holds: nothing new up to there is taken.
     Sealed(u64),
     /// The store could not.
     Store(lsm::Error),
@@ -155,7 +155,7 @@ pub trait Driver: Turn {
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
 
     /// Hands the node's task an event.
-    fn tell_task(&mut self, event: TaskEvent);
+    fn send_to_task(&mut self, event: TaskEvent);
 
     /// Called with every event before it is handled.
     #[inline]

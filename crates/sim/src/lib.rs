@@ -66,6 +66,6 @@ pub fn run(plan: &Plan) -> Report {
     if world.ledger.wrong.is_empty() {
         world.end();
     }
-    world.judge_histories();
+    world.check_histories();
     world.report()
 }

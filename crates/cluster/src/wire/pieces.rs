@@ -102,7 +102,7 @@ pub enum LongKind {
     Request,
     /// A record that was read.
     Found,
-    /// A page of a range, what a replica tells of one, or a layout.
+    /// A page of a range, what a replica reports of one, or a layout.
     Page,
 }
 

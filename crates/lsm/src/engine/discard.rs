@@ -37,9 +37,9 @@ pub struct Discarded {
 
 impl Engine {
     /// Gives up the blocks, and single records, that can't be read and whose keys are within
-    /// `ranges` of `space`: those that [`Snapshot::verified_scan`](super::Snapshot) told. Reads of
-    /// what a table has of other damage go on failing. First everything that was written is moved
-    /// into tables, so that it is durable.
+    /// `ranges` of `space`: those that [`Snapshot::verified_scan`](super::Snapshot) reported. Reads
+    /// of what a table has of other damage go on failing. First everything that was written is
+    /// moved into tables, so that it is durable.
     ///
     /// Waits for the disk; reads and writes go on meanwhile, another compaction does not.
     pub fn discard(&self, space: Space, ranges: &[KeyRange]) -> Result<Discarded, Error> {

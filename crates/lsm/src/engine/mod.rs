@@ -102,7 +102,7 @@ pub struct Engine {
     next_table: AtomicU64,
     /// All batches up to this sequence are visible.
     visible: AtomicU64,
-    /// The store is open: before that a failure is the opener's to tell.
+    /// The store is open: before that a failure is the opener's to report.
     opened: AtomicBool,
     failed: OnceLock<Arc<str>>,
     background: Background,

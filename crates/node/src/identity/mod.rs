@@ -48,7 +48,7 @@ pub use decree::Survivor;
 use format::Kept;
 pub use join::{Candidate, Placed};
 use layouts::enter;
-pub(crate) use layouts::tell_if_removed;
+pub(crate) use layouts::log_if_removed;
 pub use marker::{Directory, Marker};
 
 /// Where the identity is stored.

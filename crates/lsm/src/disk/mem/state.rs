@@ -10,7 +10,7 @@ use super::position;
 use super::random::Random;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
+pub(super) struct DiskState {
     directory: Directory,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
@@ -34,7 +34,7 @@ struct Inode {
 }
 
 /// Crashes, and what a process finds after one.
-impl State {
+impl DiskState {
     pub(super) fn power_off(&mut self) {
         self.off = true;
     }
@@ -110,7 +110,7 @@ impl State {
 }
 
 /// Operations on names of the directory.
-impl State {
+impl DiskState {
     pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
         self.begin(Op::Create, name)?;
         if self.directory.get(name).is_some() {
@@ -205,7 +205,7 @@ impl State {
 }
 
 /// Operations on the content of files.
-impl State {
+impl DiskState {
     pub(super) fn content_mut(&mut self, name: &str) -> Option<&mut Content> {
         let inode = self.directory.get(name)?;
         Some(&mut self.inode_mut(inode).content)
