@@ -52,7 +52,7 @@ pub(crate) struct State {
 pub(crate) enum Action {
     /// A client begins, or begins anew.
     Begin(usize),
-    /// A replica does what it was asked; `heard` = its answer arrives.
+    /// A replica does what it was asked; `received` = its answer arrives.
     Deliver { client: u8, to: u8, message: Message, received: bool },
     /// A replica ends and starts with what its disk holds.
     Restart(usize),
