@@ -484,7 +484,7 @@ impl Driver for Process<'_> {
         self.0.coordination.calls.done(call.0, result);
     }
 
-    fn tell_task(&mut self, event: TaskEvent) {
+    fn send_to_task(&mut self, event: TaskEvent) {
         let node = Arc::clone(&self.0.node);
         spawn_local(async move { dispatch(&node, event).await });
     }

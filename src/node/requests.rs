@@ -21,7 +21,7 @@ use cluster::{
     Topology, Version, View,
 };
 use lsm::{Fields, Kind, SyncMode};
-use node::{Asked, Loop, NoVersion, Purpose, Range, records};
+use node::{Loop, NoVersion, PageAsked, Purpose, Range, records};
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
@@ -219,7 +219,7 @@ impl Requests {
     }
 
     /// Asks a node for a page of a range.
-    pub(crate) async fn page(self: &Rc<Self>, node: NodeId, request: PageRequest) -> Asked {
+    pub(crate) async fn page(self: &Rc<Self>, node: NodeId, request: PageRequest) -> PageAsked {
         let result = self.call(node, Class::Client, Request::Page(request)).await;
         Range::asked(self.shared(), node, result)
     }

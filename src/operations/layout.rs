@@ -216,7 +216,7 @@ impl LayoutStatus {
                     != (&change.layout.nodes, change.layout.replicas),
             without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
         });
-        let moves = shared.moves.told().into_iter().map(|(id, told)| MoveStatus {
+        let moves = shared.moves.reported().into_iter().map(|(id, told)| MoveStatus {
             node: shared.name_of(id),
             epoch: told.epoch,
             has_all: told.has_all,

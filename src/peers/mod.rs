@@ -296,7 +296,7 @@ impl Peers {
     }
 
     fn dispatch_seen(&self, met: PeerSeen) {
-        self.inner.facts.table.met(&met);
+        self.inner.facts.table.saw(&met);
         let PeerSeen { node: peer, incarnation, knows_us, .. } = met;
         self.dispatch(FromPeers::PeerSeen { peer, incarnation, knows_us });
     }

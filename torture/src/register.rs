@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use linear::{
-    Asked, Change, Condition, End, History, Life, Operation, Tag, Told, Value, Verdict, chain,
+    Asked, Change, Condition, End, History, Life, Operation, Response, Tag, Value, Verdict, chain,
 };
 
 use crate::Failure;
@@ -73,7 +73,7 @@ pub(crate) struct Checked {
 
 /// What is to be noted of a call.
 enum Outcome {
-    Told(Told),
+    Told(Response),
     Void,
     Unknown,
 }
@@ -99,7 +99,7 @@ impl Register {
         let (asked, is_plain) = wanted(number, &state.tags, random);
         let (call, end) = (self.now(), End::Unknown);
         // None expires.
-        let life = Life { expiry_ms: 0, judged_ms: (0, u64::MAX) };
+        let life = Life { expiry_ms: 0, evaluated_ms: (0, u64::MAX) };
         let operation = Operation { number, call, asked: asked.clone(), life, end };
         let is_plain_write = is_plain && asked != Asked::Get;
         state.kept.push(Kept { operation, is_void: false, is_plain_write });
@@ -115,7 +115,8 @@ impl Register {
             Ok(answer) => outcome(call, &answer)?,
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Outcome::Told(Told::Changed { tag, .. } | Told::Found(Some((_, tag)))) = outcome
+        if let Outcome::Told(Response::Changed { tag, .. } | Response::Found(Some((_, tag)))) =
+            outcome
             && state.generation == call.generation
         {
             state.tags.insert(0, tag);
@@ -169,8 +170,8 @@ impl Checked {
     fn count(&mut self, kept: &Kept) {
         self.operations += 1;
         match &kept.operation.end {
-            End::At(_, Told::Changed { .. }) if !kept.is_plain_write => self.conditional += 1,
-            End::At(_, Told::Unmet(_) | Told::NotANumber) => self.unmet += 1,
+            End::At(_, Response::Changed { .. }) if !kept.is_plain_write => self.conditional += 1,
+            End::At(_, Response::Unmet(_) | Response::NotANumber) => self.unmet += 1,
             End::Unknown => self.unknown += 1,
             _ => {}
         }
@@ -270,16 +271,18 @@ fn outcome(call: &Call, answer: &Answer) -> Result<Outcome, Failure> {
     let tag = tag().map_err(|()| odd())?;
     let told = match (&call.asked, answer.status) {
         (Asked::Get, 200) => {
-            Told::Found(Some((value_of(&text).ok_or_else(odd)?, tag.ok_or_else(odd)?)))
+            Response::Found(Some((value_of(&text).ok_or_else(odd)?, tag.ok_or_else(odd)?)))
         }
-        (Asked::Get, 404) => Told::Found(None),
+        (Asked::Get, 404) => Response::Found(None),
         (Asked::Change(_, Change::Add(_)), 200) => {
             let sum = Some(text.parse().map_err(|_| odd())?);
-            Told::Changed { tag: tag.ok_or_else(odd)?, sum }
+            Response::Changed { tag: tag.ok_or_else(odd)?, sum }
         }
-        (Asked::Change(_, Change::Add(_)), 409) => Told::NotANumber,
-        (Asked::Change(..), 201 | 202) => Told::Changed { tag: tag.ok_or_else(odd)?, sum: None },
-        (Asked::Change(..), 412) if !call.is_plain => Told::Unmet(tag),
+        (Asked::Change(_, Change::Add(_)), 409) => Response::NotANumber,
+        (Asked::Change(..), 201 | 202) => {
+            Response::Changed { tag: tag.ok_or_else(odd)?, sum: None }
+        }
+        (Asked::Change(..), 412) if !call.is_plain => Response::Unmet(tag),
         (_, 503 | 504 | 507) if text.contains("\"outcome\":\"none\"") => return Ok(Outcome::Void),
         (_, 500..) => return Ok(Outcome::Unknown),
         _ => return Err(odd()),

@@ -35,7 +35,7 @@ const FOLLOWING: u64 = (1 << FOLLOWING_BITS) - 1;
 
 /// How far ahead of the clock the bound is persisted, in microseconds: twice the default
 /// `--max-clock-skew`. Half of it is left at least, so that a record of a clock as far ahead as
-/// that is followed at once, even if it is the first that is heard of it. Nearer would be better
+/// that is followed at once, even if it is the first that is seen of it. Nearer would be better
 /// for a start after a kill, which begins at the bound and waits until others take such a clock.
 const LEAST_AHEAD_MICROS: u64 = 1_000_000;
 
@@ -60,7 +60,7 @@ pub struct Now {
 pub struct Version {
     /// 52 bits of microseconds since 1970, then a 12-bit counter.
     pub time: u64,
-    /// See [`origin_of`].
+    /// The hash of the issuing node: see [`origin_of`].
     pub origin: u32,
 }
 
@@ -92,7 +92,7 @@ pub struct Clock {
     slowest: AtomicU64,
     /// Microseconds that other nodes' clocks were ahead of the wall clock at most, of late.
     lead: AtomicU64,
-    /// See [`Clock::compared`].
+    /// What other nodes accept at most, in microseconds: see [`Clock::compared`].
     limit_at_zero: AtomicI64,
     /// How many nodes' clocks that comes from.
     compared_with: AtomicUsize,

@@ -1,4 +1,4 @@
-//! What replicas tell each other of what they hold, so that a round of repair finds out where
+//! What replicas report to each other of what they hold, so that a round of repair finds out where
 //! they differ: sums of records by buckets of keys (`sums.rs`), or the records of buckets that
 //! differ, in outline; and what a node could not read.
 
@@ -7,7 +7,8 @@ use bytes::Bytes;
 use crate::proof::RoundId;
 use crate::record::Outline;
 
-/// Damaged ranges that are told at once; of more, the last one reaches as far as the last of them.
+/// Damaged ranges that are reported at once; of more, the last one reaches as far as the last of
+/// them.
 pub const MAX_DAMAGED: usize = 64;
 
 /// Damaged ranges that one round heals at most: what a message about them holds. A disk with more
@@ -32,20 +33,20 @@ pub struct CompareRequest {
     pub round: RoundId,
     /// The watermark that it must have: what may be purged up to there is left out.
     pub watermark: u64,
-    /// What of them is to be told.
+    /// What of them is to be reported.
     pub detail: Detail,
 }
 
-/// What is to be told of records.
+/// What is to be reported of records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
-    /// Their sums.
+    /// The sums of the records, by bucket.
     Sums,
     /// Each of them in outline.
     Outlines {
         /// The buckets that are meant, ascending; none = all.
         buckets: Vec<u16>,
-        /// Bytes of keys and outlines after which the list ends; one is always told.
+        /// Bytes of keys and outlines after which the list ends; one is always sent.
         max_bytes: u32,
     },
 }
@@ -80,7 +81,7 @@ pub struct Damage {
 /// The sum of a bucket's records with one number of copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
-    /// The bucket.
+    /// The bucket whose records are summed.
     pub bucket: u16,
     /// The node's place among the bucket's replicas, the first being 0.
     pub place: u8,

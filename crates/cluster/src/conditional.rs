@@ -53,7 +53,7 @@ pub struct Tag {
 /// What must be true of the newest record for a change to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// Nothing is required.
     Any,
     /// There is a value.
     Exists,
@@ -68,7 +68,7 @@ pub enum Condition {
 pub enum Change {
     /// It becomes this one.
     Put(Bytes),
-    /// It goes.
+    /// The value is deleted.
     Delete,
     /// It is a decimal number, and this is added to it. No value counts as 0.
     Add(i64),
@@ -122,7 +122,7 @@ pub enum Done {
 
 /// A key's state, as conditional writes make it one after the other.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct KeyState {
     family: Version,
     value: Option<Bytes>,
     /// When that expires; 0 = never.
@@ -175,8 +175,8 @@ impl Steps {
         Self { step: self.step.wrapping_add(1), operations }
     }
 
-    /// Whether they tell if an operation was done that would have been this step or a later one.
-    pub(crate) fn tell_of(&self, id: u64, step: u32) -> bool {
+    /// Whether they show if an operation was done that would have been this step or a later one.
+    pub(crate) fn know_of(&self, id: u64, step: u32) -> bool {
         let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
         comes_before(forgotten, step) || self.has(id)
     }
@@ -195,7 +195,7 @@ impl Steps {
     }
 }
 
-impl State {
+impl KeyState {
     /// The state that a record says, or that there is none, at a time of a version or ballot.
     /// `absent` is the family of what is made of none.
     pub(crate) fn of(
@@ -309,10 +309,10 @@ mod tests {
     const AT: u64 = 1_700_000_000_000;
 
     /// A state whose value expires at `expiry_ms`, looked at `AT`.
-    fn state(value: &'static str, expiry_ms: u64) -> State {
+    fn state(value: &'static str, expiry_ms: u64) -> KeyState {
         let (family, steps) = (Version { time: 5, origin: 1 }, Steps::default());
         let micros = AT * 1000 + 999;
-        State { family, value: Some(Bytes::from(value)), expiry_ms, steps, micros }
+        KeyState { family, value: Some(Bytes::from(value)), expiry_ms, steps, micros }
     }
 
     fn write(condition: Condition, change: Change, expiry_ms: u64) -> Conditional {
@@ -400,7 +400,7 @@ mod tests {
             _ => None,
         };
         assert_eq!([done(2), done(0), done(9)], [Some((1, 2)), Some((u32::MAX, 0)), None]);
-        assert!(steps.tell_of(9, 1));
+        assert!(steps.know_of(9, 1));
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
             _ => None,
         };
         assert_eq!([tag(9), tag(8), tag(7)], [Some((1, 9)), Some((0, 8)), Some((u32::MAX, 7))]);
-        assert!(steps.tell_of(99, 1) && steps.tell_of(99, u32::MAX - 5));
-        assert!(!steps.tell_of(99, u32::MAX - 6) && steps.tell_of(2, u32::MAX - 6));
+        assert!(steps.know_of(99, 1) && steps.know_of(99, u32::MAX - 5));
+        assert!(!steps.know_of(99, u32::MAX - 6) && steps.know_of(2, u32::MAX - 6));
     }
 }

@@ -61,9 +61,9 @@ use crate::view::{View, ViewId, Views};
 pub struct Shared {
     /// Who belongs to the cluster, and who of them holds what.
     pub views: Arc<Views>,
-    /// This node.
+    /// The id of this node.
     pub own: NodeId,
-    /// Its name.
+    /// The name of this node.
     pub own_name: String,
     /// The node's one clock.
     pub clock: Arc<Clock>,
@@ -237,23 +237,23 @@ impl Shared {
         self.views.current()
     }
 
-    /// A handshake told what is proven to another node's knowledge. If this node's directory is
+    /// A handshake reported what is proven to another node's knowledge. If this node's directory is
     /// older than that, it holds what was purged since, and nothing of it counts: at once, for what
     /// is asked next must not bring that back.
-    pub fn met_with_proof(&self, node: NodeId, proven: RoundId) {
+    pub fn seen_with_proof(&self, node: NodeId, proven: RoundId) {
         self.joins_after(proven);
         if self.proofs.is_outdated_by(proven) {
-            self.told_proof(node, Proof { proven, ..Proof::default() });
+            self.received_proof(node, Proof { proven, ..Proof::default() });
         }
     }
 
-    /// Another node told what it knows of proofs.
-    pub(crate) fn told_proof(&self, node: NodeId, theirs: Proof) {
+    /// Another node has reported what it knows of proofs.
+    pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
         self.joins_after(theirs.proven);
         if self.proofs.is_outdated_by(theirs.proven) {
             self.membership.outdated();
         }
-        self.proofs.told(node, theirs);
+        self.proofs.received(node, theirs);
     }
 
     /// As long as a node is about to join, its directory holds nothing, whatever is proven.
@@ -312,7 +312,7 @@ impl Shared {
     /// with a disk, or because it could not be told of it.
     pub fn remembers_all(&self) -> bool {
         let lost = self.membership.promised_before().max(self.layouts.has_forgotten(None));
-        // As late as any time that it has heard of.
+        // As late as any time that it has received.
         let now = Clock::micros(self.clock.last());
         self.membership.knows_what_it_lost()
             && (lost == 0 || Clock::micros(lost) + REMEMBERED_MICROS <= now)
@@ -429,7 +429,7 @@ pub enum Event {
     Get {
         /// Whom to answer.
         client: ClientId,
-        /// The key.
+        /// The key that is read.
         key: Bytes,
         /// How many must answer.
         quorum: AskedQuorum,
@@ -438,7 +438,7 @@ pub enum Event {
     Change {
         /// Whom to answer.
         client: ClientId,
-        /// The key.
+        /// The key that is changed.
         key: Bytes,
         /// What it wants.
         conditional: Conditional,
@@ -451,7 +451,7 @@ pub enum Event {
     Write {
         /// Whom to answer.
         client: ClientId,
-        /// The key.
+        /// The key that is written or deleted.
         key: Bytes,
         /// A new record with a version of this node's clock.
         record: Record,
@@ -502,7 +502,7 @@ pub enum Event {
     Paged {
         /// On whose behalf.
         op: OpId,
-        /// The page.
+        /// The page, or why the store could not read it.
         result: Result<Page, StoreError>,
     },
     /// The store was compared.
@@ -520,18 +520,18 @@ pub enum Event {
     Unreachable(NodeId),
     /// What was sent under this id was dropped: too much waits for the node already.
     Overflow {
-        /// The node.
+        /// The node that the message was for.
         peer: NodeId,
         /// The message's id.
         id: u64,
     },
     /// Another node replied.
     Reply {
-        /// The node.
+        /// The node that replied.
         peer: NodeId,
         /// The id of the request.
         id: u64,
-        /// Its answer.
+        /// What it replied.
         reply: Reply,
     },
     /// Another node sent a request.
@@ -568,7 +568,7 @@ pub enum Effect {
     Read {
         /// On whose behalf.
         op: OpId,
-        /// The key.
+        /// The key to read.
         key: Bytes,
         /// Bytes of the longest record that is wanted.
         most: u32,
@@ -580,7 +580,7 @@ pub enum Effect {
     Recall {
         /// On whose behalf.
         op: OpId,
-        /// The key.
+        /// The key that the write changed.
         key: Bytes,
         /// What the write is known by.
         id: u64,
@@ -591,9 +591,9 @@ pub enum Effect {
     Write {
         /// On whose behalf.
         op: OpId,
-        /// The key.
+        /// The key to write.
         key: Bytes,
-        /// Its record.
+        /// The record to store under the key.
         record: Record,
         /// What it shows of the conditional writes in it, if somebody asks later.
         via: Via,
@@ -629,7 +629,7 @@ pub enum Effect {
     Compare {
         /// On whose behalf.
         op: OpId,
-        /// What is to be told.
+        /// What is to be reported.
         request: CompareRequest,
         /// For whom, and until when.
         demand: Demand,
@@ -639,13 +639,13 @@ pub enum Effect {
     Discard {
         /// On whose behalf.
         op: OpId,
-        /// The keys.
+        /// The keys of the unreadable blocks.
         ranges: Vec<Damage>,
     },
     /// Send to another node, making a connection if there is none. Ends in a reply, or in `Lost`,
     /// `Unreachable` or `Overflow`.
     Send {
-        /// The receiver.
+        /// The node to send to.
         peer: NodeId,
         /// What to send.
         message: Message,
@@ -656,19 +656,19 @@ pub enum Effect {
         connection: ConnectionId,
         /// The request's id.
         id: u64,
-        /// The reply.
+        /// The reply to the request.
         reply: Reply,
     },
     /// Answer a client. Happens exactly once for each `Get`, `Change` and `Write`.
     Answer {
-        /// The client.
+        /// The client that asked.
         client: ClientId,
-        /// The answer.
+        /// The answer to the client.
         answer: Answer,
     },
     /// The result of a call. Happens exactly once for each `Call`.
     Returned {
-        /// The call.
+        /// The call that is over.
         call: CallId,
         /// What the node replied, or why there is no reply.
         result: Result<Reply, FailureKind>,
@@ -678,11 +678,11 @@ pub enum Effect {
     Hint {
         /// The hint's id.
         hint: HintId,
-        /// The replica.
+        /// The replica that missed the write.
         peer: NodeId,
-        /// The key.
+        /// The key that was written.
         key: Bytes,
-        /// The record.
+        /// The record that the replica missed.
         record: Record,
     },
     /// Keep durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode)); ends
@@ -690,7 +690,7 @@ pub enum Effect {
     KeepMissed {
         /// On whose behalf.
         op: OpId,
-        /// The node.
+        /// The node whose marks are to be kept.
         node: NodeId,
     },
     /// Keep durably what this node knows of proofs, and everything that was written before with it;

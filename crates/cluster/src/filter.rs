@@ -12,7 +12,7 @@ use crate::view::View;
 /// Digests in a page request at most: 128 KiB.
 pub const MAX_KNOWN: usize = 16 * 1024;
 
-/// What stands for a record of a key when a node tells which ones it holds. The seed is drawn by
+/// What stands for a record of a key when a node reports which ones it holds. The seed is drawn by
 /// that node, so that nobody can make two records of one digest.
 pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
     let mut digest = Xxh3::with_seed(seed);
@@ -140,7 +140,7 @@ enum FilterKind<'a> {
     HeldBy(Held<'a>),
     Moved(Moved<'a>),
     Remembered(Remembered),
-    /// Nothing moves.
+    /// No key passes, because nothing moves.
     None,
 }
 

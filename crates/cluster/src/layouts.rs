@@ -1,7 +1,7 @@
 //! The layout that this node goes by, and its vote about the next one, for all threads of a node.
 //!
 //! ```text
-//!   asked, told ─▶ changed in memory ─▶ encoded ─▶ durable ─▶ kept: the reply goes out, and a
+//!   asked, sent ─▶ changed in memory ─▶ encoded ─▶ durable ─▶ kept: the reply goes out, and a
 //!                                                             later layout is in force
 //! ```
 //!
@@ -34,10 +34,10 @@ const WITHOUT_FORGOTTEN: u8 = 1;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Layouts(Mutex<State>);
+pub struct Layouts(Mutex<LayoutsState>);
 
 #[derive(Debug)]
-struct State {
+struct LayoutsState {
     council: Council,
     /// Changes so far, and up to which of them all is durable.
     changes: u64,
@@ -45,7 +45,7 @@ struct State {
     /// The layout of the view in force.
     entered: Arc<Layout>,
     /// The latest epoch that another node goes by, and that node.
-    heard: Option<(u64, NodeId)>,
+    reported: Option<(u64, NodeId)>,
     /// The latest epoch of another node's that turned out to be one of a fork.
     forked: u64,
     /// Whether another node knows something of this one's log that was not looked at yet.
@@ -74,7 +74,7 @@ pub struct ChangeReport {
 pub enum Progress {
     /// Councillors are asked.
     Asking,
-    /// It is decided, and a majority of the new council must still hear of it.
+    /// It is decided, and a majority of the new council must still learn of it.
     Decided,
     /// A majority of the new council knows it.
     Done,
@@ -118,13 +118,13 @@ impl Layouts {
 
     fn of(council: Council, taking: Taking) -> Self {
         let entered = Arc::clone(council.known());
-        let (changes, kept, heard, forked, is_in_doubt, change) = (0, 0, None, 0, false, None);
-        Self(Mutex::new(State {
+        let (changes, kept, reported, forked, is_in_doubt, change) = (0, 0, None, 0, false, None);
+        Self(Mutex::new(LayoutsState {
             council,
             changes,
             kept,
             entered,
-            heard,
+            reported,
             forked,
             is_in_doubt,
             change,
@@ -311,7 +311,7 @@ impl Layouts {
         }
     }
 
-    /// A proposal of what this node accepted and has heard nothing of.
+    /// A proposal of what this node accepted and has received no decision on.
     pub(crate) fn completed(&self) -> Option<Proposal> {
         self.state().council.completed()
     }
@@ -322,13 +322,13 @@ impl Layouts {
     }
 
     /// Another node goes by the layout of this epoch. Returns whether it is later than what this
-    /// node knows, or has heard of.
-    pub fn heard(&self, node: NodeId, epoch: u64) -> bool {
+    /// node knows, or another one has reported.
+    pub fn received_epoch(&self, node: NodeId, epoch: u64) -> bool {
         let mut state = self.state();
-        let known = state.heard.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);
+        let known = state.reported.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);
         let known = known.max(state.forked);
         if epoch > known {
-            state.heard = Some((epoch, node));
+            state.reported = Some((epoch, node));
         }
         epoch > known
     }
@@ -337,13 +337,13 @@ impl Layouts {
     pub(crate) fn ahead(&self) -> Option<NodeId> {
         let state = self.state();
         let known = state.council.known().epoch;
-        state.heard.filter(|(epoch, _)| *epoch > known).map(|(_, node)| node)
+        state.reported.filter(|(epoch, _)| *epoch > known).map(|(_, node)| node)
     }
 
     /// It could not be asked. Whoever says so next is.
     pub(crate) fn is_not_reached(&self, node: NodeId) {
         let mut state = self.state();
-        state.heard = state.heard.filter(|(_, heard)| *heard != node);
+        state.reported = state.reported.filter(|(_, reported)| *reported != node);
     }
 
     /// What became of the last change that this node proposed.
@@ -365,12 +365,12 @@ impl Layouts {
     pub(crate) fn changes(&self, report: ChangeReport) {
         let mut state = self.state();
         match &mut state.access {
-            Some((id, told)) if *id == report.layout.id() => *told = Some(report),
+            Some((id, stored)) if *id == report.layout.id() => *stored = Some(report),
             _ => state.change = Some(report),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LayoutsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,8 @@
 //! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. Whoever
 //! embeds it brings the time and the bytes, so that a simulation can run the very same code.
 
+#![forbid(unsafe_code)]
+
 mod acks;
 mod by_node;
 mod choice;
@@ -70,9 +72,9 @@ pub use record::{
     Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
     has_expired,
 };
-pub use remembered::{Remembered, Told};
+pub use remembered::{Recollections, Remembered};
 pub use rounds::{RoundReport, RoundStatus, Rounds, Unhealed};
-pub use scan::{PAGE_BYTES, Scan, Step};
+pub use scan::{PAGE_BYTES, Scan, ScanStep};
 pub use sums::Sums;
 pub use topology::{
     Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,

@@ -23,8 +23,8 @@ use crate::by_node::ByNode;
 use crate::clock::COUNTER_BITS;
 use crate::message::NodeId;
 
-/// Lives that a directory remembers. A peer that has seen only older ones is judged by the oldest
-/// of these.
+/// Lives that a directory remembers. A peer that has seen only older ones is compared with the
+/// oldest of these.
 pub const MAX_LIVES: usize = 64;
 
 /// Bytes of an encoded life.
@@ -95,7 +95,7 @@ impl Lineage {
     }
 
     /// Whether this node once reported more than its directory holds now: then the least time of a
-    /// version that may be lost. 0 = that can't be told, so any may be.
+    /// version that may be lost. 0 = that is not known, so any may be.
     pub fn lost(&self, reported: &Reported) -> Option<u64> {
         if reported.life == 0 || reported.life == self.now().id {
             return None;
@@ -149,7 +149,7 @@ struct Known {
     /// Its disk, as it is kept here; 0 = none.
     incarnation: u64,
     /// The disk that was seen since the start, and the greatest life of it.
-    met: (u64, u64),
+    seen: (u64, u64),
     reported: Reported,
     kept: Reported,
 }
@@ -172,7 +172,7 @@ impl Logs {
         let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
         for (node, Claim { incarnation, reported }) in claims {
             let (incarnation, reported) = (*incarnation, *reported);
-            let known = Known { incarnation, met: (0, 0), reported, kept: reported };
+            let known = Known { incarnation, seen: (0, 0), reported, kept: reported };
             logs.with(*node, |held| *held = known);
         }
         logs
@@ -217,7 +217,7 @@ impl Logs {
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
         // Another disk under this name, before or after this one: nobody knows what was on it.
-        // (Who has streamed all it holds to this disk has met it.)
+        // (Who has streamed all it holds to this disk has seen it.)
         let other = claim.incarnation != self.incarnation;
         if other { Some(0) } else { self.lineage.lost(&claim.reported) }
     }
@@ -243,23 +243,23 @@ impl Logs {
 
     /// Whether a life of a node's disk is older than one that was seen.
     pub fn is_outlived(&self, node: NodeId, incarnation: u64, life: u64) -> bool {
-        self.with(node, |known| known.met.0 == incarnation && life < known.met.1)
+        self.with(node, |known| known.seen.0 == incarnation && life < known.seen.1)
     }
 
     /// A node has proved who it is.
-    pub fn met(&self, node: NodeId, incarnation: u64, life: u64) {
+    pub fn saw(&self, node: NodeId, incarnation: u64, life: u64) {
         self.with(node, |known| {
-            if known.met.0 != incarnation || known.met.1 < life {
-                known.met = (incarnation, life);
+            if known.seen.0 != incarnation || known.seen.1 < life {
+                known.seen = (incarnation, life);
             }
         });
     }
 
     /// An envelope of that life of a node's disk came. `false` = a later life was seen since, and
     /// nothing that this one says counts any more.
-    pub fn heard(&self, node: NodeId, incarnation: u64, life: u64, position: u64) -> bool {
+    pub fn received(&self, node: NodeId, incarnation: u64, life: u64, position: u64) -> bool {
         self.with(node, |known| {
-            let is_current = known.met == (incarnation, life);
+            let is_current = known.seen == (incarnation, life);
             if is_current && position > 0 {
                 if known.reported.life != life {
                     known.reported = Reported { life, position, late: 0 };
@@ -287,7 +287,7 @@ impl Logs {
             if known.incarnation != incarnation {
                 known.incarnation = incarnation;
                 // What was reported so far is of the new disk only if that was seen.
-                if known.met.0 != incarnation || known.reported.life != known.met.1 {
+                if known.seen.0 != incarnation || known.reported.life != known.seen.1 {
                     known.reported = Reported::default();
                 }
             }
@@ -401,12 +401,12 @@ mod tests {
     fn of_two_lives_the_greater_holds() {
         let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
-        logs.met(peer, 77, 10);
-        assert!(logs.heard(peer, 77, 10, 5));
+        logs.saw(peer, 77, 10);
+        assert!(logs.received(peer, 77, 10, 5));
         logs.know(peer, 77);
         assert_eq!(logs.claim(peer).unwrap().reported, reported(10, 5));
-        logs.met(peer, 77, 11);
-        assert!(!logs.heard(peer, 77, 10, 6), "the older one is not heard any more");
+        logs.saw(peer, 77, 11);
+        assert!(!logs.received(peer, 77, 10, 6), "the older one is not heard any more");
         assert!(logs.is_outlived(peer, 77, 10) && !logs.is_outlived(peer, 77, 11));
         assert!(!logs.is_outlived(peer, 78, 10), "another disk");
         assert_eq!(
@@ -414,7 +414,7 @@ mod tests {
             reported(10, 5),
             "it has reported nothing yet"
         );
-        assert!(logs.heard(peer, 77, 11, 3));
+        assert!(logs.received(peer, 77, 11, 3));
         assert_eq!(logs.claim(peer).unwrap().reported, reported(11, 3));
     }
 
@@ -422,8 +422,8 @@ mod tests {
     fn what_is_not_kept_yet_is_kept_once() {
         let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
-        logs.met(peer, 77, 10);
-        assert!(logs.heard(peer, 77, 10, 5));
+        logs.saw(peer, 77, 10);
+        assert!(logs.received(peer, 77, 10, 5));
         assert_eq!(logs.unkept(peer), None, "its disk is not known yet");
         logs.know(peer, 77);
         logs.stored_late(peer);
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(claim.reported, Reported { life: 10, position: 5, late: 5 });
         logs.kept(peer, &claim);
         assert_eq!(logs.unkept(peer), None);
-        assert!(logs.heard(peer, 77, 10, 6));
+        assert!(logs.received(peer, 77, 10, 6));
         assert!(logs.unkept(peer).is_some());
     }
 }

@@ -11,8 +11,6 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use crate::topology::PARTITIONS;
-
 /// Stands for a partition that is in the same state as the node.
 const AS_THE_NODE: u8 = u8::MAX;
 
@@ -136,8 +134,10 @@ impl Membership {
     }
 
     /// Changes it for one partition.
-    pub fn set_of(&self, partition: u16, state: MembershipState) {
-        let all_as_the_node = || (0..PARTITIONS).map(|_| AtomicU8::new(AS_THE_NODE)).collect();
+    #[cfg(test)]
+    fn set_of(&self, partition: u16, state: MembershipState) {
+        let all_as_the_node =
+            || (0..crate::topology::PARTITIONS).map(|_| AtomicU8::new(AS_THE_NODE)).collect();
         let apart = self.apart.get_or_init(all_as_the_node);
         let is_as_the_node = state == self.state();
         let code = if is_as_the_node { AS_THE_NODE } else { state as u8 };

@@ -43,7 +43,7 @@ impl Message {
         let Body::Request { request, .. } = &mut self.body else { return true };
         let is_of_layouts = match request {
             Request::Council(_) | Request::Moves => true,
-            // It does not tell what it remembers: that it is there is no page.
+            // It does not send what it remembers: that it is there is no page.
             Request::Page(PageRequest { filter: Filter::Remembered { .. }, .. })
                 if version < REMEMBERED_SINCE =>
             {
@@ -80,7 +80,7 @@ pub enum Body {
     Reply(Reply),
 }
 
-/// From this version of the protocol on nodes go by layouts, and can hear of others.
+/// From this version of the protocol on nodes go by layouts, and can learn of others.
 const LAYOUTS_SINCE: u16 = 9;
 
 /// From this one on a quorum read may be answered with an outline.
@@ -93,7 +93,7 @@ pub const ACCESS_SINCE: u16 = 11;
 /// earlier one: its replies without a promise would be taken for some with one.
 pub const MOVES_SINCE: u16 = 12;
 
-/// From this one on nodes tell what they remember of writes with an idempotency key.
+/// From this one on nodes send what they remember of writes with an idempotency key.
 const REMEMBERED_SINCE: u16 = 11;
 
 /// What one node asks of another.
@@ -101,7 +101,7 @@ const REMEMBERED_SINCE: u16 = 11;
 pub enum Request {
     /// The newest record of a key.
     Read {
-        /// The key.
+        /// The key to read.
         key: Bytes,
         /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
         most: u32,
@@ -109,7 +109,7 @@ pub enum Request {
     /// The newest record of a key, as a client reads it that wants a majority of its replicas to
     /// hold that. Is answered as a read, or `Busy` if there is no majority.
     ReadQuorum {
-        /// The key.
+        /// The key to read.
         key: Bytes,
         /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
         /// At `u32::MAX` it is sent any.
@@ -118,9 +118,9 @@ pub enum Request {
     /// To store no record of this key that a conditional write made under a lower ballot, ever. Is
     /// answered as a read if that is promised, and `Outbid` if not.
     Prepare {
-        /// The key.
+        /// The key to promise the ballot for.
         key: Bytes,
-        /// The ballot.
+        /// The ballot to promise.
         ballot: u64,
         /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
         most: u32,
@@ -130,7 +130,7 @@ pub enum Request {
     },
     /// Whether the node has stored a record with a conditional write in it. Is answered `Recalled`.
     Recall {
-        /// The key.
+        /// The key that the write changed.
         key: Bytes,
         /// What the write is known by.
         id: u64,
@@ -140,7 +140,7 @@ pub enum Request {
     /// To change a value if a condition is met, as its coordinator. Is answered `Done`, `Failed` if
     /// the outcome is not known, and otherwise by a refusal: then nothing was done.
     Change {
-        /// The key.
+        /// The key to change.
         key: Bytes,
         /// What the write is known by, whoever coordinates it.
         id: u64,
@@ -152,18 +152,18 @@ pub enum Request {
     /// To hold a record. One that a conditional write made is stored only if no higher ballot was
     /// promised and nothing is held that outranks it.
     Write {
-        /// The key.
+        /// The key to write.
         key: Bytes,
-        /// Its record.
+        /// The record to store under the key.
         record: Record,
     },
     /// To hold a record that a conditional write made, of a coordinator that goes on from its last
     /// one of the key, under the next ballot, and asked for no promises. Is answered as a `Write`;
     /// a node that is not authoritative for the key says so, and stores nothing.
     AcceptNext {
-        /// The key.
+        /// The key to write.
         key: Bytes,
-        /// Its record.
+        /// The record to store under the key.
         record: Record,
     },
     /// To hold several records: hints. One reply for all of them.
@@ -178,10 +178,10 @@ pub enum Request {
     Missed {
         /// The node that may lack records.
         node: NodeId,
-        /// Its marks.
+        /// The marks to store for that node.
         marks: Vec<Mark>,
     },
-    /// To tell what the node holds of a range of keys, read past caches and verified. Is answered
+    /// To report what the node holds of a range of keys, read past caches and verified. Is answered
     /// `Compared`; a node that is being rebuilt says that it is not authoritative.
     Compare(CompareRequest),
     /// To give up blocks among these keys that can't be read: what all other replicas hold of them
@@ -190,7 +190,7 @@ pub enum Request {
     /// To do a step of a round that is to prove something. Is answered `Round`: what the node knows
     /// then says whether it did. A node that is being rebuilt says that it is not authoritative.
     Round {
-        /// The round.
+        /// The round that the step belongs to.
         round: RoundId,
         /// What is to be done.
         step: RoundStep,
@@ -198,11 +198,11 @@ pub enum Request {
     /// To hold a record that another node holds, whatever is sealed: what a round brings. Refused
     /// by `WrongEpoch` if it is not the round that the node is sealed by.
     Bring {
-        /// The round.
+        /// The round that brings the record.
         round: RoundId,
-        /// The key.
+        /// The key to write.
         key: Bytes,
-        /// Its record.
+        /// The record to store under the key.
         record: Record,
     },
     /// To vote about the next layout, or to say which one is decided. Is answered `Council`.
@@ -262,7 +262,7 @@ pub enum Filter {
     },
     /// Keys whose record belongs onto a node, by the record's own number of copies.
     HeldBy {
-        /// The node.
+        /// The node that the records belong onto.
         node: NodeId,
         /// The least time of a version that is meant.
         since: u64,
@@ -274,7 +274,7 @@ pub enum Filter {
     },
     /// Keys whose record moves to a node, or whose replicas become fewer, that one among them.
     Moved {
-        /// The node.
+        /// The node that the keys move to, or that stays one of their replicas.
         node: NodeId,
         /// Whether only those are meant that the answering node is the first replica of, and that
         /// were written before it placed keys so.
@@ -289,7 +289,7 @@ pub enum Filter {
     /// partitions that move to a node or whose replicas become fewer, that one among them. The page
     /// is authoritative if the node has forgotten none of them within a day.
     Remembered {
-        /// The node.
+        /// The node that the partitions move to, or that stays one of their replicas.
         node: NodeId,
     },
 }
@@ -336,7 +336,7 @@ pub enum Reply {
     },
     /// To `Change`: what came of it, and which of the key's replicas hold what it is based on.
     Done(Done, ReplicaSet),
-    /// To `Recall`.
+    /// To `Recall`: whether the write was stored.
     Recalled(Recalled),
     /// To `Prepare`, and to a write of a record that a conditional write made: refused, a higher
     /// ballot was promised, or such a record is being stored. Nothing was changed.
@@ -366,9 +366,9 @@ pub enum Reply {
     Compared(Compared),
     /// To a step of a round, and to `Prepare` by a node with another watermark.
     Round(RoundState),
-    /// To `Council`.
+    /// To `Council`: the vote, or the layout that is decided.
     Council(VoteReply),
-    /// To `Moves`.
+    /// To `Moves`: how far the node is.
     Moves(MovesState),
     /// To a ping.
     Pong,
@@ -383,9 +383,9 @@ pub struct MovesState {
     pub has_all: bool,
     /// Nodes from which it has taken all, of so many.
     pub sources: (u16, u16),
-    /// Records that it has taken in this change since its process began, and their bytes.
+    /// Records that it has taken in this change since its process began.
     pub records: u64,
-    /// See there.
+    /// The bytes of those records.
     pub bytes: u64,
 }
 

@@ -43,7 +43,7 @@ pub struct Mark {
 /// A mark with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbered {
-    /// The mark.
+    /// What the node may lack.
     pub mark: Mark,
     /// Greater than that of every mark made before.
     pub number: u64,

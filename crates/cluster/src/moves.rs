@@ -16,12 +16,12 @@ pub struct Moves {
     /// Nodes from which it has taken all, and how many there are to take from.
     sources: AtomicU64,
     of_sources: AtomicU64,
-    /// What the nodes have told, if this one drives the transition.
-    told: Mutex<BTreeMap<NodeId, MovesState>>,
+    /// What the nodes have reported, if this one drives the transition.
+    reported: Mutex<BTreeMap<NodeId, MovesState>>,
 }
 
 impl Moves {
-    /// What this node tells, which goes by that layout.
+    /// What this node reports of itself, which goes by that layout.
     pub(crate) fn state(&self, layout: &Layout, has_all: bool) -> MovesState {
         let epoch = layout.epoch;
         if layout.stage == Stage::Prepare {
@@ -52,12 +52,12 @@ impl Moves {
         self.of_sources.store(of as u64, Ordering::Relaxed);
     }
 
-    /// What nodes have told, by their ids; empty = this one does not drive a transition.
-    pub fn told(&self) -> BTreeMap<NodeId, MovesState> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What nodes have reported, by their ids; empty = this one does not drive a transition.
+    pub fn reported(&self) -> BTreeMap<NodeId, MovesState> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn tell(&self, told: BTreeMap<NodeId, MovesState>) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    pub(crate) fn publish(&self, reported: BTreeMap<NodeId, MovesState>) {
+        *self.reported.lock().unwrap_or_else(PoisonError::into_inner) = reported;
     }
 }

@@ -87,7 +87,7 @@ impl Promises {
         self.pages.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// See [`Promises::pause`].
+    /// Ends one [`Promises::pause`].
     pub(crate) fn resume(&self) {
         let before = self.pages.fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "each pause ends once");

@@ -82,7 +82,7 @@ impl Proof {
 /// A node's steps in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundStep {
-    /// Only to tell what it knows.
+    /// Only to report what it knows.
     Ask,
     /// To take nothing new up to the round's time.
     Seal,
@@ -90,14 +90,14 @@ pub enum RoundStep {
     Ready,
     /// All nodes were ready, and what they had promised allows no ballot above this one.
     Commit {
-        /// It.
+        /// The greatest ballot that any node had promised.
         floor: u64,
-        /// See [`Proof::is_uniform`].
+        /// What is proven of the numbers of copies: see [`Proof::is_uniform`].
         is_uniform: bool,
     },
 }
 
-/// What a node tells of itself in a round.
+/// What a node reports of itself in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
     /// The life of its directory, which begins with the process.
@@ -121,8 +121,8 @@ pub struct Proofs {
     seal: AtomicU64,
     watermark: AtomicU64,
     floor: AtomicU64,
-    /// The greatest watermark that any node has told of, or this one's.
-    heard: AtomicU64,
+    /// The greatest watermark that any node has reported, or this one's.
+    reported_watermark: AtomicU64,
     /// Writes on their way, by the seal under which they passed: even or odd ones.
     passing: [AtomicU64; 2],
     seals: AtomicU64,
@@ -134,8 +134,8 @@ struct State {
     known: Proof,
     /// The last round that has sealed this process.
     sealed: RoundId,
-    /// The greatest proof that another node told of, and this one does not know.
-    heard: Option<Proof>,
+    /// The greatest proof that another node reported, and this one does not know.
+    reported: Option<Proof>,
     /// Nodes that were seen to lag behind this one's.
     lagging: Vec<NodeId>,
 }
@@ -158,7 +158,7 @@ impl Proofs {
             seal: AtomicU64::new(known.seal.time),
             watermark: AtomicU64::new(known.proven.time),
             floor: AtomicU64::new(known.floor),
-            heard: AtomicU64::new(known.proven.time),
+            reported_watermark: AtomicU64::new(known.proven.time),
             passing: Default::default(),
             seals: AtomicU64::new(0),
             state: Mutex::new(State { known, ..State::default() }),
@@ -181,8 +181,8 @@ impl Proofs {
     }
 
     /// Up to this time some node knows that all held the same.
-    pub(crate) fn heard_watermark(&self) -> u64 {
-        self.heard.load(Ordering::SeqCst)
+    pub(crate) fn reported_watermark(&self) -> u64 {
+        self.reported_watermark.load(Ordering::SeqCst)
     }
 
     /// Whether a record of this rank is as good as none: it may be purged anywhere. Expiry is not
@@ -221,7 +221,7 @@ impl Proofs {
         Passing(turn)
     }
 
-    /// See [`Proofs::pass`].
+    /// A write that [`Proofs::pass`] let through is visible, or has failed.
     pub fn passed(&self, Passing(turn): Passing) {
         let before = self.passing[usize::from(turn)].fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "each write passes once");
@@ -311,30 +311,30 @@ impl Proofs {
         let (seal, proven) = (state.known.seal.time, state.known.proven.time);
         self.seal.fetch_max(seal, Ordering::SeqCst);
         self.floor.fetch_max(kept.floor, Ordering::SeqCst);
-        self.heard.fetch_max(proven, Ordering::SeqCst);
+        self.reported_watermark.fetch_max(proven, Ordering::SeqCst);
         self.watermark.fetch_max(proven, Ordering::SeqCst);
     }
 
-    /// Another node told what it knows.
-    pub(crate) fn told(&self, node: NodeId, theirs: Proof) {
-        self.heard.fetch_max(theirs.proven.time, Ordering::SeqCst);
+    /// Another node has reported what it knows.
+    pub(crate) fn received(&self, node: NodeId, theirs: Proof) {
+        self.reported_watermark.fetch_max(theirs.proven.time, Ordering::SeqCst);
         let mut state = self.state();
         let known = state.known.proven;
         if theirs.proven > known {
-            if state.heard.is_none_or(|heard| theirs.proven > heard.proven) {
-                state.heard = Some(theirs);
+            if state.reported.is_none_or(|reported| theirs.proven > reported.proven) {
+                state.reported = Some(theirs);
             }
         } else if theirs.proven < known && !state.lagging.contains(&node) {
             state.lagging.push(node);
         }
     }
 
-    /// The greatest proof that another node told of, if this node does not know it.
-    pub(crate) fn heard(&self) -> Option<Proof> {
+    /// The greatest proof that another node reported, if this node does not know it.
+    pub(crate) fn reported(&self) -> Option<Proof> {
         let mut state = self.state();
         let known = state.known.proven;
-        state.heard = state.heard.filter(|heard| heard.proven > known);
-        state.heard
+        state.reported = state.reported.filter(|reported| reported.proven > known);
+        state.reported
     }
 
     /// Nodes that were seen to lag behind since the last time.

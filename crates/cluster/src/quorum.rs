@@ -62,15 +62,15 @@ pub enum Refusal {
     /// More answers wanted than there are replicas.
     #[error("ack={ack} must not exceed from={from}")]
     AckOverFrom {
-        /// As asked.
+        /// `ack` as asked for.
         ack: u32,
-        /// As asked, or the default.
+        /// `from` as asked for, or the default.
         from: u32,
     },
     /// More copies wanted than there are nodes.
     #[error("from={from} must not exceed the number of nodes, {nodes}")]
     FromOverNodes {
-        /// As asked.
+        /// `from` as asked for.
         from: u32,
         /// Nodes of the cluster.
         nodes: u32,
@@ -78,7 +78,7 @@ pub enum Refusal {
     /// More copies wanted than a record can say.
     #[error("from={from} must not exceed {MAX_FROM}")]
     FromOverByte {
-        /// As asked.
+        /// `from` as asked for.
         from: u32,
     },
 }

@@ -83,7 +83,7 @@ pub enum Via {
     Accept = 0,
     /// In a page or as a hint, from a replica that held it: that proves nothing of this one.
     Replica = 1,
-    /// Those that had the partition before this one have told: it was chosen there.
+    /// Those that had the partition before this one have reported that it was chosen there.
     Chosen = 2,
 }
 

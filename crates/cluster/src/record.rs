@@ -48,7 +48,7 @@ impl Rank {
 /// A record, in the bytes that the store keeps and that travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What decides.
+    /// Version and ballot, which decide which record holds.
     pub rank: Rank,
     /// How many nodes were asked to hold it; 0 = the cluster's default.
     pub copies: u8,
@@ -59,9 +59,9 @@ pub struct Record {
 /// A record without its content: all that decides between it and others, and how long it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outline {
-    /// What decides.
+    /// Version and ballot, which decide which record holds.
     pub rank: Rank,
-    /// As [`Record::copies`].
+    /// The number of copies, as in [`Record::copies`].
     pub copies: u8,
     /// The length of [`Record::bytes`].
     pub bytes: u32,
@@ -76,7 +76,7 @@ impl Record {
 }
 
 /// Whether a value that expires at `expiry_ms` (milliseconds since 1970; 0 = never) counts as
-/// deleted, for somebody whose clock shows `micros` since 1970. It is judged by who coordinates a
+/// deleted, for somebody whose clock shows `micros` since 1970. It is decided by who coordinates a
 /// request, and by nobody else: replicas keep, send and compare an expired value as any other.
 pub fn has_expired(expiry_ms: u64, micros: u64) -> bool {
     expiry_ms != 0 && expiry_ms <= micros / 1000
@@ -116,11 +116,11 @@ pub struct Operation {
 pub struct Next<'a> {
     /// The family that it continues.
     pub family: Version,
-    /// Its ballot.
+    /// The ballot that the record is made under.
     pub ballot: u64,
     /// Value or tombstone.
     pub kind: Kind,
-    /// As [`Record::copies`].
+    /// The number of copies, as in [`Record::copies`].
     pub copies: u8,
     /// When the value expires, in milliseconds since 1970; 0 = never.
     pub expiry_ms: u64,

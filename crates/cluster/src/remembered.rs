@@ -22,7 +22,7 @@ pub struct Remembered {
     pub key_hash: u64,
     /// What the write is known by.
     pub id: u64,
-    /// The time of a version by which its age is told. Of two traces of one write the later one
+    /// The time of a version by which its age is known. Of two traces of one write the later one
     /// holds, of two with one time the one whose `via` comes later.
     pub time: u64,
     /// How it came here.
@@ -62,20 +62,20 @@ impl Remembered {
     }
 }
 
-/// Of whom a node has learned what is remembered.
+/// Whose recollections of writes with an idempotency key a node puts together, of one partition.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
-    /// The node.
+pub struct Recollections<'a> {
+    /// The node that learns.
     pub own: NodeId,
     /// Its seal: what it accepted up to there was not of this transition.
     pub seal: u64,
     /// The partition's replicas of before.
     pub before: &'a [NodeId],
     /// How many of those could not be asked.
-    pub untold: usize,
+    pub unasked: usize,
 }
 
-impl Told<'_> {
+impl Recollections<'_> {
     fn majority(&self) -> usize {
         self.before.len() / 2 + 1
     }
@@ -83,7 +83,7 @@ impl Told<'_> {
     /// Whether those that were asked are so few that a majority may remember a write and none of
     /// them.
     pub(crate) fn are_too_few(&self) -> bool {
-        self.untold >= self.majority()
+        self.unasked >= self.majority()
     }
 
     /// What the node is to remember of a write that it does not yet, by the traces of it: its own
@@ -114,7 +114,7 @@ impl Told<'_> {
                 is_of_before.then(|| own.as_of_replica(own.time))
             }
             Some(_) => None,
-            None if of_before().count() + self.untold >= self.majority() => {
+            None if of_before().count() + self.unasked >= self.majority() => {
                 let latest = all().max_by_key(|trace| trace.time)?;
                 Some(latest.as_of_replica(latest.time))
             }
@@ -141,13 +141,13 @@ mod tests {
         trace(Via::Accept, ballot)
     }
 
-    fn told(before: &[NodeId], untold: usize) -> Told<'_> {
-        Told { own: OWN, seal: 50, before, untold }
+    fn recollections(before: &[NodeId], unasked: usize) -> Recollections<'_> {
+        Recollections { own: OWN, seal: 50, before, unasked }
     }
 
-    fn remember(untold: usize, traces: &[(u16, Remembered)]) -> Option<Remembered> {
+    fn remember(unasked: usize, traces: &[(u16, Remembered)]) -> Option<Remembered> {
         let traces: Vec<_> = traces.iter().map(|(node, trace)| (NodeId(*node), *trace)).collect();
-        told(&BEFORE, untold).remember(&traces)
+        recollections(&BEFORE, unasked).remember(&traces)
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
 
     #[test]
     fn where_a_majority_was_not_asked_nothing_is_known_of_what_has_no_trace() {
-        assert!(!told(&BEFORE, 1).are_too_few());
-        assert!(told(&BEFORE, 2).are_too_few());
-        assert!(told(&BEFORE[..1], 1).are_too_few());
+        assert!(!recollections(&BEFORE, 1).are_too_few());
+        assert!(recollections(&BEFORE, 2).are_too_few());
+        assert!(recollections(&BEFORE[..1], 1).are_too_few());
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(remember(0, &[(9, accepted(40))]), replica(40));
         assert_eq!(remember(0, &[(9, accepted(60))]), None, "it is of this transition");
         assert_eq!(remember(0, &[(9, trace(Via::Replica, 40))]), None);
-        let stays = Told { own: NodeId(1), ..told(&BEFORE, 0) };
+        let stays = Recollections { own: NodeId(1), ..recollections(&BEFORE, 0) };
         assert_eq!(stays.remember(&[(NodeId(1), accepted(60))]), replica(60));
         let both = [(NodeId(1), accepted(60)), (NodeId(2), accepted(60))];
         assert_eq!(stays.remember(&both), Some(trace(Via::Chosen, 60)));

@@ -118,7 +118,8 @@ pub struct RoundReport {
 /// Why a damaged range is not healed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unhealed {
-    /// Not all other nodes have told what they hold: one of them may be the only one that has it.
+    /// Not all other nodes have reported what they hold: one of them may be the only one that has
+    /// it.
     Absent,
     /// Another node has damaged keys among them, too.
     Both,

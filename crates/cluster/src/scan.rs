@@ -31,7 +31,7 @@ pub const PAGE_BYTES: u32 = 64 * 1024;
 
 /// What a range read does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ScanStep {
     /// The next key and its newest record, which is a value.
     Item(Bytes, Record),
     /// Ask this node for this page, and hand it in.
@@ -185,9 +185,9 @@ impl Scan {
     }
 
     /// What to do next.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> ScanStep {
         if self.out_of_reach {
-            return Step::OutOfReach;
+            return ScanStep::OutOfReach;
         }
         loop {
             if let Some(source) = self.sources.iter_mut().find(|source| source.is_low()) {
@@ -199,19 +199,19 @@ impl Scan {
                     preference: self.preference.clone(),
                 };
                 let (end, max_bytes) = (self.end.clone(), PAGE_BYTES);
-                return Step::Ask(source.node, PageRequest { start, end, filter, max_bytes });
+                return ScanStep::Ask(source.node, PageRequest { start, end, filter, max_bytes });
             }
             if self.sources.iter().any(|source| source.items.is_empty() && source.asked) {
-                return Step::Wait;
+                return ScanStep::Wait;
             }
             let heads = self.sources.iter().filter_map(|source| source.items.front());
-            let Some(key) = heads.map(|(key, _)| key).min().cloned() else { return Step::End };
+            let Some(key) = heads.map(|(key, _)| key).min().cloned() else { return ScanStep::End };
             let record = self.take(&key);
             let mut passed = key.to_vec();
             passed.push(0);
             self.start = passed.into();
             if record.rank.kind == Kind::Value {
-                return Step::Item(key, record);
+                return ScanStep::Item(key, record);
             }
         }
     }

@@ -94,18 +94,18 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// The buckets in which replicas differ, by what each of them told of the same keys. Replicas that
-/// told nothing count for nothing. Of records with more copies than there are by default, the
+/// The buckets in which replicas differ, by what each reported of the same keys. Replicas that
+/// reported nothing count for nothing. Of records with more copies than there are by default, the
 /// replicas of a bucket are not the same for all its partitions: such a bucket is always among
 /// them. So is one of which a node holds a record that it is no replica of, and one of records with
 /// fewer copies where some are not summed: those may hide these, and be purged before them.
-pub(crate) fn differing(told: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
+pub(crate) fn differing(reported: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
     let mut places: BTreeMap<u16, Vec<(u8, NodeId)>> = BTreeMap::new();
     let mut sums: BTreeMap<(u16, u8), BTreeMap<NodeId, u128>> = BTreeMap::new();
     let mut beyond: BTreeSet<u16> = BTreeSet::new();
     let (mut fewer, mut continued) = (BTreeSet::new(), BTreeSet::new());
-    for (node, told) in told {
-        for sum in *told {
+    for (node, reported) in reported {
+        for sum in *reported {
             if sum.is_of_continued() {
                 continued.insert(sum.bucket);
                 continue;
@@ -157,8 +157,8 @@ mod tests {
         Rank { version, ballot: 0, kind: Kind::Value, check: 7 }
     }
 
-    /// What each node tells if it holds the keys that it is a replica of, but for some.
-    fn told(
+    /// How nodes differ if each holds the keys that it is a replica of, but for some.
+    fn differing_of(
         topology: &Topology,
         copies_of: impl Fn(u32) -> u8,
         lacks: impl Fn(NodeId, u32) -> bool,
@@ -177,8 +177,8 @@ mod tests {
             (node, sums.end())
         });
         let sums: BTreeMap<NodeId, Vec<Sum>> = sums.collect();
-        let told = sums.iter().map(|(node, sums)| (*node, &sums[..])).collect();
-        differing(&told, topology.default_copies())
+        let reported = sums.iter().map(|(node, sums)| (*node, &sums[..])).collect();
+        differing(&reported, topology.default_copies())
     }
 
     #[test]
@@ -186,9 +186,12 @@ mod tests {
         for (nodes, replicas) in [(1, 3), (2, 3), (3, 3), (3, 2), (5, 3), (9, 3), (40, 5)] {
             let topology = topology(nodes, replicas);
             let copies = topology.default_copies();
-            assert!(told(&topology, |_| 0, |_, _| false).is_empty(), "{nodes} nodes");
+            assert!(differing_of(&topology, |_| 0, |_, _| false).is_empty(), "{nodes} nodes");
             let fewer = |n| if n % 3 == 0 { 1.max(copies - 1) } else { n as u8 % 2 * copies };
-            assert!(told(&topology, fewer, |_, _| false).is_empty(), "{nodes} nodes, fewer copies");
+            assert!(
+                differing_of(&topology, fewer, |_, _| false).is_empty(),
+                "{nodes} nodes, fewer copies"
+            );
         }
     }
 
@@ -201,9 +204,9 @@ mod tests {
                 topology.replicas(partition_of(&n.to_be_bytes()), 2, &mut order);
                 for replica in order.clone() {
                     let lacks = |node, key| key == n && node == replica;
-                    let found = told(&topology, |_| 0, lacks);
+                    let found = differing_of(&topology, |_| 0, lacks);
                     assert_eq!(found, [topology.buckets().of(&n.to_be_bytes())]);
-                    let found = told(&topology, |_| 2, lacks);
+                    let found = differing_of(&topology, |_| 2, lacks);
                     assert_eq!(found, [topology.buckets().of(&n.to_be_bytes())]);
                 }
             }
@@ -213,7 +216,7 @@ mod tests {
     #[test]
     fn more_copies_than_usual_are_always_looked_at() {
         let topology = topology(5, 3);
-        let found = told(&topology, |n| if n == 9 { 5 } else { 0 }, |_, _| false);
+        let found = differing_of(&topology, |n| if n == 9 { 5 } else { 0 }, |_, _| false);
         assert_eq!(found, [topology.buckets().of(&9_u32.to_be_bytes())]);
     }
 
@@ -224,7 +227,7 @@ mod tests {
         let bucket = topology.buckets().of(b"k");
         let mut order = Vec::new();
         topology.replicas(partition_of(b"k"), 3, &mut order);
-        let told = |copies: u8, continues: bool| {
+        let found = |copies: u8, continues: bool| {
             let sums = order.iter().map(|node| {
                 let mut sums = Sums::new(&topology, *node);
                 let place = order.iter().position(|other| other == node).unwrap();
@@ -238,9 +241,9 @@ mod tests {
             let sums: BTreeMap<NodeId, Vec<Sum>> = sums.collect();
             differing(&sums.iter().map(|(node, sums)| (*node, &sums[..])).collect(), 3)
         };
-        assert_eq!((told(1, false), told(1, true)), (vec![], vec![bucket]));
-        assert_eq!((told(2, false), told(2, true)), (vec![], vec![bucket]));
-        assert_eq!((told(0, true), told(3, true)), (vec![], vec![]), "nothing has fewer copies");
+        assert_eq!((found(1, false), found(1, true)), (vec![], vec![bucket]));
+        assert_eq!((found(2, false), found(2, true)), (vec![], vec![bucket]));
+        assert_eq!((found(0, true), found(3, true)), (vec![], vec![]), "nothing has fewer copies");
     }
 
     #[test]

@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 
 use super::families::BY_A_PROOF;
-use super::{Asked, End, History, Operation, Told};
+use super::{Asked, End, History, Operation, Response};
 
 /// What is wrong with the tags of a history, if anything is.
 pub fn check(history: &History) -> Option<String> {
     let mut families: BTreeMap<(u64, u32), BTreeMap<u32, &Operation>> = BTreeMap::new();
     for operation in &history.operations {
-        let End::At(_, Told::Changed { tag, .. }) = &operation.end else { continue };
+        let End::At(_, Response::Changed { tag, .. }) = &operation.end else { continue };
         let Some((step, _)) = tag.last else { continue };
         let family = families.entry(tag.family).or_default();
         if let Some(other) = family.insert(step, operation) {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Asked, Condition, End, History, Tag, Told};
+use super::{Asked, Condition, End, History, Response, Tag};
 
 /// The origin of the families that proofs make.
 pub(crate) const BY_A_PROOF: u32 = u32::MAX;
@@ -45,8 +45,8 @@ fn each_tag(history: &mut History, mut each: impl FnMut(&mut Tag)) {
             tags.iter_mut().for_each(&mut each);
         }
         match &mut operation.end {
-            End::At(_, Told::Found(Some((_, tag)))) => each(tag),
-            End::At(_, Told::Changed { tag, .. } | Told::Unmet(Some(tag))) => each(tag),
+            End::At(_, Response::Found(Some((_, tag)))) => each(tag),
+            End::At(_, Response::Changed { tag, .. } | Response::Unmet(Some(tag))) => each(tag),
             End::At(..) | End::Before(_) | End::Unknown => {}
         }
     }

@@ -12,7 +12,9 @@
 //! the shortest prefix that fails.
 //!
 //! Tags are opaque: two that are equal are of one state, the one that one operation made; two that
-//! differ are of two. What is in a tag is judged by [`chain`] alone.
+//! differ are of two. What is in a tag is checked by [`chain`] alone.
+
+#![forbid(unsafe_code)]
 
 pub mod chain;
 pub mod families;
@@ -30,7 +32,7 @@ use search::{SPARE, Search};
 pub enum Value {
     /// Something can be added to it.
     Number(i64),
-    /// Anything else.
+    /// A value that is not a number, by its own number.
     Text(u64),
 }
 
@@ -72,13 +74,13 @@ pub enum Change {
 pub enum Asked {
     /// What the value is.
     Get,
-    /// A write.
+    /// The value changes if a condition is met.
     Change(Condition, Change),
 }
 
 /// What a client was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum Response {
     /// The value, if there is one.
     Found(Option<(Value, Tag)>),
     /// It is done.
@@ -98,7 +100,7 @@ pub enum Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// It was answered then.
-    At(u64, Told),
+    At(u64, Response),
     /// It may have taken effect, or may yet do so.
     Unknown,
     /// It may have taken effect, but not after that time, nor after the next operation of the
@@ -107,16 +109,16 @@ pub enum End {
     Before(u64),
 }
 
-/// Values expire: when they do is known, but not at which time a condition was judged, for that is
-/// the time of some node's clock. A read shows what there is, expired or not, or nothing of what
+/// Values expire: when they do is known, but not at which time a condition was evaluated, for that
+/// is the time of some node's clock. A read shows what there is, expired or not, or nothing of what
 /// has expired: whether it hides that is looked at elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
     /// When the value expires that is written, or was found, in milliseconds; 0 = never, or as
     /// that of what is added to.
     pub expiry_ms: u64,
-    /// The earliest and the latest time by which the operation was judged.
-    pub judged_ms: (u64, u64),
+    /// The earliest and the latest time at which it was evaluated, in milliseconds.
+    pub evaluated_ms: (u64, u64),
 }
 
 /// An operation as its client knows it. One that is known to have had no effect is left out.
@@ -128,7 +130,7 @@ pub struct Operation {
     pub call: u64,
     /// What was asked.
     pub asked: Asked,
-    /// When what it wrote or found expires, and when it was judged.
+    /// When what it wrote or found expires, and when it was evaluated.
     pub life: Life,
     /// How it ended.
     pub end: End,
@@ -148,17 +150,17 @@ pub enum Verdict {
 /// Operations of one key, in the order of their calls.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// See above.
+    /// The operations, in the order of their calls.
     pub operations: Vec<Operation>,
 }
 
 /// The one copy: its value, and the operation that made it, by its place in the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct State {
+pub(crate) struct KeyState {
     pub(crate) value: Option<Value>,
     /// When that expires; 0 = never.
     pub(crate) expiry_ms: u64,
-    /// Whether somebody has found it expired: nobody who is judged later finds it alive.
+    /// Whether somebody has found it expired: nobody who is evaluated later finds it alive.
     pub(crate) is_over: bool,
     pub(crate) made_by: Option<u32>,
 }
@@ -186,10 +188,10 @@ impl History {
 }
 
 impl End {
-    /// What the client was told.
-    pub(crate) fn told(self) -> Option<Told> {
+    /// What the client was answered.
+    pub(crate) fn response(self) -> Option<Response> {
         match self {
-            Self::At(_, told) => Some(told),
+            Self::At(_, response) => Some(response),
             Self::Unknown | Self::Before(_) => None,
         }
     }
@@ -200,14 +202,14 @@ impl Tags {
         let mut tags = Self::default();
         for (place, operation) in (0..).zip(&history.operations) {
             match operation.end {
-                End::At(_, Told::Changed { tag, .. }) => {
+                End::At(_, Response::Changed { tag, .. }) => {
                     if let Some(other) = tags.makers.insert(tag, place) {
                         let other = history.operations[other as usize].number;
                         let number = operation.number;
                         return Err(format!("{number} and {other} both made {tag}"));
                     }
                 }
-                End::At(_, Told::Found(Some((value, tag)))) => {
+                End::At(_, Response::Found(Some((value, tag)))) => {
                     if let Some(other) = tags.values.insert(tag, value)
                         && other != value
                     {
@@ -221,7 +223,7 @@ impl Tags {
     }
 
     /// Whether a tag can be that of a state.
-    fn is_of(&self, tag: Tag, state: State, history: &History) -> bool {
+    fn is_of(&self, tag: Tag, state: KeyState, history: &History) -> bool {
         if let Some(maker) = self.makers.get(&tag) {
             return state.made_by == Some(*maker);
         }
@@ -243,21 +245,21 @@ impl Operation {
         [Self { end, ..self.clone() }, self]
     }
 
-    /// What it makes of a state: a value may, or must, have expired by the time that it is judged
-    /// by.
+    /// What it makes of a state: a value may, or must, have expired by the time that it is
+    /// evaluated by.
     fn outcomes(
         &self,
         place: u32,
-        state: State,
+        state: KeyState,
         tags: &Tags,
         history: &History,
-    ) -> impl Iterator<Item = State> {
-        let (earliest, latest) = self.life.judged_ms;
+    ) -> impl Iterator<Item = KeyState> {
+        let (earliest, latest) = self.life.evaluated_ms;
         let expires = state.value.is_some() && state.expiry_ms != 0 && self.asked != Asked::Get;
         let may_live = !expires || !state.is_over && state.expiry_ms > earliest;
         let may_be_over = expires && state.expiry_ms <= latest;
         let living = may_live.then(|| self.apply(place, state, state.value, tags, history));
-        let over = State { is_over: true, ..state };
+        let over = KeyState { is_over: true, ..state };
         let expired = may_be_over.then(|| self.apply(place, over, None, tags, history));
         [living, expired].into_iter().flatten().flatten()
     }
@@ -267,21 +269,21 @@ impl Operation {
     fn apply(
         &self,
         place: u32,
-        state: State,
+        state: KeyState,
         value: Option<Value>,
         tags: &Tags,
         history: &History,
-    ) -> Option<State> {
+    ) -> Option<KeyState> {
         let has = |tag| value.is_some() && tags.is_of(tag, state, history);
-        let told = self.end.told();
-        let (condition, change) = match (&self.asked, told) {
-            (Asked::Get, Some(Told::Found(found))) => {
+        let response = self.end.response();
+        let (condition, change) = match (&self.asked, response) {
+            (Asked::Get, Some(Response::Found(found))) => {
                 let held = (state.value, self.life.expiry_ms == state.expiry_ms);
                 // What has expired may be purged.
-                let (_, latest) = self.life.judged_ms;
+                let (_, latest) = self.life.evaluated_ms;
                 let has_expired = state.value.is_some() && (1..=latest).contains(&state.expiry_ms);
                 if found.is_none() && has_expired {
-                    return Some(State { is_over: true, ..state });
+                    return Some(KeyState { is_over: true, ..state });
                 }
                 let fits = (found.map(|(value, _)| value), true) == held;
                 return (fits && found.is_none_or(|(_, tag)| has(tag))).then_some(state);
@@ -289,16 +291,16 @@ impl Operation {
             (Asked::Get, _) => return None,
             (Asked::Change(condition, change), _) => (condition, change),
         };
-        let is_met = match (condition, told) {
+        let is_met = match (condition, response) {
             (Condition::Any, _) => true,
             (Condition::Exists, _) => value.is_some(),
             (Condition::Absent, _) => value.is_none(),
-            (Condition::OneOf(tags), Some(Told::Unmet(current))) => {
+            (Condition::OneOf(tags), Some(Response::Unmet(current))) => {
                 current.is_some_and(|current| tags.contains(&current))
             }
             (Condition::OneOf(tags), _) => tags.iter().any(|tag| has(*tag)),
         };
-        if let Some(Told::Unmet(current)) = told {
+        if let Some(Response::Unmet(current)) = response {
             let fits = current.map_or(value.is_none(), has);
             return (!is_met && fits).then_some(state);
         }
@@ -310,7 +312,7 @@ impl Operation {
             (Change::Put(value), _) => (Some(*value), own),
             (Change::Delete, _) => (None, 0),
             (Change::Add(_), Some(Value::Text(_))) => {
-                return (told == Some(Told::NotANumber)).then_some(state);
+                return (response == Some(Response::NotANumber)).then_some(state);
             }
             (Change::Add(number), None) => (Some(Value::Number(*number)), own),
             (Change::Add(number), Some(Value::Number(value))) => {
@@ -322,11 +324,11 @@ impl Operation {
             (Change::Add(_), Some(Value::Number(sum))) => Some(sum),
             _ => None,
         };
-        let fits = match told {
-            Some(Told::Changed { sum: told, .. }) => told == sum,
+        let fits = match response {
+            Some(Response::Changed { sum: stated, .. }) => stated == sum,
             Some(_) => false,
             None => true,
         };
-        fits.then_some(State { value, expiry_ms, is_over: false, made_by: Some(place) })
+        fits.then_some(KeyState { value, expiry_ms, is_over: false, made_by: Some(place) })
     }
 }

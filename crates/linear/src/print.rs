@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
 
-use super::{Asked, Change, Condition, End, History, Life, Operation, State, Tag, Told, Value};
+use super::{
+    Asked, Change, Condition, End, History, KeyState, Life, Operation, Response, Tag, Value,
+};
 
 /// How many of the operations that were answered before are printed.
 const BEFORE: usize = 24;
@@ -13,7 +15,7 @@ const BEFORE: usize = 24;
 pub(super) fn explain(
     history: &History,
     open: &BTreeSet<u32>,
-    states: &BTreeSet<State>,
+    states: &BTreeSet<KeyState>,
     at: u64,
     place: u32,
 ) -> String {
@@ -27,7 +29,7 @@ pub(super) fn explain(
         lines.push(format!("  ({shown} operations before these)"));
     }
     lines.extend(answered[shown..].iter().map(|operation| format!("  {operation}")));
-    let states: Vec<String> = states.iter().map(|state| state.told(history)).collect();
+    let states: Vec<String> = states.iter().map(|state| state.describe(history)).collect();
     lines.push(format!("then the key had {}", states.join(", or ")));
     lines.push("under way, or without an answer:".to_owned());
     let others = open.iter().filter(|other| **other != place);
@@ -52,8 +54,8 @@ impl End {
     }
 }
 
-impl State {
-    fn told(&self, history: &History) -> String {
+impl KeyState {
+    fn describe(&self, history: &History) -> String {
         let value = self.value.map_or("nothing".to_owned(), |value| value.to_string());
         let value = value + &until(self.expiry_ms);
         match self.made_by {
@@ -112,7 +114,7 @@ impl Display for Operation {
                 }
             }
         }
-        let Life { expiry_ms, judged_ms: (earliest, latest) } = self.life;
+        let Life { expiry_ms, evaluated_ms: (earliest, latest) } = self.life;
         write!(f, "{}", until(expiry_ms))?;
         if latest != 0 {
             write!(f, " (judged at {earliest} to {latest})")?;
@@ -120,15 +122,15 @@ impl Display for Operation {
         match &self.end {
             End::Unknown => write!(f, ": not known"),
             End::Before(_) => write!(f, ": under its first version"),
-            End::At(_, Told::Found(None)) => write!(f, ": nothing"),
-            End::At(_, Told::Found(Some((value, tag)))) => write!(f, ": {value} {tag}"),
-            End::At(_, Told::Changed { tag, sum: None }) => write!(f, ": done, {tag}"),
-            End::At(_, Told::Changed { tag, sum: Some(sum) }) => {
+            End::At(_, Response::Found(None)) => write!(f, ": nothing"),
+            End::At(_, Response::Found(Some((value, tag)))) => write!(f, ": {value} {tag}"),
+            End::At(_, Response::Changed { tag, sum: None }) => write!(f, ": done, {tag}"),
+            End::At(_, Response::Changed { tag, sum: Some(sum) }) => {
                 write!(f, ": done, {sum} {tag}")
             }
-            End::At(_, Told::Unmet(None)) => write!(f, ": unmet, there is none"),
-            End::At(_, Told::Unmet(Some(tag))) => write!(f, ": unmet, it is {tag}"),
-            End::At(_, Told::NotANumber) => write!(f, ": not a number"),
+            End::At(_, Response::Unmet(None)) => write!(f, ": unmet, there is none"),
+            End::At(_, Response::Unmet(Some(tag))) => write!(f, ": unmet, it is {tag}"),
+            End::At(_, Response::NotANumber) => write!(f, ": not a number"),
         }
     }
 }

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{End, History, State, Tags, Verdict, print};
+use super::{End, History, KeyState, Tags, Verdict, print};
 
 /// What happens in the history, in the order of time; at one time calls come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ type Places = Vec<u32>;
 /// A way in which all may have gone so far.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Configuration {
-    state: State,
+    state: KeyState,
     /// Those under way that have taken effect and will be answered.
     done: Places,
     /// Those that have taken effect and will not be answered.
@@ -44,7 +44,7 @@ struct Configuration {
 /// Configurations without those that another one makes needless.
 #[derive(Debug, Default)]
 struct Kept {
-    by_what: BTreeMap<(State, Places), Vec<Places>>,
+    by_what: BTreeMap<(KeyState, Places), Vec<Places>>,
 }
 
 /// See the module.
@@ -66,7 +66,7 @@ pub(super) const SPARE: [usize; 2] = [0, 1];
 
 impl<'a> Search<'a> {
     pub(super) fn new(history: &'a History, tags: &'a Tags, most: usize, spare: usize) -> Self {
-        let state = State { value: None, expiry_ms: 0, is_over: false, made_by: None };
+        let state = KeyState { value: None, expiry_ms: 0, is_over: false, made_by: None };
         let begin = Configuration { state, done: Vec::new(), used: Vec::new() };
         let configurations = vec![begin];
         Self { history, tags, open: BTreeSet::new(), configurations, left: most, spare }
@@ -174,7 +174,7 @@ impl<'a> Search<'a> {
     }
 
     fn explain(&self, at: u64, place: u32) -> String {
-        let states: BTreeSet<State> = self.configurations.iter().map(|c| c.state).collect();
+        let states: BTreeSet<KeyState> = self.configurations.iter().map(|c| c.state).collect();
         print::explain(self.history, &self.open, &states, at, place)
     }
 }

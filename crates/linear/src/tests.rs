@@ -2,14 +2,14 @@
 
 use super::Change::{Add, Delete, Put};
 use super::Condition::{Absent, Any, Exists, OneOf};
-use super::Told::{Found, NotANumber, Unmet};
+use super::Response::{Found, NotANumber, Unmet};
 use super::Value::{Number, Text};
 use super::*;
 
 const MOST: usize = 100_000;
 
 /// Of what never expires.
-const LASTING: Life = Life { expiry_ms: 0, judged_ms: (0, 0) };
+const LASTING: Life = Life { expiry_ms: 0, evaluated_ms: (0, 0) };
 
 /// The tag of a plain write.
 fn plain(time: u64) -> Tag {
@@ -21,15 +21,15 @@ fn step(time: u64, step: u32) -> Tag {
     Tag { family: (time, 1), last: Some((step, u64::from(step))) }
 }
 
-fn done(tag: Tag) -> Told {
-    Told::Changed { tag, sum: None }
+fn done(tag: Tag) -> Response {
+    Response::Changed { tag, sum: None }
 }
 
-fn sum(tag: Tag, sum: i64) -> Told {
-    Told::Changed { tag, sum: Some(sum) }
+fn sum(tag: Tag, sum: i64) -> Response {
+    Response::Changed { tag, sum: Some(sum) }
 }
 
-fn found(number: i64, tag: Tag) -> Told {
+fn found(number: i64, tag: Tag) -> Response {
     Found(Some((Number(number), tag)))
 }
 
@@ -42,13 +42,13 @@ fn put(number: i64) -> Asked {
 }
 
 /// Operations with the times of their calls and answers.
-fn history<const N: usize>(operations: [(u64, u64, Asked, Told); N]) -> History {
-    let one = |(number, (call, at, asked, told))| Operation {
+fn history<const N: usize>(operations: [(u64, u64, Asked, Response); N]) -> History {
+    let one = |(number, (call, at, asked, response))| Operation {
         number,
         call,
         asked,
         life: LASTING,
-        end: End::At(at, told),
+        end: End::At(at, response),
     };
     History { operations: (1..).zip(operations).map(one).collect() }
 }
@@ -127,7 +127,7 @@ fn a_write_with_another_version_may_be_seen_before_under_its_first() {
         History { operations }
     };
     let write = (2, 9, put(10), done(plain(7)));
-    let seen = |at, told| (at, at + 1, Asked::Get, told);
+    let seen = |at, response| (at, at + 1, Asked::Get, response);
     let between = (4, 5, put(11), done(plain(6)));
     let twice = history([write.clone(), seen(3, found(10, plain(5))), between.clone()]);
     is_right(&with_first(twice));
@@ -298,10 +298,10 @@ fn a_search_that_takes_too_long_is_given_up() {
 }
 
 /// A history whose operations have these lives: when what they write or find expires, and the
-/// times by which they were judged.
+/// times by which they were evaluated.
 fn with_lives<const N: usize>(mut history: History, lives: [(u64, u64, u64); N]) -> History {
     for (operation, (expiry_ms, earliest, latest)) in history.operations.iter_mut().zip(lives) {
-        operation.life = Life { expiry_ms, judged_ms: (earliest, latest) };
+        operation.life = Life { expiry_ms, evaluated_ms: (earliest, latest) };
     }
     history
 }
@@ -330,11 +330,11 @@ fn what_has_expired_is_none_to_a_condition() {
     is_wrong(&with_lives(gone, [(50, 10, 10), (0, 40, 49)]), 2);
 }
 
-/// Conditional writes are judged by times that only grow; reads are not.
+/// Conditional writes are evaluated by times that only grow; reads are not.
 #[test]
 fn what_one_found_expired_is_not_alive_to_the_next() {
     let gone = (2, 3, change(Exists, Delete), Unmet(None));
-    let history = |second: (u64, u64, Asked, Told)| {
+    let history = |second: (u64, u64, Asked, Response)| {
         let operations = [(0, 1, put(1), done(plain(1))), gone.clone(), second];
         history(operations)
     };
@@ -422,13 +422,13 @@ fn gone_on(step: u32) -> Tag {
 /// Who wrote it was told the tag that it had before.
 #[test]
 fn what_goes_on_in_another_family_is_the_same_state() {
-    let told = [
+    let response = [
         (0, 1, put(4), done(step(1, 1))),
         (2, 3, put(5), done(step(1, 2))),
         (4, 5, Asked::Get, found(5, gone_on(2))),
         (6, 7, change(OneOf(vec![step(1, 2)]), Put(Number(6))), done(gone_on(3))),
     ];
-    let mut history = history(told);
+    let mut history = history(response);
     assert_ne!(history.check(MOST), Verdict::Linearizable, "they seem to be two states");
     families::unite(&mut history);
     is_right(&history);

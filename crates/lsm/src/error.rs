@@ -101,7 +101,7 @@ pub enum Error {
     /// Another process has the directory open.
     #[error("data directory {directory} is in use by another process: stop it, or name another")]
     Locked {
-        /// The directory.
+        /// The path of the directory.
         directory: String,
     },
     /// The disk is full: nothing was written, reads go on, writes resume when there is room.
@@ -128,7 +128,7 @@ pub enum Error {
     /// A key, record or batch over its bound.
     #[error("{what} is {len} bytes, the limit is {bound}")]
     TooLarge {
-        /// Which thing.
+        /// What exceeds its limit.
         what: &'static str,
         /// How long it is.
         len: usize,

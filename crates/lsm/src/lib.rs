@@ -22,8 +22,6 @@ mod wal;
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
 pub use db::{Compaction, Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
-/// The engine by its earlier name.
-pub use engine::Engine as Core;
 pub use engine::{
     Above, Backlog, Committed, Damaged, Discarded, Engine, KeyRange, Lookup, MAX_IMMUTABLES, Newer,
     Progress, Scan, Snapshot, Verified, VerifiedScan, Whole, Work,

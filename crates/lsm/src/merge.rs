@@ -15,11 +15,11 @@ use crate::table::{Access, Table, TableIter, VerifiedIter};
 
 /// One sorted walk, each key once.
 pub(crate) enum Source {
-    /// A memtable's.
+    /// The records of a memtable.
     Memtable(MemtableIter),
-    /// A table's.
+    /// The records of one table.
     Table(TableIter),
-    /// Of all tables of a level below 0, one after the other.
+    /// The records of all tables of a level below 0, one after the other.
     Level(LevelIter),
     /// The same past the cache, going on behind what can't be read.
     Verified(VerifiedIter),

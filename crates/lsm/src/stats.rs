@@ -66,8 +66,8 @@ pub struct Stats {
     /// Gauge: about so many bytes of tables, uncompressed, are tombstones and expired values that
     /// may be purged; what they hide comes on top.
     pub purgeable_bytes: u64,
-    /// Gauge: tables in which a compaction met damage since the store was opened, and which are not
-    /// compacted until that is healed.
+    /// Gauge: tables in which a compaction found damage since the store was opened, and which are
+    /// not compacted until that is healed.
     pub damaged_tables: u64,
     /// Gauge: one entry a level, from 0.
     pub levels: Vec<LevelStats>,

@@ -1,5 +1,5 @@
 //! What this node's store holds of a range of keys, for a round of repair: every block is read
-//! from the disk and verified, and what can't be read is told.
+//! from the disk and verified, and what can't be read is reported.
 //!
 //! Like a page it is a fresh short scan, which ends by what was looked at and says where the range
 //! goes on.

@@ -17,7 +17,7 @@ use crate::task::TaskEvent;
 pub enum WriteError {
     /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
     Busy,
-    /// It was written up to the seal, which is told: nothing new up to there is taken.
+    /// It was written up to the seal, which this holds: nothing new up to there is taken.
     Sealed(u64),
     /// The store could not.
     Store(lsm::Error),
@@ -49,7 +49,7 @@ pub enum Purpose {
     /// The coordinator waits for it. The time of a newer record that is held is known before; a
     /// seal may wait for it.
     Op(OpId, Option<u64>, Passing),
-    /// A hint.
+    /// A hint for a replica that missed a write.
     Hint(Hint),
     /// Hints that were delivered go.
     Delivered(Delivered),
@@ -60,9 +60,9 @@ pub enum Purpose {
 /// Hints that were delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivered {
-    /// To whom.
+    /// The node that they were delivered to.
     pub peer: NodeId,
-    /// How many.
+    /// The number of hints.
     pub hints: u64,
     /// What they count for, in bytes.
     pub bytes: u64,
@@ -73,9 +73,9 @@ pub struct Delivered {
 pub enum Wanted {
     /// The newest record of a key, for a coordinator that wants none that is longer than `most`.
     Record {
-        /// The key.
+        /// The key to read.
         key: Bytes,
-        /// Bytes.
+        /// Bytes of the longest record that is wanted.
         most: u32,
     },
     /// What is kept of a conditional write with an idempotency key.
@@ -101,7 +101,7 @@ impl Wanted {
 
 /// A turn of a loop: its time, and the writes that it collects.
 pub trait Turn {
-    /// The time.
+    /// The time as this turn reads it from the node's clocks.
     fn now(&self) -> Now;
 
     /// Adds what `fill` puts to the writes of this turn; `bytes` is about how much that is. Ends in
@@ -155,7 +155,7 @@ pub trait Driver: Turn {
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
 
     /// Hands the node's task an event.
-    fn tell_task(&mut self, event: TaskEvent);
+    fn send_to_task(&mut self, event: TaskEvent);
 
     /// Called with every event before it is handled.
     #[inline]

@@ -131,7 +131,7 @@ impl Loop {
                     WriteError::Store(_) => FailureKind::Failed,
                 };
                 let result = outcome.as_ref().map(|()| Reply::Stored).map_err(failed);
-                driver.tell_task(NodeEvent::Returned { call, result }.into());
+                driver.send_to_task(NodeEvent::Returned { call, result }.into());
             }
         }
     }

@@ -44,7 +44,7 @@ pub use driver::{
 pub use event_loop::Loop;
 pub use operations::remembered;
 pub use pages::{PageWork, Pages};
-pub use range::{Asked, RETRY_MICROS, Range, RangeStep};
+pub use range::{PageAsked, RETRY_MICROS, Range, RangeStep};
 pub use repair::Ahead;
 pub use start::{Started, Starting};
 pub use start_error::StartError;

@@ -8,10 +8,10 @@
 //!                       version := time: the ballot of the record that it was stored with;
 //!                                  origin: 0 = the record came from its coordinator,
 //!                                  1 = from another replica,
-//!                                  2 = chosen, as those told who had the partition before
+//!                                  2 = chosen, as those report that had the partition before
 //! ```
 //!
-//! An entry is in the batch of its record, or was told to a node to which its partition moved. It
+//! An entry is in the batch of its record, or was sent to a node to which its partition moved. It
 //! goes when its table is merged and it is older than
 //! [`REMEMBERED_MICROS`](cluster::REMEMBERED_MICROS): see [`purge_rule`](crate::store::purge_rule).
 
@@ -60,7 +60,7 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Adds one.
+/// Adds one entry to a batch.
 pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm::Error> {
     let Remembered { time, via, ballot, family, step, result, .. } = *entry;
     let mut value = Vec::with_capacity(VALUE_LEN + 16);

@@ -23,7 +23,7 @@ const NO_ROOM: StoreError = StoreError::Busy("too many concurrent range reads");
 /// What is looked at for one page at most; one record always is.
 #[derive(Debug, Clone, Copy)]
 pub struct PageWork {
-    /// Records.
+    /// The number of records.
     pub records: usize,
     /// Bytes of keys and records.
     pub bytes: usize,

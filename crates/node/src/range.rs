@@ -2,8 +2,8 @@
 //! a driver fetches them.
 //!
 //! ```text
-//!            ┌─ Ask ──▶ driver: a call ──▶ Asked ─┬─ busy: after a pause ─┐
-//!  Range ────┤                                    └───────────────────────┴─▶ Range::take
+//!            ┌─ Ask ──▶ driver: a call ──▶ PageAsked ─┬─ busy: after a pause ─┐
+//!  Range ────┤                                        └───────────────────────┴─▶ Range::take
 //!            └─ Item, End, OutOfReach ──▶ whoever reads it
 //! ```
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{AskedQuorum, FailureKind, NodeId, Page, PageRequest, Reply, Scan, Shared, Step};
+use cluster::{AskedQuorum, FailureKind, NodeId, Page, PageRequest, Reply, Scan, ScanStep, Shared};
 use lsm::Record;
 
 use crate::pages::{PageRoom, Pages};
@@ -44,10 +44,10 @@ pub enum RangeStep {
     OutOfReach,
 }
 
-/// What came of asking a node.
+/// What came of asking a node for a page.
 #[derive(Debug)]
-pub enum Asked {
-    /// Its page.
+pub enum PageAsked {
+    /// The page that it sent.
     Page(Page),
     /// It is busy: to be handed in after [`RETRY_MICROS`].
     Busy,
@@ -98,48 +98,48 @@ impl Range {
     pub fn step(&mut self, wall_micros: impl Fn() -> u64) -> RangeStep {
         loop {
             match self.scan.step() {
-                Step::Item(key, record) => {
+                ScanStep::Item(key, record) => {
                     let record = records::to_store(&record);
                     if records::is_live(&record.view(), &wall_micros) {
                         return RangeStep::Item(key, record);
                     }
                 }
-                Step::Ask(node, request) => return RangeStep::Ask(node, request),
-                Step::Wait => return RangeStep::Wait,
-                Step::End => return RangeStep::End,
-                Step::OutOfReach => return RangeStep::OutOfReach,
+                ScanStep::Ask(node, request) => return RangeStep::Ask(node, request),
+                ScanStep::Wait => return RangeStep::Wait,
+                ScanStep::End => return RangeStep::End,
+                ScanStep::OutOfReach => return RangeStep::OutOfReach,
             }
         }
     }
 
     /// What a call for a page of `node` came to.
-    pub fn asked(shared: &Shared, node: NodeId, result: Result<Reply, FailureKind>) -> Asked {
+    pub fn asked(shared: &Shared, node: NodeId, result: Result<Reply, FailureKind>) -> PageAsked {
         match result {
             Ok(Reply::Page(page)) => {
                 // This node's own were verified by the engine just now.
                 let verify = records::CODEC.verify;
                 let own = node == shared.own;
                 if own || page.items.iter().all(|(key, record)| verify(key, record)) {
-                    Asked::Page(page)
+                    PageAsked::Page(page)
                 } else {
-                    Asked::Failed
+                    PageAsked::Failed
                 }
             }
-            Ok(Reply::Busy) | Err(FailureKind::Busy) => Asked::Busy,
-            Ok(_) | Err(_) => Asked::Failed,
+            Ok(Reply::Busy) | Err(FailureKind::Busy) => PageAsked::Busy,
+            Ok(_) | Err(_) => PageAsked::Failed,
         }
     }
 
     /// Takes in what came of asking a node. If it is `true`, whatever else was asked for is void:
     /// nothing of it is to be handed in any more.
     #[must_use]
-    pub fn take(&mut self, node: NodeId, asked: Asked) -> bool {
+    pub fn take(&mut self, node: NodeId, asked: PageAsked) -> bool {
         match asked {
-            Asked::Page(page) => {
+            PageAsked::Page(page) => {
                 self.retries.remove(&node);
                 self.scan.page(node, page);
             }
-            Asked::Busy if self.retries.get(&node).is_none_or(|retries| *retries < RETRIES) => {
+            PageAsked::Busy if self.retries.get(&node).is_none_or(|retries| *retries < RETRIES) => {
                 let retries = self.retries.entry(node).or_default();
                 *retries += 1;
                 if retries.is_multiple_of(HOLDING_RETRIES) {
@@ -148,7 +148,7 @@ impl Range {
                     self.scan.retry(node);
                 }
             }
-            Asked::Busy | Asked::Failed => {
+            PageAsked::Busy | PageAsked::Failed => {
                 self.retries.remove(&node);
                 self.store_failed = node == self.shared.own;
                 self.scan.failed(node);

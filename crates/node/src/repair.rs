@@ -68,7 +68,7 @@ impl Ahead {
         self.furthest > 0 || self.bound > self.limit
     }
 
-    /// Removes it.
+    /// Removes from the store all that was found.
     pub fn remove(self, engine: &Engine) -> Result<(), StartError> {
         if self.records > 0 {
             identity::lose(engine, self.limit)?;

@@ -33,7 +33,7 @@ pub(crate) enum Done {
     Respond(u64, Reply),
     Answer(Answer),
     Returned,
-    Tell(TaskEvent),
+    ToTask(TaskEvent),
     Call(CallId),
     ReadHints(HintsWanted),
     After(u64, TaskEvent),
@@ -240,8 +240,8 @@ impl Driver for Stage {
         self.done.push(Done::Returned);
     }
 
-    fn tell_task(&mut self, event: TaskEvent) {
-        self.done.push(Done::Tell(event));
+    fn send_to_task(&mut self, event: TaskEvent) {
+        self.done.push(Done::ToTask(event));
     }
 }
 

@@ -11,7 +11,7 @@ use cluster::{Clock, Logs, Membership, MembershipState, NodeId, Proofs, Shared, 
 
 use crate::clock::BoundedClock;
 use crate::hints;
-use crate::identity::{Directory, Identity, Named, NewIdentity, Recovered, tell_if_removed};
+use crate::identity::{Directory, Identity, Named, NewIdentity, Recovered, log_if_removed};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -32,7 +32,7 @@ pub struct Started {
     pub shared: Arc<Shared>,
     /// Who it is.
     pub identity: Arc<Identity>,
-    /// Its clock.
+    /// The node's clock, and how far it may go.
     pub clock: BoundedClock,
 }
 
@@ -115,7 +115,7 @@ impl Starting {
         hints::adopt_marks(store, &identity, &shared)?;
         hints::forget_who_left(store, &shared);
         hints::count(store.engine(), &shared)?;
-        tell_if_removed(&shared);
+        log_if_removed(&shared);
         Ok(Started { shared: Arc::new(shared), identity: Arc::new(identity), clock })
     }
 }

@@ -11,7 +11,7 @@ pub enum StartError {
     Store {
         /// Which part of it.
         what: &'static str,
-        /// Why.
+        /// What the store reported.
         source: lsm::Error,
     },
     /// Something that an earlier run stored is damaged, or is of a later release.
@@ -42,7 +42,7 @@ pub enum StartError {
          ahead before, run `kvorum repair-clock`"
     )]
     Ahead {
-        /// How far.
+        /// How far the clock would be ahead, in seconds.
         seconds: u64,
     },
 }

@@ -41,7 +41,7 @@ impl StoredWalk {
     }
 
     /// Walks on for tens of milliseconds, past the cache; then whether it is at the end. What can't
-    /// be read is left out: a round of repair tells of it. Waits for the disk.
+    /// be read is left out: a round of repair reports it. Waits for the disk.
     pub fn step(&mut self, engine: &Engine, wall_micros: u64) -> bool {
         let snapshot = engine.snapshot();
         let start = std::mem::take(&mut self.start);

@@ -8,7 +8,7 @@ use std::fmt;
 use bytes::Bytes;
 use cluster::{Answer, Conditional, Done, Impossible, Record, Version};
 use linear::{
-    Change, Condition, End, History, Life, Operation, Tag, Told, Verdict, chain, families,
+    Change, Condition, End, History, Life, Operation, Response, Tag, Verdict, chain, families,
 };
 use lsm::RecordRef;
 use node::records::STEPS;
@@ -161,7 +161,7 @@ impl Histories {
         Bytes::from(format!("{PREFIX}{}-{name}", self.generation))
     }
 
-    /// `earliest_ms`: no clock that it may be judged by is behind that.
+    /// `earliest_ms`: no clock that it may be evaluated by is behind that.
     pub(crate) fn begin(&mut self, number: u64, now: u64, earliest_ms: u64, asked: &Asked) {
         let put = Change::Put(value_of(number));
         let (is_plain, asked_for) = match &asked.what {
@@ -179,7 +179,7 @@ impl Histories {
             }
         };
         let end = End::Unknown;
-        let life = Life { expiry_ms: 0, judged_ms: (earliest_ms, u64::MAX) };
+        let life = Life { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
         let operation = Operation { number, call: now, asked: asked_for, life, end };
         // What is sent again is the same write, unless it turns out to find its condition not true.
         let sent = match &asked.what {
@@ -210,11 +210,11 @@ impl Histories {
         }
     }
 
-    /// Somebody sets a clock back: what is under way may be judged by that.
+    /// Somebody sets a clock back: what is under way may be evaluated by that.
     pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
         let all = self.of_keys.values_mut().flat_map(|of_key| of_key.kept.values_mut());
         for kept in all.filter(|kept| kept.operation.end == End::Unknown) {
-            let (earliest, _) = &mut kept.operation.life.judged_ms;
+            let (earliest, _) = &mut kept.operation.life.evaluated_ms;
             *earliest = wall_ms.min(*earliest);
         }
     }
@@ -230,7 +230,7 @@ impl Histories {
     }
 
     /// A client has its outcome; returns what is wrong with that by itself. `latest_ms`: no clock
-    /// that it was judged by was ahead of that.
+    /// that it was evaluated by was ahead of that.
     pub(crate) fn end(
         &mut self,
         (now, latest_ms): (u64, u64),
@@ -252,7 +252,7 @@ impl Histories {
         let of_key = self.of_keys.get_mut(&asked.key)?;
         let kept = of_key.kept.get_mut(&number)?;
         kept.is_void &= !unmet;
-        let told = match outcome {
+        let answered = match outcome {
             ClientOutcome::Answer(Answer::Failed(failed)) if failed.unknown => None,
             // What was sent before may have been done.
             ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused if is_again => None,
@@ -267,18 +267,18 @@ impl Histories {
                 let Some(found) = found(&asked.key, record.as_ref()) else {
                     return Some(format!("invented: {number} returns {record:?}"));
                 };
-                Some(Told::Found(found))
+                Some(Response::Found(found))
             }
             ClientOutcome::Answer(Answer::Written(version, _)) => {
                 let tag = tag_of(cluster::Tag { version: *version, last: None });
-                Some(Told::Changed { tag, sum: None })
+                Some(Response::Changed { tag, sum: None })
             }
             ClientOutcome::Answer(Answer::Done(done, _)) => Some(match *done {
                 Done::Changed { tag, result, .. } => {
-                    Told::Changed { tag: tag_of(tag), sum: result }
+                    Response::Changed { tag: tag_of(tag), sum: result }
                 }
-                Done::Unmet { current } => Told::Unmet(current.map(tag_of)),
-                Done::Impossible(Impossible::NotANumber) => Told::NotANumber,
+                Done::Unmet { current } => Response::Unmet(current.map(tag_of)),
+                Done::Impossible(Impossible::NotANumber) => Response::NotANumber,
                 Done::Impossible(Impossible::Overflow) => {
                     return Some(format!("{number} overflows: {:?}", kept.operation));
                 }
@@ -286,20 +286,20 @@ impl Histories {
             }),
             ClientOutcome::Range(_) => return Some(format!("{number} is no range")),
         };
-        match told {
+        match answered {
             None if kept.operation.asked == linear::Asked::Get => kept.is_void = true,
             None if is_again => {}
             None => self.tally.unknown += 1,
             Some(_) if is_again => self.tally.again += 1,
             Some(_) if kept.is_plain => self.tally.plain += 1,
-            Some(Told::Changed { .. }) => self.tally.changed += 1,
+            Some(Response::Changed { .. }) => self.tally.changed += 1,
             Some(_) => self.tally.unmet += 1,
         }
-        if let Some(told) = told
+        if let Some(answered) = answered
             && !of_key.is_over
         {
-            kept.operation.end = End::At(now, told);
-            kept.judged(latest_ms, outcome);
+            kept.operation.end = End::At(now, answered);
+            kept.evaluated(latest_ms, outcome);
         }
         let seen = match outcome {
             ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
@@ -325,7 +325,7 @@ impl Histories {
     }
 
     /// Checks every history; returns what is wrong.
-    pub(crate) fn judge(&mut self) -> Vec<String> {
+    pub(crate) fn check(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (key, of_key) in std::mem::take(&mut self.of_keys) {
             let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
@@ -346,9 +346,9 @@ impl Histories {
 }
 
 impl Kept {
-    /// It was answered: by when it was judged, and when what it found expires.
-    fn judged(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
-        let Life { expiry_ms, judged_ms: (_, latest) } = &mut self.operation.life;
+    /// It was answered: by when it was evaluated, and when what it found expires.
+    fn evaluated(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
+        let Life { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
         *latest = latest_ms;
         if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
             *expiry_ms = found.as_ref().map_or(0, STEPS.expiry_ms);

@@ -70,7 +70,7 @@ pub(crate) struct Asked {
 struct Operation {
     asked: Asked,
     begun: u64,
-    /// No clock that it may be judged by is behind that.
+    /// No clock that it may be evaluated by is behind that.
     earliest_ms: u64,
     /// Disks that had been lost by then.
     wipes: u32,
@@ -192,7 +192,7 @@ impl Ledger {
     }
 
     /// An operation begins. Its number is that of the write too, if it is one. `earliest_ms`: no
-    /// clock that it may be judged by is behind that.
+    /// clock that it may be evaluated by is behind that.
     pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: Asked) -> u64 {
         self.next += 1;
         let own = self.floors.get_key_value(&asked.key);
@@ -240,7 +240,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody sets a clock back: what is under way may be judged by that.
+    /// Somebody sets a clock back: what is under way may be evaluated by that.
     pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
         self.histories.clock_is_at(wall_ms);
         for operation in self.operations.values_mut() {
@@ -299,7 +299,7 @@ impl Ledger {
             floors.retain(safe);
         }
         if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
-            self.is_told(now, &operation, &operation.asked.key, record);
+            self.check_returned(now, &operation, &operation.asked.key, record);
         }
         if is_contended(&operation.asked.key) && operation.asked.what != What::Scan {
             return self.end_contended(now, number, &operation.asked, outcome);
@@ -350,10 +350,10 @@ impl Ledger {
     fn read(&mut self, now: u64, operation: &Operation, record: Option<&Record>) {
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
         if let Some(record) = record {
-            self.tells(now, key, record);
+            self.check_seen(now, key, record);
         }
         let version = record.map(|record| record.rank.version);
-        let floors: Vec<Floor> = self.met(operation, key).collect();
+        let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
         for floor in floors {
             // What was deleted may be purged by now.
             let seen = match version {
@@ -385,8 +385,8 @@ impl Ledger {
             self.accuse(now, "a range is not in the order of its keys".to_owned());
         }
         for (key, record) in items {
-            self.tells(now, key, record);
-            self.is_told(now, operation, key, record);
+            self.check_seen(now, key, record);
+            self.check_returned(now, operation, key, record);
             let expiry_ms = (STEPS.expiry_ms)(record);
             if expiry_ms != 0 && expiry_ms <= operation.earliest_ms {
                 let (begun, what) = (operation.begun, show(Some(record)));
@@ -398,7 +398,7 @@ impl Ledger {
         let quorum = operation.asked.quorum;
         for key in operation.floors.keys() {
             let record = found.get(key).copied();
-            let floors: Vec<Floor> = self.met(operation, key).collect();
+            let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
             for floor in floors {
                 let seen = match record {
                     Some(record) => record.rank.version >= floor.version,
@@ -437,7 +437,7 @@ impl Ledger {
             write.fate = Fate::Acknowledged(version);
         }
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
-        let floors: Vec<Floor> = self.met(operation, key).collect();
+        let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
         for floor in floors {
             if floor.order.is_some_and(|order| version <= order) {
                 let what = format!(
@@ -471,9 +471,9 @@ impl Ledger {
         }
     }
 
-    /// A client is told of a record. Nobody who asks a majority is told of one that a proof has
-    /// ended, whatever disks are lost and put back.
-    fn is_told(&mut self, now: u64, operation: &Operation, key: &Bytes, record: &Record) {
+    /// A record is returned to a client. Nobody who asks a majority is returned one that a proof
+    /// has ended, whatever disks are lost and put back.
+    fn check_returned(&mut self, now: u64, operation: &Operation, key: &Bytes, record: &Record) {
         let asked = operation.asked.quorum;
         let is_default = |default: &u8| record.copies == 0 || record.copies == *default;
         let is_usual = asked.from.is_none() && self.defaults.iter().all(is_default);
@@ -496,7 +496,7 @@ impl Ledger {
     }
 
     /// Somebody, a client or the judge, sees a record.
-    pub(crate) fn tells(&mut self, now: u64, key: &Bytes, record: &Record) {
+    pub(crate) fn check_seen(&mut self, now: u64, key: &Bytes, record: &Record) {
         if is_contended(key) {
             if decode(key, record).is_none() {
                 self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
@@ -595,7 +595,7 @@ impl Ledger {
 
 impl Floor {
     /// Whether the replicas of such a quorum must have one in common with the floor's.
-    fn met_by(&self, quorum: Quorum) -> bool {
+    fn overlaps(&self, quorum: Quorum) -> bool {
         let both = u16::from(self.held_by) + u16::from(quorum.ack);
         both > u16::from(self.from.max(quorum.from))
     }

@@ -7,6 +7,8 @@
 //!                          └── ledger: what they were answered ──────▶ verdict
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod agenda;
 mod histories;
 mod journal;
@@ -47,11 +49,11 @@ pub struct Report {
     pub joined: u64,
     /// … and those that were not any more.
     pub left: u64,
-    /// Simulated microseconds.
+    /// The length of the run, in simulated microseconds.
     pub micros: u64,
-    /// Events of the run, and the hash over all of them: equal runs have equal hashes.
+    /// Events of the run.
     pub events: u64,
-    /// See `events`.
+    /// The hash over all events: equal runs have equal hashes.
     pub hash: u64,
     /// Messages between nodes.
     pub messages: u64,
@@ -64,6 +66,6 @@ pub fn run(plan: &Plan) -> Report {
     if world.ledger.wrong.is_empty() {
         world.end();
     }
-    world.judge_histories();
+    world.check_histories();
     world.report()
 }

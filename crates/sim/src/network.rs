@@ -114,7 +114,7 @@ impl Network {
         self.way(from, to).blocked > 0
     }
 
-    /// Whether two machines hear each other.
+    /// Whether two machines receive what the other one sends.
     pub(crate) fn connected(&self, one: usize, other: usize) -> bool {
         !self.blocked(one, other) && !self.blocked(other, one)
     }

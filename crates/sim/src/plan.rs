@@ -32,9 +32,9 @@ pub enum Fault {
     SlowDisk,
     /// A process stands still for a while (SIGSTOP).
     Pause,
-    /// Some nodes hear nothing of the others.
+    /// Some nodes receive nothing from the others.
     Partition,
-    /// A node is heard but hears nothing, or the other way.
+    /// A node is received but receives nothing, or the other way.
     OneWay,
     /// Two halves that only one node connects.
     Bridge,
@@ -75,7 +75,7 @@ impl Fault {
         )
     }
 
-    /// Every kind.
+    /// All kinds of faults.
     pub const ALL: [Self; 21] = [
         Self::Kill,
         Self::PowerCut,

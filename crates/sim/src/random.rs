@@ -27,7 +27,7 @@ impl Random {
         self.number() % bound
     }
 
-    /// `least..=most`.
+    /// A number of `least..=most`.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }

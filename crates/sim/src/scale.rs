@@ -56,7 +56,7 @@ pub struct Traffic {
     pub messages: u64,
     /// Bytes on connections, pings and handshakes included.
     pub bytes: u64,
-    /// Simulated microseconds.
+    /// How long it took, in simulated microseconds.
     pub micros: u64,
 }
 
@@ -64,15 +64,15 @@ pub struct Traffic {
 /// all nodes go by the last layout, and at rest after it.
 #[derive(Debug, Clone, Copy)]
 pub struct Growth {
-    /// Nodes before.
+    /// The number of nodes before any joins.
     pub nodes: usize,
     /// Nodes that join, all at once.
     pub joiners: usize,
-    /// Before.
+    /// At rest, before the plan.
     pub before: Traffic,
     /// From the plan on.
     pub change: Traffic,
-    /// After.
+    /// At rest, after the change.
     pub after: Traffic,
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::NodeId;
-use node::{Asked, RETRY_MICROS, Range, RangeStep};
+use node::{PageAsked, RETRY_MICROS, Range, RangeStep};
 use tokio::time::sleep;
 
 use super::Item;
@@ -33,7 +33,7 @@ pub(crate) struct Broken;
 
 struct Asking {
     node: NodeId,
-    answer: Pin<Box<dyn Future<Output = Asked>>>,
+    answer: Pin<Box<dyn Future<Output = PageAsked>>>,
 }
 
 /// The items of a range.
@@ -55,9 +55,9 @@ impl std::fmt::Debug for Items {
     }
 }
 
-async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest) -> Asked {
+async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest) -> PageAsked {
     let asked = requests.page(node, request).await;
-    if matches!(asked, Asked::Busy) {
+    if matches!(asked, PageAsked::Busy) {
         sleep(Duration::from_micros(RETRY_MICROS)).await;
     }
     asked

@@ -353,7 +353,7 @@ impl Coordinator {
             let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
             vote.reported = reported.filter(|_| is_fetched || !is_gone);
             let promises = authoritative || vote.place.is_read();
-            vote.state = if promises { ChangeState::Promised } else { ChangeState::Told };
+            vote.state = if promises { ChangeState::Promised } else { ChangeState::Reported };
         }
         self.advance_change(now, id, out);
     }
@@ -518,7 +518,7 @@ impl Coordinator {
             Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
         };
         let asker = change.asker;
-        self.tell(asker, answer, out);
+        self.answer_asker(asker, answer, out);
         self.answer_followers(id, acks, out);
         let change = self.slots.change(id);
         let open = stored.is_some() && !change.count(ChangeState::is_asked).is_none();
@@ -535,7 +535,7 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let change = change_of(slot);
         let did = |state| {
-            matches!(state, ChangeState::Stored | ChangeState::Promised | ChangeState::Told)
+            matches!(state, ChangeState::Stored | ChangeState::Promised | ChangeState::Reported)
         };
         let (acked, quorum) = slot.quorums.short_of(change.count(did));
         let failed = RequestFailed {
@@ -549,7 +549,7 @@ impl Coordinator {
             detail: slot.detail.clone(),
         };
         let asker = change.asker;
-        self.tell(asker, Answer::Failed(failed), out);
+        self.answer_asker(asker, Answer::Failed(failed), out);
         self.slots.remove(id);
     }
 
@@ -583,7 +583,7 @@ impl Coordinator {
     }
 }
 
-/// Whether a reply does not say that its node is not authoritative for what it told.
+/// Whether a reply does not say that its node is not authoritative for what it reports.
 fn is_authoritative(reply: &Reply) -> bool {
     !matches!(
         reply,

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use acceptor::Acceptor;
 use conditional::home::Queues;
 use hints::Hints;
-use peers::Peers;
+use peers::PeerLatencies;
 use sets::Replicas;
 use slots::{Slots, Work};
 use under::ThoseAhead;
@@ -78,7 +78,7 @@ pub struct Coordinator {
     config: Config,
     slots: Slots,
     hints: Hints,
-    peers: Peers,
+    peers: PeerLatencies,
     /// What coordinators of conditional writes ask of this node.
     acceptor: Acceptor,
     /// Conditional writes that wait for others of the same key.
@@ -114,7 +114,7 @@ impl Coordinator {
             config,
             slots,
             hints: Hints::default(),
-            peers: Peers::default(),
+            peers: PeerLatencies::default(),
             acceptor: Acceptor::default(),
             queues: Queues::default(),
             done_here: Vec::new(),

@@ -35,7 +35,7 @@ struct Peer {
 
 /// All nodes of which anything is known, by their ids.
 #[derive(Debug, Default)]
-pub(super) struct Peers {
+pub(super) struct PeerLatencies {
     peers: Vec<Peer>,
 }
 
@@ -81,7 +81,7 @@ impl Peer {
     }
 }
 
-impl Peers {
+impl PeerLatencies {
     fn of(&mut self, node: NodeId) -> &mut Peer {
         let place = usize::from(node.0);
         if place >= self.peers.len() {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn late_is_what_one_in_a_hundred_is() {
-        let mut peers = Peers::default();
+        let mut peers = PeerLatencies::default();
         let node = NodeId(0);
         assert_eq!(peers.late_after(node), FIRST_HEDGE);
         for n in 0..WINDOW {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_failed_node_is_asked_last_until_it_is_back() {
-        let mut peers = Peers::default();
+        let mut peers = PeerLatencies::default();
         peers.took(NodeId(0), 10);
         peers.took(NodeId(1), 1_000);
         assert!(peers.rank(NodeId(0)) < peers.rank(NodeId(1)));

@@ -29,9 +29,9 @@ impl Coordinator {
             RoundStep::Ask if shared.clock.is_ahead(round.time, now, skew) => {
                 return self.done(op, Reply::Ahead, out);
             }
-            RoundStep::Ask => return self.tell_round(now, op, out),
+            RoundStep::Ask => return self.reply_round_state(now, op, out),
             RoundStep::Commit { .. } if shared.proofs.missed(round) == Missed::Known => {
-                return self.tell_round(now, op, out);
+                return self.reply_round_state(now, op, out);
             }
             RoundStep::Commit { floor, .. } if floor > Clock::limit(now.wall, 2 * skew) => {
                 return self.done(op, Reply::Ahead, out);
@@ -39,8 +39,8 @@ impl Coordinator {
             RoundStep::Commit { floor, is_uniform } => {
                 if shared.proofs.missed(round) == Missed::Outdated {
                     let proof = Proof { proven: round, floor, is_uniform, ..Proof::default() };
-                    shared.told_proof(shared.own, proof);
-                    return self.tell_round(now, op, out);
+                    shared.received_proof(shared.own, proof);
+                    return self.reply_round_state(now, op, out);
                 }
                 // Who was promised something before must ask again, lest he go on from what is
                 // gone.
@@ -54,7 +54,7 @@ impl Coordinator {
             }
             RoundStep::Seal if round < known.seal || self.is_driven_by_another(now, round) => {
                 shared.rounds.yields(now);
-                return self.tell_round(now, op, out);
+                return self.reply_round_state(now, op, out);
             }
             RoundStep::Seal if shared.clock.is_ahead(round.time, now, skew) => {
                 return self.done(op, Reply::Ahead, out);
@@ -69,11 +69,11 @@ impl Coordinator {
             }
             // Who is about to join takes no part in it, and would be outdated by what it proves.
             RoundStep::Ready if shared.views.with(View::awaits_nodes) => {
-                return self.tell_round(now, op, out);
+                return self.reply_round_state(now, op, out);
             }
             RoundStep::Ready => match shared.proofs.to_be_ready(round) {
                 Some(proof) => proof,
-                None => return self.tell_round(now, op, out),
+                None => return self.reply_round_state(now, op, out),
             },
         };
         self.proving.insert(op);
@@ -92,13 +92,13 @@ impl Coordinator {
             return false;
         }
         match result {
-            Ok(_) => self.tell_round(now, op, out),
+            Ok(_) => self.reply_round_state(now, op, out),
             Err(error) => self.done(op, super::replica::reply_to_error(error), out),
         }
         true
     }
 
-    fn tell_round(&mut self, now: Now, op: OpId, out: &mut Vec<Effect>) {
+    fn reply_round_state(&mut self, now: Now, op: OpId, out: &mut Vec<Effect>) {
         let state = self.round_state(now);
         self.done(op, Reply::Round(state), out);
     }
@@ -162,8 +162,8 @@ impl Coordinator {
     /// they need not be brought it. Of one that is not authoritative, as this node may be itself,
     /// that it was written before any watermark suffices: its directory may be an older copy.
     pub(super) fn is_gone(&self, reported: &Reported, authoritative: bool) -> bool {
-        let heard = self.shared.proofs.heard_watermark();
-        if heard == 0 {
+        let greatest = self.shared.proofs.reported_watermark();
+        if greatest == 0 {
             return false;
         }
         let watermark = self.shared.proofs.watermark();
@@ -178,13 +178,13 @@ impl Coordinator {
                 && Clock::time_of(expiry_ms.saturating_mul(1000).min(Clock::micros(u64::MAX)))
                     < watermark
         };
-        !authoritative && rank.when() <= heard
+        !authoritative && rank.when() <= greatest
             || self.shared.proofs.is_gone(rank)
             || rank.kind == Kind::Value && has_expired()
     }
 
     /// Another node has another watermark than this one: one of the two lags behind.
     pub(super) fn has_other_watermark(&self, node: NodeId, state: &RoundState) {
-        self.shared.told_proof(node, state.proof);
+        self.shared.received_proof(node, state.proof);
     }
 }

@@ -39,7 +39,7 @@ use crate::recent::Via;
 use crate::record::{Outline, Record};
 use crate::topology::partition_of;
 use state::{Read, ReadState, ReadVote, Reader, Reported, Stage};
-use steps::{Step, read_of, to_repair};
+use steps::{ReadStep, read_of, to_repair};
 
 /// One read in so many asks all replicas, so that latencies are known and differences are found
 /// that no quorum of the usual ones would show.
@@ -388,21 +388,21 @@ impl Coordinator {
                 return;
             }
             match self.next_step(now, slot) {
-                Step::Wait => return,
-                Step::AskAgain => return self.ask_again_later(now, id),
-                Step::BeginAnew => return self.outbid(now, id, out),
-                Step::Deny => return self.deny_read(id, out),
-                Step::Ask(vote) => self.ask(now, id, vote, out),
-                Step::Fetch(vote) => {
+                ReadStep::Wait => return,
+                ReadStep::AskAgain => return self.ask_again_later(now, id),
+                ReadStep::BeginAnew => return self.outbid(now, id, out),
+                ReadStep::Deny => return self.deny_read(id, out),
+                ReadStep::Ask(vote) => self.ask(now, id, vote, out),
+                ReadStep::Fetch(vote) => {
                     self.fetch(now, id, vote, out);
                     self.slots.hedge_at(now.mono + LONG_LATE, id);
                 }
-                Step::Repair(vote) => {
+                ReadStep::Repair(vote) => {
                     self.decide(now, id);
                     self.repair(now, id, vote, out);
                     self.arm_hedge(now, id);
                 }
-                Step::Answer => {
+                ReadStep::Answer => {
                     self.decide(now, id);
                     self.answer_read(id, out);
                 }
@@ -509,7 +509,7 @@ impl Coordinator {
         read.stage = Stage::Answered(newest.clone());
         // Repairs that turned out not to be needed: nobody waits for them any more.
         self.background += read.count_states(ReadState::is_repairing);
-        self.tell_reader(reader, Answer::Found(newest), out);
+        self.answer_reader(reader, Answer::Found(newest), out);
     }
 
     /// Ends a read that can't be answered.
@@ -529,7 +529,7 @@ impl Coordinator {
         };
         let reader = read.reader;
         self.slots.remove(id);
-        self.tell_reader(reader, Answer::Failed(failed), out);
+        self.answer_reader(reader, Answer::Failed(failed), out);
     }
 
     /// A read's deadline is over.
@@ -622,8 +622,8 @@ impl Coordinator {
         }
     }
 
-    /// Tells whoever asked for a value what it is.
-    pub(super) fn tell_reader(&mut self, reader: Reader, answer: Answer, out: &mut Vec<Effect>) {
+    /// Answers whoever asked for a value.
+    pub(super) fn answer_reader(&mut self, reader: Reader, answer: Answer, out: &mut Vec<Effect>) {
         let (op, most) = match reader {
             Reader::Client(client) => return out.push(Effect::Answer { client, answer }),
             Reader::Peer { op, most } => (op, most),
@@ -637,6 +637,6 @@ impl Coordinator {
             Answer::Found(None) => Reply::Absent { authoritative },
             _ => Reply::Busy,
         };
-        self.tell_op(op, reply, out);
+        self.respond_to_op(op, reply, out);
     }
 }

@@ -45,7 +45,7 @@ impl Coordinator {
         let membership = &self.shared.membership;
         if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
             // Nothing is changed, and nothing of what is here is disclosed.
-            return self.tell_op(op, Reply::WrongEpoch, out);
+            return self.respond_to_op(op, Reply::WrongEpoch, out);
         }
         if !is_of_any && !self.view.agrees_with(under) {
             return self.of_another_view((connection, id), demand, under, request, out);

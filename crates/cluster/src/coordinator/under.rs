@@ -124,11 +124,11 @@ impl Coordinator {
         };
         let epoch = self.view.epoch;
         let reply = if is_of_before { Reply::Superseded { epoch } } else { reply };
-        self.tell_op(op, reply, out);
+        self.respond_to_op(op, reply, out);
     }
 
     /// The same of what this node has coordinated, which it has counted by its own view.
-    pub(super) fn tell_op(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
+    pub(super) fn respond_to_op(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
         match op {
             OpId::Slot(id) => self.done_here.push((id, reply)),
             OpId::Peer { connection, id, .. } => {

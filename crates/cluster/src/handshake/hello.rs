@@ -19,9 +19,9 @@ const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 /// Who made the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// This side.
+    /// The side that made the connection.
     Dialer,
-    /// The other one.
+    /// The side that accepted it.
     Acceptor,
 }
 
@@ -51,7 +51,7 @@ pub struct Hello {
     pub versions: (u16, u16),
     /// Optional parts of the protocol that it speaks; those of both are in use. There are none yet.
     pub features: u64,
-    /// Its side.
+    /// Which side of the connection it is.
     pub role: Role,
     /// What the connection is for.
     pub connection: ConnectionKind,
@@ -73,7 +73,7 @@ pub struct Hello {
     pub node: Option<NodeId>,
     /// Fresh random bytes.
     pub nonce: Nonce,
-    /// Its name.
+    /// The sender's name.
     pub name: String,
     /// The name that it takes the other side to have.
     pub to: String,

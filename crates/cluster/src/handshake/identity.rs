@@ -38,7 +38,7 @@ impl Identity {
         Self { views, own, own_name, cluster, secrets, logs, proofs, layouts }
     }
 
-    /// This node.
+    /// The id of this node.
     pub fn own(&self) -> NodeId {
         self.own
     }

@@ -14,7 +14,7 @@
 //! good twice, and the role, so that none can be sent back to the node that made it. The acceptor
 //! proves nothing to a stranger. Topologies are described after both proofs only, and only if they
 //! differ, so that both sides can log what differs. Whoever goes by a later layout than the other
-//! side tells it with its verdict, whatever that is; if it is one of a fork, the nodes part.
+//! side sends it with its verdict, whatever that is; if it is one of a fork, the nodes part.
 //!
 //! Over TLS a proof also covers the connection's exporter. Nobody checks whose certificate it is:
 //! somebody in the middle has two connections with two exporters, and can pass on no proof. Without
@@ -76,7 +76,7 @@ mod frame {
 /// A node that has proved itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSeen {
-    /// The node.
+    /// The node's id.
     pub node: NodeId,
     /// Its incarnation: which disk it has.
     pub incarnation: u64,
@@ -195,9 +195,9 @@ impl Handshake {
         self.input.extend_from_slice(input);
         while self.stage != Stage::Over {
             let Some((kind, body)) = self.next_frame()? else { return Ok(None) };
-            let met = self.frame(kind, &body, out).inspect_err(|_| self.stage = Stage::Over)?;
-            if met.is_some() {
-                return Ok(met);
+            let peer = self.frame(kind, &body, out).inspect_err(|_| self.stage = Stage::Over)?;
+            if peer.is_some() {
+                return Ok(peer);
             }
         }
         Ok(None)
@@ -236,7 +236,7 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Result<Option<PeerSeen>, Refused> {
         match (self.stage, kind) {
-            (Stage::Hello, frame::HELLO) => self.hear(body, out)?,
+            (Stage::Hello, frame::HELLO) => self.receive_hello(body, out)?,
             (Stage::Proof, frame::PROOF) => self.check(body, out)?,
             (Stage::Verdict, frame::VERDICT) => return self.conclude(body, out),
             // What can be said before any proof, and need not be believed.
@@ -252,7 +252,7 @@ impl Handshake {
     }
 
     /// Takes a HELLO.
-    fn hear(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
+    fn receive_hello(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
         let hello = Hello::decode(body).map_err(|what| self.refuse(Reason::Malformed(what)))?;
         let (role, versions, connection) = (hello.role, hello.versions, hello.connection);
         let (name, node) = (hello.name.clone(), self.node_of(&hello));
@@ -295,7 +295,7 @@ impl Handshake {
             return Err(self.turn_down(Reason::Secret, out));
         };
         self.secret = secret;
-        self.against = self.judge();
+        self.against = self.classify();
         if self.role == Role::Acceptor {
             self.prove(out);
             self.pronounce(out);
@@ -309,9 +309,9 @@ impl Handshake {
         let Some((code, description)) = body.split_first() else {
             return Err(self.refuse(Reason::Malformed("a verdict without a word")));
         };
-        let hears_of_fork =
+        let learns_of_fork =
             code != &Reason::Topology.code() && !self.learn(description) && self.against.is_none();
-        if hears_of_fork {
+        if learns_of_fork {
             self.against = Some(Reason::Forked);
         }
         if self.role == Role::Dialer {
@@ -344,13 +344,13 @@ impl Handshake {
     }
 
     /// What this side has against a node that has proved itself.
-    fn judge(&self) -> Option<Reason> {
+    fn classify(&self) -> Option<Reason> {
         let (ours, theirs) = (&self.identity, self.theirs.as_ref()?);
         if theirs.name == ours.own_name() {
             let itself = theirs.incarnation == ours.logs.own_incarnation();
             return Some(if itself { Reason::Itself } else { Reason::Namesake });
         }
-        // Of two views, one is behind, and will hear of the other.
+        // Of two views, one is behind, and will learn of the other.
         let is_of_another_time = theirs.view.epoch != self.view.epoch;
         if !is_of_another_time && !self.view.agrees_with(theirs.view) {
             // Layouts that were decided agree, unless there is a fork.

@@ -16,7 +16,7 @@ use super::{Channel, Role};
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Any bytes.
+    /// A secret of any bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }

@@ -165,9 +165,9 @@ fn two_that_fit_meet() {
     let proven = RoundId { time: 70, node: NodeId(2) };
     let proof = Proof { proven, ..Proof::default() };
     let (a, b) = (named("a").identity(), Someone { proof, ..named("b") }.identity());
-    b.logs.met(NodeId(0), 99, 30);
+    b.logs.saw(NodeId(0), 99, 30);
     b.logs.know(NodeId(0), 99);
-    assert!(b.logs.heard(NodeId(0), 99, 30, 12));
+    assert!(b.logs.received(NodeId(0), 99, 30, 12));
     let knows_us = b.logs.claim(NodeId(0));
     assert_eq!(knows_us.unwrap().reported, Reported { life: 30, position: 12, late: 0 });
     for step in [1, 7, usize::MAX] {
@@ -200,7 +200,7 @@ fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
     let meets = |someone: &Someone| {
         let (dialed, accepted) = shake_in_steps(someone.identity(), b.clone(), TO_B, usize::MAX);
         if let Ok(met) = &accepted {
-            b.logs.met(met.node, met.incarnation, met.life);
+            b.logs.saw(met.node, met.incarnation, met.life);
         }
         (dialed, accepted)
     };
@@ -339,7 +339,7 @@ fn no_common_version_is_said() {
     let heard = hears(&out);
     assert_eq!(heard.reason, Reason::Version, "the dialer is told");
 
-    // A dialer of another version judges by the acceptor's HELLO, which comes first.
+    // A dialer of another version decides by the acceptor's HELLO, which comes first.
     let mut earlier = out;
     earlier[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let heard = hears(&earlier);

@@ -37,7 +37,7 @@ macro_rules! bits {
 
         impl $name {
             $($(#[$one])* pub const $bit: Self = Self($value);)*
-            /// Everything.
+            /// The set of all of them.
             pub const ALL: Self = Self($($value |)* 0);
 
             /// The set of these bits, if there are such.
@@ -62,13 +62,13 @@ macro_rules! bits {
 bits! {
     /// Methods of requests.
     Methods {
-        /// `GET` and `HEAD`.
+        /// `GET` and `HEAD` requests.
         GET = 1,
-        /// `PUT`.
+        /// Requests by `PUT`.
         PUT = 2,
-        /// `DELETE`.
+        /// Requests by `DELETE`.
         DELETE = 4,
-        /// `POST`.
+        /// Requests by `POST`.
         POST = 8
     }
 }
@@ -145,9 +145,9 @@ pub enum AccessError {
     /// The warning would come after writes are refused.
     #[error("the soft limit, {soft} bytes, is above the hard one, {hard} bytes")]
     SoftAboveHard {
-        /// As given.
+        /// The soft limit as given, in bytes.
         soft: u64,
-        /// As given.
+        /// The hard limit as given, in bytes.
         hard: u64,
     },
     /// There are too many.

@@ -44,16 +44,16 @@ pub enum VoteRequest {
     Ask,
     /// To promise a ballot about the successor of this layout.
     Prepare {
-        /// The layout.
+        /// The layout to be succeeded.
         base: Arc<Layout>,
-        /// The ballot.
+        /// The ballot to promise.
         ballot: Ballot,
     },
     /// To accept a successor.
     Accept {
-        /// The ballot.
+        /// The ballot under which it is proposed.
         ballot: Ballot,
-        /// It.
+        /// The successor to accept.
         layout: Arc<Layout>,
     },
     /// To go by a layout that is decided. Whoever is asked need be no councillor.
@@ -84,7 +84,7 @@ pub enum VoteReply {
 pub struct Keep {
     /// The layout that it knows.
     pub layout: bool,
-    /// Its vote.
+    /// The vote: what it has promised and accepted.
     pub vote: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct Keep {
 /// because its directory is an older copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Voter {
-    /// The node.
+    /// The node's id.
     pub node: NodeId,
     /// Random, not 0.
     pub id: u64,
@@ -149,7 +149,7 @@ impl Council {
         &self.known
     }
 
-    /// Its vote.
+    /// The vote: what it has promised and accepted.
     pub fn vote(&self) -> &Vote {
         &self.vote
     }
@@ -172,14 +172,14 @@ impl Council {
             VoteRequest::Accept { .. } | VoteRequest::Ask => false,
         };
         let reply = match request {
-            VoteRequest::Ask => self.tell(),
-            VoteRequest::Decided(layout) if !self.known.is_of_one_line(layout) => self.tell(),
+            VoteRequest::Ask => self.report(),
+            VoteRequest::Decided(layout) if !self.known.is_of_one_line(layout) => self.report(),
             VoteRequest::Decided(_) => VoteReply::Learned,
             VoteRequest::Prepare { base, .. } if !self.known.is_of_one_line(base) => {
                 VoteReply::NoVote
             }
-            VoteRequest::Prepare { base, .. } if self.known.epoch > base.epoch => self.tell(),
-            VoteRequest::Accept { layout, .. } if self.known.epoch >= layout.epoch => self.tell(),
+            VoteRequest::Prepare { base, .. } if self.known.epoch > base.epoch => self.report(),
+            VoteRequest::Accept { layout, .. } if self.known.epoch >= layout.epoch => self.report(),
             _ if !self.has_seat() => VoteReply::NoVote,
             VoteRequest::Prepare { ballot, .. } if *ballot > self.vote.promise => {
                 self.vote.promise = *ballot;
@@ -197,14 +197,14 @@ impl Council {
         (reply, Keep { layout, vote: false })
     }
 
-    /// A proposal of what this councillor accepted and has heard nothing of: its proposer may be
+    /// A proposal of what this councillor accepted and has no decision on: its proposer may be
     /// gone, and nobody else may know that it is decided.
     pub fn completed(&self) -> Option<Proposal> {
         let (_, layout) = self.vote.accepted.as_ref()?;
         Some(Proposal::new(Arc::clone(&self.known), Arc::clone(layout), self.vote.promise + 1))
     }
 
-    fn tell(&self) -> VoteReply {
+    fn report(&self) -> VoteReply {
         VoteReply::Known(Arc::clone(&self.known))
     }
 
@@ -227,7 +227,7 @@ enum Phase {
 pub enum Proposed {
     /// Others must be asked for something else: see [`Proposal::requests`].
     GoesOn,
-    /// This layout is decided; the new council must still hear of it.
+    /// This layout is decided; the new council must still learn of it.
     Decided(Arc<Layout>),
     /// A majority of the new council knows it: whoever left may be switched off.
     Done(Arc<Layout>),
@@ -259,7 +259,7 @@ impl Proposal {
         Self { base, layout, ballot, phase, accepted: None, did: Vec::new() }
     }
 
-    /// Of a layout that is decided, and that a majority of its council must hear of.
+    /// Of a layout that is decided, and that a majority of its council must learn of.
     pub(crate) fn of_decided(layout: Arc<Layout>) -> Self {
         let (base, phase) = (Arc::clone(&layout), Phase::HandingOver);
         Self { base, layout, ballot: 0, phase, accepted: None, did: Vec::new() }

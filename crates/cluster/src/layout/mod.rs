@@ -83,7 +83,7 @@ pub struct Node {
 /// later layout seats it anew: it does not know what it has promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// The node.
+    /// The councillor's id.
     pub node: NodeId,
     /// The voter that it was when it was seated ([`Voter`]); 0 = whoever lost no vote ever.
     pub voter: u64,
@@ -203,11 +203,6 @@ impl Layout {
     /// Where the keys are once all have moved.
     pub fn topology(&self) -> Result<Topology, TopologyError> {
         placed(&self.nodes, self.replicas)
-    }
-
-    /// Where they were before; `None` if nothing moves.
-    pub fn topology_before(&self) -> Option<Result<Topology, TopologyError>> {
-        self.before.as_ref().map(|before| placed(&before.nodes, before.replicas))
     }
 
     /// The next stage, if partitions move: reads switch, then all is settled.

@@ -21,17 +21,17 @@ pub struct Joiner {
 /// What is to be different. Names that occur twice count once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Who joins.
+    /// The nodes that join.
     pub add: Vec<Joiner>,
     /// Who leaves, and hands over what it holds.
     pub remove: Vec<String>,
     /// Who leaves, and is lost with its disk.
     pub remove_lost: Vec<String>,
-    /// Other weights.
+    /// The nodes whose weights change, by name, and their new weights.
     pub weights: Vec<(String, u32)>,
     /// Another number of copies.
     pub replicas: Option<u8>,
-    /// Another council.
+    /// The names of the new council's nodes.
     pub council: Option<Vec<String>>,
     /// Where nodes are by now: the layouts that follow say so, also of those that leave.
     pub urls: Vec<(NodeId, String)>,
@@ -54,7 +54,7 @@ pub enum PlanError {
          the next one is planned"
     )]
     Moving {
-        /// Since when.
+        /// The epoch in which the other change began.
         began: u64,
     },
     /// A name of nobody.

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use bytes::Buf;
 
-use super::{Layouts, State};
+use super::{Layouts, LayoutsState};
 use crate::clock::Clock;
 use crate::conditional::REMEMBERED_MICROS;
 use crate::layout::{Layout, Stage};
@@ -53,8 +53,8 @@ pub(crate) struct Taking {
     pub(super) joined: u64,
     /// … or in those that moved to it later.
     pub(super) received: Since,
-    /// Partitions of which not all was told that their replicas of before remembered of writes with
-    /// an idempotency key, up to a time of a version.
+    /// Partitions of which not all was received that their replicas of before remembered of writes
+    /// with an idempotency key, up to a time of a version.
     pub(super) forgotten: Since,
 }
 
@@ -175,7 +175,7 @@ impl Taking {
     }
 }
 
-impl State {
+impl LayoutsState {
     /// Another layout is known than the one before. Whoever held nothing but what belongs to it
     /// then still does when partitions begin to move: noted with that layout, for it can't be found
     /// out once there are records of after.

@@ -41,7 +41,7 @@ pub(super) struct Layouts {
     pub(super) keeping: bool,
     /// Who is asked for a later layout.
     pulling: Option<NodeId>,
-    /// Since when something is accepted that nothing was heard of.
+    /// Since when something is accepted of which nothing was received.
     accepted_since: Option<u64>,
     /// Proposals so far: replies to earlier ones are stale.
     numbers: u64,

@@ -80,7 +80,7 @@ pub(super) struct Counts {
     pub(super) ahead: u64,
 }
 
-/// What a node has told of its keys and is not looked at yet.
+/// What a node has reported of its keys and is not looked at yet.
 #[derive(Debug)]
 struct List {
     queue: VecDeque<(Bytes, Outline)>,
@@ -161,15 +161,15 @@ impl Exchange {
         asked
     }
 
-    /// A node has told its list.
-    pub(super) fn told(&mut self, node: NodeId, told: Compared) {
+    /// A node has sent a part of its list.
+    pub(super) fn received(&mut self, node: NodeId, compared: Compared) {
         let Some(list) = self.lists.get_mut(&node) else { return };
-        list.queue.extend(told.outlines);
-        list.cursor = told.next.map_or(Cursor::End, Cursor::At);
+        list.queue.extend(compared.outlines);
+        list.cursor = compared.next.map_or(Cursor::End, Cursor::At);
     }
 
     /// It has not, and is asked again from `start` of what was asked before.
-    pub(super) fn untold(&mut self, node: NodeId, start: Bytes) {
+    pub(super) fn not_received(&mut self, node: NodeId, start: Bytes) {
         if let Some(list) = self.lists.get_mut(&node) {
             list.cursor = Cursor::At(start);
         }

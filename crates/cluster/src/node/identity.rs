@@ -38,7 +38,7 @@ pub(super) enum Check {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checks {
     /// Each was seen, or is away …
-    heard: bool,
+    checked: bool,
     /// … and none is away.
     reachable: bool,
 }
@@ -93,7 +93,7 @@ impl Node {
         all.map(|marked| marked.mark.since)
     }
 
-    pub(super) fn met(
+    pub(super) fn peer_seen(
         &mut self,
         now: Now,
         peer: NodeId,
@@ -102,9 +102,9 @@ impl Node {
         out: &mut Vec<NodeEffect>,
     ) {
         let kept = self.shared.logs.incarnation(peer);
-        let met = &mut self.peers.of(peer).met;
-        if met.or(kept) != Some(incarnation) {
-            *met = Some(incarnation);
+        let seen = &mut self.peers.of(peer).seen;
+        if seen.or(kept) != Some(incarnation) {
+            *seen = Some(incarnation);
             let claim = Claim { incarnation, reported: Reported::default() };
             out.push(NodeEffect::Remember { peer, claim });
         }
@@ -227,20 +227,20 @@ impl Node {
         }
         let check = |peer| self.peers.get(peer).map_or(Check::Unknown, |peer| peer.check);
         let others = || self.others().map(check);
-        let heard = others().all(|check| matches!(check, Check::Seen | Check::Away));
+        let checked = others().all(|check| matches!(check, Check::Seen | Check::Away));
         let reachable = others().all(|check| check != Check::Away);
-        *self.checks.insert(Checks { heard, reachable })
+        *self.checks.insert(Checks { checked, reachable })
     }
 
     /// Notes whether this node is confirmed, and whether its state will be settled soon.
     pub(super) fn settle(&mut self) {
-        let Checks { heard, reachable } = self.checks();
+        let Checks { checked, reachable } = self.checks();
         let membership = &self.shared.membership;
-        if heard && !membership.is_confirmed() {
+        if checked && !membership.is_confirmed() {
             membership.confirm();
         }
         let undecided =
             matches!(membership.state(), MembershipState::Joining | MembershipState::Verifying);
-        membership.settles(!heard || reachable && undecided || self.state_under_way.is_some());
+        membership.settles(!checked || reachable && undecided || self.state_under_way.is_some());
     }
 }

@@ -64,7 +64,7 @@ const REMEMBER_TICKS: u64 = 4;
 pub enum NodeEvent {
     /// A connection to a peer was made, by this node or by the peer.
     PeerSeen {
-        /// The peer.
+        /// The peer at the other end.
         peer: NodeId,
         /// Its incarnation: which disk it has.
         incarnation: u64,
@@ -91,7 +91,7 @@ pub enum NodeEvent {
     },
     /// A call is over.
     Returned {
-        /// The call.
+        /// The call that is over.
         call: CallId,
         /// The reply, or why there is none.
         result: Result<Reply, FailureKind>,
@@ -100,14 +100,14 @@ pub enum NodeEvent {
     Fenced,
     /// A membership state was stored on disk, or could not be.
     Stood {
-        /// The state.
+        /// The membership state.
         state: MembershipState,
         /// Whether it was stored.
         kept: bool,
     },
     /// A node's marks were stored on disk, or could not be.
     MissedKept {
-        /// The node.
+        /// The node whose marks they are.
         node: NodeId,
         /// Whether they were stored.
         kept: bool,
@@ -115,7 +115,7 @@ pub enum NodeEvent {
     /// Somebody wants this layout to be the next one; what becomes of it is in
     /// [`Layouts::change`](crate::Layouts::change).
     Propose(Arc<Layout>),
-    /// A node was heard of that goes by a later layout than this one.
+    /// Another node goes by a later layout than this one.
     Behind,
     /// What this node knows of layouts was stored on disk, or could not be.
     LayoutsKept {
@@ -136,7 +136,7 @@ pub enum NodeEvent {
 pub enum NodeEffect {
     /// Read hints for a node from the store; ends in [`NodeEvent::Hints`].
     ReadHints {
-        /// The node.
+        /// The node whose hints to read.
         peer: NodeId,
         /// The key after which to begin; `None` = with the first.
         after: Option<Bytes>,
@@ -165,7 +165,7 @@ pub enum NodeEffect {
     /// Store durably which disk a node has, and what it reported of its log; then call
     /// [`Logs::know`](crate::Logs::know) and [`Logs::kept`](crate::Logs::kept).
     Remember {
-        /// The node.
+        /// The node whose disk it is.
         peer: NodeId,
         /// What is known of it.
         claim: Claim,
@@ -177,7 +177,7 @@ pub enum NodeEffect {
     /// Store durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode));
     /// ends in [`NodeEvent::MissedKept`].
     KeepMissed {
-        /// The node.
+        /// The node whose marks to store.
         node: NodeId,
     },
     /// Store durably what this node knows of layouts, and its vote; then call
@@ -192,7 +192,7 @@ pub enum NodeEffect {
     KeepRemembered {
         /// The call's number.
         call: CallId,
-        /// What.
+        /// What is remembered, one entry per write.
         remembered: Vec<Remembered>,
     },
     /// A round of repair that this node drove is over.
@@ -281,7 +281,7 @@ pub struct Node {
     ticks: u64,
     /// The view in force. Work that is under way keeps the one that it began with.
     view: Arc<View>,
-    peers: Peers,
+    peers: PeerStates,
     /// What is known of all of them together; `None` = that is to be looked at.
     checks: Option<Checks>,
     /// Peers that this node reports its position to once its membership state is stored.
@@ -298,7 +298,7 @@ pub struct Node {
     equal: Equal,
     /// When the last one ended that compared everything, by the monotonic clock.
     last_full: Option<u64>,
-    /// Whether a proof that others told of is being taken over.
+    /// Whether a proof that others reported is being taken over.
     takes_over: bool,
     layouts: Layouts,
     moving: Moving,
@@ -316,7 +316,7 @@ impl Node {
             begun: None,
             ticks: 0,
             view: shared.view(),
-            peers: Peers::default(),
+            peers: PeerStates::default(),
             checks: None,
             unsettled: Vec::new(),
             state_under_way: None,
@@ -353,7 +353,7 @@ impl Node {
         }
         match event {
             NodeEvent::PeerSeen { peer, incarnation, knows_us } => {
-                self.met(now, peer, incarnation, knows_us, out);
+                self.peer_seen(now, peer, incarnation, knows_us, out);
                 self.ask_for_proof(peer, out);
             }
             NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
@@ -372,10 +372,10 @@ impl Node {
                     Caller::Bring(round, job) => self.brought(now, (round, job), &result, out),
                     Caller::Discard(round) => self.discarded(now, round, &result, out),
                     Caller::Step(round, node) => self.stepped(now, (round, node), &result, out),
-                    Caller::Proof(node) => self.told_proof(node, &result),
+                    Caller::Proof(node) => self.received_proof(node, &result),
                     Caller::Council(number, node) => self.voted(now, (number, node), result, out),
                     Caller::Pull(node) => self.pulled(node, result, out),
-                    Caller::Moves(epoch, node) => self.told_moves((epoch, node), &result),
+                    Caller::Moves(epoch, node) => self.received_moves((epoch, node), &result),
                     Caller::TakeSeal(time, node) => {
                         self.sealed_to_take(now, (time, node), &result, out);
                     }
@@ -385,7 +385,7 @@ impl Node {
                         self.settled_taken(now, (pass, node, at), result, out);
                     }
                     Caller::Remembering(walk, node) => {
-                        self.told_remembered(now, (walk, node), result, out);
+                        self.received_remembered(now, (walk, node), result, out);
                     }
                     Caller::Remembered(walk) => self.kept_remembered(now, walk, &result, out),
                 }
@@ -471,7 +471,7 @@ impl Node {
 #[derive(Debug, Default)]
 struct Peer {
     /// Its incarnation, if it was seen since the start.
-    met: Option<u64>,
+    seen: Option<u64>,
     /// Whether it said that it never knew another disk of this node.
     confirmed: bool,
     check: Check,
@@ -484,9 +484,9 @@ struct Peer {
 
 /// What is known of the other nodes, by their ids.
 #[derive(Debug, Default)]
-struct Peers(BTreeMap<NodeId, Peer>);
+struct PeerStates(BTreeMap<NodeId, Peer>);
 
-impl Peers {
+impl PeerStates {
     fn of(&mut self, node: NodeId) -> &mut Peer {
         self.0.entry(node).or_default()
     }

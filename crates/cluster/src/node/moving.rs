@@ -32,7 +32,7 @@ pub(super) struct Moving {
     began: Option<(u64, u64)>,
     not_before: u64,
     asked: BTreeSet<NodeId>,
-    told: BTreeMap<NodeId, MovesState>,
+    reported: BTreeMap<NodeId, MovesState>,
 }
 
 impl Node {
@@ -42,7 +42,7 @@ impl Node {
         let Some(place) = place.filter(|_| layout.stage != Stage::Settled) else {
             if self.moving.began.is_some() {
                 self.moving = Moving::default();
-                self.shared.moves.tell(BTreeMap::new());
+                self.shared.moves.publish(BTreeMap::new());
             }
             return;
         };
@@ -69,8 +69,8 @@ impl Node {
         self.next_stage(now, &layout, out);
     }
 
-    /// A node told how far it is, or did not answer.
-    pub(super) fn told_moves(
+    /// A node has reported how far it is, or did not answer.
+    pub(super) fn received_moves(
         &mut self,
         (epoch, node): (u64, NodeId),
         result: &Result<Reply, FailureKind>,
@@ -80,10 +80,10 @@ impl Node {
         }
         self.moving.asked.remove(&node);
         match result {
-            Ok(Reply::Moves(state)) => self.moving.told.insert(node, *state),
-            _ => self.moving.told.remove(&node),
+            Ok(Reply::Moves(state)) => self.moving.reported.insert(node, *state),
+            _ => self.moving.reported.remove(&node),
         };
-        self.shared.moves.tell(self.moving.told.clone());
+        self.shared.moves.publish(self.moving.reported.clone());
     }
 
     /// Has the next layout decided, if it may be.
@@ -101,17 +101,18 @@ impl Node {
 
     /// Whether the stage is at its end. A node that is declared lost goes by nothing any more.
     fn is_through(&self, layout: &Layout) -> bool {
-        let told = |id: NodeId| self.moving.told.get(&id);
+        let state_of = |id: NodeId| self.moving.reported.get(&id);
         let before = layout.before.iter().flat_map(|before| &before.nodes);
         match layout.stage {
             Stage::Settled => false,
             Stage::Prepare | Stage::ReadOld => layout.nodes.iter().all(|node| {
-                told(node.id).is_some_and(|told| told.epoch == layout.epoch && told.has_all)
+                state_of(node.id).is_some_and(|state| state.epoch == layout.epoch && state.has_all)
             }),
             Stage::ReadNew => {
                 let all = before.clone().count();
                 let entered = before.filter(|node| {
-                    node.is_lost || told(node.id).is_some_and(|told| told.epoch >= layout.epoch)
+                    node.is_lost
+                        || state_of(node.id).is_some_and(|state| state.epoch >= layout.epoch)
                 });
                 entered.count() > all / 2
             }

@@ -24,11 +24,11 @@ const RETRIES: u32 = 3;
 /// … and if it is busy, or another node drives a round: from half a minute to three.
 const BUSY_RETRIES: u32 = 60;
 
-/// What nodes are to do, and what they have told.
+/// What nodes are to do, and what they have reported.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     open: BTreeMap<NodeId, Open>,
-    told: BTreeMap<NodeId, RoundState>,
+    reported: BTreeMap<NodeId, RoundState>,
     /// Since when each of them has run.
     pub(super) lives: BTreeMap<NodeId, u64>,
     tries: u32,
@@ -46,7 +46,7 @@ impl Steps {
     /// A node is gone.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.open.remove(&node);
-        self.told.remove(&node);
+        self.reported.remove(&node);
     }
 }
 
@@ -56,7 +56,7 @@ impl Node {
         let round = self.round.as_mut().expect("one is under way");
         let open = Open { round: round.id, step, is_asked: false };
         round.phase = phase;
-        round.steps.told.clear();
+        round.steps.reported.clear();
         round.steps.open = round.nodes.iter().map(|node| (*node, open)).collect();
         self.go_on_steps(now, out);
     }
@@ -148,7 +148,7 @@ impl Node {
         if does {
             round.failures.remove(&node);
             round.steps.open.remove(&node);
-            round.steps.told.insert(node, *state);
+            round.steps.reported.insert(node, *state);
             return self.go_on_round(now, out);
         }
         match round.phase {
@@ -222,18 +222,18 @@ impl Node {
         let pause = if is_driven && seal.node < own { BACK_OFF_MICROS } else { RETRY_MICROS };
         round.not_before = now.mono + pause;
         let open = Open { round: round.id, step: RoundStep::Seal, is_asked: false };
-        round.steps.told.clear();
+        round.steps.reported.clear();
         round.steps.open = round.nodes.iter().map(|node| (*node, open)).collect();
     }
 
     fn all_are_sealed(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let round = self.round.as_mut().expect("one is under way");
-        let greatest = round.steps.told.values().max_by_key(|state| state.proof.proven);
+        let greatest = round.steps.reported.values().max_by_key(|state| state.proof.proven);
         let Some(greatest) = greatest.map(|state| state.proof) else {
             return self.go_on_round(now, out);
         };
         let lags = |state: &RoundState| state.proof.proven < greatest.proven;
-        let lagging = round.steps.told.iter().filter(|(_, state)| lags(state));
+        let lagging = round.steps.reported.iter().filter(|(_, state)| lags(state));
         let lagging: Vec<NodeId> = lagging.map(|(node, _)| *node).collect();
         let (floor, is_uniform) = (greatest.floor, greatest.is_uniform);
         let (missed, step) = (greatest.proven, RoundStep::Commit { floor, is_uniform });
@@ -244,8 +244,8 @@ impl Node {
         if !lagging.is_empty() {
             return self.go_on_steps(now, out);
         }
-        let told = round.steps.told.iter();
-        round.steps.lives = told.map(|(node, state)| (*node, state.life)).collect();
+        let reported = round.steps.reported.iter();
+        round.steps.lives = reported.map(|(node, state)| (*node, state.life)).collect();
         round.watermark = greatest.proven.time;
         // What all held the same stays so, for they are sealed since.
         let (mut since, mut is_uniform) = (round.watermark, greatest.is_uniform);
@@ -264,7 +264,7 @@ impl Node {
     fn all_are_ready(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let skew = self.config.max_skew_micros;
         let round = self.round.as_mut().expect("one is under way");
-        let promised = round.steps.told.values().map(|state| state.promised).max().unwrap_or(0);
+        let promised = round.steps.reported.values().map(|state| state.promised).max().unwrap_or(0);
         // A home may keep one that follows what it was promised, of which no replica knows.
         let floor = last_following(promised);
         if self.shared.clock.is_ahead(floor, now, skew) {
@@ -291,7 +291,7 @@ impl Node {
         self.end_round(now, out);
     }
 
-    /// A peer was met: what it knows of proofs is asked for, where there may be any.
+    /// A peer was seen: what it knows of proofs is asked for, where there may be any.
     pub(super) fn ask_for_proof(&mut self, peer: NodeId, out: &mut Vec<NodeEffect>) {
         if self.config.rounds.interval_micros == 0 && self.shared.proofs.seal() == 0 {
             return;
@@ -300,16 +300,16 @@ impl Node {
         self.call(Caller::Proof(peer), peer, Class::Repair, request, out);
     }
 
-    /// A node told what it knows of proofs.
-    pub(super) fn told_proof(&mut self, node: NodeId, result: &Result<Reply, FailureKind>) {
+    /// A node has reported what it knows of proofs.
+    pub(super) fn received_proof(&mut self, node: NodeId, result: &Result<Reply, FailureKind>) {
         if node == self.shared.own {
             self.takes_over = false;
         } else if let Ok(Reply::Round(state)) = result {
-            self.shared.told_proof(node, state.proof);
+            self.shared.received_proof(node, state.proof);
         }
     }
 
-    /// Takes over a proof that another node told of, and hands over its own to those that lag.
+    /// Takes over a proof that another node reported, and hands over its own to those that lag.
     pub(super) fn proofs_due(&mut self, out: &mut Vec<NodeEffect>) {
         let proofs = &self.shared.proofs;
         let known = proofs.known();
@@ -318,18 +318,19 @@ impl Node {
             let request = Request::Round { round: known.proven, step };
             self.call(Caller::Proof(node), node, Class::Repair, request, out);
         }
-        let Some(heard) = self.shared.proofs.heard() else { return };
-        match self.shared.proofs.missed(heard.proven) {
+        let Some(reported) = self.shared.proofs.reported() else { return };
+        match self.shared.proofs.missed(reported.proven) {
             Missed::Known => {}
             Missed::TakesOver if self.takes_over => {}
             Missed::TakesOver => {
                 self.takes_over = true;
                 let own = self.shared.own;
-                let step = RoundStep::Commit { floor: heard.floor, is_uniform: heard.is_uniform };
-                let request = Request::Round { round: heard.proven, step };
+                let step =
+                    RoundStep::Commit { floor: reported.floor, is_uniform: reported.is_uniform };
+                let request = Request::Round { round: reported.proven, step };
                 self.call(Caller::Proof(own), own, Class::Repair, request, out);
             }
-            Missed::Outdated => out.push(NodeEffect::Outdated { proven: heard.proven.time }),
+            Missed::Outdated => out.push(NodeEffect::Outdated { proven: reported.proven.time }),
         }
     }
 }

@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!  own page ──▶ traces ─┐ in the order of their names, up to where
-//!  A's page ──▶ traces ─┤ all have told: those of one write together ─▶ what is remembered of
+//!  A's page ──▶ traces ─┤ all have sent: those of one write together ─▶ what is remembered of
 //!  B's page ──▶ traces ─┘ (remembered.rs)                               it from now on ─▶ written
 //!     ▲                                                                                      │
-//!     └───── the next page of whoever has told least ◀───────────────────────────────────────┘
+//!     └───── the next page of whoever has sent least ◀───────────────────────────────────────┘
 //! ```
 //!
-//! Each source has entered the transition when it tells: what is accepted later is accepted by a
+//! Each source has entered the transition when it reports: what is accepted later is accepted by a
 //! majority of the nodes of after too. Nothing of it is kept over a restart but what was written:
 //! it begins again. Of a source that speaks an older protocol, has forgotten some itself, or does
 //! not answer for [`PATIENCE_MICROS`], not all is known: then this node does not say "never" of
@@ -24,7 +24,7 @@ use super::{Caller, Node, NodeEffect};
 use crate::clock::Now;
 use crate::event::{CallId, FailureKind};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
-use crate::remembered::{Remembered, Told};
+use crate::remembered::{Recollections, Remembered};
 
 /// Bytes of all pages that are held at once, about …
 const PAGES_BYTES: usize = 4 << 20;
@@ -41,21 +41,21 @@ pub(super) const PATIENCE_MICROS: u64 = 120_000_000;
 pub(super) struct Walk {
     number: u64,
     /// The sources, and this node itself.
-    tellers: BTreeMap<NodeId, Teller>,
-    /// Sources that are no tellers any more.
+    reporters: BTreeMap<NodeId, Reporter>,
+    /// Sources that are not asked any more.
     silent: Vec<NodeId>,
-    /// Whether those that tell have forgotten nothing.
+    /// Whether those that report have forgotten nothing.
     is_all: bool,
     /// What is being written.
     writing: Vec<Remembered>,
 }
 
 #[derive(Debug)]
-struct Teller {
+struct Reporter {
     state: State,
-    /// What it has told and that was not looked at yet.
+    /// What it has reported and that was not looked at yet.
     traces: VecDeque<Remembered>,
-    /// Where its next page begins; `None` = it has told all.
+    /// Where its next page begins; `None` = it has reported all.
     start: Option<Bytes>,
     /// When it is asked again, and since when it fails.
     not_before: u64,
@@ -66,10 +66,10 @@ struct Teller {
 enum State {
     Due,
     Asked,
-    Told,
+    Reported,
 }
 
-impl Teller {
+impl Reporter {
     fn new() -> Self {
         let (traces, start) = (VecDeque::new(), Some(Bytes::new()));
         Self { state: State::Due, traces, start, not_before: 0, fails_since: None }
@@ -86,7 +86,7 @@ impl Teller {
                     && next.as_ref().is_none_or(|next| name[..] < next[..])
             });
         if is_right {
-            (self.state, self.traces, self.start) = (State::Told, traces, next);
+            (self.state, self.traces, self.start) = (State::Reported, traces, next);
             self.fails_since = None;
         }
         is_right
@@ -96,37 +96,37 @@ impl Teller {
 impl Walk {
     fn new(number: u64, own: NodeId, sources: &[NodeId]) -> Self {
         let nodes = sources.iter().copied().chain([own]);
-        let tellers = nodes.map(|node| (node, Teller::new())).collect();
-        Self { number, tellers, silent: Vec::new(), is_all: true, writing: Vec::new() }
+        let reporters = nodes.map(|node| (node, Reporter::new())).collect();
+        Self { number, reporters, silent: Vec::new(), is_all: true, writing: Vec::new() }
     }
 
     /// Whether it is about these sources.
     fn is_of(&self, own: NodeId, sources: &[NodeId]) -> bool {
-        let others = self.tellers.keys().chain(&self.silent).filter(|node| **node != own);
+        let others = self.reporters.keys().chain(&self.silent).filter(|node| **node != own);
         others.clone().count() == sources.len() && others.clone().all(|node| sources.contains(node))
     }
 
     /// A source is not asked any more.
     fn goes_on_without(&mut self, node: NodeId) {
-        self.tellers.remove(&node);
+        self.reporters.remove(&node);
         self.silent.push(node);
         self.is_all = false;
     }
 
-    /// The traces of the write that comes next, if all have told of it.
+    /// The traces of the write that comes next, if all have reported that far.
     fn next(&mut self) -> Option<Vec<(NodeId, Remembered)>> {
-        let first = |teller: &Teller| teller.traces.front().map(Remembered::name);
-        let name = self.tellers.values().filter_map(first).min()?;
-        let has_told =
-            |teller: &Teller| teller.start.as_ref().is_none_or(|start| name[..] < start[..]);
-        if !self.tellers.values().all(has_told) {
+        let first = |reporter: &Reporter| reporter.traces.front().map(Remembered::name);
+        let name = self.reporters.values().filter_map(first).min()?;
+        let has_reported =
+            |reporter: &Reporter| reporter.start.as_ref().is_none_or(|start| name[..] < start[..]);
+        if !self.reporters.values().all(has_reported) {
             return None;
         }
-        let take = |(node, teller): (&NodeId, &mut Teller)| {
-            let trace = teller.traces.pop_front_if(|trace| trace.name() == name)?;
+        let take = |(node, reporter): (&NodeId, &mut Reporter)| {
+            let trace = reporter.traces.pop_front_if(|trace| trace.name() == name)?;
             Some((*node, trace))
         };
-        Some(self.tellers.iter_mut().filter_map(take).collect())
+        Some(self.reporters.iter_mut().filter_map(take).collect())
     }
 }
 
@@ -144,10 +144,10 @@ impl Node {
             self.taking.passes += 1;
             Walk::new(self.taking.passes, own, sources)
         });
-        let has_failed = |teller: &Teller| {
-            teller.fails_since.is_some_and(|since| since + PATIENCE_MICROS <= now.mono)
+        let has_failed = |reporter: &Reporter| {
+            reporter.fails_since.is_some_and(|since| since + PATIENCE_MICROS <= now.mono)
         };
-        let failed = walk.tellers.iter().filter(|(node, t)| **node != own && has_failed(t));
+        let failed = walk.reporters.iter().filter(|(node, t)| **node != own && has_failed(t));
         let failed: Vec<NodeId> = failed.map(|(node, _)| *node).collect();
         failed.into_iter().for_each(|node| walk.goes_on_without(node));
         self.taking.walk = Some(walk);
@@ -159,14 +159,14 @@ impl Node {
         loop {
             let may_ask = self.taking.may_ask(now);
             let Some(walk) = &mut self.taking.walk else { return };
-            let bytes = PAGES_BYTES / walk.tellers.len();
+            let bytes = PAGES_BYTES / walk.reporters.len();
             let max_bytes = bytes.clamp(PAGE_BYTES.0, PAGE_BYTES.1) as u32;
             let number = walk.number;
             let mut due = Vec::new();
-            for (node, teller) in &mut walk.tellers {
-                if teller.state == State::Due && may_ask && teller.not_before <= now.mono {
-                    teller.state = State::Asked;
-                    due.push((*node, teller.start.clone().unwrap_or_default()));
+            for (node, reporter) in &mut walk.reporters {
+                if reporter.state == State::Due && may_ask && reporter.not_before <= now.mono {
+                    reporter.state = State::Asked;
+                    due.push((*node, reporter.start.clone().unwrap_or_default()));
                 }
             }
             for (node, start) in due {
@@ -176,7 +176,7 @@ impl Node {
                 self.call(caller, node, Class::Stream, Request::Page(page), out);
             }
             let Some(walk) = &mut self.taking.walk else { return };
-            let waits = walk.tellers.values().any(|teller| teller.state != State::Told);
+            let waits = walk.reporters.values().any(|reporter| reporter.state != State::Reported);
             if waits || !walk.writing.is_empty() {
                 return;
             }
@@ -186,7 +186,7 @@ impl Node {
         }
     }
 
-    /// Looks at all that everybody has told of; what is to be written is returned. Who has to tell
+    /// Looks at all that everybody has reported; what is to be written is returned. Who has to tell
     /// more is due then; if nobody has, it is over.
     fn looks_at_traces(&mut self) -> Option<Vec<Remembered>> {
         let walk = self.taking.walk.as_mut()?;
@@ -198,15 +198,16 @@ impl Node {
                 continue;
             }
             view.topology.replicas(partition, view.topology.copies_of(0), &mut before);
-            let untold = before.iter().filter(|node| !walk.tellers.contains_key(*node)).count();
-            remembered.extend(Told { own, seal, before: &before, untold }.remember(&traces));
+            let unasked = before.iter().filter(|node| !walk.reporters.contains_key(*node)).count();
+            remembered
+                .extend(Recollections { own, seal, before: &before, unasked }.remember(&traces));
         }
-        for teller in walk.tellers.values_mut() {
-            if teller.start.is_some() && teller.traces.is_empty() {
-                teller.state = State::Due;
+        for reporter in walk.reporters.values_mut() {
+            if reporter.start.is_some() && reporter.traces.is_empty() {
+                reporter.state = State::Due;
             }
         }
-        let is_over = walk.tellers.values().all(|teller| teller.state == State::Told);
+        let is_over = walk.reporters.values().all(|reporter| reporter.state == State::Reported);
         // What was written last is noted with the end, for it comes after it.
         (!remembered.is_empty() || is_over).then_some(remembered)
     }
@@ -223,7 +224,7 @@ impl Node {
         out.push(NodeEffect::KeepRemembered { call, remembered });
     }
 
-    /// All was told, and what is to be remembered of it is durable.
+    /// All was reported, and what is to be remembered of it is durable.
     fn has_remembered(&mut self, out: &mut Vec<NodeEffect>) {
         let Some(walk) = self.taking.walk.take() else { return };
         let (view, own) = (&self.view, self.shared.own);
@@ -232,9 +233,9 @@ impl Node {
         let mut forgets = Vec::new();
         for partition in (0..=u16::MAX).filter(|partition| view.hands_over(*partition, own)) {
             view.topology.replicas(partition, view.topology.copies_of(0), &mut before);
-            let untold = before.iter().filter(|node| !walk.tellers.contains_key(*node)).count();
-            let told = Told { own, seal: 0, before: &before, untold };
-            if !walk.is_all || told.are_too_few() {
+            let unasked = before.iter().filter(|node| !walk.reporters.contains_key(*node)).count();
+            let recollections = Recollections { own, seal: 0, before: &before, unasked };
+            if !walk.is_all || recollections.are_too_few() {
                 forgets.push(partition);
             }
         }
@@ -246,13 +247,13 @@ impl Node {
         self.keep_layouts(out);
     }
 
-    fn teller_of(&mut self, number: u64, node: NodeId) -> Option<&mut Teller> {
+    fn reporter_of(&mut self, number: u64, node: NodeId) -> Option<&mut Reporter> {
         let walk = self.taking.walk.as_mut().filter(|walk| walk.number == number)?;
-        walk.tellers.get_mut(&node)
+        walk.reporters.get_mut(&node)
     }
 
     /// A page of what a node remembers came, or not.
-    pub(super) fn told_remembered(
+    pub(super) fn received_remembered(
         &mut self,
         now: Now,
         (number, node): (u64, NodeId),
@@ -260,7 +261,7 @@ impl Node {
         out: &mut Vec<NodeEffect>,
     ) {
         let parse = self.config.remembered;
-        if self.teller_of(number, node).is_none() {
+        if self.reporter_of(number, node).is_none() {
             return;
         }
         match result {
@@ -276,16 +277,16 @@ impl Node {
                 }
                 let traces = items.iter().map(|(name, entry)| parse(name, entry)).collect();
                 let traces: Option<VecDeque<_>> = traces;
-                let Some(teller) = self.teller_of(number, node) else { return };
-                if !traces.is_some_and(|traces| teller.takes(traces, next)) {
-                    teller.fails(now);
+                let Some(reporter) = self.reporter_of(number, node) else { return };
+                if !traces.is_some_and(|traces| reporter.takes(traces, next)) {
+                    reporter.fails(now);
                 } else if let Some(walk) = &mut self.taking.walk {
                     walk.is_all &= authoritative;
                 }
             }
             _ => {
-                if let Some(teller) = self.teller_of(number, node) {
-                    teller.fails(now);
+                if let Some(reporter) = self.reporter_of(number, node) {
+                    reporter.fails(now);
                 }
             }
         }
@@ -308,15 +309,15 @@ impl Node {
             return self.keep_remembered(remembered, out);
         }
         self.shared.recent.correct(&remembered);
-        let is_over = |teller: &Teller| teller.start.is_none() && teller.traces.is_empty();
-        if walk.tellers.values().all(is_over) {
+        let is_over = |reporter: &Reporter| reporter.start.is_none() && reporter.traces.is_empty();
+        if walk.reporters.values().all(is_over) {
             return self.has_remembered(out);
         }
         self.goes_on_remembering(now, out);
     }
 }
 
-impl Teller {
+impl Reporter {
     fn fails(&mut self, now: Now) {
         (self.state, self.not_before) = (State::Due, now.mono + RETRY_MICROS);
         self.fails_since.get_or_insert(now.mono);

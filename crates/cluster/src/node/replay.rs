@@ -64,7 +64,7 @@ struct Batch {
     last: Bytes,
 }
 
-/// Future hints.
+/// Future hints that stay in the store.
 #[derive(Debug, Default, Clone, Copy)]
 struct Stays {
     hints: u64,

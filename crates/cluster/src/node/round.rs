@@ -84,7 +84,7 @@ pub(super) struct Round {
     /// Where the current range begins.
     start: Bytes,
     /// What is known of it so far.
-    told: BTreeMap<NodeId, Told>,
+    parts: BTreeMap<NodeId, NodePart>,
     /// Nodes that are asked, with where the range that they are asked about begins and ends.
     asked: BTreeMap<NodeId, (Bytes, Option<Bytes>)>,
     exchange: Option<Exchange>,
@@ -123,9 +123,9 @@ pub(super) enum Phase {
     Committing,
 }
 
-/// Sums of one node.
+/// What one node has reported of the current range.
 #[derive(Debug)]
-struct Told {
+struct NodePart {
     /// The end of the range that they are of.
     end: Option<Bytes>,
     compared: Compared,
@@ -213,7 +213,7 @@ impl Node {
             is_uniform: false,
             nodes: self.view.topology.ids().collect(),
             start: Bytes::new(),
-            told: BTreeMap::new(),
+            parts: BTreeMap::new(),
             asked: BTreeMap::new(),
             exchange: None,
             damaged: BTreeSet::new(),
@@ -280,13 +280,13 @@ impl Node {
     fn go_on_comparing(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let own = self.shared.own;
         let round = self.round.as_mut().expect("one is under way");
-        let ends = round.told.values().map(|told| &told.end);
+        let ends = round.parts.values().map(|part| &part.end);
         let end = ends.min_by(|a, b| sooner(a, b)).cloned().flatten();
-        round.told.retain(|_, told| told.end == end);
+        round.parts.retain(|_, part| part.end == end);
         // How far a range goes is for this node's store to say first.
-        let first = !round.told.contains_key(&own);
+        let first = !round.parts.contains_key(&own);
         let is_due = |node: &NodeId| {
-            let is_known = round.told.contains_key(node) || round.asked.contains_key(node);
+            let is_known = round.parts.contains_key(node) || round.asked.contains_key(node);
             !is_known && (*node == own || !first)
         };
         let due: Vec<NodeId> = round.nodes.iter().copied().filter(is_due).collect();
@@ -312,12 +312,12 @@ impl Node {
         }
     }
 
-    /// All nodes have told the sums of a range.
+    /// All nodes have reported the sums of a range.
     fn compare(&mut self, now: Now, end: Option<Bytes>, out: &mut Vec<NodeEffect>) {
         let own = self.shared.own;
         let round = self.round.as_mut().expect("one is under way");
         let usual = self.view.topology.default_copies();
-        for (node, Told { compared, .. }) in &round.told {
+        for (node, NodePart { compared, .. }) in &round.parts {
             let is_other = |sum: &Sum| sum.sum != 0 && (sum.copies != usual || sum.place >= usual);
             let mut summed = compared.sums.iter().filter(|sum| !sum.is_of_continued());
             round.is_mixed |= summed.any(is_other);
@@ -328,7 +328,7 @@ impl Node {
                 round.report.records += compared.records;
             }
             for damage in &compared.damaged {
-                // A block across the end of a range is told with this one and with the next.
+                // A block across the end of a range is reported with this one and with the next.
                 round.report.damaged += u64::from(round.damaged.insert((*node, damage.clone())));
                 if round.damaged.len() > MAX_RANGES {
                     round.damaged.pop_last();
@@ -336,9 +336,9 @@ impl Node {
             }
         }
         let sums: BTreeMap<NodeId, &[Sum]> =
-            round.told.iter().map(|(node, told)| (*node, &told.compared.sums[..])).collect();
+            round.parts.iter().map(|(node, part)| (*node, &part.compared.sums[..])).collect();
         let buckets = differing(&sums, usual);
-        round.told.clear();
+        round.parts.clear();
         if buckets.is_empty() {
             return self.range_is_done(now, end, out);
         }
@@ -349,7 +349,7 @@ impl Node {
         self.go_on_exchange(now, out);
     }
 
-    /// A node has told something, or has not.
+    /// A node has replied to a comparison, or has failed.
     pub(super) fn compared(
         &mut self,
         now: Now,
@@ -369,10 +369,10 @@ impl Node {
                     if let Some(healing) = &mut round.healing {
                         healing.noted(node, &compared.damaged, &mut round.report);
                     }
-                    exchange.told(node, compared);
+                    exchange.received(node, compared);
                 } else {
                     let end = compared.next.clone().or(end);
-                    round.told.insert(node, Told { end, compared });
+                    round.parts.insert(node, NodePart { end, compared });
                 }
             }
             Ok(Reply::WrongEpoch) => {
@@ -387,7 +387,7 @@ impl Node {
                     return self.goes_on_without(now, node, out);
                 }
                 if let Some(exchange) = &mut round.exchange {
-                    exchange.untold(node, start);
+                    exchange.not_received(node, start);
                 }
                 round.not_before = now.mono + RETRY_MICROS;
             }
@@ -399,7 +399,7 @@ impl Node {
         let round = self.round.as_mut().expect("one is under way");
         round.failures.remove(&node);
         round.nodes.remove(&node);
-        round.told.remove(&node);
+        round.parts.remove(&node);
         round.steps.forget(node);
         round.report.absent.push(node);
         if let Some(exchange) = &mut round.exchange {
@@ -634,7 +634,7 @@ impl Node {
 }
 
 impl Healing {
-    /// A node tells what it can't read among keys that another one is healed of: of records that
+    /// A node reports what it can't read among keys that another one is healed of: of records that
     /// are too old for this round that shows only here.
     fn noted(&mut self, node: NodeId, damaged: &[Damage], report: &mut RoundReport) {
         let Some((sick, current)) = &self.current else { return };

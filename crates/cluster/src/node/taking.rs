@@ -109,7 +109,7 @@ struct Sealing {
     /// Sources that have not said anything.
     open: BTreeSet<NodeId>,
     /// Whether one has answered …
-    is_told: bool,
+    is_answered: bool,
     /// … and whether this node's clock is ahead of any.
     is_ahead: bool,
 }
@@ -218,14 +218,14 @@ impl Node {
         }
         let (own, time) = (self.shared.own, self.shared.clock.now(now));
         let open: BTreeSet<NodeId> = sources(layout, own).into_iter().collect();
-        let is_told = open.is_empty();
+        let is_answered = open.is_empty();
         for node in &open {
             self.step_to_take(time, *node, RoundStep::Ask, out);
         }
-        if is_told {
+        if is_answered {
             self.step_to_take(time, own, RoundStep::Seal, out);
         }
-        self.taking.sealing = Some(Sealing { time, open, is_told, is_ahead: false });
+        self.taking.sealing = Some(Sealing { time, open, is_answered, is_ahead: false });
     }
 
     fn step_to_take(
@@ -250,13 +250,13 @@ impl Node {
         let sealing = self.taking.sealing.as_mut().filter(|sealing| sealing.time == time);
         let Some(sealing) = sealing else { return };
         if sealing.open.remove(&node) {
-            sealing.is_told |= matches!(result, Ok(Reply::Round(_)));
+            sealing.is_answered |= matches!(result, Ok(Reply::Round(_)));
             sealing.is_ahead |= matches!(result, Ok(Reply::Ahead));
-            let Sealing { is_told, is_ahead, .. } = *sealing;
+            let Sealing { is_answered, is_ahead, .. } = *sealing;
             if !sealing.open.is_empty() {
                 return;
             }
-            if is_told && !is_ahead {
+            if is_answered && !is_ahead {
                 return self.step_to_take(time, own, RoundStep::Seal, out);
             }
             self.taking.seals_not_before = now.mono + RETRY_MICROS;

@@ -37,7 +37,7 @@ const SPARE: usize = 16;
 /// What a node holds, and its share, in copies of partitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
-    /// Whose.
+    /// The node that holds them.
     pub node: NodeId,
     /// How many partitions it is one of the first `replicas` nodes of.
     pub held: usize,

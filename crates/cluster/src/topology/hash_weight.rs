@@ -23,7 +23,7 @@ impl HashWeight {
         (Self::LEAST..=Self::MOST).contains(&value).then_some(Self(value))
     }
 
-    /// In 65,536ths.
+    /// The hash weight as a number, in 65,536ths.
     pub fn get(self) -> u32 {
         self.0
     }

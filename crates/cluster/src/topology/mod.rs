@@ -102,7 +102,7 @@ pub enum TopologyError {
     BadWeight {
         /// Of which node.
         name: String,
-        /// As given.
+        /// The weight as given.
         weight: u32,
     },
     /// Two nodes of one id.

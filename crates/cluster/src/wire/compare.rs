@@ -1,4 +1,4 @@
-//! Comparisons as bytes: what is asked about a replica's records, and what it tells of them.
+//! Comparisons as bytes: what is asked about a replica's records, and what it reports of them.
 
 use bytes::Bytes;
 

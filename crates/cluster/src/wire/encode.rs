@@ -285,9 +285,9 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
 fn kind_of_reply(reply: &Reply) -> (u8, u8) {
     let authoritative = |authoritative: &bool| if *authoritative { flag::AUTHORITATIVE } else { 0 };
     match reply {
-        Reply::Found { authoritative: word, .. } => (kind::FOUND, authoritative(word)),
-        Reply::Long { authoritative: word, .. } => (kind::LONG, authoritative(word)),
-        Reply::Absent { authoritative: word } => (kind::ABSENT, authoritative(word)),
+        Reply::Found { authoritative: flag, .. } => (kind::FOUND, authoritative(flag)),
+        Reply::Long { authoritative: flag, .. } => (kind::LONG, authoritative(flag)),
+        Reply::Absent { authoritative: flag } => (kind::ABSENT, authoritative(flag)),
         Reply::Stored => (kind::STORED, 0),
         Reply::Newer { .. } => (kind::NEWER, 0),
         Reply::Done(..) => (kind::DONE, 0),

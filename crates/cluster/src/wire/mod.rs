@@ -100,7 +100,7 @@ pub enum Item {
     Piece {
         /// Whether the message is complete with it.
         last: bool,
-        /// Its bytes.
+        /// The bytes of this part.
         bytes: Bytes,
     },
     /// So many more bytes of pieces may be sent.

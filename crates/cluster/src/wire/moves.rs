@@ -10,7 +10,7 @@ use super::decode::Reader;
 use crate::filter::MAX_KNOWN;
 use crate::message::{Filter, MovesState, NodeId};
 
-/// Bytes of what a receiver tells.
+/// Bytes of what a receiver reports.
 pub(super) const MOVES_LEN: usize = 8 + 1 + 4 + 16;
 
 /// Bytes of a filter before its digests.

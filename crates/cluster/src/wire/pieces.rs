@@ -89,7 +89,7 @@ fn take_last_record(message: &mut Message) -> Bytes {
 pub struct Announced {
     /// What it is.
     pub kind: LongKind,
-    /// Its id.
+    /// The message's id.
     pub id: u64,
     /// All its bytes.
     pub bytes: usize,
@@ -102,7 +102,7 @@ pub enum LongKind {
     Request,
     /// A record that was read.
     Found,
-    /// A page of a range, what a replica tells of one, or a layout.
+    /// A page of a range, what a replica reports of one, or a layout.
     Page,
 }
 

@@ -1,4 +1,4 @@
-//! Steps of rounds as bytes, and what a node tells of itself in one.
+//! Steps of rounds as bytes, and what a node reports of itself in one.
 
 use super::Malformed;
 use super::decode::Reader;
@@ -11,7 +11,7 @@ pub(super) const ROUND_LEN: usize = 8 + 2;
 /// Bytes of a step: its round, which one it is, a ballot, and whether copies are uniform.
 pub(super) const STEP_LEN: usize = ROUND_LEN + 1 + 8 + 1;
 
-/// Bytes of what a node tells: its life, three rounds, when its directory was made, two ballots,
+/// Bytes of what a node reports: its life, three rounds, when its directory was made, two ballots,
 /// and whether copies are uniform and a round is at work.
 pub(super) const STATE_LEN: usize = 8 + 3 * ROUND_LEN + 8 + 2 * 8 + 2;
 

@@ -52,8 +52,8 @@ pub(crate) struct State {
 pub(crate) enum Action {
     /// A client begins, or begins anew.
     Begin(usize),
-    /// A replica does what it was asked; `heard` = its answer arrives.
-    Deliver { client: u8, to: u8, message: Message, heard: bool },
+    /// A replica does what it was asked; `received` = its answer arrives.
+    Deliver { client: u8, to: u8, message: Message, received: bool },
     /// A replica ends and starts with what its disk holds.
     Restart(usize),
     /// It starts with an empty disk, …
@@ -189,7 +189,7 @@ impl World {
             First::Reaches(client, to) => {
                 let is_it = |(from, at, _): &&(u8, u8, Message)| (*from, *at) == (client, to);
                 let (_, _, message) = state.sent.iter().find(is_it).expect("it was sent").clone();
-                next(state, Action::Deliver { client, to, message, heard: true })
+                next(state, Action::Deliver { client, to, message, received: true })
             }
             First::Wiped(n) => next(&next(state, Action::Wipe(n)), Action::Learn(n)),
             First::Sent { from, to } => next(state, Action::Stream { from, to }),
@@ -240,10 +240,10 @@ impl Model for World {
                     client,
                     to,
                     message: message.clone(),
-                    heard: false,
+                    received: false,
                 });
             }
-            actions.push(Action::Deliver { client, to, message, heard: true });
+            actions.push(Action::Deliver { client, to, message, received: true });
         }
         for n in 0..REPLICAS {
             // A plain write that is acknowledged by a disk which is lost before another replica
@@ -265,11 +265,11 @@ impl Model for World {
         let mut state = last.clone();
         match action {
             Action::Begin(n) => state.begin(n, &self.rules),
-            Action::Deliver { client, to, message, heard } => {
+            Action::Deliver { client, to, message, received } => {
                 state.sent.remove(&(client, to, message.clone()));
                 let reply = state.ask(usize::from(to), &message, &self.rules);
                 let asker = &mut state.clients[usize::from(client)];
-                let step = if heard {
+                let step = if received {
                     asker.receive(to, &message, reply, &self.rules)
                 } else {
                     Step::Wait

@@ -263,7 +263,7 @@ impl State {
         }
     }
 
-    fn heard(&mut self, number: usize, from: u8, asked: &Message, reply: Reply, chain: &Chain) {
+    fn received(&mut self, number: usize, from: u8, asked: &Message, reply: Reply, chain: &Chain) {
         let at = usize::from(chain.wishes[number].0);
         let ballot = self.ballot(number);
         let proposer = &mut self.proposers[number];
@@ -466,7 +466,7 @@ impl Model for Chain {
             Action::Deliver { asker, to, message } => {
                 state.sent.remove(&(asker, to, message.clone()));
                 let reply = state.nodes[usize::from(to)].ask(to, &message, &self.rules);
-                state.heard(usize::from(asker), to, &message, reply, self);
+                state.received(usize::from(asker), to, &message, reply, self);
             }
             Action::Pull { from, to } => {
                 let known = state.nodes[from].known.clone().expect("it is newer");

@@ -19,15 +19,15 @@ pub(crate) enum Worth {
 }
 
 /// What replicas told, and their watermarks.
-type Told = BTreeMap<u8, (Option<Record>, Worth, u8)>;
+type Reports = BTreeMap<u8, (Option<Record>, Worth, u8)>;
 
 /// How far it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Ready,
     Writing { record: Record, stored: BTreeSet<u8> },
-    Preparing { ballot: u8, got: Told },
-    Reading { got: Told },
+    Preparing { ballot: u8, got: Reports },
+    Reading { got: Reports },
     Repairing { record: Record, holders: BTreeSet<u8> },
     Done,
 }
@@ -224,8 +224,8 @@ impl Client {
         let counts = |(_, worth, _): &&(Option<Record>, Worth, u8)| {
             *worth == Worth::Counts || by.rules.newer_is_gone_on_from
         };
-        let told = got.values().filter(counts).filter_map(|(record, ..)| record.as_ref());
-        let newest = told.max_by_key(|record| record.rank()).cloned();
+        let reported = got.values().filter(counts).filter_map(|(record, ..)| record.as_ref());
+        let newest = reported.max_by_key(|record| record.rank()).cloned();
         self.promised(asked, newest)
     }
 
@@ -255,7 +255,7 @@ impl Client {
             return Step::Wait;
         }
         // What another one's watermark says is gone is none.
-        let proven = got.values().map(|told| told.2).max().unwrap_or(0);
+        let proven = got.values().map(|report| report.2).max().unwrap_or(0);
         let is_there = |(record, _, watermark): &(Option<Record>, Worth, u8)| {
             record.clone().filter(|record| *watermark == proven || record.when() > proven)
         };
@@ -264,7 +264,7 @@ impl Client {
             return self.answer(Some(Vec::new()), None);
         };
         let holds =
-            |(_, told): &(&u8, &(Option<Record>, Worth, u8))| told.0.as_ref() == Some(&newest);
+            |(_, report): &(&u8, &(Option<Record>, Worth, u8))| report.0.as_ref() == Some(&newest);
         let holders: BTreeSet<u8> = got.iter().filter(holds).map(|(from, _)| *from).collect();
         if by.layout.is_held(&holders, by.acks.read, by.rules) {
             return self.answer(Some(newest.value.clone()), Some(newest));
@@ -291,7 +291,7 @@ impl Client {
 }
 
 /// Whose replies are worth that.
-fn from_whom(told: &Told, wanted: impl Fn(Worth) -> bool) -> BTreeSet<u8> {
-    let wanted = told.iter().filter(|(_, (_, worth, _))| wanted(*worth));
+fn from_whom(reports: &Reports, wanted: impl Fn(Worth) -> bool) -> BTreeSet<u8> {
+    let wanted = reports.iter().filter(|(_, (_, worth, _))| wanted(*worth));
     wanted.map(|(from, _)| *from).collect()
 }

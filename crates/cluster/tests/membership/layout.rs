@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::rules::Rules;
 
-/// Some nodes.
+/// Ids of nodes, ascending.
 pub(crate) type Nodes = &'static [u8];
 
 /// How far the partition is.
@@ -54,7 +54,7 @@ impl Layout {
         self.old.contains(&node) || self.new.contains(&node)
     }
 
-    /// Both sets.
+    /// The nodes of the old and the new set.
     pub(crate) fn all(&self) -> BTreeSet<u8> {
         self.old.iter().chain(self.new).copied().collect()
     }

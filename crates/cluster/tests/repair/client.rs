@@ -22,7 +22,7 @@ pub(crate) struct First {
 
 /// What a replica told a reader or the coordinator of a conditional write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Told {
+pub(crate) struct Report {
     record: Option<Record>,
     is_authoritative: bool,
 }
@@ -32,8 +32,8 @@ pub(crate) struct Told {
 pub(crate) enum Phase {
     Ready,
     Writing { record: Record, stored: BTreeSet<u8> },
-    Preparing { ballot: u8, watermark: u8, got: BTreeMap<u8, Told> },
-    Reading { got: BTreeMap<u8, Told> },
+    Preparing { ballot: u8, watermark: u8, got: BTreeMap<u8, Report> },
+    Reading { got: BTreeMap<u8, Report> },
     Repairing { record: Record, holders: BTreeSet<u8> },
     Done,
 }
@@ -174,7 +174,7 @@ impl Client {
         match reply {
             Reply::Holds(record, is_authoritative) => {
                 let record = record.filter(|record| !record.is_gone(now));
-                got.insert(from, Told { record, is_authoritative });
+                got.insert(from, Report { record, is_authoritative });
                 if got.len() < MAJORITY {
                     Step::Wait
                 } else if now != watermark && rules.promises_of_one_watermark {
@@ -198,18 +198,19 @@ impl Client {
     fn promised(
         &mut self,
         ballot: u8,
-        got: &BTreeMap<u8, Told>,
+        got: &BTreeMap<u8, Report>,
         watermark: u8,
         rules: &Rules,
     ) -> Step {
-        let records = got.values().filter_map(|told| told.record.as_ref());
+        let records = got.values().filter_map(|report| report.record.as_ref());
         let found = records.max_by_key(|record| record.rank()).cloned();
-        let is_held = got.values().all(|told| told.record == found);
+        let is_held = got.values().all(|report| report.record == found);
         let family = |record: &Record| (record.time, record.on_absent);
         let of_absent = |record| Record { time: watermark, on_absent: true, ..record };
         let newest = found.clone().map(|record| {
-            let lacks =
-                |told: &Told| told.record.as_ref().is_none_or(|r| family(r) < family(&record));
+            let lacks = |report: &Report| {
+                report.record.as_ref().is_none_or(|r| family(r) < family(&record))
+            };
             let has_ended = record.time <= watermark
                 && family(&record) != (watermark, true)
                 && got.values().any(lacks);
@@ -250,16 +251,16 @@ impl Client {
             record.is_gone(watermark) || is_older && rules.reads_heed_watermark
         };
         let record = record.filter(|record| !is_gone(record));
-        got.insert(from, Told { record, is_authoritative });
-        if got.values().filter(|told| told.is_authoritative).count() < MAJORITY {
+        got.insert(from, Report { record, is_authoritative });
+        if got.values().filter(|report| report.is_authoritative).count() < MAJORITY {
             return Step::Wait;
         }
-        let records = got.values().filter_map(|told| told.record.as_ref());
+        let records = got.values().filter_map(|report| report.record.as_ref());
         let newest = records.max_by_key(|record| record.rank()).cloned();
         let Some(newest) = newest else { return self.answer(None) };
-        let counts = |told: &Told| newest.ballot == 0 || told.is_authoritative;
-        let holds = |told: &Told| counts(told) && told.record.as_ref() == Some(&newest);
-        let holders = got.iter().filter(|(_, told)| holds(told));
+        let counts = |report: &Report| newest.ballot == 0 || report.is_authoritative;
+        let holds = |report: &Report| counts(report) && report.record.as_ref() == Some(&newest);
+        let holders = got.iter().filter(|(_, report)| holds(report));
         let holders: BTreeSet<u8> = holders.map(|(from, _)| *from).collect();
         if holders.len() >= MAJORITY {
             return self.answer(Some(newest));

@@ -123,7 +123,7 @@ pub(crate) struct Replica {
 
 /// What a node tells of itself in a round.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Told {
+pub(crate) struct RoundState {
     pub(crate) life: u8,
     pub(crate) proof: Proof,
     pub(crate) promise: u8,
@@ -139,7 +139,7 @@ pub(crate) enum Reply {
     /// What it holds, and whether it is authoritative.
     Holds(Option<Record>, bool),
     /// To a step of a round.
-    Round(Told),
+    Round(RoundState),
     /// What it holds, and whether something newer of it can't be read.
     Listed(Option<Record>, bool),
     /// Of another round than the one that it is sealed by.
@@ -287,9 +287,9 @@ impl Replica {
         Reply::Holds(self.held.record.clone(), self.is_authoritative())
     }
 
-    fn tell(&self) -> Reply {
+    fn round_state(&self) -> Reply {
         let (life, proof, promise) = (self.life, self.held.proof, self.promise);
-        Reply::Round(Told { life, proof, promise })
+        Reply::Round(RoundState { life, proof, promise })
     }
 
     /// A round begins: from now on nothing new up to its time is taken.
@@ -303,7 +303,7 @@ impl Replica {
                 self.sync(rules);
             }
         }
-        self.tell()
+        self.round_state()
     }
 
     fn is_of(&self, round: RoundId, rules: &Rules) -> bool {
@@ -351,7 +351,7 @@ impl Replica {
                 self.durable.proof.ready = self.held.proof.ready;
             }
         }
-        self.tell()
+        self.round_state()
     }
 
     pub(crate) fn missed(&self, proven: RoundId, rules: &Rules) -> Missed {
@@ -379,7 +379,7 @@ impl Replica {
             };
             self.sync(rules);
         }
-        (missed, self.tell())
+        (missed, self.round_state())
     }
 
     pub(crate) fn may_purge(&self, rules: &Rules) -> bool {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::client::{Client, First, Step};
 use crate::register::Op;
-use crate::replica::{Record, Reply, RoundId, Told};
+use crate::replica::{Record, Reply, RoundId, RoundState};
 use crate::rules::Rules;
 use crate::state::{Message, REPLICAS};
 
@@ -54,7 +54,7 @@ pub(crate) struct Round {
     open: BTreeSet<u8>,
     /// … and whether one takes no part any more.
     is_without: bool,
-    told: BTreeMap<u8, Told>,
+    reported: BTreeMap<u8, RoundState>,
     lives: BTreeMap<u8, u8>,
     watermark: u8,
     /// Records are compared that were written after this time.
@@ -78,7 +78,7 @@ pub(crate) type Sent = Vec<(u8, Message)>;
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) clock: &'a mut u8,
-    /// By node.
+    /// The nodes' watermarks, by node.
     pub(crate) watermarks: Vec<u8>,
     pub(crate) equal: Option<(u8, Vec<u8>)>,
     pub(crate) rules: &'a Rules,
@@ -92,7 +92,7 @@ impl Round {
 
     fn seal_all(&mut self, id: RoundId) -> Sent {
         (self.id, self.phase) = (id, Phase::Sealing);
-        self.told.clear();
+        self.reported.clear();
         self.open = self.nodes.clone();
         // This node comes last: the others' clocks say whether its own is right.
         self.open.iter().filter(|to| **to != id.1).map(|to| (*to, Message::Seal(id))).collect()
@@ -124,7 +124,7 @@ impl Round {
     pub(crate) fn goes_on_without(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
         self.is_without = true;
         self.nodes.remove(&node);
-        self.told.remove(&node);
+        self.reported.remove(&node);
         self.has_done(node, seen)
     }
 
@@ -156,16 +156,16 @@ impl Round {
         seen: &mut Seen<'_>,
     ) -> Sent {
         match (asked, reply) {
-            (Message::Seal(round), Reply::Round(told)) if *round == self.id => {
-                self.sealed(from, told, seen)
+            (Message::Seal(round), Reply::Round(state)) if *round == self.id => {
+                self.sealed(from, state, seen)
             }
-            (Message::Commit { .. }, Reply::Round(told)) if self.phase == Phase::Leveling => {
-                let most = self.told.values().map(|told| told.proof.proven).max();
-                if Some(told.proof.proven) < most {
+            (Message::Commit { .. }, Reply::Round(state)) if self.phase == Phase::Leveling => {
+                let most = self.reported.values().map(|state| state.proof.proven).max();
+                if Some(state.proof.proven) < most {
                     // Its directory is an older copy.
                     return self.goes_on_without(from, seen);
                 }
-                self.told.insert(from, told);
+                self.reported.insert(from, state);
                 self.has_done(from, seen)
             }
             (Message::List { round, .. }, reply)
@@ -188,8 +188,8 @@ impl Round {
                     (self.is_failed || is_late, self.is_void || is_late);
                 self.has_done(from, seen)
             }
-            (Message::Ready(round), Reply::Round(told)) if *round == self.id => {
-                self.is_ready(from, told, seen)
+            (Message::Ready(round), Reply::Round(state)) if *round == self.id => {
+                self.is_ready(from, state, seen)
             }
             (asked, reply) if self.phase == Phase::Reading => {
                 self.reads_on((from, asked), reply, seen)
@@ -220,13 +220,13 @@ impl Round {
         }
     }
 
-    fn sealed(&mut self, from: u8, told: Told, seen: &mut Seen<'_>) -> Sent {
+    fn sealed(&mut self, from: u8, state: RoundState, seen: &mut Seen<'_>) -> Sent {
         if self.phase != Phase::Sealing {
             return Vec::new();
         }
-        let seal = told.proof.seal;
+        let seal = state.proof.seal;
         if seal == self.id {
-            self.told.insert(from, told);
+            self.reported.insert(from, state);
             return self.has_done(from, seen);
         }
         self.raises += 1;
@@ -239,10 +239,12 @@ impl Round {
     }
 
     fn all_are_sealed(&mut self, seen: &mut Seen<'_>) -> Sent {
-        let greatest = self.told.values().map(|told| (told.proof.proven, told.proof.floor)).max();
+        let greatest =
+            self.reported.values().map(|state| (state.proof.proven, state.proof.floor)).max();
         let (proven, floor) = greatest.expect("there are some");
-        let lags = |told: &Told| told.proof.proven < proven && seen.rules.lagging_takes_over;
-        let lagging = self.told.iter().filter(|(_, told)| lags(told));
+        let lags =
+            |state: &RoundState| state.proof.proven < proven && seen.rules.lagging_takes_over;
+        let lagging = self.reported.iter().filter(|(_, state)| lags(state));
         self.open = lagging.map(|(node, _)| *node).collect();
         (self.phase, self.watermark) = (Phase::Leveling, proven.0);
         if self.open.is_empty() {
@@ -252,7 +254,7 @@ impl Round {
     }
 
     fn compare(&mut self, seen: &mut Seen<'_>) -> Sent {
-        self.lives = self.told.iter().map(|(node, told)| (*node, told.life)).collect();
+        self.lives = self.reported.iter().map(|(node, state)| (*node, state.life)).collect();
         let lives: Vec<u8> = self.lives.values().copied().collect();
         let holds = |(_, then): &(u8, Vec<u8>)| *then == lives || !seen.rules.equal_needs_lives;
         let equal = seen.equal.take().filter(holds).map_or(0, |(time, _)| time);
@@ -291,10 +293,10 @@ impl Round {
         };
         let holds = |(record, _): &(Option<Record>, bool)| record.is_some();
         let is_risen = newest.when() <= self.watermark
-            && listed.values().all(|told| told.1 == holds(told))
-            && listed.values().any(|told| !told.1);
+            && listed.values().all(|entry| entry.1 == holds(entry))
+            && listed.values().any(|entry| !entry.1);
         if is_risen && rules.risen_is_deleted {
-            let holders = listed.iter().filter(|(_, told)| holds(told));
+            let holders = listed.iter().filter(|(_, entry)| holds(entry));
             let holders = holders.map(|(node, _)| *node).collect();
             return self.bring(&Record::tombstone_of(self.watermark), holders, seen);
         }
@@ -304,8 +306,8 @@ impl Round {
         };
         let lacking = listed.iter().filter(|(node, (held, _))| lacks(node, held.as_ref()));
         let lacking: BTreeSet<u8> = lacking.map(|(node, _)| *node).collect();
-        let is_it = |told: &(Option<Record>, bool)| !told.1 && told.0.as_ref() == Some(&newest);
-        let Some((holder, _)) = listed.iter().rev().find(|(_, told)| is_it(told)) else {
+        let is_it = |entry: &(Option<Record>, bool)| !entry.1 && entry.0.as_ref() == Some(&newest);
+        let Some((holder, _)) = listed.iter().rev().find(|(_, entry)| is_it(entry)) else {
             // It comes up again for what can't be read, and can't be read itself.
             self.is_failed = true;
             return self.heal(seen);
@@ -362,7 +364,7 @@ impl Round {
 
     /// What can't be read is given up once all others have told what they hold of it.
     fn heal(&mut self, seen: &mut Seen<'_>) -> Sent {
-        let damaged = self.listed.iter().filter(|(_, told)| told.1).map(|(node, _)| *node);
+        let damaged = self.listed.iter().filter(|(_, entry)| entry.1).map(|(node, _)| *node);
         self.open = damaged.collect();
         let waits = self.is_without && seen.rules.healing_waits;
         if self.open.is_empty() || waits || self.is_failed {
@@ -382,22 +384,22 @@ impl Round {
         self.nodes.iter().map(|to| (*to, Message::Ready(self.id))).collect()
     }
 
-    fn is_ready(&mut self, from: u8, told: Told, seen: &mut Seen<'_>) -> Sent {
+    fn is_ready(&mut self, from: u8, state: RoundState, seen: &mut Seen<'_>) -> Sent {
         if self.phase != Phase::Readying {
             return Vec::new();
         }
         let lives = seen.rules.lives_are_compared;
-        if told.proof.ready != self.id || lives && self.lives.get(&from) != Some(&told.life) {
+        if state.proof.ready != self.id || lives && self.lives.get(&from) != Some(&state.life) {
             (self.phase, self.is_void) = (Phase::Over, true);
             return Vec::new();
         }
-        self.told.insert(from, told);
+        self.reported.insert(from, state);
         self.open.remove(&from);
         if !self.open.is_empty() {
             return Vec::new();
         }
         (self.phase, self.is_committed) = (Phase::Over, true);
-        let promised = self.told.values().map(|told| told.promise).max().unwrap_or(0);
+        let promised = self.reported.values().map(|state| state.promise).max().unwrap_or(0);
         // Here one ballot follows each; in the protocol there are 63.
         let floor = promised + u8::from(seen.rules.commit_outbids_following);
         let commit = Message::Commit { round: self.id, floor };

@@ -95,7 +95,7 @@ pub(crate) enum Action {
         message: Message,
     },
     /// A node tells another one what is proven.
-    Tell {
+    Inform {
         from: u8,
         to: u8,
     },
@@ -226,7 +226,7 @@ impl State {
         }
     }
 
-    pub(crate) fn heard(
+    pub(crate) fn received(
         &mut self,
         asker: u8,
         from: u8,
@@ -330,7 +330,7 @@ impl State {
     }
 
     /// A node hears of a proof.
-    pub(crate) fn tell(&mut self, from: u8, to: u8, rules: &Rules) {
+    pub(crate) fn inform(&mut self, from: u8, to: u8, rules: &Rules) {
         let proof = self.nodes[usize::from(from)].held.proof;
         let commit = Message::Commit { round: proof.proven, floor: proof.floor };
         self.ask(to, &commit, rules);

@@ -45,7 +45,7 @@ impl World {
                     _ => false,
                 }
             }
-            Action::Tell { from, to } => {
+            Action::Inform { from, to } => {
                 let proven = node(from).held.proof.proven;
                 match node(to).missed(proven, rules) {
                     Missed::Known => false,
@@ -139,7 +139,7 @@ impl Model for World {
         let all = 0..state.nodes.len() as u8;
         for to in all.clone() {
             let others = all.clone().filter(|from| *from != to);
-            actions.extend(others.clone().map(|from| Action::Tell { from, to }));
+            actions.extend(others.clone().map(|from| Action::Inform { from, to }));
             if let Some(streamed) = &state.nodes[usize::from(to)].rebuilt_by {
                 let left = others.filter(|n| !streamed.contains(n) && !state.streams(*n, to));
                 actions.extend(left.map(|from| Action::Stream { from, to }));
@@ -166,11 +166,11 @@ impl Model for World {
                     Some(n) => state.goes_on(n, rules, |round, _| round.lets_go()),
                     None => {
                         let reply = state.ask(to, &message, rules);
-                        state.heard(asker, to, &message, reply, rules);
+                        state.received(asker, to, &message, reply, rules);
                     }
                 }
             }
-            Action::Tell { from, to } => state.tell(from, to, rules),
+            Action::Inform { from, to } => state.inform(from, to, rules),
             Action::Purge(n) => state.nodes[n].purge(rules),
             Action::Fail(fault) => state.fail(fault, rules),
             Action::Copy => {

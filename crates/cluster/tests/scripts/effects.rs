@@ -2,13 +2,13 @@
 
 use cluster::{
     Answer, Body, Done, Effect, FailureKind, Message, NodeEffect, Quorum, ReplicaSet,
-    RequestFailed, Step, Tag,
+    RequestFailed, ScanStep, Tag,
 };
 
 use crate::words::{Words, after_base, lower, op, proof_text, slot, until, up_to};
 
 impl Words {
-    /// One line.
+    /// One line that describes the effect.
     pub(crate) fn effect(&self, effect: &Effect) -> String {
         match effect {
             Effect::Read { op: id, key, most, .. } => {
@@ -99,13 +99,13 @@ impl Words {
     }
 
     /// What a walk does next, one line.
-    pub(crate) fn step(&self, step: &Step) -> String {
+    pub(crate) fn step(&self, step: &ScanStep) -> String {
         match step {
-            Step::Item(key, record) => format!("item {}", self.item_text(key, record)),
-            Step::Ask(node, page) => format!("n{}: {}", node.0, self.page_request_text(page)),
-            Step::Wait => "wait".to_owned(),
-            Step::End => "end".to_owned(),
-            Step::OutOfReach => "out of reach".to_owned(),
+            ScanStep::Item(key, record) => format!("item {}", self.item_text(key, record)),
+            ScanStep::Ask(node, page) => format!("n{}: {}", node.0, self.page_request_text(page)),
+            ScanStep::Wait => "wait".to_owned(),
+            ScanStep::End => "end".to_owned(),
+            ScanStep::OutOfReach => "out of reach".to_owned(),
         }
     }
 

@@ -460,11 +460,12 @@ impl Moves {
                 self.stores(*source);
             }
         }
-        let tellers = before.iter().chain([&node].into_iter().filter(|own| !before.contains(own)));
-        let told: Vec<_> = tellers.map(|n| (NodeId(*n), &self.members[n].traces)).collect();
+        let reporters =
+            before.iter().chain([&node].into_iter().filter(|own| !before.contains(own)));
+        let told: Vec<_> = reporters.map(|n| (NodeId(*n), &self.members[n].traces)).collect();
         let before: Vec<NodeId> = before.iter().copied().map(NodeId).collect();
         let seal = self.members[&node].seal;
-        let remembered = Traces::told(NodeId(node), seal, &before, &told);
+        let remembered = Traces::recollections(NodeId(node), seal, &before, &told);
         let member = self.members.get_mut(&node).expect("it takes");
         remembered.into_iter().for_each(|trace| member.traces.keep(trace));
         member.has_all = true;

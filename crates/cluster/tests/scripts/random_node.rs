@@ -69,7 +69,7 @@ impl RandomNode {
     fn step(&mut self, (what, a, b): (u8, u16, u16)) {
         let peer = NodeId(a % self.nodes);
         match (what % 12, peer.0 > 0) {
-            (0, true) => self.met(peer, b),
+            (0, true) => self.peer_seen(peer, b),
             (1, true) => self.shared.hints.found(peer, 1, u64::from(b)),
             (2, _) => {
                 let partition = (!b.is_multiple_of(4)).then_some(b);
@@ -98,7 +98,7 @@ impl RandomNode {
         }
     }
 
-    fn met(&mut self, peer: NodeId, b: u16) {
+    fn peer_seen(&mut self, peer: NodeId, b: u16) {
         let incarnation = 200 + u64::from(b % 2);
         let [life, position, late] = [b >> 2 & 3, b >> 4 & 7, b >> 7 & 7].map(u64::from);
         let reported = Reported { life, position, late };

@@ -1,7 +1,7 @@
 //! What a script says of a range over the cluster: pages that come, nodes that fail.
 
 use bytes::Bytes;
-use cluster::{Filter, Kind, PartitionFilter, Rank, Scan, Step, Version};
+use cluster::{Filter, Kind, PartitionFilter, Rank, Scan, ScanStep, Version};
 
 use crate::words::{self, next, node};
 use crate::world::{Split, World};
@@ -51,7 +51,7 @@ impl World {
         loop {
             let step = scan.step();
             lines.push(self.words.step(&step));
-            if matches!(step, Step::Wait | Step::End | Step::OutOfReach) {
+            if matches!(step, ScanStep::Wait | ScanStep::End | ScanStep::OutOfReach) {
                 return lines;
             }
         }

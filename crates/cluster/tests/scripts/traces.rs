@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use cluster::{
-    Done, NodeId, Recalled, Record, Remembered, Shared, Tag, Told, Via, has_idempotency_key,
+    Done, NodeId, Recalled, Recollections, Record, Remembered, Shared, Tag, Via,
+    has_idempotency_key,
 };
 
 use crate::toy;
@@ -49,19 +50,19 @@ impl Traces {
     }
 
     /// What a node is to remember once these have told it all.
-    pub(crate) fn told(
+    pub(crate) fn recollections(
         own: NodeId,
         seal: u64,
         before: &[NodeId],
-        told: &[(NodeId, &Traces)],
+        reported: &[(NodeId, &Traces)],
     ) -> Vec<Remembered> {
         let mut traces: BTreeMap<u64, Vec<(NodeId, Remembered)>> = BTreeMap::new();
-        for (node, theirs) in told {
+        for (node, theirs) in reported {
             for (id, trace) in &theirs.0 {
                 traces.entry(*id).or_default().push((*node, *trace));
             }
         }
-        let told = Told { own, seal, before, untold: 0 };
-        traces.values().filter_map(|traces| told.remember(traces)).collect()
+        let recollections = Recollections { own, seal, before, unasked: 0 };
+        traces.values().filter_map(|traces| recollections.remember(traces)).collect()
     }
 }

@@ -8,7 +8,7 @@ use cluster::{
     Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
     FIRST_EPOCH, Filter, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
     NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Proof, Quorum, Recalled, Reply, Request,
-    RoundConfig, RoundId, Scan, Shared, Step, Topology, Via, View,
+    RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via, View,
 };
 
 use crate::toy;
@@ -76,7 +76,7 @@ impl Cluster {
         self.shared.views.install(View::settled(epoch, epoch, topology));
     }
 
-    /// n2 leaves.
+    /// The node n2 leaves the cluster.
     fn leave(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
         self.shared.views.install(View::settled(epoch, epoch, topology));
@@ -309,7 +309,7 @@ fn a_range_asks_the_nodes_of_the_view_in_force() {
     let cluster = Cluster::new();
     let all = Quorum { ack: 3, from: 3 };
     let asked = |scan: &mut Scan| match scan.step() {
-        Step::Ask(_, page) => match page.filter {
+        ScanStep::Ask(_, page) => match page.filter {
             Filter::Chosen { preference, .. } => preference,
             other => panic!("{other:?}"),
         },

@@ -49,7 +49,7 @@ pub(crate) fn node(text: &str) -> Result<NodeId, String> {
     numbered(text, 'n').map(NodeId)
 }
 
-/// `2/3`.
+/// Parses a quorum like `2/3`.
 pub(crate) fn quorum(text: &str) -> Result<(u32, u32), String> {
     let (ack, from) = text.split_once('/').ok_or_else(|| format!("{text:?} is not like 2/3"))?;
     Ok((number(ack, "ack")?, number(from, "from")?))
@@ -252,7 +252,7 @@ impl Words {
         Ok(if bad { toy::damaged(record) } else { record })
     }
 
-    /// `a=x@5n1`.
+    /// Parses a key and its record, like `a=x@5n1`.
     pub(crate) fn item(&mut self, text: &str) -> Result<(Bytes, Record), String> {
         let (key, record) = text.split_once('=').ok_or_else(|| format!("{text:?} has no ="))?;
         let key = self.key(key)?;

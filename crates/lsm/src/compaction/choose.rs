@@ -40,7 +40,7 @@ pub(crate) enum Choice {
     Nothing,
     /// Put one table a level deeper as it is: nothing there overlaps it.
     Move {
-        /// The table.
+        /// The table's id.
         table: u64,
         /// Its level afterwards.
         to: usize,

@@ -59,7 +59,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    fn tell(&self, turn: Turn) {
+    fn set(&self, turn: Turn) {
         *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
         self.changed.notify_one();
     }
@@ -72,7 +72,7 @@ impl Waiter {
                     let wait = || self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
                     turn = LED.during(wait);
                 }
-                told => return told,
+                turn => return turn,
             }
         }
     }
@@ -166,7 +166,7 @@ impl CommitQueue {
                 };
                 queue.bytes -= batch.byte_len();
                 drop(queue);
-                waiter.tell(Turn::Lead(batch));
+                waiter.set(Turn::Lead(batch));
             }
         }
     }
@@ -272,7 +272,7 @@ impl Shared {
         let outcome = outcome.map(|_| ());
         for pending in group {
             match pending.asker {
-                Asker::Waiter(waiter) => waiter.tell(Turn::Done(outcome.clone())),
+                Asker::Waiter(waiter) => waiter.set(Turn::Done(outcome.clone())),
                 Asker::Callback(done) => done(outcome.clone()),
             }
         }

@@ -35,7 +35,7 @@ use crate::stats::Stats;
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
-    /// Write on.
+    /// Writes need not wait.
     Clear,
     /// Wait this long before the next write.
     Slow(Duration),
@@ -213,7 +213,7 @@ impl Db {
 
     /// The compaction under way that was asked for, and the last one that ended.
     pub fn compactions(&self) -> (Option<Compaction>, Option<Compaction>) {
-        self.shared.compactions.told()
+        self.shared.compactions.current_and_last()
     }
 
     /// Fails if the store accepts no more writes. Costs one load, unlike [`Db::stats`].

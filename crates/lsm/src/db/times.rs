@@ -14,8 +14,8 @@ pub(super) struct Busy {
     /// When the piece under way began, in nanoseconds after the store was opened; 0 = there is
     /// none.
     since: AtomicU64,
-    /// The most that was told: between the end of a piece and its being added it would be less.
-    told: AtomicU64,
+    /// The most that was reported: between the end of a piece and its being added it would be less.
+    reported: AtomicU64,
 }
 
 /// All times of a store.
@@ -91,6 +91,6 @@ impl Busy {
             since => now.saturating_sub(since),
         };
         let sum = self.ended.load(Ordering::Relaxed) + under_way;
-        self.told.fetch_max(sum, Ordering::Relaxed).max(sum)
+        self.reported.fetch_max(sum, Ordering::Relaxed).max(sum)
     }
 }

@@ -96,7 +96,7 @@ impl Compactions {
     }
 
     /// The one under way, and the last one that ended.
-    pub(super) fn told(&self) -> (Option<Compaction>, Option<Compaction>) {
+    pub(super) fn current_and_last(&self) -> (Option<Compaction>, Option<Compaction>) {
         let state = self.state();
         (state.current.as_ref().map(|(current, _)| current.clone()), state.last.clone())
     }

@@ -42,7 +42,7 @@ pub trait Disk: Send + Sync {
 }
 
 /// One file. Positions are explicit, so that any number of threads can use it at once.
-#[allow(clippy::len_without_is_empty)]
+#[allow(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait File: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;

@@ -45,7 +45,7 @@ static ALLOCATE: Place = Place::new(Kind::File, "allocate");
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
-    /// Held locked.
+    /// The directory itself, held open and locked.
     directory: fs::File,
     /// Device and inode of the directory.
     place: (u64, u64),
@@ -280,7 +280,7 @@ impl File for RealFile {
         };
         allocated.inspect_err(|_| {
             // What was got of it goes back, so that a full disk is not kept full by the attempt.
-            // If that fails too, the first error is still the one to tell.
+            // If that fails too, the first error is still the one to report.
             let _ = self.file.set_len(before);
         })
     }
@@ -292,7 +292,7 @@ impl File for RealFile {
     fn start_writeback(&self, offset: u64, len: u64) {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
         // A hint: an error (a file system without it) changes nothing that is promised, and one
-        // that matters is told by the sync that follows.
+        // that matters is reported by the sync that follows.
         // SAFETY: the descriptor is open as long as `self.file` lives and the call touches no
         // memory of ours. No safe wrapper exists. Worst sync of the log beside tables of 64 MiB
         // written at 400 MB/s: 30 ms without the call, 14 ms with it (p99.9 3.4 and 1.4 ms).

@@ -31,7 +31,7 @@ pub(super) struct Background {
     closing: AtomicBool,
     /// Tables that a failed edit of the manifest named: its file may or may not hold that edit.
     disputed: Mutex<Vec<u64>>,
-    /// Tables in which a compaction met damage, and what. Until they are replaced (`discard.rs`)
+    /// Tables in which a compaction found damage, and what. Until they are replaced (`discard.rs`)
     /// none is tried that needs them.
     pub(super) damaged: Mutex<BTreeMap<String, Error>>,
 }
@@ -343,7 +343,7 @@ impl Engine {
         unfinished.durable()
     }
 
-    /// A compaction met what it can't read. Damage ends it and nothing else: the node must go on,
+    /// A compaction found what it can't read. Damage ends it and nothing else: the node must go on,
     /// to be given what it has lost. A read that fails says that the disk is not what it was.
     pub(super) fn unread(&self, error: Error) -> Error {
         let Error::Corrupt { file, .. } = &error else { return self.classify(error) };
@@ -537,7 +537,7 @@ fn apart(level: &[Arc<Table>]) -> bool {
     level.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest)
 }
 
-/// Empty levels.
+/// All levels, without a table.
 pub(super) fn no_tables() -> Levels {
     vec![Vec::new(); MAX_LEVELS]
 }

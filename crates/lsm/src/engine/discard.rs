@@ -20,9 +20,9 @@ use crate::table::{Table, TableWriter, VerifiedIter, Walked, file_name};
 /// Keys of a space from the first to the last (`None` = of all), both included.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyRange {
-    /// The first.
+    /// The first key of the range.
     pub first: Vec<u8>,
-    /// The last.
+    /// The last key of the range; `None` = there is no upper end.
     pub last: Option<Vec<u8>>,
 }
 
@@ -37,9 +37,9 @@ pub struct Discarded {
 
 impl Engine {
     /// Gives up the blocks, and single records, that can't be read and whose keys are within
-    /// `ranges` of `space`: those that [`Snapshot::verified_scan`](super::Snapshot) told. Reads of
-    /// what a table has of other damage go on failing. First everything that was written is moved
-    /// into tables, so that it is durable.
+    /// `ranges` of `space`: those that [`Snapshot::verified_scan`](super::Snapshot) reported. Reads
+    /// of what a table has of other damage go on failing. First everything that was written is
+    /// moved into tables, so that it is durable.
     ///
     /// Waits for the disk; reads and writes go on meanwhile, another compaction does not.
     pub fn discard(&self, space: Space, ranges: &[KeyRange]) -> Result<Discarded, Error> {

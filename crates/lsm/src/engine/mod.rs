@@ -65,7 +65,7 @@ use crate::wal::Prepared;
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Backlog {
-    /// Write on.
+    /// Writes need not wait.
     Clear,
     /// Slow down: 0.0 = hardly, 1.0 = nearly at the limit.
     Behind(f64),
@@ -102,7 +102,7 @@ pub struct Engine {
     next_table: AtomicU64,
     /// All batches up to this sequence are visible.
     visible: AtomicU64,
-    /// The store is open: before that a failure is the opener's to tell.
+    /// The store is open: before that a failure is the opener's to report.
     opened: AtomicBool,
     failed: OnceLock<Arc<str>>,
     background: Background,

@@ -19,7 +19,7 @@ use super::{Background, Counters, Engine, Work};
 use crate::cache::BlockCache;
 use crate::disk::Disk;
 use crate::error::{Error, IoOp};
-use crate::manifest::{self, Edit, Manifest, State};
+use crate::manifest::{self, Edit, Manifest, ManifestState};
 use crate::options::Options;
 use crate::table::file_name;
 use crate::wal::{
@@ -112,7 +112,7 @@ impl Engine {
         options: Options,
         identity: Identity,
         manifest: Manifest,
-        state: &State,
+        state: &ManifestState,
     ) -> Result<Self, Error> {
         let mut engine = Self {
             cache: Arc::new(BlockCache::new(options.cache_bytes)),
@@ -148,7 +148,7 @@ impl Engine {
         Ok(engine)
     }
 
-    fn open_levels(&self, state: &State, tree: u8) -> Result<Levels, Error> {
+    fn open_levels(&self, state: &ManifestState, tree: u8) -> Result<Levels, Error> {
         let mut levels = no_tables();
         for placed in state.tables.values().filter(|placed| placed.tree == tree) {
             let name = file_name(placed.meta.id);
@@ -171,7 +171,7 @@ impl Engine {
         Ok(levels)
     }
 
-    fn remove_leftovers(&self, names: &[String], state: &State) {
+    fn remove_leftovers(&self, names: &[String], state: &ManifestState) {
         for name in names {
             let id = name.strip_suffix(".sst").and_then(|digits| digits.parse::<u64>().ok());
             if id.is_some_and(|id| !state.tables.contains_key(&id)) {
@@ -180,7 +180,7 @@ impl Engine {
         }
     }
 
-    fn recover_log(&self, state: &State) -> Result<(), Error> {
+    fn recover_log(&self, state: &ManifestState) -> Result<(), Error> {
         let found = self.replay(state)?;
         if found.torn {
             tracing::info!(
@@ -209,7 +209,7 @@ impl Engine {
     /// from one kill to the next. Flushes run in the background once the store is open. But if the
     /// life before this one had not come that far with what it had replayed, nor may this one:
     /// then they run now. A full disk is no reason not to open.
-    fn settle_log(&self, state: &State) -> Result<(), Error> {
+    fn settle_log(&self, state: &ManifestState) -> Result<(), Error> {
         self.rotate_all();
         if state.ends.iter().any(LogEnd::has_groups) {
             match self.flush_rotated() {
@@ -223,7 +223,7 @@ impl Engine {
         self.advance_floor()
     }
 
-    fn replay(&self, state: &State) -> Result<Recovered, Error> {
+    fn replay(&self, state: &ManifestState) -> Result<Recovered, Error> {
         let flushed = |tree: usize| state.flushed.get(&(tree as u8)).copied().unwrap_or(0);
         recover(&*self.disk, &expected(state, self.store_id), &mut |sequence, payload| {
             let mut writer = lock(&self.writer);
@@ -248,7 +248,7 @@ impl Engine {
 }
 
 /// What a manifest's state says about the log.
-fn expected(state: &State, store_id: u64) -> Expected<'_> {
+fn expected(state: &ManifestState, store_id: u64) -> Expected<'_> {
     Expected {
         store_id,
         oldest_segment: state.oldest_segment,

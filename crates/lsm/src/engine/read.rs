@@ -28,7 +28,7 @@ pub enum Lookup {
 /// Whether a newer record than one in question is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newer {
-    /// None is.
+    /// No newer record is held.
     No,
     /// One is, with this version.
     Held(Version),
@@ -273,7 +273,7 @@ pub struct Scan {
 
 impl Scan {
     /// The next key and record, verified. May wait for the disk.
-    #[allow(clippy::should_implement_trait)]
+    #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
     pub fn next(&mut self) -> Result<Option<(&[u8], RecordRef<'_>)>, Error> {
         match self.start.take() {
             Some(start) => self.merge.seek(&start)?,

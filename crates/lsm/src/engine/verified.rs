@@ -1,5 +1,5 @@
 //! A scan for repair rounds: the newest record of each key that was written after a time, by blocks
-//! that are read from the disk and verified, with what can't be read told in its place.
+//! that are read from the disk and verified, with what can't be read reported in its place.
 //!
 //! Tables and blocks in which nothing is younger than that time are not read. What lies there may
 //! outrank what is found. *Younger* means: by version or by ballot ([`RecordRef::latest`]). So, if
@@ -173,7 +173,7 @@ impl Snapshot {
 
 impl VerifiedScan {
     /// The next item; `None` at the end. Waits for the disk.
-    #[allow(clippy::should_implement_trait)]
+    #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
     pub fn next(&mut self) -> Option<Verified<'_>> {
         match self.step() {
             Step::Record => Some(Verified::Record(&self.merge.key()[1..], self.merge.record())),
@@ -222,7 +222,7 @@ impl VerifiedScan {
                 At::End => return Step::End,
             }
             if let Some(unread) = self.walked.take_unread() {
-                return Step::Damaged(self.told(unread));
+                return Step::Damaged(self.damaged(unread));
             }
             if !self.merge.valid() || self.merge.key() >= &self.end[..] {
                 self.at = At::End;
@@ -281,7 +281,7 @@ impl VerifiedScan {
     }
 
     /// Internal keys that can't be read, as keys of the space.
-    fn told(&self, unread: Unread) -> Damaged {
+    fn damaged(&self, unread: Unread) -> Damaged {
         let space = self.space as u8;
         let first = match unread.first.split_first() {
             Some((first, key)) if *first == space => key.to_vec(),

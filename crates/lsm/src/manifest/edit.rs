@@ -1,6 +1,6 @@
 //! One change to the manifest's state, and its bytes (specified in `docs/file-format.md`).
 
-use super::{Placed, State};
+use super::{ManifestState, Placed};
 use crate::record::Version;
 use crate::table::{Purgeable, TableMeta};
 use crate::wal::LogEnd;
@@ -9,7 +9,7 @@ use crate::wal::LogEnd;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Edit {
     /// Everything, at the start of a file.
-    Reset(State),
+    Reset(ManifestState),
     /// A table belongs to the store.
     Add(Placed),
     /// A table is no longer part of it.
@@ -18,7 +18,7 @@ pub(crate) enum Edit {
     Move(u64, u8),
     /// A tree's tables now hold everything up to this sequence.
     Flushed {
-        /// The tree.
+        /// The number of the tree.
         tree: u8,
         /// The last sequence in its tables.
         sequence: u64,
@@ -50,7 +50,7 @@ const WITH_TIMES: u32 = 2;
 const WITH_PURGEABLE: u32 = 3;
 
 impl Edit {
-    pub(super) fn apply(&self, state: &mut State) {
+    pub(super) fn apply(&self, state: &mut ManifestState) {
         match self {
             Self::Reset(new) => *state = new.clone(),
             Self::Add(placed) => {
@@ -148,11 +148,11 @@ pub(super) fn decode(bytes: &[u8], format: u32) -> Result<Vec<Edit>, &'static st
 fn decode_one(input: &mut Input<'_>) -> Result<Edit, &'static str> {
     Ok(match input.u8()? {
         RESET => {
-            let mut state = State {
+            let mut state = ManifestState {
                 floor: input.u64()?,
                 oldest_segment: input.u64()?,
                 next_table: input.u64()?,
-                ..State::default()
+                ..ManifestState::default()
             };
             for _ in 0..input.u64()? {
                 let placed = decode_placed(input)?;
@@ -222,7 +222,7 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
     } else {
         (input.u64()?, input.u64()?)
     };
-    let told = if input.format < WITH_PURGEABLE {
+    let purgeable = if input.format < WITH_PURGEABLE {
         None
     } else {
         Some((decode_purgeable(input)?, decode_purgeable(input)?))
@@ -241,7 +241,7 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
         check,
         ..TableMeta::default()
     };
-    (meta.deleted, meta.expiring) = told.unwrap_or_else(|| meta.assumed_purgeable());
+    (meta.deleted, meta.expiring) = purgeable.unwrap_or_else(|| meta.assumed_purgeable());
     Ok(Placed { tree, level, meta })
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Placed {
 
 /// Everything the manifest says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct ManifestState {
     /// By table id.
     pub(crate) tables: BTreeMap<u64, Placed>,
     /// For each tree, the last sequence that is in its tables.
@@ -71,7 +71,7 @@ pub(crate) struct Manifest {
     len: u64,
     /// Edits written since the store was created; the number of the last one.
     edits: u64,
-    state: State,
+    state: ManifestState,
     /// Length of the state's own edit when the file was begun.
     base_len: u64,
     /// An append failed: what the file ends with is unknown.
@@ -81,7 +81,7 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Writes the first manifest of a store.
     pub(crate) fn create(disk: Arc<dyn Disk>, store_id: u64) -> Result<Self, Error> {
-        let state = State { floor: 1, next_table: 1, ..State::default() };
+        let state = ManifestState { floor: 1, next_table: 1, ..ManifestState::default() };
         Self::begin(disk, store_id, 0, state)
     }
 
@@ -91,7 +91,7 @@ impl Manifest {
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         store_id: u64,
-        accept: impl FnOnce(&State, u64) -> Result<(), Error>,
+        accept: impl FnOnce(&ManifestState, u64) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let failed = |error| Error::io(IoOp::Read, NAME, error);
         let file = disk.open(NAME).map_err(failed)?;
@@ -102,7 +102,12 @@ impl Manifest {
         Self::begin(disk, store_id, edits, state)
     }
 
-    fn begin(disk: Arc<dyn Disk>, store_id: u64, edits: u64, state: State) -> Result<Self, Error> {
+    fn begin(
+        disk: Arc<dyn Disk>,
+        store_id: u64,
+        edits: u64,
+        state: ManifestState,
+    ) -> Result<Self, Error> {
         let (file, len) = write_anew(&*disk, store_id, edits, &state)?;
         Ok(Self {
             disk,
@@ -117,7 +122,7 @@ impl Manifest {
     }
 
     /// What the manifest says.
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &ManifestState {
         &self.state
     }
 
@@ -166,7 +171,7 @@ fn write_anew(
     disk: &dyn Disk,
     store_id: u64,
     edits: u64,
-    state: &State,
+    state: &ManifestState,
 ) -> Result<(Arc<dyn File>, u64), Error> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(MAGIC);
@@ -209,7 +214,7 @@ fn edit_check(payload: &[u8], store_id: u64, number: u64) -> u64 {
     xxh3_64_with_seed(payload, store_id ^ number.rotate_left(32) ^ payload.len() as u64)
 }
 
-fn replay(bytes: &[u8], store_id: u64) -> Result<(State, u64), Error> {
+fn replay(bytes: &[u8], store_id: u64) -> Result<(ManifestState, u64), Error> {
     let corrupt = |at: usize, what: &str| Error::corrupt(NAME, at as u64, what);
     let head = bytes.get(..HEAD).ok_or_else(|| corrupt(0, "its header is cut short"))?;
     if &head[..8] != MAGIC || u64_at(head, 32) != xxh3_64_with_seed(&head[..32], 0) {
@@ -224,7 +229,7 @@ fn replay(bytes: &[u8], store_id: u64) -> Result<(State, u64), Error> {
     if u64_at(head, 16) != store_id {
         return Err(corrupt(16, "it belongs to another store"));
     }
-    let (mut state, mut number, mut at) = (State::default(), u64_at(head, 24), HEAD);
+    let (mut state, mut number, mut at) = (ManifestState::default(), u64_at(head, 24), HEAD);
     let first = number;
     while let Some(payload) = read_edit(&bytes[at..], store_id, number + 1) {
         for edit in edit::decode(payload, found).map_err(|what| corrupt(at, what))? {

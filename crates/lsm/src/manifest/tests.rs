@@ -49,7 +49,7 @@ fn open(disk: &MemDisk) -> Result<Manifest, Error> {
 }
 
 /// A manifest with all edits appended, and the state after each.
-fn filled() -> (MemDisk, Vec<State>) {
+fn filled() -> (MemDisk, Vec<ManifestState>) {
     let disk = MemDisk::new();
     let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
     let mut states = vec![manifest.state().clone()];

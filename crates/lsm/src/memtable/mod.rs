@@ -49,7 +49,7 @@ impl Memtable {
         self.list.find(key, hash).map(|node| node.newest().record())
     }
 
-    /// Bytes taken.
+    /// Bytes of the memtable that are in use.
     pub(crate) fn used(&self) -> usize {
         self.list.used()
     }

@@ -44,7 +44,7 @@ const HEAD_NODE_LEN: usize = NODE_HEAD + MAX_HEIGHT * 4;
 /// Offset of the index.
 const INDEX: usize = HEAD as usize + HEAD_NODE_LEN;
 
-/// What an insertion met.
+/// What an insertion found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
     /// A record of its own.
@@ -154,7 +154,7 @@ impl Skiplist {
         self.live.load(Atomic::Relaxed)
     }
 
-    /// Bytes left.
+    /// Bytes that are still free.
     pub(super) fn room(&self) -> usize {
         self.capacity - self.used()
     }

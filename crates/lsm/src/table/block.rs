@@ -117,7 +117,7 @@ fn compress(out: &mut Vec<u8>, content: &[u8], table: &mut CompressTable) -> boo
 
 /// What is found in the bytes of a block once they are known to be what was written.
 pub(super) enum Opened {
-    /// Its content.
+    /// The block's content, decompressed.
     Content(Bytes),
     /// Its content would be longer than asked for.
     TooLong,

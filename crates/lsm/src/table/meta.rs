@@ -39,7 +39,7 @@ pub(crate) struct TableMeta {
 /// Records that may be purged one day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Purgeable {
-    /// How many.
+    /// The number of such records.
     pub(crate) records: u64,
     /// Bytes of their keys and records, uncompressed.
     pub(crate) bytes: u64,

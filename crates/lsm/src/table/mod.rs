@@ -61,7 +61,7 @@ pub(crate) fn file_name(id: u64) -> String {
 /// Whether a read may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// It may.
+    /// The read may wait.
     Yes,
     /// It must not: the thread has others to serve.
     No,

@@ -1,5 +1,6 @@
 //! Walks tables block by block and past the cache, for scans that are to find rot and what is new:
-//! blocks in which everything is old are not read, and what can't be read is told and passed over.
+//! blocks in which everything is old are not read, and what can't be read is reported and passed
+//! over.
 //!
 //! ```text
 //!  index:  s0 young │ s1 old │ s2 young │ s3 young │ …     a block's keys lie between its s and
@@ -36,7 +37,7 @@ pub(crate) struct Unread {
     pub(crate) error: Error,
 }
 
-/// What the walks of one scan did and met.
+/// What the walks of one scan did and found.
 #[derive(Default)]
 pub(crate) struct Walked {
     pub(crate) bytes_read: AtomicU64,

@@ -18,7 +18,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Its file.
+    /// The name of the segment's file.
     pub(crate) fn name(&self) -> String {
         segment_name(self.segment)
     }

@@ -50,12 +50,12 @@ impl Survivor {
         Ok(Self { name: kept.name, state: kept.state, record })
     }
 
-    /// Its name.
+    /// The node's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its id.
+    /// The node's id.
     pub fn node(&self) -> NodeId {
         self.record.node()
     }

@@ -37,7 +37,7 @@ pub struct Candidate {
 pub struct Placed {
     /// The cluster's id.
     pub cluster: u64,
-    /// The node's.
+    /// The id that the node is given.
     pub own: NodeId,
     /// A layout that is decided, and has the node, be it as one that is about to leave.
     pub layout: Layout,

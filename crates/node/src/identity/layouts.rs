@@ -83,12 +83,12 @@ pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
             nodes = layout.nodes.len(),
             "another layout is in force"
         );
-        tell_if_removed(shared);
+        log_if_removed(shared);
     }
 }
 
 /// Logs that the node is no member of the cluster any more, if that is so.
-pub(crate) fn tell_if_removed(shared: &Shared) {
+pub(crate) fn log_if_removed(shared: &Shared) {
     if shared.is_removed() {
         tracing::warn!(
             name = shared.name_of(shared.own),

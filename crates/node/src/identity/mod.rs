@@ -48,7 +48,7 @@ pub use decree::Survivor;
 use format::Kept;
 pub use join::{Candidate, Placed};
 use layouts::enter;
-pub(crate) use layouts::tell_if_removed;
+pub(crate) use layouts::log_if_removed;
 pub use marker::{Directory, Marker};
 
 /// Where the identity is stored.
@@ -73,7 +73,7 @@ const PEERS_END: &[u8] = b"peer0";
 pub struct Named<'a> {
     /// Who is in the cluster.
     pub topology: &'a Topology,
-    /// This node.
+    /// The id of this node.
     pub own: NodeId,
     /// Whether the settings name it. The name of one that is alone means nothing otherwise.
     pub named: bool,
@@ -161,9 +161,9 @@ pub enum Keeps {
     Claim(NodeId, Claim, u64),
     /// The node's membership state.
     MembershipState {
-        /// It.
+        /// The state that is stored.
         state: MembershipState,
-        /// See [`Identity::lost_before`].
+        /// The node may have lost writes of before this: see [`Identity::lost_before`].
         lost_before: u64,
         /// With it, the node's own marks up to this change.
         changes: u64,
@@ -299,7 +299,7 @@ impl Identity {
         self.own
     }
 
-    /// Its name.
+    /// The name of this node.
     pub fn name(&self) -> &str {
         &self.name
     }

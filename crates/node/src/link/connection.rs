@@ -34,13 +34,13 @@ const PAUSE_SHARE: usize = 4;
 /// What went over a connection since somebody looked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Envelopes sealed.
+    /// Envelopes that were sealed to be sent.
     pub envelopes_sent: u64,
-    /// Envelopes taken.
+    /// Envelopes that were received whole.
     pub envelopes_received: u64,
     /// Messages to be sent.
     pub messages_sent: u64,
-    /// Messages taken.
+    /// Messages that were received.
     pub messages_received: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Connection<R> {
     closed: Option<&'static str>,
     finishing: bool,
     /// Whether anything came since the last ping.
-    heard: bool,
+    received_any: bool,
     /// Whether a message was pushed since the last ping.
     pushed: bool,
     silent_pings: u32,
@@ -70,19 +70,19 @@ impl<R: Room> Connection<R> {
     /// One on which both have proved who they are. If this node made it, it begins with a ping, so
     /// that clocks are compared before anything is answered: see
     /// [`Clock::compared`](cluster::Clock::compared).
-    pub fn new(table: &Arc<PeerTable>, met: &PeerSeen, way: Way, now: Now) -> Self {
+    pub fn new(table: &Arc<PeerTable>, seen: &PeerSeen, way: Way, now: Now) -> Self {
         let mut this = Self {
             table: Arc::clone(table),
-            peer: met.node,
-            disk: (met.incarnation, met.life),
+            peer: seen.node,
+            disk: (seen.incarnation, seen.life),
             way,
-            version: met.version,
+            version: seen.version,
             outgoing: Outgoing::new(),
             incoming: Incoming::new(),
             traffic: Traffic::default(),
             closed: None,
             finishing: false,
-            heard: true,
+            received_any: true,
             pushed: false,
             silent_pings: 0,
             leaving: false,
@@ -207,13 +207,13 @@ impl<R: Room> Connection<R> {
     /// connection asks in its turn only, of which there is one in `skips` rounds: see
     /// [`Pings`](super::Pings).
     pub fn ping(&mut self, now: Now, turn: bool, skips: u32) {
-        let in_use = std::mem::take(&mut self.pushed) || !self.heard;
+        let in_use = std::mem::take(&mut self.pushed) || !self.received_any;
         let dialed = self.way == Way::Dialed;
         if dialed && !turn && !in_use {
             return;
         }
-        let heard = std::mem::take(&mut self.heard);
-        self.silent_pings = if heard { 0 } else { self.silent_pings + 1 };
+        let received_any = std::mem::take(&mut self.received_any);
+        self.silent_pings = if received_any { 0 } else { self.silent_pings + 1 };
         let most = if dialed { MISSED_PINGS } else { SILENT_PINGS * skips };
         if self.silent_pings >= most {
             self.close("no ping answered");
@@ -247,7 +247,7 @@ impl<R: Room> Connection<R> {
         input: &mut &[u8],
         host: &mut impl Host<Room = R>,
     ) -> Result<Option<Came>, Malformed> {
-        self.heard |= !input.is_empty();
+        self.received_any |= !input.is_empty();
         while self.closed.is_none() {
             if let Some(item) = self.incoming.item(&self.table.codec)? {
                 if let Some(came) = self.item(item, host)? {
@@ -255,9 +255,9 @@ impl<R: Room> Connection<R> {
                 }
             } else if let Some(sender) = self.incoming.open(input)? {
                 self.traffic.envelopes_received += 1;
-                if !self.table.heard(self.peer, self.disk, sender, host.now()) {
+                if !self.table.received(self.peer, self.disk, sender, host.now()) {
                     self.close("a later process with that node's data directory is known");
-                } else if self.table.hears_of_later(self.peer, sender.view.epoch) {
+                } else if self.table.learns_of_later(self.peer, sender.view.epoch) {
                     return Ok(Some(Came::Later));
                 }
             } else {

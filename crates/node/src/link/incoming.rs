@@ -26,7 +26,7 @@ const LENGTH_KNOWN: usize = 12;
 
 /// The long message that comes in.
 pub(super) enum Long<R> {
-    /// None.
+    /// No long message comes in.
     No,
     /// It waits for room.
     Waits(Announced),

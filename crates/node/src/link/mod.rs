@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A connection begins with [`Upgrade`], then [`cluster::handshake`], both driven by whoever has
-//! the socket; [`PeerTable::met`] takes in who was seen. From then on it is a [`Connection`].
+//! the socket; [`PeerTable::saw`] takes in who was seen. From then on it is a [`Connection`].
 //!
 //! There are two drivers: the process, over tokio's sockets, and the simulator, over a network that
 //! loses and splits what it likes. They bring the bytes, the times, and room for long messages

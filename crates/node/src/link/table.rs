@@ -108,7 +108,7 @@ impl PeerTable {
         self.shared.views.with(|view| node != own && view.has(node) && view.has(own))
     }
 
-    /// This node.
+    /// The id of this node.
     pub fn own(&self) -> NodeId {
         self.identity.own()
     }
@@ -153,32 +153,38 @@ impl PeerTable {
 
     /// Takes in what an envelope says about the process that sealed it, one with that disk and
     /// life; `false` = a later one was seen meanwhile, and nothing that this one says counts.
-    pub(super) fn heard(&self, peer: NodeId, disk: (u64, u64), sender: Sender, now: Now) -> bool {
+    pub(super) fn received(
+        &self,
+        peer: NodeId,
+        disk: (u64, u64),
+        sender: Sender,
+        now: Now,
+    ) -> bool {
         self.shared.clock.merge(sender.clock, now, self.max_skew_micros);
-        self.shared.logs.heard(peer, disk.0, disk.1, sender.position)
+        self.shared.logs.received(peer, disk.0, disk.1, sender.position)
     }
 
     /// Whether it is news that a node goes by a layout of this epoch, and this node goes by an
     /// earlier one.
-    pub(super) fn hears_of_later(&self, peer: NodeId, epoch: u64) -> bool {
-        epoch > self.shared.views.epoch() && self.shared.layouts.heard(peer, epoch)
+    pub(super) fn learns_of_later(&self, peer: NodeId, epoch: u64) -> bool {
+        epoch > self.shared.views.epoch() && self.shared.layouts.received_epoch(peer, epoch)
     }
 
     /// A handshake came to its end: at once, for what is asked next must not be answered by what
     /// this node only believes to hold.
-    pub fn met(&self, met: &PeerSeen) {
-        let PeerSeen { node, incarnation, life, knows_us, proven, voter, version, .. } = met;
+    pub fn saw(&self, peer: &PeerSeen) {
+        let PeerSeen { node, incarnation, life, knows_us, proven, voter, version, .. } = peer;
         self.seen.with(*node, |seen| {
             seen.voter.store(*voter, Ordering::Relaxed);
             seen.version.store(*version, Ordering::Relaxed);
             seen.incarnation.store(*incarnation, Ordering::Relaxed);
         });
-        self.shared.logs.met(*node, *incarnation, *life);
+        self.shared.logs.saw(*node, *incarnation, *life);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.doubt();
             self.shared.layouts.doubt();
         }
-        self.shared.met_with_proof(*node, *proven);
+        self.shared.seen_with_proof(*node, *proven);
     }
 
     /// A handshake was refused. Returns whether this node is fenced by that, and was not before.
@@ -228,7 +234,7 @@ impl PeerTable {
     }
 
     /// How far a node's wall clock is ahead of this node's, in microseconds, give or take half of
-    /// the time that its last ping took; 0 if it can't be told.
+    /// the time that its last ping took; 0 if it is not known.
     pub fn skew_micros(&self, node: NodeId, now: Now) -> i64 {
         let seen = self.seen(node);
         let middle = |latest: u64| latest.saturating_sub(seen.rtt_micros() / 2);

@@ -28,7 +28,7 @@ fn alone() -> Arc<Shared> {
     ))
 }
 
-/// All keys.
+/// A request for all keys.
 fn all() -> PageRequest {
     let filter = Filter::Chosen { ack: 1, from: 1, preference: vec![alone().own] };
     PageRequest { start: Bytes::new(), end: None, filter, max_bytes: cluster::PAGE_BYTES }

@@ -84,7 +84,7 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     assert!(kept_by(&mut stage, &task, remember()).is_none());
 }
 
-/// A peer whose disk was replaced comes back while what was told of the old one is being kept.
+/// A peer whose disk was replaced comes back while what the old one reported is being kept.
 #[test]
 fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
     for order in [[0, 1], [1, 0]] {
@@ -209,7 +209,7 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     let entry = Remembered { key_hash, id, time, via, ballot, family, step, result };
     let (call, remembered) = (CallId(3), vec![entry]);
     let returned = |stage: &mut Stage| match stage.take().pop() {
-        Some(Done::Tell(event) | Done::After(_, event)) => match event {
+        Some(Done::ToTask(event) | Done::After(_, event)) => match event {
             TaskEvent::Node(NodeEvent::Returned { call: CallId(3), result }) => Some(result),
             other => panic!("{other:?}"),
         },

@@ -142,7 +142,7 @@ impl Ledger {
     }
 
     /// The floors of a key that an operation must not be below.
-    pub(super) fn met<'a>(
+    pub(super) fn binding_floors<'a>(
         &'a self,
         operation: &'a Operation,
         key: &Bytes,
@@ -150,10 +150,10 @@ impl Ledger {
         let floors = operation.floors.get_key_value(key);
         let floors =
             floors.into_iter().flat_map(|(key, floors)| floors.iter().map(move |f| (key, *f)));
-        floors.filter_map(|(key, floor)| self.is_met(operation, key, floor))
+        floors.filter_map(|(key, floor)| self.if_binding(operation, key, floor))
     }
 
-    fn is_met(&self, operation: &Operation, key: &Bytes, mut floor: Floor) -> Option<Floor> {
+    fn if_binding(&self, operation: &Operation, key: &Bytes, mut floor: Floor) -> Option<Floor> {
         if !operation.is_quiet && self.is_mixed(key) {
             return None;
         }
@@ -166,7 +166,7 @@ impl Ledger {
                 floor = self.moved_floor(key, floor, switch - 1)?;
             }
             let quorum = by_default(operation.asked.quorum, self.defaults[switch]);
-            if !floor.met_by(quorum) {
+            if !floor.overlaps(quorum) {
                 return None;
             }
         }

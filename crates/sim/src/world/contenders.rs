@@ -72,14 +72,14 @@ impl Contender {
     /// Takes note of a tag, or of a write that it has to send again.
     pub(super) fn saw(&mut self, number: u64, asked: Asked, outcome: &ClientOutcome) {
         let Asked { what, key, .. } = asked;
-        let is_told = match outcome {
+        let is_known = match outcome {
             ClientOutcome::Answer(Answer::Failed(failed)) => !failed.unknown,
             ClientOutcome::Answer(_) | ClientOutcome::Refused => true,
             ClientOutcome::Nothing | ClientOutcome::Range(_) => false,
         };
         if let What::Change(wanted) = what
             && wanted.sent != Sent::Once
-            && (!is_told
+            && (!is_known
                 || wanted.first(number) != number
                     && !matches!(outcome, ClientOutcome::Answer(Answer::Done(..))))
         {

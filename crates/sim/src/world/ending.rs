@@ -171,8 +171,8 @@ impl World {
     }
 
     /// What clients saw of contended keys could have come from one copy of each.
-    pub(crate) fn judge_histories(&mut self) {
-        for what in self.ledger.histories.judge() {
+    pub(crate) fn check_histories(&mut self) {
+        for what in self.ledger.histories.check() {
             self.ledger.accuse(self.now, what);
         }
     }
@@ -276,7 +276,7 @@ impl World {
                 }
             }
             for record in held.values() {
-                self.ledger.tells(self.now, &key, record);
+                self.ledger.check_seen(self.now, &key, record);
             }
             self.compare(&key, &held);
         }

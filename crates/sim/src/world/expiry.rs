@@ -1,4 +1,4 @@
-//! Values that expire: how long they live, and by which clocks that can be judged.
+//! Values that expire: how long they live, and by which clocks that can be evaluated.
 //!
 //! ```text
 //!  the clock that is furthest behind ─┐               ┌─ the furthest that one has been ahead

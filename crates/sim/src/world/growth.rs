@@ -51,7 +51,7 @@ impl World {
     /// Runs so long as it is, until so many nodes have joined, and so long again.
     pub(crate) fn grows(mut self, joiners: usize, micros: u64) -> Growth {
         let nodes = self.nodes.len();
-        // All have met by then.
+        // All have seen each other by then.
         self.run_until(self.now + 2 * micros);
         let before = self.traffic(|world| world.run_until(world.now + micros));
         let change = self.traffic(|world| {

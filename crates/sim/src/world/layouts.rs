@@ -271,10 +271,10 @@ impl World {
         }
         let why = |node: usize| {
             let process = self.machines[node].process.as_ref()?;
-            Some(process.shared.moves.told())
+            Some(process.shared.moves.reported())
         };
-        let told = self.members().into_iter().filter_map(why);
-        let told: Vec<_> = told.filter(|t| !t.is_empty()).collect();
-        Some(format!("nodes go by different layouts, or keys move: {entered:?} {told:?}"))
+        let reported = self.members().into_iter().filter_map(why);
+        let reported: Vec<_> = reported.filter(|t| !t.is_empty()).collect();
+        Some(format!("nodes go by different layouts, or keys move: {entered:?} {reported:?}"))
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use node::identity::{Directory, Marker};
 
-/// See [`Directory`].
+/// The marker file of a data directory: see [`Directory`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LifeFile {
     settled: Cell<Option<Marker>>,

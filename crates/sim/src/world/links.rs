@@ -55,7 +55,7 @@ impl World {
     }
 
     fn dial(&mut self, place: Place, peer: usize, attempt: Attempt) {
-        let heard = self.network.connected(place.node, peer) && !self.machines[peer].dark;
+        let linked = self.network.connected(place.node, peer) && !self.machines[peer].dark;
         let there = self.machines[peer].process.is_some();
         let answers = there && !self.machines[peer].stopping;
         let mut took = 0;
@@ -63,7 +63,7 @@ impl World {
             took += self.network.delay(place.node, peer);
         }
         // A machine without the process refuses at once; one that is silent is waited for.
-        let in_time = heard && (answers || !there) && took < CONNECT_MICROS;
+        let in_time = linked && (answers || !there) && took < CONNECT_MICROS;
         let wall = self.machines[place.node].wall;
         let begins = attempt.not_before.map_or(self.now, |mono| wall.when(mono).max(self.now));
         let at = begins + if in_time { took } else { CONNECT_MICROS };

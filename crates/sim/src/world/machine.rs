@@ -48,7 +48,7 @@ pub(crate) enum Input {
     Goodbye,
 }
 
-/// A loop.
+/// A loop of a node, with its input that is not handled yet.
 pub(crate) struct Loop {
     /// Gone while it is at something.
     pub(crate) own: Option<Box<node::Loop>>,

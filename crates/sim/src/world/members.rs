@@ -50,8 +50,8 @@ pub(super) struct Asker {
     disk: MemDisk,
 }
 
-/// What it is told.
-enum Told {
+/// What a node answers it.
+enum JoinReply {
     Placed(NodeId, Layout),
     Waits,
     /// Its clock is ahead, or a node of its name is up with another disk, as far as is known.
@@ -302,8 +302,8 @@ impl World {
     pub(super) fn askers_ask(&mut self) {
         for asker in std::mem::take(&mut self.askers) {
             match self.asks(&asker.member.name, asker.numbers, 0) {
-                Told::Placed(own, _) => self.is_placed(usize::from(own.0), asker),
-                Told::Waits | Told::Refused => self.askers.push(asker),
+                JoinReply::Placed(own, _) => self.is_placed(usize::from(own.0), asker),
+                JoinReply::Waits | JoinReply::Refused => self.askers.push(asker),
             }
         }
         if !self.askers.is_empty() {
@@ -311,24 +311,24 @@ impl World {
         }
     }
 
-    /// What some node tells who asks for a place, whose clock shows `wall`.
-    fn asks(&mut self, name: &str, numbers: Candidate, wall: u64) -> Told {
+    /// What some node answers who asks for a place, whose clock shows `wall`.
+    fn asks(&mut self, name: &str, numbers: Candidate, wall: u64) -> JoinReply {
         let node = *self.changes.pick(&self.nodes);
         let machine = &self.machines[node];
         let Some(process) = machine.process.as_ref().filter(|_| !machine.paused) else {
-            return Told::Waits;
+            return JoinReply::Waits;
         };
         if wall > machine.wall.wall(self.now) + self.plan.max_skew_micros {
-            return Told::Refused;
+            return JoinReply::Refused;
         }
         let layout = process.shared.layouts.entered();
         let placed = layout.all().find(|node| node.member.name == name);
-        let Some(id) = placed.map(|node| node.id) else { return Told::Waits };
+        let Some(id) = placed.map(|node| node.id) else { return JoinReply::Waits };
         let seen = process.table.incarnation(id);
         if seen.is_some_and(|seen| seen != numbers.incarnation) && process.table.is_up(id) {
-            return Told::Refused;
+            return JoinReply::Refused;
         }
-        Told::Placed(id, Layout::clone(&layout))
+        JoinReply::Placed(id, Layout::clone(&layout))
     }
 
     /// Who asked has a place, and starts.
@@ -357,7 +357,7 @@ impl World {
         let name = self.machines[node].name.clone();
         let (wall, skew) = (self.times(node).wall, self.plan.max_skew_micros);
         match self.asks(&name, numbers, wall) {
-            Told::Placed(own, layout) => {
+            JoinReply::Placed(own, layout) => {
                 let placed = Placed { cluster: CLUSTER, own, layout };
                 numbers.takes(engine, placed, wall, skew)?;
                 if self.plan.faults.is_empty() || !self.changes.permille(BREAK_OFF) {
@@ -365,7 +365,7 @@ impl World {
                 }
             }
             // Somebody sets the clock or waits for the end of connections, and starts it again.
-            Told::Refused | Told::Waits => {}
+            JoinReply::Refused | JoinReply::Waits => {}
         }
         self.agenda.put(self.now + ASK_MICROS, Due::Start(node));
         Ok(false)

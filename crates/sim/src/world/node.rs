@@ -137,11 +137,11 @@ impl World {
         call: CallId,
         result: Result<Reply, FailureKind>,
     ) {
-        self.tell_task(place, NodeEvent::Returned { call, result }.into());
+        self.send_to_task(place, NodeEvent::Returned { call, result }.into());
     }
 
     /// A loop has something for the node's task.
-    pub(super) fn tell_task(&mut self, place: Place, event: TaskEvent) {
+    pub(super) fn send_to_task(&mut self, place: Place, event: TaskEvent) {
         let Place { node, life, .. } = place;
         self.agenda.put(self.now + 1, Due::Node { node, life, event });
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{AskedQuorum, CallId, Class, Event, FailureKind, NodeId, Record, Reply, Request};
-use node::{Asked, RETRY_MICROS, Range, RangeStep, records};
+use node::{PageAsked, RETRY_MICROS, Range, RangeStep, records};
 
 use super::machine::{Input, Outbox};
 use super::{Due, Place, World};
@@ -107,7 +107,7 @@ impl World {
         // Void: another node failed meanwhile.
         let node = process.walks.walks.values().find_map(asking)?;
         match Range::asked(&process.shared, node, result) {
-            Asked::Busy => self.agenda.put(self.now + RETRY_MICROS, Due::Busy { place, call }),
+            PageAsked::Busy => self.agenda.put(self.now + RETRY_MICROS, Due::Busy { place, call }),
             asked => self.take_page(place, call, asked, out),
         }
         None
@@ -118,7 +118,13 @@ impl World {
         self.input(place, Input::Busy(call));
     }
 
-    pub(super) fn take_page(&mut self, place: Place, call: CallId, asked: Asked, out: &mut Outbox) {
+    pub(super) fn take_page(
+        &mut self,
+        place: Place,
+        call: CallId,
+        asked: PageAsked,
+        out: &mut Outbox,
+    ) {
         let Some(process) = self.process(place) else { return };
         let walks = &mut process.walks.walks;
         let of_call = walks.iter_mut().find(|(_, walk)| walk.asking.contains_key(&call));

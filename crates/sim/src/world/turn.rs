@@ -8,8 +8,7 @@ use cluster::{
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
 use node::{
-    Asked as PageAsked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, Wanted, WriteError,
-    records,
+    Driver, Loop, Outcome, PageAsked, Purpose, TaskEvent, Turn, Wanted, WriteError, records,
 };
 
 use super::lines::{answer_line, brief};
@@ -117,8 +116,8 @@ impl Driver for InTurn<'_> {
         }
     }
 
-    fn tell_task(&mut self, event: TaskEvent) {
-        self.world.tell_task(self.place, event);
+    fn send_to_task(&mut self, event: TaskEvent) {
+        self.world.send_to_task(self.place, event);
     }
 
     fn note(&mut self, event: &Event) {

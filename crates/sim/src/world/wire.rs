@@ -93,9 +93,9 @@ impl World {
         let Some(handshake) = opening else { return };
         match handshake.receive(bytes, &mut endpoint.said) {
             Ok(None) => {}
-            Ok(Some(met)) => {
+            Ok(Some(seen)) => {
                 let rest = opening.take().map_or(Vec::new(), |handshake| handshake.rest());
-                if self.rise(place, id, &met, out) {
+                if self.rise(place, id, &seen, out) {
                     self.take_in(place, id, &rest, out);
                 }
             }
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// Both ends have proved who they are; `false` = the link has fallen meanwhile.
-    fn rise(&mut self, place: Place, id: u64, met: &PeerSeen, out: &mut Outbox) -> bool {
+    fn rise(&mut self, place: Place, id: u64, seen: &PeerSeen, out: &mut Outbox) -> bool {
         let now = self.times(place.node);
         let Place { node, life, index } = place;
         let Some(process) = self.process(place) else { return false };
@@ -116,35 +116,35 @@ impl World {
         let Some(endpoint) = own.endpoints.get_mut(&id) else { return false };
         let dialed = endpoint.dialed;
         let way = if dialed.is_some() { Way::Dialed } else { Way::Accepted(ConnectionId(id)) };
-        let mut connection = Connection::new(&table, met, way, now);
+        let mut connection = Connection::new(&table, seen, way, now);
         let mut overflown = Vec::new();
         if let Some((peer, attempt)) = dialed {
             let link = own.links.entry(peer).or_default();
-            let Some(waited) = link.up(met.connection, attempt.life, id, now.mono) else {
+            let Some(waited) = link.up(seen.connection, attempt.life, id, now.mono) else {
                 self.lose(place, id, false, out);
                 return false;
             };
             for message in waited {
                 let id = message.id;
                 if !connection.push(message, || now) {
-                    overflown.push(Event::Overflow { peer: met.node, id });
+                    overflown.push(Event::Overflow { peer: seen.node, id });
                 }
             }
-            if met.connection == ConnectionKind::Small {
-                table.link_up(met.node);
+            if seen.connection == ConnectionKind::Small {
+                table.link_up(seen.node);
             }
         } else {
-            table.seen(met.node).knock();
+            table.seen(seen.node).knock();
         }
         endpoint.stage = Stage::Open(Box::new(connection));
-        table.met(met);
+        table.saw(seen);
         for event in overflown {
             self.input(place, Input::Event(event));
         }
-        let PeerSeen { node: peer, incarnation, knows_us, .. } = *met;
+        let PeerSeen { node: peer, incarnation, knows_us, .. } = *seen;
         let event = NodeEvent::PeerSeen { peer, incarnation, knows_us }.into();
         self.agenda.put(self.now + 1, Due::Node { node, life, event });
-        if dialed.is_some() && met.connection == ConnectionKind::Small {
+        if dialed.is_some() && seen.connection == ConnectionKind::Small {
             self.handle(place, Event::Up(peer), out);
         }
         true

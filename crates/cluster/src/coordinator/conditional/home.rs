@@ -296,11 +296,11 @@ impl Coordinator {
         true
     }
 
-    /// Tells whoever asked for a write what came of it.
-    pub(super) fn tell(&mut self, asker: Asker, answer: Answer, out: &mut Vec<Effect>) {
+    /// Answers whoever asked for a write with what came of it.
+    pub(super) fn answer_asker(&mut self, asker: Asker, answer: Answer, out: &mut Vec<Effect>) {
         match asker {
             Asker::Client(client) => out.push(Effect::Answer { client, answer }),
-            Asker::Reader(reader) => self.tell_reader(reader, answer, out),
+            Asker::Reader(reader) => self.answer_reader(reader, answer, out),
             Asker::Peer(op @ OpId::Peer { placement, .. }) => {
                 let is_of_before = placement != self.view.id().placement;
                 let reply = match answer {
@@ -315,7 +315,7 @@ impl Coordinator {
                     }
                     _ => Reply::Failed,
                 };
-                self.tell_op(op, reply, out);
+                self.respond_to_op(op, reply, out);
             }
             Asker::Peer(OpId::Slot(_)) => unreachable!("a node does not hand itself a write"),
         }

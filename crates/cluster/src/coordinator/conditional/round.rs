@@ -19,7 +19,7 @@ use super::{Coordinator, LATE_MICROS, change_of};
 use crate::acks::{Acks, ReplicaSet};
 use crate::clock::{Now, Version};
 use crate::conditional::{
-    Change, Done, State, comes_before, family_of_absent, has_idempotency_key,
+    Change, Done, KeyState, comes_before, family_of_absent, has_idempotency_key,
 };
 use crate::coordinator::part::{Errand, VoteAt, Way};
 use crate::coordinator::read::state::Reported;
@@ -33,31 +33,31 @@ use crate::record::{Rank, Record, Steps};
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
     that the key does not tell any more whether the first try was done";
 
-/// The same.
+/// The outcome is not known because another home was asked and did not answer.
 const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
     and did not answer, and no trace of the write is found";
 
-/// The same.
+/// The outcome is not known because a plain write has replaced the key's family.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
 
-/// The same.
+/// The outcome is not known because the idempotency key was used before.
 const SAID_AGAIN: &str = "a write with this idempotency key was begun before, and whether it was \
     done can't be told any more";
 
 /// What is known of an earlier try, now that a majority has promised.
 enum Earlier {
-    /// There was none, or the newest record tells what became of it.
-    Told,
+    /// There was none, or the newest record shows what became of it.
+    Known,
     /// It can't be told.
     Unknown(&'static str),
-    /// What it was based on is not told any more: done on something older, it would come to be done
-    /// twice as soon as the first record is found. So that one is brought once more.
+    /// What it was based on is not shown any more: done on something older, it would come to be
+    /// done twice as soon as the first record is found. So that one is brought once more.
     Again(Record, Done),
 }
 
-/// The same, by the word of replicas.
-enum Word {
+/// What replicas recall of an earlier try.
+enum Recollection {
     /// A majority has stored it, under one ballot.
     Done(Done, ReplicaSet),
     /// No majority has, nor ever will.
@@ -71,9 +71,9 @@ enum Word {
 impl ChangeWork {
     /// What became of its earlier tries. `newest` is the family of the newest record, or of what is
     /// made of none.
-    fn look_back(&self, newest: Version, told: &Steps, watermark: u64) -> Earlier {
-        if told.has(self.id) {
-            return Earlier::Told;
+    fn look_back(&self, newest: Version, steps: &Steps, watermark: u64) -> Earlier {
+        if steps.has(self.id) {
+            return Earlier::Known;
         }
         let family = self.tried.as_ref().map_or(newest, |tried| tried.record.rank.version);
         match &self.tried {
@@ -84,8 +84,8 @@ impl ChangeWork {
             _ if has_idempotency_key(self.id) => Earlier::Unknown(SAID_AGAIN),
             _ if self.elsewhere => Earlier::Unknown(ELSEWHERE),
             Some(_) if newest != family => Earlier::Unknown(PLAIN_BETWEEN),
-            Some(tried) if !told.tell_of(self.id, tried.step) => Earlier::Unknown(MANY_BETWEEN),
-            _ => Earlier::Told,
+            Some(tried) if !steps.know_of(self.id, tried.step) => Earlier::Unknown(MANY_BETWEEN),
+            _ => Earlier::Known,
         }
     }
 
@@ -131,7 +131,7 @@ impl Coordinator {
         };
         let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
         let absent = family_of_absent(watermark);
-        let mut state = State::of(newest.as_ref(), absent, ballot, &codec);
+        let mut state = KeyState::of(newest.as_ref(), absent, ballot, &codec);
         let mut family = newest.as_ref().map_or(absent, |newest| newest.rank.version);
         let has_ended = self.has_ended(id, family, watermark);
         if has_ended {
@@ -139,25 +139,25 @@ impl Coordinator {
             state.goes_on_in(absent);
         }
         match self.slots.change(id).look_back(family, state.steps(), watermark) {
-            Earlier::Told => {}
-            Earlier::Unknown(why) => match self.word_of_replicas(id) {
-                Word::Done(done, by) => {
+            Earlier::Known => {}
+            Earlier::Unknown(why) => match self.what_replicas_recall(id) {
+                Recollection::Done(done, by) => {
                     return self.answer_change(now, id, done, by, None, out);
                 }
-                Word::Never => {}
-                Word::Open => {
+                Recollection::Never => {}
+                Recollection::Open => {
                     self.slots.change(id).stage = Stage::Preparing { ballot, watermark };
                     return self.recall(now, id, out);
                 }
                 // Another one may tell, once it is not outbid any more.
-                Word::Unclear if self.slots.change(id).is_outbid() => {
+                Recollection::Unclear if self.slots.change(id).is_outbid() => {
                     return self.try_change_later(now, id, out);
                 }
-                Word::Unclear if self.slots.change(id).is_only_said_again() => {
+                Recollection::Unclear if self.slots.change(id).is_only_said_again() => {
                     let by = ReplicaSet::default();
                     return self.answer_change(now, id, Done::Forgotten, by, None, out);
                 }
-                Word::Unclear => {
+                Recollection::Unclear => {
                     self.slots.get_mut(id).detail = Some(why.to_owned());
                     return self.deny_change(now, id, FailureKind::TooFew, out);
                 }
@@ -193,7 +193,7 @@ impl Coordinator {
         now: Now,
         id: SlotId,
         ballot: u64,
-        (newest, state): (Option<(Record, bool)>, State),
+        (newest, state): (Option<(Record, bool)>, KeyState),
         then: Done,
         out: &mut Vec<Effect>,
     ) {
@@ -275,7 +275,7 @@ impl Coordinator {
         // The ballot is older than this write: what has expired since has expired.
         let at = self.shared.clock.now(now).max(kept.ballot);
         let absent = kept.record.rank.version;
-        let mut state = State::of(Some(&kept.record), absent, at, &codec);
+        let mut state = KeyState::of(Some(&kept.record), absent, at, &codec);
         let (then, is_changed) = self.do_round(id, &mut state);
         if !is_changed {
             self.dissolve(id);
@@ -288,24 +288,24 @@ impl Coordinator {
         true
     }
 
-    /// What replicas know of an earlier try, of which the key does not tell.
-    fn word_of_replicas(&self, id: SlotId) -> Word {
+    /// What replicas recall of an earlier try, which the key does not show.
+    fn what_replicas_recall(&self, id: SlotId) -> Recollection {
         let slot = self.slots.get(id);
         let change = change_of(slot);
         let adds = matches!(change.conditional.change, Change::Add(_));
-        let words = change.promised().filter_map(|vote| vote.recalled);
-        let is_done = |word: Recalled| match word {
+        let recalled = change.promised().filter_map(|vote| vote.recalled);
+        let is_done = |outcome: Recalled| match outcome {
             Recalled::Stored { ballot, done: done @ Done::Changed { .. } } => {
                 let says_so =
-                    |vote: &ChangeVote| vote.state.has_promised() && vote.recalled == Some(word);
+                    |vote: &ChangeVote| vote.state.has_promised() && vote.recalled == Some(outcome);
                 let same = change.count_votes(says_so);
                 let is_it = ballot > 0 && same.suffices(slot.ack()) && done.fits(adds);
-                let by = || change.replicas(|vote| vote.recalled == Some(word));
-                is_it.then(|| Word::Done(done, by()))
+                let by = || change.replicas(|vote| vote.recalled == Some(outcome));
+                is_it.then(|| Recollection::Done(done, by()))
             }
             _ => None,
         };
-        if let Some(done) = words.clone().find_map(is_done) {
+        if let Some(done) = recalled.clone().find_map(is_done) {
             return done;
         }
         // So many that those which may have stored it are no majority: of the replicas that the try
@@ -315,10 +315,14 @@ impl Coordinator {
         let says_so = |vote: &&ChangeVote| vote.recalled == Some(Recalled::Never);
         let promised = read.filter(|vote| vote.state.has_promised());
         if promised.filter(says_so).count() >= enough && !change.of_earlier_view {
-            return Word::Never;
+            return Recollection::Never;
         }
         let open = !change.count(ChangeState::is_asked).is_none();
-        if open || words.count() < change.promised().count() { Word::Open } else { Word::Unclear }
+        if open || recalled.count() < change.promised().count() {
+            Recollection::Open
+        } else {
+            Recollection::Unclear
+        }
     }
 
     /// Asks those that have promised, and were not asked yet.
@@ -335,7 +339,7 @@ impl Coordinator {
 
     /// Does a write's operation, and those of its followers. Returns what comes of its own, and
     /// whether any of them changes something.
-    fn do_round(&mut self, id: SlotId, state: &mut State) -> (Done, bool) {
+    fn do_round(&mut self, id: SlotId, state: &mut KeyState) -> (Done, bool) {
         let before = state.steps().step;
         let change = self.slots.change(id);
         let then = state.apply(change.id, &change.conditional);
@@ -376,7 +380,7 @@ impl Coordinator {
             let Some(slot) = self.slots.find(follower) else { continue };
             let change = change_of(slot);
             let Stage::Follows(done) = change.stage else { continue };
-            self.tell(change.asker, Answer::Done(done, acks), out);
+            self.answer_asker(change.asker, Answer::Done(done, acks), out);
             self.slots.remove(follower);
         }
     }
@@ -392,13 +396,13 @@ impl Coordinator {
 
     /// Whether what is newest will stay so if nothing is done: a majority holds it, and no record
     /// of an earlier try may still come up, which is not in it, and outrank it.
-    fn is_settled(&mut self, id: SlotId, newest: Option<Rank>, told: &Steps) -> bool {
+    fn is_settled(&mut self, id: SlotId, newest: Option<Rank>, steps: &Steps) -> bool {
         let ack = self.slots.get(id).ack();
         let change = self.slots.change(id);
         let holds = change.count_votes(|vote| vote.holds(newest));
         // What no replica of the set that is read holds need not be held in the other.
         let is_held = holds.suffices(ack) || newest.is_none() && holds.read >= ack.read;
-        is_held && (change.tried.is_none() || told.has(change.id))
+        is_held && (change.tried.is_none() || steps.has(change.id))
     }
 
     /// The newest record that was reported; or whose vote it is, if its content is not here.

@@ -114,9 +114,9 @@ pub(in crate::coordinator) enum ChangeState {
     Asked(Errand),
     /// It has promised.
     Promised,
-    /// It has promised, and told what it holds; that shows nothing of before: it is of the other
-    /// set alone, and still takes what moves to it.
-    Told,
+    /// It has promised, and reported what it holds; that shows nothing of before: it is of the
+    /// other set alone, and still takes what moves to it.
+    Reported,
     /// It has promised, reported a long record, and was asked to send it.
     Fetching(Errand),
     /// It has promised, and was asked what it knows of an earlier try.
@@ -131,7 +131,7 @@ impl ChangeState {
     fn errand_mut(&mut self) -> Option<&mut Errand> {
         match self {
             Self::Asked(errand) | Self::Fetching(errand) | Self::Recalling(errand) => Some(errand),
-            Self::Promised | Self::Told | Self::Stored | Self::Failed(_) => None,
+            Self::Promised | Self::Reported | Self::Stored | Self::Failed(_) => None,
         }
     }
 
@@ -148,7 +148,7 @@ impl ChangeState {
         match self {
             Self::Fetching(_) => Self::Fetching(errand),
             Self::Recalling(_) => Self::Recalling(errand),
-            Self::Asked(_) | Self::Promised | Self::Told | Self::Stored | Self::Failed(_) => {
+            Self::Asked(_) | Self::Promised | Self::Reported | Self::Stored | Self::Failed(_) => {
                 Self::Asked(errand)
             }
         }
@@ -163,14 +163,14 @@ impl ChangeVote {
 
     /// Whether it stores nothing under a lower ballot any more, and what it reported counts.
     pub(super) fn is_bound(&self) -> bool {
-        self.state.has_promised() || self.state == ChangeState::Told
+        self.state.has_promised() || self.state == ChangeState::Reported
     }
 
     /// Whether it is known to hold the newest record, of this rank. That a receiver has what a
     /// conditional write made does not show that it stored it.
     pub(super) fn holds(&self, newest: Option<Rank>) -> bool {
         let is_plain = newest.is_none_or(|newest| newest.ballot == 0);
-        let counts = self.state.has_promised() || self.state == ChangeState::Told && is_plain;
+        let counts = self.state.has_promised() || self.state == ChangeState::Reported && is_plain;
         counts && self.rank() == newest
     }
 
@@ -285,7 +285,7 @@ impl ChangeWork {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {
                 Part::Open
             }
-            ChangeState::Promised | ChangeState::Told | ChangeState::Stored => Part::Done,
+            ChangeState::Promised | ChangeState::Reported | ChangeState::Stored => Part::Done,
             ChangeState::Failed(error) => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

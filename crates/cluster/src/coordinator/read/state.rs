@@ -10,9 +10,9 @@ use crate::record::{Outline, Rank, Record};
 #[derive(Debug, Clone, Copy)]
 pub(in crate::coordinator) enum Reader {
     Client(ClientId),
-    /// Another node.
+    /// Another node reads on behalf of its client.
     Peer {
-        /// Its request.
+        /// The request that it sent.
         op: OpId,
         /// Bytes of a record that it has room for.
         most: u32,
@@ -72,7 +72,7 @@ pub(in crate::coordinator) enum ReadState {
     },
     /// It reported a long record, and was asked to send it.
     Fetching {
-        /// As above.
+        /// Whether it is authoritative for what it reported.
         authoritative: bool,
         errand: Errand,
     },

@@ -11,7 +11,7 @@ use crate::event::FailureKind;
 use crate::record::Record;
 
 /// What a read does next.
-pub(super) enum Step {
+pub(super) enum ReadStep {
     /// Write the newest record to this replica; a client waits.
     Repair(VoteAt),
     /// Ask this replica what it holds.
@@ -37,7 +37,7 @@ pub(super) fn read_of(slot: &Slot) -> &Read {
 }
 
 impl Coordinator {
-    pub(super) fn next_step(&self, now: Now, slot: &Slot) -> Step {
+    pub(super) fn next_step(&self, now: Now, slot: &Slot) -> ReadStep {
         let read = read_of(slot);
         if let Stage::Asking { asked_again, .. } = read.stage {
             if let Some(step) = self.step_of_asking(now, slot, asked_again) {
@@ -45,20 +45,20 @@ impl Coordinator {
             }
             if let Some(vote) = self.to_fetch(now, slot) {
                 return match self.long_under_way(read) {
-                    Some(_) => Step::Wait,
-                    None => Step::Fetch(vote),
+                    Some(_) => ReadStep::Wait,
+                    None => ReadStep::Fetch(vote),
                 };
             }
         }
         let newest = if read.is_decided() { read.newest() } else { self.newest_of(now, slot) };
         match newest.filter(|_| must_be_held(slot)) {
-            None => Step::Answer,
+            None => ReadStep::Answer,
             Some(newest) => self.step_of_repairing(now, slot, newest),
         }
     }
 
     /// The next step until enough replicas have reported what they hold; `None` = they have.
-    fn step_of_asking(&self, now: Now, slot: &Slot, asked_again: u32) -> Option<Step> {
+    fn step_of_asking(&self, now: Now, slot: &Slot, asked_again: u32) -> Option<ReadStep> {
         let (read, ack) = (read_of(slot), usize::from(slot.quorums.read.ack));
         let settled = self.settled(now, slot);
         if settled >= ack {
@@ -66,10 +66,10 @@ impl Coordinator {
         }
         let asked = read.count_read(|vote| vote.state.is_asked());
         if settled + asked >= ack {
-            return Some(Step::Wait);
+            return Some(ReadStep::Wait);
         }
         if let Some(vote) = read.first_idle() {
-            return Some(Step::Ask(vote));
+            return Some(ReadStep::Ask(vote));
         }
         let authoritative = read.count_read(|vote| vote.state.is_authoritative());
         if authoritative >= ack {
@@ -78,17 +78,17 @@ impl Coordinator {
         // The replies to come decide whether all were busy, or had full disks.
         let is_worth_waiting = read.is_awaiting() && read.failure() != FailureKind::TooFew;
         Some(if authoritative + asked >= ack || is_worth_waiting {
-            Step::Wait
+            ReadStep::Wait
         } else if self.may_settle(slot, asked_again) {
-            Step::AskAgain
+            ReadStep::AskAgain
         } else {
-            Step::Deny
+            ReadStep::Deny
         })
     }
 
     /// The next step until the newest record is held by `ack` of the replicas that it belongs to,
     /// in both sets.
-    fn step_of_repairing(&self, now: Now, slot: &Slot, newest: &Record) -> Step {
+    fn step_of_repairing(&self, now: Now, slot: &Slot, newest: &Record) -> ReadStep {
         let read = read_of(slot);
         let copies = slot.copies_of(newest);
         let belongs = |wanted: &dyn Fn(&ReadVote) -> bool| {
@@ -99,30 +99,30 @@ impl Coordinator {
         let future = self.is_ahead(now, newest);
         let held = belongs(&|vote| vote.holds(newest) && (future || !self.hides(now, vote)));
         if held.suffices(wanted) {
-            return Step::Answer;
+            return ReadStep::Answer;
         }
         let outranks = |vote: &ReadVote| self.outranks(now, vote, newest);
         if newest.rank.ballot > 0 && read.votes.iter().any(outranks) {
-            return Step::BeginAnew;
+            return ReadStep::BeginAnew;
         }
         let repairing = held + belongs(&|vote| vote.state.is_repairing());
         if repairing.suffices(wanted) {
-            return Step::Wait;
+            return ReadStep::Wait;
         }
         // A future record would be refused there, and this node must not store it either.
         if !future && let Some(vote) = to_repair(slot, newest, repairing.short_of(wanted)) {
-            return Step::Repair(vote);
+            return ReadStep::Repair(vote);
         }
         // One that was asked what it holds is repaired once it has replied: its reply to the first
         // request would be taken for one to the second, which has the same id.
         let asked = belongs(&|vote| vote.state.is_asked());
         let outbid = |state| state == ReadState::Failed(ReplicaError::Outbid);
         if (repairing + asked).suffices(wanted) {
-            Step::Wait
+            ReadStep::Wait
         } else if read.count_states(outbid) > 0 {
-            Step::BeginAnew
+            ReadStep::BeginAnew
         } else {
-            Step::Deny
+            ReadStep::Deny
         }
     }
 
@@ -152,8 +152,8 @@ impl Coordinator {
 
     /// What a replica reported that was not purged since.
     fn left_of<'a>(&self, vote: &'a ReadVote) -> Option<&'a Reported> {
-        let heard = self.shared.proofs.heard_watermark();
-        vote.reported.as_ref().filter(|r| r.rank().when() > heard || self.counts(vote))
+        let greatest = self.shared.proofs.reported_watermark();
+        vote.reported.as_ref().filter(|r| r.rank().when() > greatest || self.counts(vote))
     }
 
     /// What was reported, without future records if enough replicas reported none.

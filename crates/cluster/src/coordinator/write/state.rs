@@ -53,7 +53,7 @@ pub(in crate::coordinator) enum WriteState {
     Holds,
     /// It did not do its part.
     Failed {
-        /// Why.
+        /// Why the replica failed.
         error: ReplicaError,
         /// Whether the write had been sent twice: a replica that refuses the second one may have
         /// stored the first.

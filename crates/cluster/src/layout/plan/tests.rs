@@ -166,7 +166,9 @@ fn one_node_grows_to_three_and_its_keys_get_their_copies() {
     let partition = partition_of(b"k1");
     grown.topology().unwrap().replicas(partition, 3, &mut replicas);
     assert_eq!(replicas.len(), 3);
-    grown.topology_before().unwrap().unwrap().replicas(partition, 3, &mut replicas);
+    let before = grown.before.as_ref().unwrap();
+    let before = crate::layout::placed(&before.nodes, before.replicas).unwrap();
+    before.replicas(partition, 3, &mut replicas);
     assert_eq!(replicas, [NodeId(0)]);
 }
 

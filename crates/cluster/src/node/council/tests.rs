@@ -222,7 +222,7 @@ fn who_has_no_vote_is_told_to_whoever_waits() {
 fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
     let mut own = Own::new(MembershipState::Member);
     let later = own.plan(&["n1"]);
-    assert!(own.shared.layouts.heard(NodeId(2), 2));
+    assert!(own.shared.layouts.received_epoch(NodeId(2), 2));
     own.handle(NodeEvent::Behind);
     assert_eq!((own.asked[0].1, own.asked.len()), (NodeId(2), 1));
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
@@ -237,13 +237,13 @@ fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
 fn who_went_by_a_later_layout_and_knows_none_any_more_is_not_asked_for_ever() {
     let mut own = Own::new(MembershipState::Member);
     let (first, later) = (own.shared.layouts.known(), own.plan(&["n1"]));
-    assert!(own.shared.layouts.heard(NodeId(2), 2));
+    assert!(own.shared.layouts.received_epoch(NodeId(2), 2));
     own.handle(NodeEvent::Behind);
     // It has a new disk by now.
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&first))));
     own.after(250_000);
     assert_eq!(own.steps(), []);
-    assert!(own.shared.layouts.heard(NodeId(1), 2), "whoever says so next is asked");
+    assert!(own.shared.layouts.received_epoch(NodeId(1), 2), "whoever says so next is asked");
     own.handle(NodeEvent::Behind);
     assert_eq!(own.asked[0].1, NodeId(1));
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));

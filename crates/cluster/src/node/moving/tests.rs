@@ -1,5 +1,5 @@
-//! The first councillor, with other nodes that a test plays: what they must have told before it has
-//! the next stage decided.
+//! The first councillor, with other nodes that a test plays: what they must have reported before it
+//! has the next stage decided.
 
 use super::*;
 use crate::clock::Clock;

@@ -38,7 +38,7 @@ enum Asked {
     /// To be stored here.
     Write(Vec<String>),
     /// Of a source, or of itself: what it remembers of writes, from there on.
-    Told(u16, Bytes),
+    Recollections(u16, Bytes),
     /// To be remembered from now on.
     Keep(Vec<Remembered>),
     /// What this node is marked to lack.
@@ -204,7 +204,7 @@ fn asked(node: NodeId, request: Request) -> Asked {
             let (to, first, known) = match filter {
                 Filter::Moved { node, first, known, .. } => (node, first, known),
                 Filter::HeldBy { .. } => return Asked::Lacking(node.0),
-                Filter::Remembered { .. } => return Asked::Told(node.0, start),
+                Filter::Remembered { .. } => return Asked::Recollections(node.0, start),
                 _ => return Asked::Other,
             };
             assert_eq!(to, NodeId(0));
@@ -243,7 +243,7 @@ fn page(items: Vec<(Bytes, Record)>, next: Option<&'static str>) -> Reply {
 fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
     while !open.is_empty() {
         for (call, asked) in open {
-            assert!(matches!(asked, Asked::Page { .. } | Asked::Told(..)), "{asked:?}");
+            assert!(matches!(asked, Asked::Page { .. } | Asked::Recollections(..)), "{asked:?}");
             own.reply(call, page(Vec::new(), None));
         }
         open = own.asked();

@@ -4,7 +4,7 @@ use std::io;
 
 /// A kind of call that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "each is named like the call that it stands for")]
 pub enum Op {
     Create,
     Open,

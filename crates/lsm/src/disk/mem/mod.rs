@@ -27,12 +27,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use fault::{Fault, Op};
 
 use super::{Disk, File};
-use state::State;
+use state::DiskState;
 
 /// A disk in memory. Clones are handles to the same disk.
 #[derive(Debug, Clone, Default)]
 pub struct MemDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 /// Making it fail.
@@ -159,11 +159,11 @@ impl MemDisk {
         longer
     }
 
-    fn of(state: State) -> Self {
+    fn of(state: DiskState) -> Self {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

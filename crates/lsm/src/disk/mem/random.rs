@@ -17,12 +17,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// `0..bound`.
+    /// A number of `0..bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// `from..=to`.
+    /// A number of `from..=to`.
     pub(super) fn between(&mut self, from: usize, to: usize) -> usize {
         from + self.below((to - from) as u64 + 1) as usize
     }

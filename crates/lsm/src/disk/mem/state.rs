@@ -10,7 +10,7 @@ use super::position;
 use super::random::Random;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
+pub(super) struct DiskState {
     directory: Directory,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
@@ -33,8 +33,8 @@ struct Inode {
     content: Content,
 }
 
-/// Power.
-impl State {
+/// Crashes, and what a process finds after one.
+impl DiskState {
     pub(super) fn power_off(&mut self) {
         self.off = true;
     }
@@ -109,8 +109,8 @@ impl State {
     }
 }
 
-/// Names.
-impl State {
+/// Operations on names of the directory.
+impl DiskState {
     pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
         self.begin(Op::Create, name)?;
         if self.directory.get(name).is_some() {
@@ -204,8 +204,8 @@ impl State {
     }
 }
 
-/// Content.
-impl State {
+/// Operations on the content of files.
+impl DiskState {
     pub(super) fn content_mut(&mut self, name: &str) -> Option<&mut Content> {
         let inode = self.directory.get(name)?;
         Some(&mut self.inode_mut(inode).content)

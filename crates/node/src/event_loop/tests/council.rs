@@ -41,7 +41,7 @@ fn a_vote_is_told_once_it_is_durable() {
     let [base, layout] = layouts(&stage);
     let prepare = |ballot| VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let done = ask(&mut stage, &mut own, 1, prepare(3));
-    // It can't be stored: then it is not told, and what is said next waits for it.
+    // It can't be stored: then it is not reported, and what is said next waits for it.
     let full = || lsm::Error::NoSpace { what: "tables" };
     keep(&mut stage, &mut own, done, Err(full()));
     assert_eq!(stage.replies(), [(1, Reply::NoSpace)]);

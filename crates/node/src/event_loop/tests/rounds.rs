@@ -16,7 +16,7 @@ fn step(id: u64, step: RoundStep) -> Event {
     asked(id, Request::Round { round: ROUND, step })
 }
 
-/// Stores what is to be kept, and tells the loop.
+/// Stores what is to be kept, and informs the loop.
 fn keep(stage: &mut Stage, own: &mut Loop) {
     let done = stage.take();
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("{done:?}") };
@@ -24,7 +24,7 @@ fn keep(stage: &mut Stage, own: &mut Loop) {
     own.kept(stage, *op, keeps, Ok(()));
 }
 
-/// Has the loop do a step of the round; nothing is told before it is kept.
+/// Has the loop do a step of the round; nothing is reported before it is kept.
 fn does(stage: &mut Stage, own: &mut Loop, id: u64, what: RoundStep) {
     own.handle(stage, step(id, what));
     keep(stage, own);

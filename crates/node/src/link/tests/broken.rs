@@ -118,7 +118,7 @@ fn nothing_counts_that_an_outlived_process_says() {
     assert!(a.push(write(1, 10)));
     let later = Setup { life: 41, ..Setup::of(A) }.table(A);
     let [_, met] = shake(&later, &b.table, B).map(Result::unwrap);
-    b.table.met(&met);
+    b.table.saw(&met);
     assert!(b.events(&a.written(), 10_000).is_empty());
     let why = "a later process with that node's data directory is known";
     assert_eq!(b.connection.closed(), Some(why));

@@ -1,4 +1,4 @@
-//! Whoever does not fit is not met, and what was met is believed.
+//! Whoever does not fit is refused, and what was seen is believed.
 
 use cluster::handshake::Reason;
 use cluster::{Claim, Proof, Reported, RoundId};
@@ -34,7 +34,7 @@ fn a_process_that_was_outlived_is_refused_and_fenced_once() {
     let b = Setup::of(B).table(B);
     let later = Setup { life: 50, ..Setup::of(A) }.table(A);
     let [_, met] = shake(&later, &b, B).map(Result::unwrap);
-    b.met(&met);
+    b.saw(&met);
     let a = Setup::of(A).table(A);
     let [ours, theirs] = shake(&a, &b, B).map(Result::unwrap_err);
     assert_eq!((ours.reason, theirs.reason), (Reason::Fenced, Reason::Outlived));
@@ -47,15 +47,15 @@ fn a_process_that_was_outlived_is_refused_and_fenced_once() {
 fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     let b = Setup::of(B).table(B);
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
-    b.met(&met);
+    b.saw(&met);
     assert_eq!(b.seen(A).incarnation(), Some(100));
     assert!(b.shared.membership.is_authoritative(0, None), "nobody knows better");
     met.knows_us = Some(Claim { incarnation: 101, reported: Reported::default() });
-    b.met(&met);
+    b.saw(&met);
     assert!(b.shared.membership.is_authoritative(0, None), "that is its disk");
     assert!(!b.shared.layouts.is_in_doubt());
     met.knows_us = Some(Claim { incarnation: 555, reported: Reported::default() });
-    b.met(&met);
+    b.saw(&met);
     assert!(!b.shared.membership.is_authoritative(0, None), "it had another one");
     assert!(b.shared.layouts.is_in_doubt(), "nor does it vote before it has looked at that");
 }
@@ -65,13 +65,13 @@ fn who_is_told_of_a_proof_since_its_directory_was_made_holds_nothing_that_counts
     let b = Setup::of(B).table(B);
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
     assert_eq!(met.proven, RoundId::default(), "nothing is proven yet");
-    b.met(&met);
+    b.saw(&met);
     let seal = RoundId { time: 70, node: A };
     b.shared.proofs.kept(Proof { seal, ready: seal, ..Proof::default() });
     met.proven = seal;
-    b.met(&met);
+    b.saw(&met);
     assert!(b.shared.membership.is_authoritative(0, None), "it was ready for that");
     met.proven.time += 1;
-    b.met(&met);
+    b.saw(&met);
     assert!(!b.shared.membership.is_authoritative(0, None), "it may hold what is purged");
 }

@@ -126,9 +126,9 @@ struct End {
 }
 
 impl End {
-    /// `other` is who was met.
+    /// `other` is who was seen.
     fn new(table: &Arc<PeerTable>, met: &PeerSeen) -> Self {
-        table.met(met);
+        table.saw(met);
         let driver = Driver::new();
         let way = if table.own() == A { Way::Dialed } else { Way::Accepted(CONNECTION) };
         let connection = Connection::new(table, met, way, driver.now);

@@ -61,7 +61,8 @@ fn asks() -> (Own, Vec<CallId>) {
 
 fn is_asked(own: &mut Own, nodes: &[u16], start: &Bytes) -> Vec<CallId> {
     let (calls, asked): (Vec<_>, Vec<_>) = own.asked().into_iter().unzip();
-    let expected: Vec<_> = nodes.iter().map(|node| Asked::Told(*node, start.clone())).collect();
+    let expected: Vec<_> =
+        nodes.iter().map(|node| Asked::Recollections(*node, start.clone())).collect();
     assert_eq!(asked, expected);
     calls
 }
