@@ -133,7 +133,6 @@ pub(crate) struct DevAddArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) weight: Option<u32>,
 
-    /// Which.
     #[command(flatten)]
     pub(crate) running: DevRunning,
 }
@@ -149,7 +148,6 @@ pub(crate) struct DevRemoveArgs {
     #[arg(long, value_name = "N")]
     pub(crate) replicas: Option<u8>,
 
-    /// Which.
     #[command(flatten)]
     pub(crate) running: DevRunning,
 }
@@ -210,7 +208,7 @@ pub(crate) struct RepairClockArgs {
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     pub(crate) max_clock_skew: ClockSkew,
 
-    /// Remove them
+    /// Remove the records that were found
     #[arg(long)]
     pub(crate) yes: bool,
 }

@@ -31,7 +31,7 @@ pub(crate) struct RecoverArgs {
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     without_vote: Vec<String>,
 
-    /// Do it
+    /// Decide the new layout
     #[arg(long)]
     yes: bool,
 }

@@ -23,7 +23,7 @@ impl Count {
         self.set(self.get() + more);
     }
 
-    /// Replaces.
+    /// Replaces the value. One thread only, as for [`Count::add`].
     #[inline]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -42,9 +42,9 @@ impl Count {
 pub(crate) enum Kind {
     /// `GET` (and `HEAD`) of one value.
     Get,
-    /// `PUT`.
+    /// `PUT` of one value.
     Put,
-    /// `DELETE`.
+    /// `DELETE` of one value.
     Delete,
     /// `POST`: something is added to a number.
     Add,
@@ -84,25 +84,25 @@ pub(crate) const REFUSED: [&str; 3] = ["no-token", "scope", "rate"];
 /// What one loop counts of its connections to and from other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCounts {
-    /// Envelopes sealed.
+    /// Envelopes that were sealed.
     pub(crate) envelopes_sent: Count,
-    /// Envelopes taken.
+    /// Envelopes that were received.
     pub(crate) envelopes_received: Count,
     /// Messages to be sent.
     pub(crate) messages_sent: Count,
-    /// Messages taken.
+    /// Messages that were received.
     pub(crate) messages_received: Count,
-    /// Bytes written.
+    /// Bytes that were written to sockets.
     pub(crate) bytes_sent: Count,
-    /// Bytes read.
+    /// Bytes that were read from sockets.
     pub(crate) bytes_received: Count,
-    /// `write` calls.
+    /// Calls of `write`.
     pub(crate) writes: Count,
     /// Connections that were closed because of what came.
     pub(crate) malformed: Count,
     /// Refused handshakes with other nodes.
     pub(crate) refused: Count,
-    /// Connections made.
+    /// Connections that were made.
     pub(crate) connected: Count,
 }
 

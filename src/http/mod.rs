@@ -93,7 +93,7 @@ struct Answer {
     content_type: Option<&'static str>,
     /// That this node knows the cluster's secret.
     proof: Option<Box<HeaderValue>>,
-    /// More headers.
+    /// Further headers of the response.
     headers: &'static [(&'static str, &'static str)],
     body: Body,
 }

@@ -32,7 +32,7 @@ pub(super) struct Route {
 /// Whether a request needs one of the connections that are counted for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It does.
+    /// It needs one.
     Client,
     /// It is answered, and the connection closed, when all are taken.
     Spare,
@@ -40,18 +40,18 @@ pub(super) enum Place {
     Lasting,
 }
 
-/// What answers.
+/// What answers a route.
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
-    /// One value.
+    /// One value: `entity.rs`.
     Entity,
-    /// A range.
+    /// A range: `entities.rs`.
     Entities,
     /// A file of the dashboard.
     Asset(&'static Asset),
     /// A node that asks for a place in the cluster.
     Join,
-    /// Anything else.
+    /// A function, for any other route.
     Other(for<'a> fn(Ask<'a>) -> Answering<'a>),
 }
 

@@ -277,7 +277,7 @@ impl Requests {
         }
     }
 
-    /// This node.
+    /// The id of this node.
     pub(crate) fn own(&self) -> NodeId {
         self.node.shared.own
     }
@@ -324,7 +324,7 @@ impl Requests {
         &self.node.limits
     }
 
-    /// The node.
+    /// What all loops of this node share.
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }

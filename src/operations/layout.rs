@@ -42,7 +42,7 @@ pub(crate) struct LayoutStatus {
 /// How far a node is while partitions move.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MoveStatus {
-    /// Its name.
+    /// The node's name.
     pub(crate) node: String,
     /// The epoch of the layout that it goes by.
     pub(crate) epoch: u64,
@@ -54,21 +54,21 @@ pub(crate) struct MoveStatus {
     pub(crate) of_sources: u16,
     /// Records that it has taken in this change since it was started, and their bytes.
     pub(crate) records: u64,
-    /// See there.
+    /// Bytes of those records.
     pub(crate) bytes: u64,
 }
 
-/// A member.
+/// A member of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MemberStatus {
-    /// Its name.
+    /// The member's name.
     pub(crate) name: String,
     /// Where it is.
     pub(crate) url: String,
     /// Its zone, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
-    /// Its weight.
+    /// The member's weight, 1 to 1000.
     pub(crate) weight: u32,
     /// The number that it was given, and nobody else is.
     pub(crate) id: u16,
@@ -84,7 +84,7 @@ pub(crate) struct JoinerStatus {
     /// Its zone, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
-    /// Its weight.
+    /// The node's weight, 1 to 1000.
     pub(crate) weight: u32,
 }
 
@@ -163,7 +163,7 @@ pub(crate) struct Plan {
 /// A node in a plan.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PlannedNode {
-    /// Its name.
+    /// The node's name.
     pub(crate) name: String,
     /// `stays`, `joins` or `leaves`.
     pub(crate) change: String,

@@ -27,7 +27,7 @@ use super::dial::{DialError, connect};
 use super::greet::nonce;
 use crate::settings::members::authority_of;
 
-/// The path.
+/// The path that a node asks for a place at.
 const PATH: &str = "/admin/join";
 
 /// The header with nonce and proof.
@@ -55,7 +55,7 @@ pub(crate) struct Asker {
     /// Its zone, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
-    /// Its weight.
+    /// The node's weight, 1 to 1000.
     pub(crate) weight: u32,
     /// Its directory's incarnation, 16 hexadecimal digits.
     pub(crate) incarnation: String,
@@ -73,7 +73,7 @@ pub(crate) enum Told {
     Placed {
         /// The cluster's id, 16 hexadecimal digits.
         cluster: String,
-        /// The node's.
+        /// The node's id.
         id: u16,
         /// The layout that has it, in hexadecimal digits.
         layout: String,
@@ -102,10 +102,10 @@ pub(crate) enum Unanswered {
     /// To be tried again.
     #[error("{0}")]
     Dial(#[from] DialError),
-    /// The same.
+    /// The connection failed. To be tried again.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The same.
+    /// No answer came in time. To be tried again.
     #[error("no response for {} s", PATIENCE.as_secs())]
     Late,
     /// The same: it is about to stop, or no node.

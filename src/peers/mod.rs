@@ -67,7 +67,7 @@ pub(crate) enum FromPeers {
     Event(Event),
     /// A connection was made, by either side, and the other one has proved who it is.
     PeerSeen {
-        /// The peer.
+        /// The node at the other end.
         peer: NodeId,
         /// Its incarnation: which disk it has.
         incarnation: u64,

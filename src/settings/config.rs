@@ -66,7 +66,7 @@ pub(crate) struct Config {
     pub(crate) rounds: RoundConfig,
     /// Bytes a second at which partitions that move here are taken; `None` = as fast as it goes.
     pub(crate) stream_rate: Option<u64>,
-    /// Event loops.
+    /// Number of event loops.
     pub(crate) loops: usize,
     /// Threads of the read pool.
     pub(crate) read_threads: usize,

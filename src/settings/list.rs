@@ -19,7 +19,6 @@ pub(crate) struct ServeArgs {
     /// Say what is open to whom with these settings, and exit; the node may be running
     #[arg(long)]
     pub(crate) check: bool,
-    /// The settings.
     #[command(flatten)]
     pub(crate) settings: Settings,
 }

@@ -71,7 +71,7 @@ impl FromStr for Switch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum LogFormat {
-    /// Human-readable lines.
+    /// Lines for people to read.
     Text,
     /// One JSON object per line.
     Json,

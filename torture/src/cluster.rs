@@ -47,7 +47,7 @@ pub struct Cluster {
 /// What became equal, and how.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Agreement {
-    /// Keys.
+    /// Number of keys.
     pub keys: usize,
     /// How long it took until all replicas held the same by themselves.
     pub took: Duration,
@@ -148,7 +148,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// `kill -9`.
+    /// Kills a node, as by `kill -9`.
     pub fn kill(&mut self, node: usize) -> Result<(), Failure> {
         self.nodes[node].take().map_or(Ok(()), Node::kill)
     }

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Launch {
     /// A program with arguments that runs the node, as `prlimit` does; may be empty.
     pub wrapper: Vec<String>,
-    /// The binary.
+    /// The binary to run.
     pub binary: PathBuf,
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -106,12 +106,12 @@ fn greeted(line: &str) -> Option<SocketAddr> {
 }
 
 impl Node {
-    /// Its process.
+    /// Id of the node's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Connects.
+    /// Connects to the node.
     pub fn client(&self) -> io::Result<Client> {
         Client::connect(self.address)
     }
@@ -121,7 +121,7 @@ impl Node {
         Ok(kill_process(Pid::from_child(&self.child), signal).map_err(io::Error::from)?)
     }
 
-    /// `kill -9`.
+    /// Kills the node, as by `kill -9`.
     pub fn kill(mut self) -> Result<(), Failure> {
         self.child.kill()?;
         self.child.wait()?;

@@ -41,7 +41,7 @@ const KINDS: [(&str, &[u8]); 4] = [
     ),
 ];
 
-/// One siege.
+/// Runs one siege by slow clients.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let node = setup.launch(dir.path(), dir.path(), &["--sync", "interval"]).start()?;

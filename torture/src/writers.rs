@@ -63,7 +63,7 @@ impl Default for Work {
 /// What was answered, by status code; 0 = no answer.
 pub type Statuses = BTreeMap<u16, u64>;
 
-/// Running clients.
+/// Clients that are running.
 #[derive(Debug)]
 pub struct Writers {
     shared: Arc<Shared>,

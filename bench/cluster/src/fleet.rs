@@ -35,7 +35,7 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// When kvorum makes writes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sync {
-    /// `interval:100`.
+    /// Every 100 ms: `interval:100`.
     Interval,
     /// Before the answer, as etcd does.
     Always,

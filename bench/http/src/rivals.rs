@@ -34,7 +34,7 @@ impl fmt::Display for Sync {
 pub(crate) enum Rival {
     /// hyper, one runtime, no routing, no store.
     Hyper,
-    /// `return 200`.
+    /// nginx, with `return 200` for every request.
     Nginx,
     /// Redis with this `appendfsync`.
     Redis(Sync),

@@ -16,11 +16,11 @@ use crate::stacks::Named;
 pub enum Format {
     /// One interactive page, a tab for each event.
     Html,
-    /// A picture.
+    /// A picture as SVG.
     Svg,
-    /// Collapsed stacks.
+    /// Collapsed stacks, one a line.
     Folded,
-    /// For pprof.
+    /// A file for pprof.
     Pprof,
     /// All events, for programs.
     Json,
@@ -41,7 +41,7 @@ impl Format {
         }
     }
 
-    /// For HTTP.
+    /// The media type, as `Content-Type` has it.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Html => "text/html; charset=utf-8",
@@ -85,7 +85,7 @@ impl Profile {
         }
     }
 
-    /// One event.
+    /// Writes the profile of one event.
     pub fn write_one(&self, event: Event, format: Format, node: &str) -> io::Result<Vec<u8>> {
         let empty = Named::default();
         let named = self.events.iter().find(|(known, _)| *known == event);

@@ -36,7 +36,7 @@ pub enum Kind {
     Lock,
     /// Room in a queue, or the turn of what is in it.
     Queue,
-    /// A file.
+    /// A file that is read or written.
     File,
     /// Work. Nobody is kept from anything: hidden unless asked for.
     Idle,

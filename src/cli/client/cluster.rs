@@ -63,7 +63,6 @@ enum ClusterCommand {
 
 #[derive(Debug, Args)]
 struct StatusArgs {
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -100,7 +99,6 @@ struct PlanArgs {
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     council: Vec<String>,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -126,7 +124,6 @@ struct AbortArgs {
     #[arg(long)]
     wait: bool,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }

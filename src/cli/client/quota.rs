@@ -49,7 +49,6 @@ struct SetArgs {
     #[arg(long, value_name = "SIZE")]
     hard: Option<Size>,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -60,7 +59,6 @@ struct RemoveArgs {
     #[arg(value_name = "PREFIX")]
     prefix: String,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }

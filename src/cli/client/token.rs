@@ -63,7 +63,6 @@ struct CreateArgs {
     #[arg(long, value_name = "SIZE/s", value_parser = bytes)]
     bytes: Option<Size>,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -74,7 +73,6 @@ struct RevokeArgs {
     #[arg(value_name = "ID|NAME")]
     token: String,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }

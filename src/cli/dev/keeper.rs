@@ -50,11 +50,11 @@ pub(super) enum Ended {
 
 /// Keeps one node.
 pub(super) struct Keeper {
-    /// Its number.
+    /// The node's number, from 1 on.
     pub(super) number: u16,
     /// How it is started.
     pub(super) plan: Rc<RefCell<Plan>>,
-    /// This program.
+    /// Path of this program, which the node runs too.
     pub(super) program: PathBuf,
     /// Where its lines go.
     pub(super) console: Rc<Console>,

@@ -274,7 +274,7 @@ impl Nodes {
         }
     }
 
-    /// Stops all.
+    /// Stops all nodes.
     async fn stop(mut self) {
         for kept in self.kept.values() {
             // Those that gave up listen no more.

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-/// Its name.
+/// The socket's name in the data directory.
 const NAME: &str = "dev.sock";
 
 /// Longest line, in bytes.
@@ -41,7 +41,7 @@ pub(crate) enum Wanted {
     Settled,
 }
 
-/// The answer.
+/// What `kvorum dev` answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Told {
     /// The nodes, in order.

@@ -26,7 +26,7 @@ const VALUES: usize = 400;
 /// How long the full disk is looked at.
 const FULL: Duration = Duration::from_secs(1);
 
-/// Runs it.
+/// Runs the row.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(DISK_MIB)?;
     let cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;

@@ -58,7 +58,7 @@ struct Repair {
     carried: f64,
 }
 
-/// One repeat.
+/// What one repeat measured.
 #[derive(Debug, Default, Clone, Copy)]
 struct Run {
     /// Where one node had missed keys, and where all is equal.

@@ -30,11 +30,11 @@ use crate::warning::Warning;
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// As planned.
+    /// It ended as planned.
     Fine,
     /// With a warning, and `--strict` was said.
     Warned,
-    /// By ctrl-C.
+    /// Somebody interrupted it with Ctrl-C.
     Interrupted,
 }
 
@@ -43,7 +43,7 @@ pub enum Ended {
 pub enum Failed {
     /// The command line makes no sense.
     Usage(String),
-    /// Anything else.
+    /// The run failed for any other reason.
     Run(String),
 }
 

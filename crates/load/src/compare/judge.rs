@@ -65,7 +65,7 @@ pub(crate) enum Verdict {
 /// What stands for repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sampling {
-    /// Runs.
+    /// Each run is one sample.
     Runs,
     /// Stretches of one run of each side.
     Stretches,

@@ -42,7 +42,7 @@ const OTHERS: &str = "other-processes";
 /// What a trial's line and its row in `curve.csv` say, under these names.
 const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_ms,p99.9_ms,verdict";
 
-/// One search.
+/// One search, with all it needs and has found so far.
 pub(super) struct Hunt<'a> {
     args: &'a Args,
     known: &'a Known,

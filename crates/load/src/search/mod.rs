@@ -114,7 +114,7 @@ fn table(findings: &[Finding]) -> String {
     text.trim_end().to_owned()
 }
 
-/// `38,400`.
+/// A number with commas between its thousands, as in `38,400`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
