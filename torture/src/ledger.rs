@@ -158,7 +158,7 @@ impl Ledger {
     }
 
     /// Whether `found` may be what a read of `key` returns, while nothing else writes it.
-    pub fn judge(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
+    pub fn check_read(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
         match self.wrong(key, found)? {
             None => Ok(()),
             Some(_) => {

@@ -76,17 +76,17 @@ impl Launch {
         let logged = fs::metadata(&self.log).map_or(0, |log| log.len()) as usize;
         let mut child = self.spawn()?;
         let stdout = child.stdout.take();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             // Reads on to the end: a full pipe must not hold the node up.
             for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
                 let Ok(line) = line else { return };
                 if let Some(address) = greeted(&line) {
-                    let _ = tell.send(address);
+                    let _ = sender.send(address);
                 }
             }
         });
-        if let Ok(address) = told.recv_timeout(PATIENCE) {
+        if let Ok(address) = receiver.recv_timeout(PATIENCE) {
             return Ok(Node { child, address });
         }
         let _ = child.kill();
@@ -155,7 +155,7 @@ impl Node {
             let line = status.lines().find(|line| line.starts_with(name))?;
             line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
         };
-        let missing = || Failure::Trouble("no memory figures in /proc".to_owned());
+        let missing = || Failure::Environment("no memory figures in /proc".to_owned());
         Ok((field("VmRSS:").ok_or_else(missing)?, field("VmHWM:").ok_or_else(missing)?))
     }
 

@@ -56,7 +56,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (beside, gone) = thread::scope(|scope| {
         let trickling = scope.spawn(move || trickle(slow));
         let beside = goodput(&node, REAPED_WITHIN);
-        let gone = trickling.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()));
+        let gone =
+            trickling.join().map_err(|_| Failure::Environment("a client panicked".to_owned()));
         Ok::<_, Failure>((beside?, gone?))
     })?;
     let Some(gone) = gone else {
@@ -123,7 +124,7 @@ fn goodput(node: &Node, lasts: Duration) -> Result<u64, Failure> {
             })
             .collect();
         for client in clients {
-            client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            client.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         Ok::<_, Failure>(())
     })?;

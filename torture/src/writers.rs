@@ -144,7 +144,7 @@ impl Writers {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let ended = thread.join();
-            ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            ended.map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         Ok(self.statuses())
     }
@@ -189,7 +189,7 @@ impl Shared {
             let answer = if dice < work.reads {
                 let answer = client.request("GET", &(target(&own) + work.votes), b"");
                 if let Ok(Answer { status: status @ (200 | 404), body, .. }) = &answer {
-                    self.ledger.judge(&own, (*status == 200).then_some(body))?;
+                    self.ledger.check_read(&own, (*status == 200).then_some(body))?;
                 }
                 answer
             } else {

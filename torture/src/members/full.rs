@@ -86,7 +86,7 @@ impl Row<'_> {
         let starts = thread::spawn(move || starts.start());
         let plan = self.plan(&["--add".to_owned(), name.clone()])?;
         self.command(&["apply", plan["plan"].as_str().unwrap_or_default()])?;
-        let panicked = |_| Failure::Trouble("a start panicked".to_owned());
+        let panicked = |_| Failure::Environment("a start panicked".to_owned());
         let node = starts.join().map_err(panicked)??;
         Ok((name, launch, node))
     }
