@@ -39,7 +39,7 @@ impl Count {
 /// Kinds of requests that are counted apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     /// `GET` (and `HEAD`) of one value.
     Get,
     /// `PUT` of one value.
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Kind {
+impl RequestKind {
     /// Whether it writes.
     pub(crate) fn is_write(self) -> bool {
         matches!(self, Self::Put | Self::Delete | Self::Add)
@@ -110,9 +110,9 @@ pub(crate) struct PeerCounts {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Requests by kind and status.
-    pub(crate) requests: [[Count; STATUSES.len()]; Kind::ALL.len()],
+    pub(crate) requests: [[Count; STATUSES.len()]; RequestKind::ALL.len()],
     /// Time from a request's head to its answer, by kind.
-    pub(crate) latency: [Latency; Kind::ALL.len()],
+    pub(crate) latency: [Latency; RequestKind::ALL.len()],
     /// Connections that were closed because what came was no HTTP.
     pub(crate) malformed: Count,
     /// Connections that speak HTTP/2.
@@ -151,7 +151,7 @@ pub(crate) struct Counters {
 impl Counters {
     /// Counts an answered request.
     #[inline]
-    pub(crate) fn answered(&self, kind: Kind, status: StatusCode, took: Duration) {
+    pub(crate) fn answered(&self, kind: RequestKind, status: StatusCode, took: Duration) {
         let status = status.as_u16();
         let place = STATUSES.iter().position(|known| *known == status);
         self.requests[kind as usize][place.unwrap_or(STATUSES.len() - 1)].add(1);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn kinds_index_their_own_row() {
-        for (place, (kind, _, _)) in Kind::ALL.iter().enumerate() {
+        for (place, (kind, _, _)) in RequestKind::ALL.iter().enumerate() {
             assert_eq!(*kind as usize, place);
         }
     }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn an_unlisted_status_is_counted_too() {
         let counters = Counters::default();
-        counters.answered(Kind::Put, StatusCode::IM_A_TEAPOT, Duration::ZERO);
-        assert_eq!(counters.requests[Kind::Put as usize][STATUSES.len() - 1].get(), 1);
+        counters.answered(RequestKind::Put, StatusCode::IM_A_TEAPOT, Duration::ZERO);
+        assert_eq!(counters.requests[RequestKind::Put as usize][STATUSES.len() - 1].get(), 1);
     }
 }

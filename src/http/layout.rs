@@ -24,7 +24,7 @@ pub(super) async fn plan(service: &Service, query: &str) -> Result<Answer, Probl
     let change = params::change(query, |name| service.reports.joiner(name))?;
     refuse_beside_outdated(service)?;
     match service.reports.plan(change).await {
-        Some(Ok(told)) => Ok(Answer::json(StatusCode::OK, &told)),
+        Some(Ok(plan)) => Ok(Answer::json(StatusCode::OK, &plan)),
         Some(Err(error)) => Err(Problem::bad_request(error.to_string())),
         None => Err(Problem::overload("the node is about to stop")),
     }

@@ -6,15 +6,15 @@ use hyper::{Method, StatusCode};
 
 use super::problem::Problem;
 use super::{Answer, Service, params};
-use crate::counters::Kind;
+use crate::counters::RequestKind;
 use crate::node::quotas::Counted;
 use crate::operations::access::ChangeError;
 
 /// Refuses a write that stores something under a prefix that is full. One with an idempotency key
 /// may have been done before there was no room: who answers it looks for that first.
-pub(super) fn admit(service: &Service, kind: Kind, head: &Parts) -> Result<(), Problem> {
+pub(super) fn admit(service: &Service, kind: RequestKind, head: &Parts) -> Result<(), Problem> {
     let any = service.requests.node().quotas.are_any();
-    let stores = any && matches!(kind, Kind::Put | Kind::Add);
+    let stores = any && matches!(kind, RequestKind::Put | RequestKind::Add);
     if !stores || head.headers.contains_key("idempotency-key") {
         return Ok(());
     }

@@ -216,14 +216,14 @@ impl LayoutStatus {
                     != (&change.layout.nodes, change.layout.replicas),
             without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
         });
-        let moves = shared.moves.told().into_iter().map(|(id, told)| MoveStatus {
+        let moves = shared.moves.told().into_iter().map(|(id, state)| MoveStatus {
             node: shared.name_of(id),
-            epoch: told.epoch,
-            has_all: told.has_all,
-            sources: told.sources.0,
-            of_sources: told.sources.1,
-            records: told.records,
-            bytes: told.bytes,
+            epoch: state.epoch,
+            has_all: state.has_all,
+            sources: state.sources.0,
+            of_sources: state.sources.1,
+            records: state.records,
+            bytes: state.bytes,
         });
         let nodes = layout.nodes.iter().map(|member| MemberStatus {
             name: member.member.name.clone(),
@@ -266,7 +266,7 @@ impl Plan {
         let most = taken.into_values().fold(0.0, f64::max);
         let seconds_at_rate =
             node.config.stream_rate.map(|rate| (most / rate as f64).ceil() as u64);
-        let told = moves.by_pair.iter().map(|((from, to), copies)| Move {
+        let moves_by_pair = moves.by_pair.iter().map(|((from, to), copies)| Move {
             from: name(*from),
             to: name(*to),
             copies: *copies,
@@ -280,7 +280,7 @@ impl Plan {
             moved_copies: moves.copies(),
             moved_bytes: (moves.copies() as f64 * bytes_a_copy) as u64,
             seconds_at_rate,
-            moves: told.collect(),
+            moves: moves_by_pair.collect(),
             warnings: warnings::of(node, base, planned, &after),
         }
     }

@@ -20,7 +20,7 @@ use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Peer, Status};
 use crate::operations::tokens::{self, TokenList, TokenMade, TokenStatus, Wanted};
 use crate::operations::{metrics, usage};
-use crate::peers::join::{Asker, Told};
+use crate::peers::join::{Asker, JoinAnswer};
 use crate::settings::config::Config;
 
 /// See the module.
@@ -92,7 +92,7 @@ impl Reports {
 
     /// A node that belongs to no cluster asks for a place in this one. An error says why it can't
     /// have one.
-    pub(crate) fn asks_to_join(&self, asker: Asker) -> Result<Told, JoinError> {
+    pub(crate) fn asks_to_join(&self, asker: Asker) -> Result<JoinAnswer, JoinError> {
         joining::asks(&self.0, asker)
     }
 
@@ -129,9 +129,9 @@ impl Reports {
             let urls = base.nodes.iter().map(|known| (known.id, node.url_of(known.id)));
             change.urls = urls.filter(|(_, url)| !url.is_empty()).collect();
             let planned = base.planned(&change, |name| node.voter_of(name))?;
-            let told = Plan::of(&node, &base, &planned);
+            let plan = Plan::of(&node, &base, &planned);
             node.plans.keep(Arc::new(planned));
-            Ok(told)
+            Ok(plan)
         });
         planned.await.ok()
     }

@@ -68,7 +68,7 @@ pub(crate) struct Asker {
 /// What it is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Told {
+pub(crate) enum JoinAnswer {
     /// It has its place.
     Placed {
         /// The cluster's id, 16 hexadecimal digits.
@@ -251,8 +251,8 @@ fn read(
         }
     }
     match serde_json::from_slice(body).map_err(|error| unexpected(&error.to_string()))? {
-        Told::Waits { members, .. } => Ok(Answer::Waits(members)),
-        Told::Placed { cluster, id, layout } => {
+        JoinAnswer::Waits { members, .. } => Ok(Answer::Waits(members)),
+        JoinAnswer::Placed { cluster, id, layout } => {
             let cluster = u64::from_str_radix(&cluster, 16).map_err(|_| unexpected("its id"))?;
             let layout = unhex(&layout).ok_or_else(|| unexpected("its layout"))?;
             let layout = Layout::from_bytes(&layout).map_err(unexpected)?;

@@ -19,7 +19,7 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use super::admin::{Worker, show};
 use super::args::Ask;
 use super::bytes::percent;
-use super::status::troubles;
+use super::status::problems;
 use super::{Unable, fail, print};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::operations::layout::{LayoutStatus, Plan, PlannedNode};
@@ -154,8 +154,8 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
         }
         print(&format!("{json}\n"))?;
     } else {
-        let troubles = cluster.nodes.iter().flat_map(|row| troubles(row, &cluster.asked));
-        let notes = held_up(&layout, &cluster).into_iter().chain(troubles);
+        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
+        let notes = held_up(&layout, &cluster).into_iter().chain(problems);
         let notes: String = notes.map(|line| line + "\n").collect();
         print(&(status_text(&layout, epoch_of) + &notes))?;
     }

@@ -136,8 +136,8 @@ fn revoke(args: &RevokeArgs) -> Result<(), Unable> {
     print(&if ask.json { json(&revoked) } else { text() })
 }
 
-fn json(told: &impl serde::Serialize) -> String {
-    serde_json::to_string(told).expect("strings and numbers always serialize") + "\n"
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("strings and numbers always serialize") + "\n"
 }
 
 /// A token for people.
