@@ -79,7 +79,6 @@ pub(crate) enum Command {
     /// Requests from another machine need one, and from loopback with --require-auth. Tokens are
     /// decided by the council and known to every node, also while the council is down.
     Token(client::TokenArgs),
-
     /// Set how much clients may store under a prefix, list and remove these quotas
     Quota(client::QuotaArgs),
     /// Make a CA, and certificates for nodes and clients
