@@ -1,6 +1,8 @@
 //! The `kvorum-bench` binary: the measuring kit (`crates/load`) as commands. `kvorum bench` runs
 //! it.
 
+#![forbid(unsafe_code)]
+
 mod known;
 
 use std::env;
