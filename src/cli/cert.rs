@@ -58,7 +58,6 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', required = true)]
     host: Vec<String>,
 
-    /// Which.
     #[command(flatten)]
     issue: IssueArgs,
 
@@ -74,7 +73,6 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "NAME", default_value = "client")]
     name: String,
 
-    /// Which.
     #[command(flatten)]
     issue: IssueArgs,
 

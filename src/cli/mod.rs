@@ -79,7 +79,6 @@ pub(crate) enum Command {
     /// Requests from another machine need one, and from loopback with --require-auth. Tokens are
     /// decided by the council and known to every node, also while the council is down.
     Token(client::TokenArgs),
-
     /// Set how much clients may store under a prefix, list and remove these quotas
     Quota(client::QuotaArgs),
     /// Make a CA, and certificates for nodes and clients
@@ -133,7 +132,6 @@ pub(crate) struct DevAddArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) weight: Option<u32>,
 
-    /// Which.
     #[command(flatten)]
     pub(crate) running: DevRunning,
 }
@@ -149,7 +147,6 @@ pub(crate) struct DevRemoveArgs {
     #[arg(long, value_name = "N")]
     pub(crate) replicas: Option<u8>,
 
-    /// Which.
     #[command(flatten)]
     pub(crate) running: DevRunning,
 }
@@ -210,7 +207,7 @@ pub(crate) struct RepairClockArgs {
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     pub(crate) max_clock_skew: ClockSkew,
 
-    /// Remove them
+    /// Remove the records that were found
     #[arg(long)]
     pub(crate) yes: bool,
 }

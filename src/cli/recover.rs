@@ -4,17 +4,16 @@
 
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use clap::Args;
 use cluster::layout::{Layout, Stage};
 use cluster::{MembershipState, NodeId};
-use lsm::{Disk, Engine, Options, RealDisk};
 use node::StartError;
 use node::identity::Survivor;
 
 use crate::node::life_file::DataDirectory;
+use crate::node::store::open_stopped;
 
 /// Everything after `cluster recover`.
 #[derive(Debug, Args)]
@@ -31,7 +30,7 @@ pub(crate) struct RecoverArgs {
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     without_vote: Vec<String>,
 
-    /// Do it
+    /// Decide the new layout
     #[arg(long)]
     yes: bool,
 }
@@ -40,7 +39,7 @@ pub(crate) struct RecoverArgs {
 pub(super) fn run(args: &RecoverArgs) -> Result<String, String> {
     let in_data = |error: String| format!("data directory {}: {error}", args.data.display());
     let failed = |error: StartError| in_data(error.to_string());
-    let engine = open(&args.data).map_err(in_data)?;
+    let engine = open_stopped(&args.data).map_err(in_data)?;
     let survivor = Survivor::look(&engine, &DataDirectory(&args.data)).map_err(failed)?;
     let lost = ids(&survivor, &args.lost).map_err(in_data)?;
     let without_vote = ids(&survivor, &args.without_vote).map_err(in_data)?;
@@ -49,24 +48,16 @@ pub(super) fn run(args: &RecoverArgs) -> Result<String, String> {
     let number = RandomState::new().hash_one("voter").max(1);
     let decreed = survivor.decreed(number, &lost);
     let decreed = decreed.map_err(|error| in_data(error.to_string()))?;
-    let told = state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed);
+    let text = state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed);
     if !args.yes {
-        return Ok(told
+        return Ok(text
             + "Nothing was changed. Be sure that the lost nodes are off for good, and that no \
                other survivor goes by a later epoch;\nthen run again with --yes.\n");
     }
     let epoch = decreed.epoch;
     survivor.decide(&engine, decreed, number).map_err(failed)?;
     engine.close().map_err(|error| in_data(error.to_string()))?;
-    Ok(told + &done(&survivor, epoch, &args.lost))
-}
-
-fn open(data: &Path) -> Result<Engine, String> {
-    if !data.join("STORE").exists() {
-        return Err("it holds no node's data".to_owned());
-    }
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).map_err(|error| error.to_string())?);
-    Engine::open(disk, Options::default()).map_err(|error| error.to_string())
+    Ok(text + &done(&survivor, epoch, &args.lost))
 }
 
 fn name(layout: &Layout, id: NodeId) -> &str {

@@ -1,22 +1,19 @@
 //! `kvorum repair-clock`: removes records that a wrong clock wrote from a stopped node's directory.
 //! What that takes is in [`node::Ahead`]; here it is told, and done only if it is asked for.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use cluster::Clock;
-use lsm::{Disk, Engine, Options, RealDisk};
 use node::{Ahead, StartError};
 
 use crate::cli::RepairClockArgs;
 use crate::counters::clocks::wall_micros;
+use crate::node::store::open_stopped;
 
 /// What came of it, for people. An error is one line.
 pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     let shown = args.data.display();
     let in_data = |error: String| format!("data directory {shown}: {error}");
     let failed = |error: StartError| in_data(error.to_string());
-    let engine = open(&args.data).map_err(in_data)?;
+    let engine = open_stopped(&args.data).map_err(in_data)?;
     let wall = wall_micros();
     let skew = args.max_clock_skew.0;
     let limit = Clock::limit(wall, skew.as_micros() as u64);
@@ -51,12 +48,4 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     Ok(reported
         + "They were removed. After the start, the other nodes stream back what this node should \
             hold; until then the node is not authoritative for missing keys.\n")
-}
-
-fn open(data: &Path) -> Result<Engine, String> {
-    if !data.join("STORE").exists() {
-        return Err("it holds no node's data".to_owned());
-    }
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).map_err(|error| error.to_string())?);
-    Engine::open(disk, Options::default()).map_err(|error| error.to_string())
 }

@@ -26,8 +26,8 @@ const SHOWN: usize = 5;
 pub(crate) fn without_empty(command: Command) -> Command {
     let is_empty =
         |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
-    let hear = move |arg: Arg| if is_empty(&arg) { arg.env(None::<&'static str>) } else { arg };
-    command.mut_args(hear).mut_subcommands(without_empty)
+    let keep = move |arg: Arg| if is_empty(&arg) { arg.env(None::<&'static str>) } else { arg };
+    command.mut_args(keep).mut_subcommands(without_empty)
 }
 
 /// A warning if variables are set that nothing reads.

@@ -31,7 +31,7 @@ pub(crate) const BUCKETS: usize = DOUBLINGS * PER_DOUBLING + 2;
 pub(crate) struct Latency {
     /// How many fell into each bucket.
     pub(crate) buckets: [Count; BUCKETS],
-    /// Their sum.
+    /// Sum of the times, in nanoseconds.
     pub(crate) nanos: Count,
 }
 

@@ -23,7 +23,7 @@ impl Count {
         self.set(self.get() + more);
     }
 
-    /// Replaces.
+    /// Replaces the value. One thread only, as for [`Count::add`].
     #[inline]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -39,12 +39,12 @@ impl Count {
 /// Kinds of requests that are counted apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     /// `GET` (and `HEAD`) of one value.
     Get,
-    /// `PUT`.
+    /// `PUT` of one value.
     Put,
-    /// `DELETE`.
+    /// `DELETE` of one value.
     Delete,
     /// `POST`: something is added to a number.
     Add,
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Kind {
+impl RequestKind {
     /// Whether it writes.
     pub(crate) fn is_write(self) -> bool {
         matches!(self, Self::Put | Self::Delete | Self::Add)
@@ -84,25 +84,25 @@ pub(crate) const REFUSED: [&str; 3] = ["no-token", "scope", "rate"];
 /// What one loop counts of its connections to and from other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCounts {
-    /// Envelopes sealed.
+    /// Envelopes that were sealed.
     pub(crate) envelopes_sent: Count,
-    /// Envelopes taken.
+    /// Envelopes that were received.
     pub(crate) envelopes_received: Count,
     /// Messages to be sent.
     pub(crate) messages_sent: Count,
-    /// Messages taken.
+    /// Messages that were received.
     pub(crate) messages_received: Count,
-    /// Bytes written.
+    /// Bytes that were written to sockets.
     pub(crate) bytes_sent: Count,
-    /// Bytes read.
+    /// Bytes that were read from sockets.
     pub(crate) bytes_received: Count,
-    /// `write` calls.
+    /// Calls of `write`.
     pub(crate) writes: Count,
     /// Connections that were closed because of what came.
     pub(crate) malformed: Count,
     /// Refused handshakes with other nodes.
     pub(crate) refused: Count,
-    /// Connections made.
+    /// Connections that were made.
     pub(crate) connected: Count,
 }
 
@@ -110,9 +110,9 @@ pub(crate) struct PeerCounts {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Requests by kind and status.
-    pub(crate) requests: [[Count; STATUSES.len()]; Kind::ALL.len()],
+    pub(crate) requests: [[Count; STATUSES.len()]; RequestKind::ALL.len()],
     /// Time from a request's head to its answer, by kind.
-    pub(crate) latency: [Latency; Kind::ALL.len()],
+    pub(crate) latency: [Latency; RequestKind::ALL.len()],
     /// Connections that were closed because what came was no HTTP.
     pub(crate) malformed: Count,
     /// Connections that speak HTTP/2.
@@ -151,7 +151,7 @@ pub(crate) struct Counters {
 impl Counters {
     /// Counts an answered request.
     #[inline]
-    pub(crate) fn answered(&self, kind: Kind, status: StatusCode, took: Duration) {
+    pub(crate) fn answered(&self, kind: RequestKind, status: StatusCode, took: Duration) {
         let status = status.as_u16();
         let place = STATUSES.iter().position(|known| *known == status);
         self.requests[kind as usize][place.unwrap_or(STATUSES.len() - 1)].add(1);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn kinds_index_their_own_row() {
-        for (place, (kind, _, _)) in Kind::ALL.iter().enumerate() {
+        for (place, (kind, _, _)) in RequestKind::ALL.iter().enumerate() {
             assert_eq!(*kind as usize, place);
         }
     }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn an_unlisted_status_is_counted_too() {
         let counters = Counters::default();
-        counters.answered(Kind::Put, StatusCode::IM_A_TEAPOT, Duration::ZERO);
-        assert_eq!(counters.requests[Kind::Put as usize][STATUSES.len() - 1].get(), 1);
+        counters.answered(RequestKind::Put, StatusCode::IM_A_TEAPOT, Duration::ZERO);
+        assert_eq!(counters.requests[RequestKind::Put as usize][STATUSES.len() - 1].get(), 1);
     }
 }

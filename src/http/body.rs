@@ -20,7 +20,7 @@ pub(super) type Item = Chain<Bytes, Bytes>;
 /// What is sent after a response's head.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// Nothing.
+    /// There is no body.
     Empty,
     /// All there is.
     Whole(Bytes),

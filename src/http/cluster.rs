@@ -126,8 +126,8 @@ impl Rows {
         if !peer.up && seen.unreached_by.as_ref().is_none_or(|first| *node < *first.node) {
             seen.unreached_by = Some(Unreached { node: node.to_owned(), url: peer.url });
         }
-        let met = Some((peer.rtt_us, peer.clock_skew_us)).filter(|(rtt, _)| *rtt > 0);
-        seen.nearest = [seen.nearest, met].into_iter().flatten().min();
+        let measured = Some((peer.rtt_us, peer.clock_skew_us)).filter(|(rtt, _)| *rtt > 0);
+        seen.nearest = [seen.nearest, measured].into_iter().flatten().min();
     }
 
     fn finish(mut self) -> Vec<Row> {

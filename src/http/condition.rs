@@ -6,13 +6,13 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH}
 
 use super::etags;
 use super::problem::Problem;
-use crate::counters::Kind;
+use crate::counters::RequestKind;
 
 /// The condition that the headers of a write put.
-pub(super) fn of(headers: &HeaderMap, kind: Kind) -> Result<Condition, Problem> {
+pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Problem> {
     match (headers.contains_key(IF_MATCH), headers.contains_key(IF_NONE_MATCH)) {
         (true, true) => Err(bad("If-Match and If-None-Match together are not supported")),
-        (false, true) if kind == Kind::Delete => {
+        (false, true) if kind == RequestKind::Delete => {
             Err(bad("If-None-Match makes no sense on DELETE; use If-Match"))
         }
         (false, true) => match listed(headers, &IF_NONE_MATCH)? {
@@ -183,13 +183,13 @@ mod tests {
     const PLAIN: Tag = Tag { version: Version { time: 1, origin: 2 }, last: None };
     const PLAIN_TEXT: &str = "\"0000000000000001-00000002\"";
 
-    fn condition(name: &HeaderName, lists: &[&str], kind: Kind) -> Option<Condition> {
+    fn condition(name: &HeaderName, lists: &[&str], kind: RequestKind) -> Option<Condition> {
         of(&headers(name, lists), kind).ok()
     }
 
     #[test]
     fn conditions_of_writes() {
-        let (put, delete) = (Kind::Put, Kind::Delete);
+        let (put, delete) = (RequestKind::Put, RequestKind::Delete);
         assert_eq!(condition(&IF_MATCH, &["*"], put), Some(Condition::Exists));
         assert_eq!(condition(&IF_NONE_MATCH, &["*"], put), Some(Condition::Absent));
         assert_eq!(condition(&IF_NONE_MATCH, &["*"], delete), None);

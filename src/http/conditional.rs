@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::receipt::Wanted;
 use super::upload::{Upload, Value};
 use super::{Answer, Service, condition, quotas};
-use crate::counters::Kind;
+use crate::counters::RequestKind;
 
 pub(super) async fn put(
     service: &Service,
@@ -21,7 +21,7 @@ pub(super) async fn put(
 ) -> Result<Answer, Problem> {
     let params = params::conditional_put(query, service.replication(), service.limits().max_ttl)?;
     let (condition, id) =
-        (condition::of(headers, Kind::Put)?, condition::id(headers, &params.key)?);
+        (condition::of(headers, RequestKind::Put)?, condition::id(headers, &params.key)?);
     let value = upload.receive_twice(service.limits()).await?;
     let passed = entity::pass(service, upload, value.len(), params.quorum).await?;
     let value = match value {
@@ -42,7 +42,7 @@ pub(super) async fn delete(
 ) -> Result<Answer, Problem> {
     let params = params::conditional_delete(query, service.replication())?;
     let (condition, id) =
-        (condition::of(headers, Kind::Delete)?, condition::id(headers, &params.key)?);
+        (condition::of(headers, RequestKind::Delete)?, condition::id(headers, &params.key)?);
     let done = change(service, params, (condition, Change::Delete), id).await;
     let Changed { receipt, .. } = done?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
@@ -98,10 +98,10 @@ async fn change(
         }
     };
     match done {
-        Done::Changed { tag, result: sum, expiry_ms: told } => {
+        Done::Changed { tag, result: sum, expiry_ms: stored } => {
             let receipt = wanted.map(|wanted| wanted.header(service, tag, acks));
             // What was sent again may have been done with another one.
-            let expiry_ms = if told == 0 && id.is_none() { expiry_ms } else { told };
+            let expiry_ms = if stored == 0 && id.is_none() { expiry_ms } else { stored };
             Ok(Changed { tag, sum, expiry_ms, receipt })
         }
         Done::Unmet { current } => {

@@ -59,8 +59,8 @@ impl Page {
         self.origin.is_some()
     }
 
-    /// Says what it may.
-    pub(super) fn tell(self, headers: &mut HeaderMap) {
+    /// Adds the headers that say what the page may do.
+    pub(super) fn add_to(self, headers: &mut HeaderMap) {
         if self.varies {
             headers.insert(VARY, HeaderValue::from(ORIGIN));
         }

@@ -17,7 +17,7 @@ const LONG_LEN: usize = TAG_LEN + 1 + 10 + 1 + 16;
 /// Tags are cut from blocks of this many, so that one allocation serves many answers.
 const TAGS_PER_BLOCK: usize = 128;
 
-/// Makes tags.
+/// Makes header values of tags.
 #[derive(Debug, Default)]
 pub(crate) struct Etags {
     block: RefCell<BytesMut>,

@@ -10,7 +10,7 @@
 
 use hyper::header::{HeaderName, HeaderValue};
 
-/// The header.
+/// The header that says when a value expires.
 pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("kvorum-expires");
 
 /// `expiry_ms`: milliseconds since 1970.

@@ -9,7 +9,7 @@ use super::upload::Upload;
 use super::{Answer, Service, params};
 use crate::http::connection::Watch;
 use crate::operations::joining::JoinError;
-use crate::peers::join::{self, Asker, Proven, Told};
+use crate::peers::join::{self, Asker, JoinAnswer, Proven};
 
 pub(super) async fn post(
     service: &Service,
@@ -25,17 +25,17 @@ pub(super) async fn post(
     params::none(query)?;
     let asker: Asker = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("it is not who asks to join: {error}")))?;
-    let told = service.reports.asks_to_join(asker).map_err(|error| match error {
+    let place = service.reports.asks_to_join(asker).map_err(|error| match error {
         JoinError::Malformed(what) => Problem::bad_request(what),
         JoinError::Refused(why) => Problem::no_place(why),
     })?;
-    let status = match told {
-        Told::Placed { .. } => StatusCode::OK,
-        Told::Waits { .. } => StatusCode::ACCEPTED,
+    let status = match place {
+        JoinAnswer::Placed { .. } => StatusCode::OK,
+        JoinAnswer::Waits { .. } => StatusCode::ACCEPTED,
     };
-    let answer = Answer::json(status, &told);
+    let answer = Answer::json(status, &place);
     let proof = proven.map(|proven| {
-        let json = serde_json::to_vec(&told).expect("strings and numbers always serialize");
+        let json = serde_json::to_vec(&place).expect("strings and numbers always serialize");
         let proof = proven.proof_of_answer(&json);
         Box::new(HeaderValue::from_str(&proof).expect("digits are visible"))
     });

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use cluster::ACCESS_SINCE;
 use cluster::layout::{Layout, Stage};
 use hyper::StatusCode;
 
@@ -22,9 +23,9 @@ pub(super) fn get(service: &Service, query: &str) -> Result<Answer, Problem> {
 
 pub(super) async fn plan(service: &Service, query: &str) -> Result<Answer, Problem> {
     let change = params::change(query, |name| service.reports.joiner(name))?;
-    refuse_beside_outdated(service)?;
+    refuse_beside_outdated(service, Changes::Members)?;
     match service.reports.plan(change).await {
-        Some(Ok(told)) => Ok(Answer::json(StatusCode::OK, &told)),
+        Some(Ok(plan)) => Ok(Answer::json(StatusCode::OK, &plan)),
         Some(Err(error)) => Err(Problem::bad_request(error.to_string())),
         None => Err(Problem::overload("the node is about to stop")),
     }
@@ -41,7 +42,7 @@ pub(super) async fn apply(service: &Service, query: &str) -> Result<Answer, Prob
         return Err(Problem::no_plan(detail));
     };
     refuse(&plan, &service.reports.known_layout())?;
-    refuse_beside_outdated(service)?;
+    refuse_beside_outdated(service, Changes::Members)?;
     if let Some(other) = service.reports.layout().change
         && other.progress == ChangeProgress::Asking
         && other.plan != id_text(id)
@@ -56,15 +57,37 @@ pub(super) async fn apply(service: &Service, query: &str) -> Result<Answer, Prob
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
 
-/// Nothing can be changed while an upgrade of the nodes is under way.
-fn refuse_beside_outdated(service: &Service) -> Result<(), Problem> {
-    match service.reports.outdated_member() {
-        None => Ok(()),
-        Some((name, version)) => Err(Problem::no_plan(format!(
-            "node {name} runs an earlier release of kvorum, beside which the cluster can't be \
-             changed (it speaks version {version} of the peer protocol): upgrade it first"
-        ))),
-    }
+/// What a request changes, as far as a node of an earlier release matters to it.
+#[derive(Clone, Copy)]
+pub(super) enum Changes {
+    /// The members, or how many replicas there are.
+    Members,
+    /// The quotas, which an earlier release can't read in a layout.
+    Quotas,
+    /// The tokens, which an earlier release can't read in a layout.
+    Tokens,
+}
+
+/// Nothing that a member's release does not know can be changed while an upgrade is under way.
+pub(super) fn refuse_beside_outdated(service: &Service, changes: Changes) -> Result<(), Problem> {
+    let reports = &service.reports;
+    let (outdated, lack, refusal): (_, _, fn(String) -> Problem) = match changes {
+        Changes::Members => {
+            let lack = "beside which the cluster can't be changed";
+            (reports.outdated_member(), lack, Problem::no_plan)
+        }
+        Changes::Quotas => {
+            (reports.member_before(ACCESS_SINCE), "which knows no quotas", Problem::no_quota)
+        }
+        Changes::Tokens => {
+            (reports.member_before(ACCESS_SINCE), "which knows no tokens", Problem::no_token)
+        }
+    };
+    let Some((name, version)) = outdated else { return Ok(()) };
+    Err(refusal(format!(
+        "node {name} runs an earlier release of kvorum, {lack} (it speaks version {version} of \
+         the peer protocol): upgrade it first"
+    )))
 }
 
 /// What can't be applied any more.

@@ -72,7 +72,7 @@ pub(crate) use service::Service;
 pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
 
-use crate::counters::Kind;
+use crate::counters::RequestKind;
 use crate::http::connection::Watch;
 use crate::settings::memory::LONG_RECORD;
 
@@ -93,7 +93,7 @@ struct Answer {
     content_type: Option<&'static str>,
     /// That this node knows the cluster's secret.
     proof: Option<Box<HeaderValue>>,
-    /// More headers.
+    /// Further headers of the response.
     headers: &'static [(&'static str, &'static str)],
     body: Body,
 }
@@ -111,8 +111,8 @@ impl Answer {
         Self { content_type, body, ..Self::empty(status) }
     }
 
-    fn json(status: StatusCode, told: &impl Serialize) -> Self {
-        let json = serde_json::to_vec(told).expect("strings and numbers always serialize");
+    fn json(status: StatusCode, value: &impl Serialize) -> Self {
+        let json = serde_json::to_vec(value).expect("strings and numbers always serialize");
         Self { content_type: Some("application/json"), ..Self::text(status, json) }
     }
 }
@@ -138,7 +138,7 @@ pub(crate) async fn answer(
     let expects = head.headers.contains_key(EXPECT);
     let mut upload = Upload::new(body, &watch, expects);
     let route = Route::of(head.uri.path());
-    let kind = route.map_or(Kind::Other, |route| route.kind(&head.method));
+    let kind = route.map_or(RequestKind::Other, |route| route.kind(&head.method));
     let page = Page::of(&service.names, &head, route);
     let mut right = Right::Open;
     let screened = screen::admit(&service.names, &watch, &head, route, kind);
@@ -188,7 +188,7 @@ pub(crate) async fn answer(
         watch.leave();
     }
     let mut response = respond(&service, headers, result, connection);
-    page.tell(response.headers_mut());
+    page.add_to(response.headers_mut());
     if let Some(proof) = right.proof() {
         response.headers_mut().insert(NODE, proof);
     }
@@ -221,31 +221,33 @@ async fn carry_out(
     service: &Rc<Service>,
     watch: &Rc<Watch>,
     head: &Parts,
-    (route, kind, right): (Option<Route>, Kind, &Right),
+    (route, kind, right): (Option<Route>, RequestKind, &Right),
     admitted: Result<bool, Problem>,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
     let query = head.uri.query().unwrap_or("");
     match (admitted, route, kind) {
         (Err(problem), ..) => Err(problem),
-        (Ok(conditional), Some(_), Kind::Get) => {
+        (Ok(conditional), Some(_), RequestKind::Get) => {
             entity::get(service, query, conditional.then_some(&head.headers)).await
         }
-        (Ok(true), Some(_), Kind::Put) => {
+        (Ok(true), Some(_), RequestKind::Put) => {
             conditional::put(service, query, &head.headers, upload).await
         }
-        (Ok(true), Some(_), Kind::Delete) => {
+        (Ok(true), Some(_), RequestKind::Delete) => {
             conditional::delete(service, query, &head.headers).await
         }
-        (_, Some(_), Kind::Add) => conditional::add(service, query, &head.headers).await,
-        (_, Some(_), Kind::Put) => entity::put(service, query, upload).await,
-        (_, Some(_), Kind::Delete) => entity::delete(service, query).await,
-        (_, Some(_), Kind::Range) => entities::get(service, watch, query).await,
-        (_, Some(Route { handler: Handler::Join, .. }), Kind::Admin) => {
+        (_, Some(_), RequestKind::Add) => conditional::add(service, query, &head.headers).await,
+        (_, Some(_), RequestKind::Put) => entity::put(service, query, upload).await,
+        (_, Some(_), RequestKind::Delete) => entity::delete(service, query).await,
+        (_, Some(_), RequestKind::Range) => entities::get(service, watch, query).await,
+        (_, Some(Route { handler: Handler::Join, .. }), RequestKind::Admin) => {
             join::post(service, watch, &head.headers, query, upload).await
         }
-        (_, Some(Route { handler: Handler::Asset(asset), .. }), Kind::Admin) => Ok(asset.answer()),
-        (_, Some(Route { handler: Handler::Other(handler), .. }), Kind::Admin) => {
+        (_, Some(Route { handler: Handler::Asset(asset), .. }), RequestKind::Admin) => {
+            Ok(asset.answer())
+        }
+        (_, Some(Route { handler: Handler::Other(handler), .. }), RequestKind::Admin) => {
             let (service, watch) = (service, &watch);
             handler(Ask { service, watch, head, query, right }).await
         }
@@ -270,17 +272,17 @@ fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body:
 }
 
 /// Refuses requests for data that this node takes no part in, or has no room for.
-fn takes(service: &Service, kind: Kind, head: &Parts) -> Result<(), Problem> {
+fn takes(service: &Service, kind: RequestKind, head: &Parts) -> Result<(), Problem> {
     serves(service, kind)?;
     quotas::admit(service, kind, head)
 }
 
 /// Refuses requests for data if this node has no part in the cluster any more.
-fn serves(service: &Service, kind: Kind) -> Result<(), Problem> {
+fn serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
     let is_write = match kind {
-        Kind::Get | Kind::Range => false,
-        Kind::Put | Kind::Delete | Kind::Add => true,
-        Kind::Admin | Kind::Other => return Ok(()),
+        RequestKind::Get | RequestKind::Range => false,
+        RequestKind::Put | RequestKind::Delete | RequestKind::Add => true,
+        RequestKind::Admin | RequestKind::Other => return Ok(()),
     };
     let problem = if service.requests.is_fenced() {
         Problem::fenced()

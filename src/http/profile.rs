@@ -19,11 +19,11 @@ pub(super) async fn get(service: &Service, watch: &Watch, query: &str) -> Result
     let params::ProfileParams { events, duration, format, idle } = params::profile(query)?;
     let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
     let order = Order { events, duration, who, idle, clock: Clock::default() };
-    let (tell, mut reported) = oneshot::channel();
+    let (report, mut reported) = oneshot::channel();
     let url = service.reports.url().to_owned();
     let recording = profile::start(order, move |profile| {
         // Whoever asked may have gone.
-        let _ = tell.send(profile.write(format, &url));
+        let _ = report.send(profile.write(format, &url));
     });
     let recording = recording.map_err(|error| match error {
         Refused::Busy { .. } => Problem::recording_runs(error.to_string()),

@@ -4,17 +4,18 @@
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
+use super::layout::{Changes, refuse_beside_outdated};
 use super::problem::Problem;
 use super::{Answer, Service, params};
-use crate::counters::Kind;
+use crate::counters::RequestKind;
 use crate::node::quotas::Counted;
 use crate::operations::access::ChangeError;
 
 /// Refuses a write that stores something under a prefix that is full. One with an idempotency key
 /// may have been done before there was no room: who answers it looks for that first.
-pub(super) fn admit(service: &Service, kind: Kind, head: &Parts) -> Result<(), Problem> {
+pub(super) fn admit(service: &Service, kind: RequestKind, head: &Parts) -> Result<(), Problem> {
     let any = service.requests.quotas().are_any();
-    let stores = any && matches!(kind, Kind::Put | Kind::Add);
+    let stores = any && matches!(kind, RequestKind::Put | RequestKind::Add);
     if !stores || head.headers.contains_key("idempotency-key") {
         return Ok(());
     }
@@ -41,14 +42,14 @@ pub(super) async fn answer(
         return Ok(Answer::json(StatusCode::OK, &service.reports.quotas()));
     }
     let quota = params::quota(query)?;
-    refuse_beside_outdated(service)?;
+    refuse_beside_outdated(service, Changes::Quotas)?;
     let set = service.reports.set_quota(quota).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::OK, &set))
 }
 
 pub(super) async fn remove(service: &Service, query: &str) -> Result<Answer, Problem> {
     let prefix = params::quota_to_remove(query)?;
-    refuse_beside_outdated(service)?;
+    refuse_beside_outdated(service, Changes::Quotas)?;
     let removed = service.reports.remove_quota(&prefix).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::OK, &removed))
 }
@@ -58,16 +59,5 @@ fn refused(error: ChangeError) -> Problem {
         ChangeError::Access(error) => Problem::no_quota(error.to_string()),
         ChangeError::Random(_) => Problem::overload(&error.to_string()),
         ChangeError::Undecided => Problem::undecided(error.to_string()),
-    }
-}
-
-/// An earlier release can't read a layout that has quotas.
-fn refuse_beside_outdated(service: &Service) -> Result<(), Problem> {
-    match service.reports.member_before(cluster::ACCESS_SINCE) {
-        None => Ok(()),
-        Some((name, version)) => Err(Problem::no_quota(format!(
-            "node {name} runs an earlier release of kvorum, which knows no quotas (it speaks \
-             version {version} of the peer protocol): upgrade it first"
-        ))),
     }
 }

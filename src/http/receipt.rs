@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::Service;
 
-/// The header.
+/// The header that carries a receipt.
 pub(crate) const RECEIPT: HeaderName = HeaderName::from_static("kvorum-receipt");
 
 /// What a receipt says.

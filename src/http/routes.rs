@@ -14,7 +14,7 @@ use super::ui::{self, Asset};
 use super::{
     Answer, Service, admin, cluster, compact, layout, peer, profile, quotas, repair, tokens,
 };
-use crate::counters::Kind;
+use crate::counters::RequestKind;
 use crate::http::connection::Watch;
 
 /// A resource, by its path.
@@ -32,7 +32,7 @@ pub(super) struct Route {
 /// Whether a request needs one of the connections that are counted for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It does.
+    /// It needs one.
     Client,
     /// It is answered, and the connection closed, when all are taken.
     Spare,
@@ -40,18 +40,18 @@ pub(super) enum Place {
     Lasting,
 }
 
-/// What answers.
+/// What answers a route.
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
-    /// One value.
+    /// One value: `entity.rs`.
     Entity,
-    /// A range.
+    /// A range: `entities.rs`.
     Entities,
     /// A file of the dashboard.
     Asset(&'static Asset),
     /// A node that asks for a place in the cluster.
     Join,
-    /// Anything else.
+    /// A function, for any other route.
     Other(for<'a> fn(Ask<'a>) -> Answering<'a>),
 }
 
@@ -174,19 +174,19 @@ impl Route {
         known.or_else(|| Asset::at(path).map(asset))
     }
 
-    /// As what a request is counted; [`Kind::Other`] if the method is not allowed.
-    pub(super) fn kind(self, method: &Method) -> Kind {
+    /// As what a request is counted; [`RequestKind::Other`] if the method is not allowed.
+    pub(super) fn kind(self, method: &Method) -> RequestKind {
         match (self.handler, method) {
-            (Handler::Entity, &Method::GET | &Method::HEAD) => Kind::Get,
-            (Handler::Entity, &Method::PUT) => Kind::Put,
-            (Handler::Entity, &Method::DELETE) => Kind::Delete,
-            (Handler::Entity, &Method::POST) => Kind::Add,
-            (Handler::Entities, &Method::GET) => Kind::Range,
-            (Handler::Entity | Handler::Entities, _) => Kind::Other,
-            (_, &Method::GET) if self.allowed != ONLY_POST => Kind::Admin,
-            (_, &Method::HEAD) if self.allowed == READ => Kind::Admin,
-            (_, &Method::POST) if [ASK, ONLY_POST].contains(&self.allowed) => Kind::Admin,
-            _ => Kind::Other,
+            (Handler::Entity, &Method::GET | &Method::HEAD) => RequestKind::Get,
+            (Handler::Entity, &Method::PUT) => RequestKind::Put,
+            (Handler::Entity, &Method::DELETE) => RequestKind::Delete,
+            (Handler::Entity, &Method::POST) => RequestKind::Add,
+            (Handler::Entities, &Method::GET) => RequestKind::Range,
+            (Handler::Entity | Handler::Entities, _) => RequestKind::Other,
+            (_, &Method::GET) if self.allowed != ONLY_POST => RequestKind::Admin,
+            (_, &Method::HEAD) if self.allowed == READ => RequestKind::Admin,
+            (_, &Method::POST) if [ASK, ONLY_POST].contains(&self.allowed) => RequestKind::Admin,
+            _ => RequestKind::Other,
         }
     }
 }
@@ -200,7 +200,7 @@ mod tests {
         for route in ROUTES {
             for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::POST] {
                 let named = route.allowed.split(", ").any(|name| name == method.as_str());
-                let taken = route.kind(&method) != Kind::Other;
+                let taken = route.kind(&method) != RequestKind::Other;
                 assert_eq!(taken, named, "{method} {}", route.path);
             }
         }
@@ -222,7 +222,9 @@ mod tests {
     #[test]
     fn paths_are_found() {
         assert!(Route::of("/v0/entity").is_some_and(|route| route.place == Place::Client));
-        assert!(Route::of("/ui").is_some_and(|route| route.kind(&Method::HEAD) == Kind::Admin));
+        assert!(
+            Route::of("/ui").is_some_and(|route| route.kind(&Method::HEAD) == RequestKind::Admin)
+        );
         assert!(Route::of("/ui/events").is_some_and(|route| route.place == Place::Lasting));
         assert!(Route::of("/v0/entity/").is_none() && Route::of("").is_none());
     }

@@ -10,7 +10,7 @@ use super::access;
 use super::origin::{Names, Origin};
 use super::problem::Problem;
 use super::routes::{Handler, Route};
-use crate::counters::Kind;
+use crate::counters::RequestKind;
 use crate::http::connection::{Security, Watch};
 
 /// Refuses what must not be done. Otherwise, whether it puts a condition, which its route knows.
@@ -19,8 +19,10 @@ pub(super) fn admit(
     watch: &Watch,
     head: &Parts,
     route: Option<Route>,
-    kind: Kind,
+    kind: RequestKind,
 ) -> Result<bool, Problem> {
+    use RequestKind::{Add, Delete, Get, Put};
+
     if watch.security.get() == Security::Missing {
         return Err(Problem::in_clear());
     }
@@ -42,21 +44,20 @@ pub(super) fn admit(
                     return Err(Problem::coding());
                 }
             }
-            "content-range" if kind == Kind::Put => return Err(partial()),
-            "if-none-match" if matches!(kind, Kind::Get | Kind::Put | Kind::Delete) => {
+            "content-range" if kind == Put => return Err(partial()),
+            "if-none-match" if matches!(kind, Get | Put | Delete) => {
                 is_conditional = true;
             }
-            "if-match" if matches!(kind, Kind::Put | Kind::Delete) => is_conditional = true,
+            "if-match" if matches!(kind, Put | Delete) => is_conditional = true,
             // The whole value is right whether it has changed or not.
-            "if-range" if kind == Kind::Get => {}
+            "if-range" if kind == Get => {}
             // The other one decides, RFC 9110, 13.1.3.
-            "if-modified-since"
-                if kind == Kind::Get && head.headers.contains_key(IF_NONE_MATCH) => {}
-            "idempotency-key" if matches!(kind, Kind::Put | Kind::Delete | Kind::Add) => {
+            "if-modified-since" if kind == Get && head.headers.contains_key(IF_NONE_MATCH) => {}
+            "idempotency-key" if matches!(kind, Put | Delete | Add) => {
                 is_conditional = true;
             }
             // It says nothing about a read of a value, which can be sent again as it is.
-            "idempotency-key" if kind != Kind::Get => {
+            "idempotency-key" if kind != Get => {
                 let detail = "Idempotency-Key is not supported here; it can be given with PUT and \
                     DELETE of a value, and POST with add";
                 return Err(Problem::bad_request(detail.to_owned()));
@@ -111,10 +112,14 @@ fn partial() -> Problem {
     Problem::bad_request(detail.to_owned()).undone()
 }
 
-fn conditional(header: &str, kind: Kind) -> Problem {
+fn conditional(header: &str, kind: RequestKind) -> Problem {
     let problem = Problem::bad_request(format!(
         "{header} is not supported here; conditions are If-None-Match on GET of a value, If-Match \
          on PUT and DELETE, and If-None-Match: * on PUT"
     ));
-    if matches!(kind, Kind::Put | Kind::Delete | Kind::Add) { problem.undone() } else { problem }
+    if matches!(kind, RequestKind::Put | RequestKind::Delete | RequestKind::Add) {
+        problem.undone()
+    } else {
+        problem
+    }
 }

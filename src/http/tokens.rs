@@ -2,6 +2,7 @@
 
 use hyper::{Method, StatusCode};
 
+use super::layout::{Changes, refuse_beside_outdated};
 use super::problem::Problem;
 use super::{Answer, Service, params};
 use crate::operations::access::ChangeError;
@@ -20,14 +21,14 @@ pub(super) async fn answer(
         return Ok(Answer::json(StatusCode::OK, &service.reports.tokens()));
     }
     let wanted = params::token(query)?;
-    refuse_beside_outdated(service)?;
+    refuse_beside_outdated(service, Changes::Tokens)?;
     let made = service.reports.create_token(wanted).await.map_err(refused)?;
     Ok(Answer { headers: SECRET, ..Answer::json(StatusCode::CREATED, &made) })
 }
 
 pub(super) async fn revoke(service: &Service, query: &str) -> Result<Answer, Problem> {
     let token = params::revoke(query)?;
-    refuse_beside_outdated(service)?;
+    refuse_beside_outdated(service, Changes::Tokens)?;
     let revoked = service.reports.revoke_token(&token).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::OK, &revoked))
 }
@@ -37,16 +38,5 @@ fn refused(error: ChangeError) -> Problem {
         ChangeError::Access(error) => Problem::no_token(error.to_string()),
         ChangeError::Random(_) => Problem::overload(&error.to_string()),
         ChangeError::Undecided => Problem::undecided(error.to_string()),
-    }
-}
-
-/// An earlier release can't read a layout that has tokens.
-fn refuse_beside_outdated(service: &Service) -> Result<(), Problem> {
-    match service.reports.member_before(cluster::ACCESS_SINCE) {
-        None => Ok(()),
-        Some((name, version)) => Err(Problem::no_token(format!(
-            "node {name} runs an earlier release of kvorum, which knows no tokens (it speaks \
-             version {version} of the peer protocol): upgrade it first"
-        ))),
     }
 }

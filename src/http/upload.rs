@@ -54,7 +54,7 @@ pub(super) enum Value {
     Gathered {
         /// The pieces put together.
         bytes: Vec<u8>,
-        /// Their memory.
+        /// The memory that was set aside for them.
         held: Held,
     },
 }

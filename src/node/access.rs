@@ -55,7 +55,7 @@ pub(crate) struct Known {
 /// What a connection remembers of the token that it sent last, so that the next request with it
 /// costs a comparison.
 pub(crate) struct Remembered {
-    /// Its text.
+    /// The token's text.
     text: Box<[u8]>,
     epoch: u64,
     pub(crate) known: Arc<Known>,

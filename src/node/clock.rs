@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// Where it is waited, for profiles.
 static IDLE: profile::Place =
-    profile::Place::new(profile::Kind::Idle, "clock: waiting for the next bound to persist");
+    profile::Place::new(profile::WaitKind::Idle, "clock: waiting for the next bound to persist");
 
 /// The clock that all loops take versions from.
 pub(crate) struct NodeClock {

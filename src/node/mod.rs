@@ -44,7 +44,7 @@ use crate::transport::Tls;
 pub(crate) struct Node {
     /// When it began to recover.
     pub(crate) started: Instant,
-    /// The store.
+    /// The engine's store.
     pub(crate) db: Arc<lsm::Db>,
     /// What the protocol's machines of all loops share.
     pub(crate) shared: Arc<cluster::Shared>,
@@ -104,7 +104,7 @@ pub(crate) struct Outdated {
 }
 
 impl Outdated {
-    /// It is.
+    /// Notes that the directory is an older copy.
     pub(crate) fn note(&self) {
         self.is.store(true, Ordering::Relaxed);
         self.found.notify_one();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use cluster::{Class, CompareRequest, Compared, OpId, Page, PageRequest, StoreError};
 use lsm::{Db, Lookup, Space, Wait};
 use node::Pages;
-use profile::{Kind, Place};
+use profile::{Place, WaitKind};
 use tokio::sync::oneshot;
 
 /// Every so many jobs a page goes before a get.
@@ -33,9 +33,9 @@ const STREAM_THREADS: usize = 2;
 const STREAM_NICE: i32 = 10;
 
 /// Where it is waited, for profiles.
-static QUEUES: Place = Place::new(Kind::Lock, "read pool: queue lock");
-static QUEUED: Place = Place::new(Kind::Queue, "reads: waiting for a pool thread");
-static NO_READ: Place = Place::new(Kind::Idle, "read pool: idle");
+static QUEUES: Place = Place::new(WaitKind::Lock, "read pool: queue lock");
+static QUEUED: Place = Place::new(WaitKind::Queue, "reads: waiting for a pool thread");
+static NO_READ: Place = Place::new(WaitKind::Idle, "read pool: idle");
 
 /// Why a read was not done.
 #[derive(Debug, Clone)]

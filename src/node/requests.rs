@@ -34,7 +34,7 @@ use crate::node::limits::Limits;
 use crate::node::quotas::Quotas;
 use crate::node::writes::Writes;
 use crate::peers::proof::Asks;
-use crate::peers::{self, DialError, FromPeers, Peers};
+use crate::peers::{self, DialError, FromPeers, PeerConnections};
 use crate::settings::memory::LONG_RECORD;
 use crate::settings::units::Ttl;
 use crate::transport::Stream;
@@ -50,14 +50,14 @@ pub(crate) struct Requests {
     /// How many long writes are under way.
     gate: Gate,
     pub(super) coordination: Coordination,
-    pub(super) peers: Peers,
+    pub(super) peers: PeerConnections,
 }
 
 /// What comes from the other nodes goes to the coordinator, or to the node's task.
-fn hear(requests: Weak<Requests>) -> peers::Sink {
-    Rc::new(move |heard| {
+fn receive(requests: Weak<Requests>) -> peers::Sink {
+    Rc::new(move |received| {
         let Some(this) = requests.upgrade() else { return };
-        let event = match heard {
+        let event = match received {
             FromPeers::Event(event) => return this.dispatch(event),
             FromPeers::PeerSeen { peer, incarnation, knows_us } => {
                 NodeEvent::PeerSeen { peer, incarnation, knows_us }
@@ -94,7 +94,7 @@ impl Requests {
                 }
             });
             let facts = Arc::clone(&node.facts);
-            let peers = Peers::new(facts, Arc::clone(counters), hear(this.clone()));
+            let peers = PeerConnections::new(facts, Arc::clone(counters), receive(this.clone()));
             let db = Arc::clone(&node.db);
             let writes = Writes::new(db, Arc::clone(counters), config.sync, share, sink);
             let gate = Gate::new(config.max_value, bodies, config.deadline);
@@ -280,7 +280,7 @@ impl Requests {
         }
     }
 
-    /// This node.
+    /// The id of this node.
     pub(crate) fn own(&self) -> NodeId {
         self.node.shared.own
     }

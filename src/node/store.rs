@@ -1,9 +1,10 @@
 //! Opens the engine as the node wants it.
 
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::sync::Arc;
 
-use lsm::{Db, Disk, Options, RealDisk};
+use lsm::{Db, Disk, Engine, Options, RealDisk};
 
 use crate::counters::clocks::wall_micros;
 use crate::settings::config::Config;
@@ -26,4 +27,14 @@ pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
         ..Options::default()
     };
     Db::open(disk, options)
+}
+
+/// Opens the store of a stopped node, for a command that works on its directory. An error is one
+/// line.
+pub(crate) fn open_stopped(data: &Path) -> Result<Engine, String> {
+    if !data.join("STORE").exists() {
+        return Err("it holds no node's data".to_owned());
+    }
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).map_err(|error| error.to_string())?);
+    Engine::open(disk, Options::default()).map_err(|error| error.to_string())
 }

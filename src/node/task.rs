@@ -28,7 +28,7 @@ use crate::node::requests::Requests;
 /// Events on their way: a few a peer, and whoever finds it full waits.
 pub(crate) const EVENTS: usize = 1024;
 
-/// Never ends.
+/// Runs the node's task, and never ends.
 pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskEvent>) {
     let node = &requests.node;
     let config = NodeConfig {

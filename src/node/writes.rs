@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use lsm::{Batch, Db, Pressure, SyncMode};
 use node::{Outcome, WriteError};
-use profile::{Kind, Place};
+use profile::{Place, WaitKind};
 
 use crate::counters::Counters;
 
@@ -34,8 +34,8 @@ struct Turn<T> {
 }
 
 /// Where it is waited, for profiles.
-static ARRIVALS: Place = Place::new(Kind::Lock, "writes: outcome lock");
-static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed by flush or compaction backlog");
+static ARRIVALS: Place = Place::new(WaitKind::Lock, "writes: outcome lock");
+static SLOWED: Place = Place::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
 /// Outcomes on their way from the log's thread to the loop.
 #[derive(Debug)]

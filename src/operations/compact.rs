@@ -50,8 +50,9 @@ impl Compactions {
 }
 
 impl Compaction {
-    fn of(told: lsm::Compaction) -> Self {
-        let lsm::Compaction { number, began, took, records, of_records, bytes_before, .. } = told;
+    fn of(compaction: lsm::Compaction) -> Self {
+        let lsm::Compaction { number, began, took, records, of_records, bytes_before, .. } =
+            compaction;
         let began = began.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             number,
@@ -60,8 +61,8 @@ impl Compaction {
             records,
             of_records,
             bytes_before,
-            bytes: told.bytes,
-            failed: told.failed,
+            bytes: compaction.bytes,
+            failed: compaction.failed,
         }
     }
 }

@@ -7,7 +7,7 @@ use cluster::layout::Layout;
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
-use crate::peers::join::{Asker, Told, hex};
+use crate::peers::join::{Asker, JoinAnswer, hex};
 use crate::settings::members::{is_loopback, node_url};
 
 /// Why a node can't join.
@@ -22,7 +22,7 @@ pub(crate) enum JoinError {
 }
 
 /// See the module.
-pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
+pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
     if let Some(ahead) = ahead(asker.clock_ms, wall_micros(), skew) {
@@ -40,7 +40,7 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
         takes_its_place(node, &asker, id)?;
         node.joiners.remove(&asker.name);
         let cluster = format!("{:016x}", node.identity.cluster());
-        return Ok(Told::Placed { cluster, id: id.0, layout: hex(&layout.to_bytes()) });
+        return Ok(JoinAnswer::Placed { cluster, id: id.0, layout: hex(&layout.to_bytes()) });
     }
     let at_its_url = layout.all().find(|other| node.url_of(other.id) == asker.url);
     if let Some(other) = at_its_url {
@@ -63,7 +63,7 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<Told, JoinError> {
     if is_news {
         tracing::info!(name, url, "a node asks to join: kvorum cluster plan --add {name}");
     }
-    Ok(Told::Waits { epoch: layout.epoch, members: members(node, &layout) })
+    Ok(JoinAnswer::Waits { epoch: layout.epoch, members: members(node, &layout) })
 }
 
 /// How far a clock is ahead of this node's, if that is more than the skew. Who joins is sealed up

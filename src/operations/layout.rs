@@ -42,7 +42,7 @@ pub(crate) struct LayoutStatus {
 /// How far a node is while partitions move.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MoveStatus {
-    /// Its name.
+    /// The node's name.
     pub(crate) node: String,
     /// The epoch of the layout that it goes by.
     pub(crate) epoch: u64,
@@ -54,21 +54,21 @@ pub(crate) struct MoveStatus {
     pub(crate) of_sources: u16,
     /// Records that it has taken in this change since it was started, and their bytes.
     pub(crate) records: u64,
-    /// See there.
+    /// Bytes of those records.
     pub(crate) bytes: u64,
 }
 
-/// A member.
+/// A member of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MemberStatus {
-    /// Its name.
+    /// The member's name.
     pub(crate) name: String,
     /// Where it is.
     pub(crate) url: String,
     /// Its zone, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
-    /// Its weight.
+    /// The member's weight, 1 to 1000.
     pub(crate) weight: u32,
     /// The number that it was given, and nobody else is.
     pub(crate) id: u16,
@@ -84,7 +84,7 @@ pub(crate) struct JoinerStatus {
     /// Its zone, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
-    /// Its weight.
+    /// The node's weight, 1 to 1000.
     pub(crate) weight: u32,
 }
 
@@ -163,7 +163,7 @@ pub(crate) struct Plan {
 /// A node in a plan.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PlannedNode {
-    /// Its name.
+    /// The node's name.
     pub(crate) name: String,
     /// `stays`, `joins` or `leaves`.
     pub(crate) change: String,
@@ -216,14 +216,14 @@ impl LayoutStatus {
                     != (&change.layout.nodes, change.layout.replicas),
             without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
         });
-        let moves = shared.moves.reported().into_iter().map(|(id, told)| MoveStatus {
+        let moves = shared.moves.reported().into_iter().map(|(id, state)| MoveStatus {
             node: shared.name_of(id),
-            epoch: told.epoch,
-            has_all: told.has_all,
-            sources: told.sources.0,
-            of_sources: told.sources.1,
-            records: told.records,
-            bytes: told.bytes,
+            epoch: state.epoch,
+            has_all: state.has_all,
+            sources: state.sources.0,
+            of_sources: state.sources.1,
+            records: state.records,
+            bytes: state.bytes,
         });
         let nodes = layout.nodes.iter().map(|member| MemberStatus {
             name: member.member.name.clone(),
@@ -266,7 +266,7 @@ impl Plan {
         let most = taken.into_values().fold(0.0, f64::max);
         let seconds_at_rate =
             node.config.stream_rate.map(|rate| (most / rate as f64).ceil() as u64);
-        let told = moves.by_pair.iter().map(|((from, to), copies)| Move {
+        let moves_by_pair = moves.by_pair.iter().map(|((from, to), copies)| Move {
             from: name(*from),
             to: name(*to),
             copies: *copies,
@@ -280,7 +280,7 @@ impl Plan {
             moved_copies: moves.copies(),
             moved_bytes: (moves.copies() as f64 * bytes_a_copy) as u64,
             seconds_at_rate,
-            moves: told.collect(),
+            moves: moves_by_pair.collect(),
             warnings: warnings::of(node, base, planned, &after),
         }
     }

@@ -43,27 +43,27 @@ struct State {
     busy: bool,
     /// Lines that were dropped.
     dropped: u64,
-    /// Those of them that nobody was told of yet.
-    untold: u64,
+    /// Those of them that were not reported yet.
+    unreported: u64,
 }
 
 impl State {
     fn lose(&mut self, lines: &[u8]) {
         let lost = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
         self.dropped += lost;
-        self.untold += lost;
+        self.unreported += lost;
     }
 }
 
 impl Output {
-    /// Starts the thread, `name`. Once `to` takes lines again after some were dropped, `tell` is
+    /// Starts the thread, `name`. Once `to` takes lines again after some were dropped, `report` is
     /// called with their number, and may say it.
-    pub(crate) fn start(name: &str, to: &impl AsFd, tell: fn(&Self, u64)) -> io::Result<Self> {
+    pub(crate) fn start(name: &str, to: &impl AsFd, report: fn(&Self, u64)) -> io::Result<Self> {
         // Not through the standard library's handle, whose lock others would wait for.
         let to = File::from(to.as_fd().try_clone_to_owned()?);
         let output = Self(Arc::default());
         let this = output.clone();
-        thread::Builder::new().name(name.to_owned()).spawn(move || this.pass_on(to, tell))?;
+        thread::Builder::new().name(name.to_owned()).spawn(move || this.pass_on(to, report))?;
         Ok(output)
     }
 
@@ -94,27 +94,27 @@ impl Output {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pass_on(&self, to: File, tell: fn(&Self, u64)) {
+    fn pass_on(&self, to: File, report: fn(&Self, u64)) {
         let mut writer = Writer { to, torn: false };
         let mut lines = Vec::new();
         loop {
-            let untold = self.take(&mut lines);
+            let unreported = self.take(&mut lines);
             let written = writer.write(&lines);
             let whole = written == lines.len();
-            if whole && untold > 0 {
-                tell(self, untold);
+            if whole && unreported > 0 {
+                report(self, unreported);
             }
             let mut state = self.lock();
             if !whole {
                 state.lose(&lines[written..]);
-                state.untold += untold;
+                state.unreported += unreported;
             }
             state.busy = false;
             self.0.changed.notify_all();
         }
     }
 
-    /// Waits for lines and takes them; how many were dropped after them, untold yet.
+    /// Waits for lines and takes them; how many were dropped after them and were not reported yet.
     fn take(&self, lines: &mut Vec<u8>) -> u64 {
         lines.clear();
         let none = |state: &mut State| state.waiting.is_empty();
@@ -122,7 +122,7 @@ impl Output {
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(lines, &mut state.waiting);
         state.busy = true;
-        std::mem::take(&mut state.untold)
+        std::mem::take(&mut state.unreported)
     }
 }
 

@@ -34,12 +34,12 @@ pub(crate) struct QuotaStatus {
     pub(crate) state: String,
 }
 
-/// All quotas.
+/// All quotas of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct QuotaList {
     /// The epoch of the layout that has them.
     pub(crate) epoch: u64,
-    /// By prefix.
+    /// The quotas, sorted by prefix.
     pub(crate) quotas: Vec<QuotaStatus>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Repair {
     pub(crate) healed_ranges: u64,
 }
 
-/// One round.
+/// One repair round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Round {
     /// Counted from 1 since the node's start.
@@ -91,7 +91,7 @@ pub(crate) struct Round {
 /// Keys that a node can't read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Range {
-    /// The node.
+    /// Name of the node.
     pub(crate) node: String,
     /// The first of them, escaped as `kvorum scan` does.
     pub(crate) first: String,

@@ -20,7 +20,7 @@ use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Peer, Status};
 use crate::operations::tokens::{self, TokenList, TokenMade, TokenStatus, Wanted};
 use crate::operations::{metrics, usage};
-use crate::peers::join::{Asker, Told};
+use crate::peers::join::{Asker, JoinAnswer};
 use crate::settings::config::Config;
 
 /// See the module.
@@ -28,7 +28,7 @@ pub(crate) struct Reports(Arc<Node>);
 
 /// Whether a node is to be sent requests.
 pub(crate) enum Readiness {
-    /// It is.
+    /// It is ready.
     Ready,
     /// It is about to stop.
     Stopping,
@@ -46,7 +46,7 @@ impl Reports {
         Self(node)
     }
 
-    /// For `/readyz`.
+    /// What `/readyz` answers.
     pub(crate) fn readiness(&self) -> Readiness {
         let node = &self.0;
         if node.is_stopping() {
@@ -64,7 +64,7 @@ impl Reports {
         }
     }
 
-    /// For `/metrics`.
+    /// What `/metrics` answers.
     pub(crate) fn metrics(&self) -> String {
         metrics::encode(&self.0)
     }
@@ -80,7 +80,7 @@ impl Reports {
         (!shared.is_alone()).then(|| shared.rounds.ask(full, up_to))
     }
 
-    /// For `/admin/repair`.
+    /// What `/admin/repair` answers.
     pub(crate) fn repairs(&self) -> Repair {
         Repair::of(&self.0)
     }
@@ -92,7 +92,7 @@ impl Reports {
 
     /// A node that belongs to no cluster asks for a place in this one. An error says why it can't
     /// have one.
-    pub(crate) fn asks_to_join(&self, asker: Asker) -> Result<Told, JoinError> {
+    pub(crate) fn asks_to_join(&self, asker: Asker) -> Result<JoinAnswer, JoinError> {
         joining::asks(&self.0, asker)
     }
 
@@ -109,7 +109,7 @@ impl Reports {
         })
     }
 
-    /// For `/admin/layout`.
+    /// What `/admin/layout` answers.
     pub(crate) fn layout(&self) -> LayoutStatus {
         LayoutStatus::of(&self.0)
     }
@@ -129,14 +129,14 @@ impl Reports {
             let urls = base.nodes.iter().map(|known| (known.id, node.url_of(known.id)));
             change.urls = urls.filter(|(_, url)| !url.is_empty()).collect();
             let planned = base.planned(&change, |name| node.voter_of(name))?;
-            let told = Plan::of(&node, &base, &planned);
+            let plan = Plan::of(&node, &base, &planned);
             node.plans.keep(Arc::new(planned));
-            Ok(told)
+            Ok(plan)
         });
         planned.await.ok()
     }
 
-    /// For `/admin/tokens`.
+    /// What `/admin/tokens` answers.
     pub(crate) fn tokens(&self) -> TokenList {
         tokens::list(&self.0)
     }
@@ -151,7 +151,7 @@ impl Reports {
         tokens::revoke(&self.0, token).await
     }
 
-    /// For `/admin/quotas`.
+    /// What `/admin/quotas` answers.
     pub(crate) fn quotas(&self) -> QuotaList {
         quotas::list(&self.0)
     }
@@ -201,12 +201,12 @@ impl Reports {
         self.0.db.ask_to_compact()
     }
 
-    /// For `/admin/compact`.
+    /// What `/admin/compact` answers.
     pub(crate) fn compactions(&self) -> Compactions {
         Compactions::of(&self.0)
     }
 
-    /// For `/v0/status`.
+    /// What `/v0/status` answers.
     pub(crate) fn status(&self) -> Status {
         status(&self.0, self.0.db.stats())
     }

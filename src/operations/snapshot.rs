@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::counters::clocks::wall_micros;
 use crate::counters::latency;
-use crate::counters::{Count, Counters, Kind, STATUSES};
+use crate::counters::{Count, Counters, RequestKind, STATUSES};
 use crate::node::Node;
 use crate::operations::status::Status;
 use crate::operations::usage;
@@ -105,7 +105,7 @@ impl Snapshot {
             max_connections: node.config.connections,
             first_nanos: latency::FIRST_NANOS,
             per_doubling: latency::PER_DOUBLING,
-            kinds: Kind::ALL.iter().map(|(kind, ..)| requests(node, *kind)).collect(),
+            kinds: RequestKind::ALL.iter().map(|(kind, ..)| requests(node, *kind)).collect(),
             queues: queues(node, stats),
             memory: Memory {
                 resident: usage::resident_bytes(),
@@ -126,19 +126,19 @@ fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
     node.counters.iter().map(|counters| count(counters).get()).sum()
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: RequestKind) -> &'static str {
     match kind {
-        Kind::Get => "get",
-        Kind::Put => "put",
-        Kind::Delete => "delete",
-        Kind::Add => "add",
-        Kind::Range => "range",
-        Kind::Admin => "admin",
-        Kind::Other => "other",
+        RequestKind::Get => "get",
+        RequestKind::Put => "put",
+        RequestKind::Delete => "delete",
+        RequestKind::Add => "add",
+        RequestKind::Range => "range",
+        RequestKind::Admin => "admin",
+        RequestKind::Other => "other",
     }
 }
 
-fn requests(node: &Node, kind: Kind) -> Requests {
+fn requests(node: &Node, kind: RequestKind) -> Requests {
     let place = kind as usize;
     let count = |status: usize| sum(node, |counters| &counters.requests[place][status]);
     let statuses = STATUSES.iter().enumerate().map(|(number, status)| (*status, count(number)));

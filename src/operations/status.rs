@@ -21,7 +21,7 @@ pub(crate) struct Cluster {
 /// One node of the cluster.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// Its identity.
+    /// The node's name, which is its identity.
     pub(crate) name: String,
     /// Where the nodes reach it.
     pub(crate) url: String,
@@ -59,7 +59,7 @@ pub(crate) struct Unreached {
 /// What a node reports about itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// Its identity.
+    /// The node's name, which is its identity.
     pub(crate) name: String,
     /// Where clients and other nodes reach it.
     pub(crate) url: String,
@@ -118,7 +118,7 @@ pub(crate) struct Status {
 /// Another node, as this one sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Peer {
-    /// Its identity.
+    /// The node's name, which is its identity.
     pub(crate) name: String,
     /// Where it is reached.
     pub(crate) url: String,
@@ -137,7 +137,7 @@ pub(crate) struct Peer {
     /// Writes that it missed and that this node keeps for it.
     #[serde(default)]
     pub(crate) hints: u64,
-    /// Their bytes.
+    /// Bytes of those writes.
     #[serde(default)]
     pub(crate) hint_bytes: u64,
     /// Those of them whose timestamps are too far ahead of the clock to be delivered yet.

@@ -53,12 +53,12 @@ pub(crate) struct TokenStatus {
     pub(crate) bytes_per_second: Option<u64>,
 }
 
-/// All tokens.
+/// All tokens of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TokenList {
     /// The epoch of the layout that has them.
     pub(crate) epoch: u64,
-    /// By name.
+    /// The tokens, sorted by name.
     pub(crate) tokens: Vec<TokenStatus>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct TokenList {
 pub(crate) struct TokenMade {
     /// Its text, which is told this once.
     pub(crate) token: String,
-    /// The rest.
+    /// What is known of it besides.
     #[serde(flatten)]
     pub(crate) status: TokenStatus,
 }

@@ -15,7 +15,7 @@ use crate::settings::memory::MEMTABLES;
 pub(crate) struct Part {
     /// As a label.
     pub(crate) name: &'static str,
-    /// Bytes taken.
+    /// Bytes that are taken.
     pub(crate) used: u64,
     /// Bytes that may be.
     pub(crate) budget: u64,

@@ -28,14 +28,14 @@ impl PeerConnection {
     pub(super) fn new(
         facts: &Arc<Facts>,
         counters: &Arc<Counters>,
-        met: &PeerSeen,
+        seen: &PeerSeen,
         way: Way,
     ) -> Rc<Self> {
         Rc::new(Self {
             counters: Arc::clone(counters),
-            peer: met.node,
+            peer: seen.node,
             way,
-            machine: RefCell::new(Connection::new(&facts.table, met, way, clocks::now())),
+            machine: RefCell::new(Connection::new(&facts.table, seen, way, clocks::now())),
             driver: RefCell::default(),
         })
     }

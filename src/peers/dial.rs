@@ -27,7 +27,7 @@ const CONNECT_TIME: Duration = Duration::from_millis(250);
 /// A connection to a node that has proved itself.
 pub(super) struct Connected {
     pub(super) stream: Stream,
-    pub(super) met: PeerSeen,
+    pub(super) seen: PeerSeen,
     /// What came behind the handshake.
     pub(super) rest: Vec<u8>,
 }
@@ -138,8 +138,8 @@ pub(super) async fn dial(
         greet::shake(&mut stream, handshake, hello, early).await.map_err(DialError::from)
     };
     let shaken = timeout(HANDSHAKE_TIME, shaking).await;
-    let (met, rest) = shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??;
-    Ok(Connected { stream, met, rest })
+    let (seen, rest) = shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??;
+    Ok(Connected { stream, seen, rest })
 }
 
 /// Asks for the upgrade; returns what came behind the answer.

@@ -22,7 +22,7 @@ use node::link::{Came, Host, Traffic, Way};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::PeerConnection;
-use super::{FromPeers, Peers};
+use super::{FromPeers, PeerConnections};
 use crate::counters::budget::Held;
 use crate::counters::clocks;
 use crate::transport::Stream;
@@ -60,7 +60,7 @@ pub(super) struct Driver {
 
 /// What the connection is lent while it takes something in.
 struct Lent<'a, 'c> {
-    peers: &'a Peers,
+    peers: &'a PeerConnections,
     cx: &'a mut Context<'c>,
     waiting: &'a mut Waiting,
 }
@@ -103,7 +103,7 @@ impl Driver {
     }
 
     /// Serves the connection to its end.
-    pub(super) async fn run(mut self, peers: &Peers) -> End {
+    pub(super) async fn run(mut self, peers: &PeerConnections) -> End {
         poll_fn(|cx| {
             self.connection.attend(cx.waker());
             match self.turn(cx, peers) {
@@ -114,7 +114,7 @@ impl Driver {
         .await
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>, peers: &Peers) -> Result<(), End> {
+    fn turn(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<(), End> {
         if !self.rest.is_empty() {
             let rest = mem::take(&mut self.rest);
             self.take_in(&rest, cx, peers)?;
@@ -144,7 +144,7 @@ impl Driver {
     }
 
     /// Reads once; returns whether anything came.
-    fn read(&mut self, cx: &mut Context<'_>, peers: &Peers) -> Result<bool, End> {
+    fn read(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<bool, End> {
         let mut scratch = mem::take(&mut *peers.inner.scratch.borrow_mut());
         scratch.resize(ENVELOPE_MAX, 0);
         let mut buffer = ReadBuf::new(&mut scratch);
@@ -168,7 +168,7 @@ impl Driver {
         &mut self,
         mut input: &[u8],
         cx: &mut Context<'_>,
-        peers: &Peers,
+        peers: &PeerConnections,
     ) -> Result<(), Malformed> {
         let mut lent = Lent { peers, cx, waiting: &mut self.waiting };
         loop {

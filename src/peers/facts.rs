@@ -38,17 +38,17 @@ impl Facts {
         self.table.seen(node)
     }
 
-    /// See [`PeerTable::is_up`].
+    /// Whether this node is meant, or one to which a loop has a link that is up.
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.table.is_up(node)
     }
 
-    /// See [`PeerTable::voter_of`].
+    /// Which voter another node is, if it is up: see [`PeerTable::voter_of`].
     pub(crate) fn voter_of(&self, node: NodeId) -> Option<u64> {
         self.table.voter_of(node)
     }
 
-    /// See [`PeerTable::incarnation`].
+    /// The incarnation of a node's disk, as far as it is known here.
     pub(crate) fn incarnation(&self, node: NodeId) -> Option<u64> {
         self.table.incarnation(node)
     }

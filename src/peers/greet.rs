@@ -12,7 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::Peers;
+use super::PeerConnections;
 use super::facts::Facts;
 use crate::transport::Stream;
 
@@ -33,7 +33,7 @@ pub(super) enum Refusal {
 }
 
 /// Greets whoever is behind `stream`, and has it served if it is a peer.
-pub(super) fn start(peers: &Peers, stream: Stream, read: Bytes) {
+pub(super) fn start(peers: &PeerConnections, stream: Stream, read: Bytes) {
     let this = peers.clone();
     let task = tokio::task::spawn_local(async move { greet(&this, stream, read).await });
     let mut greeting = peers.inner.greeting.borrow_mut();
@@ -47,7 +47,7 @@ pub(super) fn start(peers: &Peers, stream: Stream, read: Bytes) {
     greeting.push_back(task.abort_handle());
 }
 
-async fn greet(peers: &Peers, mut stream: Stream, read: Bytes) {
+async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
     let facts = &peers.inner.facts;
     let shaking = async {
         let handshake = Handshake::accept(Arc::clone(&facts.table.identity), nonce()?);
@@ -55,7 +55,7 @@ async fn greet(peers: &Peers, mut stream: Stream, read: Bytes) {
         shake(&mut stream, handshake, Vec::new(), read.to_vec()).await
     };
     match timeout(HANDSHAKE_TIME, shaking).await {
-        Ok(Ok((met, rest))) => peers.accept(stream, met, rest),
+        Ok(Ok((seen, rest))) => peers.accept(stream, seen, rest),
         Ok(Err(unmet)) => {
             peers.inner.counters.peers.refused.add(1);
             if let Refusal::Refused(refused) = unmet {
@@ -98,7 +98,7 @@ pub(super) async fn shake(
             out.clear();
         }
         match received {
-            Ok(Some(met)) => return Ok((met, handshake.rest())),
+            Ok(Some(seen)) => return Ok((seen, handshake.rest())),
             Ok(None) => {}
             Err(refused) => return Err(Refusal::Refused(refused)),
         }

@@ -27,7 +27,7 @@ use super::dial::{DialError, connect};
 use super::greet::nonce;
 use crate::settings::members::authority_of;
 
-/// The path.
+/// The path that a node asks for a place at.
 const PATH: &str = "/admin/join";
 
 /// The header with nonce and proof.
@@ -55,7 +55,7 @@ pub(crate) struct Asker {
     /// Its zone, if it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
-    /// Its weight.
+    /// The node's weight, 1 to 1000.
     pub(crate) weight: u32,
     /// Its directory's incarnation, 16 hexadecimal digits.
     pub(crate) incarnation: String,
@@ -68,12 +68,12 @@ pub(crate) struct Asker {
 /// What it is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Told {
+pub(crate) enum JoinAnswer {
     /// It has its place.
     Placed {
         /// The cluster's id, 16 hexadecimal digits.
         cluster: String,
-        /// The node's.
+        /// The node's id.
         id: u16,
         /// The layout that has it, in hexadecimal digits.
         layout: String,
@@ -102,10 +102,10 @@ pub(crate) enum Unanswered {
     /// To be tried again.
     #[error("{0}")]
     Dial(#[from] DialError),
-    /// The same.
+    /// The connection failed. To be tried again.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The same.
+    /// No answer came in time. To be tried again.
     #[error("no response for {} s", PATIENCE.as_secs())]
     Late,
     /// The same: it is about to stop, or no node.
@@ -251,8 +251,8 @@ fn read(
         }
     }
     match serde_json::from_slice(body).map_err(|error| unexpected(&error.to_string()))? {
-        Told::Waits { members, .. } => Ok(Answer::Waits(members)),
-        Told::Placed { cluster, id, layout } => {
+        JoinAnswer::Waits { members, .. } => Ok(Answer::Waits(members)),
+        JoinAnswer::Placed { cluster, id, layout } => {
             let cluster = u64::from_str_radix(&cluster, 16).map_err(|_| unexpected("its id"))?;
             let layout = unhex(&layout).ok_or_else(|| unexpected("its layout"))?;
             let layout = Layout::from_bytes(&layout).map_err(unexpected)?;

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use super::connection::PeerConnection;
 use super::dial::{self, Connected, DialError};
 use super::driver::Driver;
-use super::{FromPeers, Peers};
+use super::{FromPeers, PeerConnections};
 use crate::counters::clocks;
 
 /// Why connections with a node that has left are closed.
@@ -21,7 +21,7 @@ pub(super) type Link = node::link::Link<AbortHandle, Rc<PeerConnection>>;
 
 /// Sends, or keeps until there is a connection; `false` if too much waits, or the peer is leaving,
 /// or has left the cluster.
-pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
+pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> bool {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return false };
     place.link.borrow_mut().send(
@@ -34,7 +34,7 @@ pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
 }
 
 /// Makes a connection if there is none, with nothing to send.
-pub(super) fn raise(peers: &Peers, peer: NodeId) {
+pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
     let dial = |attempt| begin(peers, peer, attempt);
     if let Some(place) = peers.place(peer) {
         place.link.borrow_mut().dial(ConnectionKind::Small, dial);
@@ -42,7 +42,7 @@ pub(super) fn raise(peers: &Peers, peer: NodeId) {
 }
 
 /// Ends the links to nodes that have left the cluster: nothing is sent to them any more.
-pub(super) fn end_those_of_leavers(peers: &Peers) {
+pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
     let facts = &peers.inner.facts;
     let is_left = |peer: &&NodeId| !facts.table.has(**peer);
     let left: Vec<NodeId> = peers.inner.places.borrow().keys().filter(is_left).copied().collect();
@@ -58,12 +58,12 @@ pub(super) fn end_those_of_leavers(peers: &Peers) {
     }
 }
 
-fn begin(peers: &Peers, peer: NodeId, attempt: Attempt) -> AbortHandle {
+fn begin(peers: &PeerConnections, peer: NodeId, attempt: Attempt) -> AbortHandle {
     tokio::task::spawn_local(serve(peers.clone(), peer, attempt)).abort_handle()
 }
 
 /// Makes a connection and serves it to its end.
-async fn serve(peers: Peers, peer: NodeId, attempt: Attempt) {
+async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
     let Attempt { kind, life, not_before } = attempt;
     let facts = &peers.inner.facts;
     if let Some(not_before) = not_before {
@@ -89,13 +89,13 @@ async fn serve(peers: Peers, peer: NodeId, attempt: Attempt) {
 }
 
 /// A connection stands: what waited for it goes out.
-fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<Driver> {
+fn rise(peers: &PeerConnections, peer: NodeId, life: u64, connected: Connected) -> Option<Driver> {
     let (facts, counters) = (&peers.inner.facts, &peers.inner.counters);
-    let Connected { stream, met, rest } = connected;
-    let connection = PeerConnection::new(facts, counters, &met, Way::Dialed);
+    let Connected { stream, seen, rest } = connected;
+    let connection = PeerConnection::new(facts, counters, &seen, Way::Dialed);
     let own = Rc::clone(&connection);
     let place = peers.place(peer)?;
-    let waited = place.link.borrow_mut().up(met.connection, life, own, clocks::mono_micros())?;
+    let waited = place.link.borrow_mut().up(seen.connection, life, own, clocks::mono_micros())?;
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
@@ -103,19 +103,19 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
         }
     }
     counters.peers.connected.add(1);
-    let first = met.connection == ConnectionKind::Small && facts.table.link_up(peer);
+    let first = seen.connection == ConnectionKind::Small && facts.table.link_up(peer);
     if first {
         tracing::info!(peer = facts.name(peer), "connected to a peer");
     }
-    peers.dispatch_seen(met);
-    if met.connection == ConnectionKind::Small {
+    peers.dispatch_seen(seen);
+    if seen.connection == ConnectionKind::Small {
         peers.dispatch(FromPeers::Event(Event::Up(peer)));
     }
     Some(Driver::new(stream, connection, rest))
 }
 
 /// The link, or an attempt to make it, is at its end: for all of it, and once.
-fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
+fn fall(peers: &PeerConnections, peer: NodeId, life: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return };
     let fallen = place.link.borrow_mut().fall(peer, life, refused, clocks::mono_micros());

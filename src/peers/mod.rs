@@ -67,7 +67,7 @@ pub(crate) enum FromPeers {
     Event(Event),
     /// A connection was made, by either side, and the other one has proved who it is.
     PeerSeen {
-        /// The peer.
+        /// The node at the other end.
         peer: NodeId,
         /// Its incarnation: which disk it has.
         incarnation: u64,
@@ -85,7 +85,7 @@ pub(crate) type Sink = Rc<dyn Fn(FromPeers)>;
 
 /// One loop's connections to and from the other nodes. Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct Peers {
+pub(crate) struct PeerConnections {
     inner: Rc<Inner>,
 }
 
@@ -121,7 +121,7 @@ struct PeerPlace {
     lookup: RefCell<Option<Lookup>>,
 }
 
-impl Peers {
+impl PeerConnections {
     /// No connections yet. `sink` is called with nothing borrowed, and may send and respond.
     pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: Sink) -> Self {
         Self {
@@ -273,7 +273,7 @@ impl Peers {
     }
 
     /// Serves a connection that another node has dialed and proved its right to.
-    fn accept(&self, stream: Stream, met: PeerSeen, rest: Vec<u8>) {
+    fn accept(&self, stream: Stream, seen: PeerSeen, rest: Vec<u8>) {
         let mut accepted = self.inner.accepted.borrow_mut();
         if accepted.len() >= MAX_ACCEPTED || self.inner.leaving.get() {
             return;
@@ -282,11 +282,11 @@ impl Peers {
         self.inner.next_connection.set(id + 1);
         let (facts, counters) = (&self.inner.facts, &self.inner.counters);
         let connection =
-            PeerConnection::new(facts, counters, &met, Way::Accepted(ConnectionId(id)));
+            PeerConnection::new(facts, counters, &seen, Way::Accepted(ConnectionId(id)));
         accepted.insert(id, Rc::clone(&connection));
         drop(accepted);
-        self.dispatch_seen(met);
-        facts.seen(met.node).knock();
+        self.dispatch_seen(seen);
+        facts.seen(seen.node).knock();
         let this = self.clone();
         spawn_local(async move {
             let end = Driver::new(stream, Rc::clone(&connection), rest).run(&this).await;
@@ -295,9 +295,9 @@ impl Peers {
         });
     }
 
-    fn dispatch_seen(&self, met: PeerSeen) {
-        self.inner.facts.table.saw(&met);
-        let PeerSeen { node: peer, incarnation, knows_us, .. } = met;
+    fn dispatch_seen(&self, seen: PeerSeen) {
+        self.inner.facts.table.saw(&seen);
+        let PeerSeen { node: peer, incarnation, knows_us, .. } = seen;
         self.dispatch(FromPeers::PeerSeen { peer, incarnation, knows_us });
     }
 

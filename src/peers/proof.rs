@@ -20,7 +20,7 @@ use cluster::handshake::{Channel, Nonce, Secret, Secrets};
 use super::greet::nonce;
 use super::join::{hex, unhex};
 
-/// The header.
+/// The header that carries the proof.
 pub(crate) const HEADER: &str = "x-kvorum-node";
 
 /// How far the other node's clock may be off, in milliseconds: one that is further off is asked
@@ -41,7 +41,7 @@ pub(crate) struct Proofs(Mutex<VecDeque<(u64, Nonce)>>);
 /// What a node says when it asks, and by what it knows the answer.
 #[derive(Debug)]
 pub(crate) struct Asks {
-    /// The header.
+    /// Value of the header [`HEADER`].
     pub(crate) header: String,
     nonce: Nonce,
     secret: Secret,

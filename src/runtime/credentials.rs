@@ -73,7 +73,7 @@ impl Credentials {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it.
+    /// Ends the thread, and waits until it has ended.
     pub(super) fn stop(self) {
         drop(self.stop);
         // A panic in there was printed.

@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// For each second of counting so many of pause: 2 % of a core, and of the disk.
 const PAUSES: u32 = 49;
 
-/// The thread.
+/// The thread that counts what is stored under quotas.
 pub(super) struct Counting {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<()>,
@@ -46,7 +46,7 @@ impl Counting {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it.
+    /// Ends the thread, and waits until it has ended.
     pub(super) fn stop(self) {
         drop(self.stop);
         // A panic in there was printed.

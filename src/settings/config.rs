@@ -13,7 +13,7 @@ use tracing_subscriber::filter::Targets;
 use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::members::{At, Lone, Members};
 use crate::settings::memory::{GUESTS, MemoryPlan};
-use crate::settings::secret::{self, Kind, Secret};
+use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
 
@@ -66,7 +66,7 @@ pub(crate) struct Config {
     pub(crate) rounds: RoundConfig,
     /// Bytes a second at which partitions that move here are taken; `None` = as fast as it goes.
     pub(crate) stream_rate: Option<u64>,
-    /// Event loops.
+    /// Number of event loops.
     pub(crate) loops: usize,
     /// Threads of the read pool.
     pub(crate) read_threads: usize,
@@ -122,7 +122,7 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), String> {
         Some(path) => read_file(path)?,
         None => Settings::default(),
     };
-    let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(Kind::variable);
+    let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
     complete(args.settings.or(file), cluster, admin)
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::settings::declare::settings;
 use crate::settings::units::{Every, Rate, Size, TimeIn, Ttl};
-use crate::settings::values::{Listen, LogFormat, Switch, Sync, UpTo};
+use crate::settings::values::{Listen, LogFormat, Switch, SyncSetting, UpTo};
 
 /// Everything after `serve`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,6 @@ pub(crate) struct ServeArgs {
     /// Say what is open to whom with these settings, and exit; the node may be running
     #[arg(long)]
     pub(crate) check: bool,
-    /// The settings.
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
@@ -103,7 +102,7 @@ settings! {
         "Maximum clock skew between nodes, in ms or s, 1ms..60s; writes with timestamps further \
          ahead of this node's clock are refused";
 
-    sync: Sync, "KVORUM_SYNC", "MODE", fixed "always",
+    sync: SyncSetting, "KVORUM_SYNC", "MODE", fixed "always",
         "When a write is acknowledged: \"always\", after it is synced to disk; \"interval\" or \
          \"interval:MS\", after it is written to the operating system, with a sync every MS \
          milliseconds (1..60000, default 100); \"never\", the same without syncs";

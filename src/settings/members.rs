@@ -17,7 +17,7 @@ use cluster::{Member, NodeId, Topology, TopologyError};
 pub(crate) enum Members {
     /// They list none: it is this node alone, or whoever the layout in its data directory says.
     Unlisted(Unlisted),
-    /// As listed.
+    /// The members that the settings list.
     Listed(Membership),
 }
 
@@ -87,7 +87,7 @@ impl Unlisted {
 pub(crate) struct Membership {
     /// Who holds what.
     pub(crate) topology: Topology,
-    /// This node.
+    /// The id of this node.
     pub(crate) own: NodeId,
     /// Where each node is, by its id: `http://HOST:PORT`.
     pub(crate) urls: Vec<String>,
@@ -98,7 +98,7 @@ pub(crate) struct Membership {
 /// Where a node serves, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct At {
-    /// The address.
+    /// The address that it serves on.
     pub(crate) address: SocketAddr,
     /// Whether by TLS.
     pub(crate) tls: bool,
@@ -264,7 +264,7 @@ fn parse_list(list: &str) -> Result<Vec<(Member, String)>, String> {
     Ok(nodes)
 }
 
-/// `[NAME=]URL[;zone=Z][;weight=W]`.
+/// Parses a node of `--cluster`: `[NAME=]URL[;zone=Z][;weight=W]`.
 pub(crate) fn parse_node(node: &str) -> Result<(Member, String), String> {
     // A name stands before the "://"; a '=' behind it is an option's.
     let (name, rest) = match node.split_once('=') {

@@ -102,13 +102,13 @@ const SEGMENT_RANGE: (u64, u64) = (8 << 20, 32 << 20);
 pub(crate) struct MemoryPlan {
     /// All of it.
     pub(crate) budget_bytes: u64,
-    /// One memtable.
+    /// Bytes of one memtable.
     pub(crate) memtable_bytes: u64,
     /// The block cache.
     pub(crate) cache_bytes: u64,
     /// One WAL segment (a file, not memory; it follows the memtable).
     pub(crate) segment_bytes: u64,
-    /// One connection.
+    /// Bytes of one connection.
     pub(crate) connection_bytes: u64,
     /// Connections of clients at once; those of others come on top.
     pub(crate) connections: u64,

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Where a secret comes from.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct SecretKind {
     /// The flag that names its file.
     flag: &'static str,
     /// The variable that has the secret itself. There is no flag of this name: anybody on the
@@ -21,14 +21,14 @@ pub(crate) struct Kind {
 }
 
 /// What the nodes of a cluster know each other by.
-pub(crate) const CLUSTER: Kind = Kind {
+pub(crate) const CLUSTER: SecretKind = SecretKind {
     flag: "--cluster-secret-file",
     variable: "KVORUM_CLUSTER_SECRET",
     what: "the cluster's secret",
 };
 
 /// What they may know each other by besides, while one secret replaces the other.
-pub(crate) const ALSO: Kind = Kind {
+pub(crate) const ALSO: SecretKind = SecretKind {
     flag: "--cluster-secret-also-file",
     // It is taken from a file only, so that it can go while the node runs.
     variable: "",
@@ -36,12 +36,15 @@ pub(crate) const ALSO: Kind = Kind {
 };
 
 /// What is good for every request to a node.
-pub(crate) const ADMIN: Kind =
-    Kind { flag: "--admin-token-file", variable: "KVORUM_ADMIN_TOKEN", what: "the admin token" };
+pub(crate) const ADMIN: SecretKind = SecretKind {
+    flag: "--admin-token-file",
+    variable: "KVORUM_ADMIN_TOKEN",
+    what: "the admin token",
+};
 
 /// What requests of the client commands carry.
-pub(crate) const CLIENT: Kind =
-    Kind { flag: "--token-file", variable: "KVORUM_TOKEN", what: "a token" };
+pub(crate) const CLIENT: SecretKind =
+    SecretKind { flag: "--token-file", variable: "KVORUM_TOKEN", what: "a token" };
 
 /// Bytes of a secret at least: 128 bits, if they are random.
 const MIN: usize = 16;
@@ -76,7 +79,7 @@ impl Secret {
     }
 }
 
-impl Kind {
+impl SecretKind {
     /// What the variable says, if it is set to anything.
     pub(crate) fn variable(&self) -> Option<OsString> {
         std::env::var_os(self.variable).filter(|value| !value.is_empty())
@@ -110,7 +113,7 @@ impl Kind {
     }
 }
 
-impl Kind {
+impl SecretKind {
     /// Reads a secret from a file that may be missing or empty: then there is none.
     pub(crate) fn load_if_any(&self, file: &Path) -> Result<Option<Secret>, String> {
         match read(file) {

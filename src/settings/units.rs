@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Bytes.
+/// A size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Size(pub(crate) u64);
@@ -37,7 +37,7 @@ impl Ttl {
 
     const LEAST: Self = Self(1);
 
-    /// In milliseconds.
+    /// The time to live in milliseconds.
     pub(crate) fn millis(self) -> u64 {
         self.0 * 1000
     }

@@ -71,7 +71,7 @@ impl FromStr for Switch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum LogFormat {
-    /// Human-readable lines.
+    /// Lines for people to read.
     Text,
     /// One JSON object per line.
     Json,
@@ -92,12 +92,12 @@ impl FromStr for LogFormat {
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Sync(pub(crate) lsm::SyncMode);
+pub(crate) struct SyncSetting(pub(crate) lsm::SyncMode);
 
 /// The interval of a bare `interval`.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
 
-impl FromStr for Sync {
+impl FromStr for SyncSetting {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -134,7 +134,7 @@ macro_rules! from_text {
     )*};
 }
 
-from_text!(Listen, LogFormat, Sync);
+from_text!(Listen, LogFormat, SyncSetting);
 
 #[cfg(test)]
 mod tests {
@@ -164,13 +164,13 @@ mod tests {
 
     #[test]
     fn sync_modes() {
-        let interval = |millis| Sync(lsm::SyncMode::Interval(Duration::from_millis(millis)));
-        assert_eq!("always".parse(), Ok(Sync(lsm::SyncMode::Always)));
-        assert_eq!("never".parse(), Ok(Sync(lsm::SyncMode::Never)));
+        let interval = |millis| SyncSetting(lsm::SyncMode::Interval(Duration::from_millis(millis)));
+        assert_eq!("always".parse(), Ok(SyncSetting(lsm::SyncMode::Always)));
+        assert_eq!("never".parse(), Ok(SyncSetting(lsm::SyncMode::Never)));
         assert_eq!("interval".parse(), Ok(interval(100)));
         assert_eq!("interval:5".parse(), Ok(interval(5)));
         for bad in ["", "Always", "interval:", "interval:0", "interval:60001", "never:1", "5"] {
-            assert!(bad.parse::<Sync>().is_err(), "{bad:?} was taken");
+            assert!(bad.parse::<SyncSetting>().is_err(), "{bad:?} was taken");
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Certificates {
 /// A blocking connection.
 #[derive(Debug)]
 pub(crate) enum Blocking {
-    /// In clear.
+    /// A connection in clear.
     Plain(TcpStream),
     /// By TLS, after its handshake.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),

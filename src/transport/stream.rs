@@ -18,7 +18,7 @@ const LABEL: &[u8] = b"EXPORTER-kvorum-peer";
 /// See the module.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// In clear.
+    /// A connection in clear.
     Plain(TcpStream),
     /// By TLS, after its handshake. It is some hundred bytes long.
     Tls(Box<TlsStream<Bounded>>),

@@ -90,9 +90,9 @@ struct Served {
     expires: u64,
 }
 
-/// Who came.
+/// Who has connected.
 pub(crate) enum Came {
-    /// A client.
+    /// A client has connected.
     Client(Stream),
     /// A node, or somebody who says so.
     Peer(Stream),

@@ -17,14 +17,14 @@ pub(crate) fn between_turns() {
     thread::sleep(Duration::from_millis(2));
 }
 
-/// One connection.
+/// A client's connection to a node.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
     received: Vec<u8>,
 }
 
-/// An answer.
+/// An answer that came whole.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) version: String,

@@ -27,7 +27,7 @@ pub(crate) struct Cluster {
     tls: Option<Arc<ClientConfig>>,
 }
 
-/// For `--cluster`.
+/// The nodes as `--cluster` lists them.
 fn listed(addresses: &[SocketAddr], scheme: &str) -> String {
     let node = |(number, at)| format!("n{number}={scheme}://{at}");
     addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")

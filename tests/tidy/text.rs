@@ -35,6 +35,9 @@ const PRIVATE_PATHS: [&str; 4] =
 const CHANCE: [&str; 6] =
     ["Instant::now", "SystemTime", "std::thread", "thread::", "RandomState", "rand::"];
 
+/// Words of a doc comment that say no more than the item's name does.
+const DOC_WORDS: usize = 2;
+
 /// Changes when something happens, not what.
 const HARMLESS: &str = "thread::yield_now()";
 
@@ -66,13 +69,18 @@ struct Rule {
     find: fn(File<'_>) -> Vec<(usize, String)>,
 }
 
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     Rule { why: "what does not fit a screen side by side is not reviewed", find: wide },
     Rule { why: "a file is about one thing; 150 to 400 lines hold it", find: long },
     Rule { why: "the first thing a reader needs is what this file is", find: without_header },
     Rule { why: "such a name collects whatever had no place: say what it is", find: named_empty },
     Rule { why: "nobody comes back to it: do it, file it, or leave it out", find: leftover },
     Rule { why: "it does not exist where others build this", find: private_path },
+    Rule {
+        why: "so few words say no more than the name does: say in a sentence what it is, with its \
+              unit, or nothing",
+        find: short_doc,
+    },
     Rule {
         why: "engine, protocol and simulation must replay from one seed: take time, threads and \
               chance from the caller",
@@ -238,6 +246,28 @@ fn private_path(file: File<'_>) -> Vec<(usize, String)> {
         .collect()
 }
 
+fn short_doc(file: File<'_>) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut lines = file.lines().filter(|_| file.is_rust()).peekable();
+    while let Some((number, line, test)) = lines.next() {
+        let Some(first) = doc(line) else { continue };
+        let mut words = first.split_whitespace().count();
+        while let Some(more) = lines.peek().and_then(|(_, line, _)| doc(line)) {
+            words += more.split_whitespace().count();
+            lines.next();
+        }
+        if words <= DOC_WORDS && !test {
+            found.push((number, format!("a doc comment of {words} word(s): {}", line.trim())));
+        }
+    }
+    found
+}
+
+/// What a line of a doc comment says.
+fn doc(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("///").filter(|rest| !rest.starts_with('/'))
+}
+
 fn chance(file: File<'_>) -> Vec<(usize, String)> {
     let path = file.path;
     let pure = path.starts_with("crates/cluster/src/")
@@ -312,6 +342,25 @@ mod tests {
     }
 
     #[test]
+    fn docs_are_longer_than_two_words() {
+        let said = ["2: a doc comment of 1 word(s): /// Where."];
+        assert_eq!(found("src/a.rs", "//! A.\n/// Where.\nconst A: u8 = 0;\n"), said);
+        let said = ["3: a doc comment of 2 word(s): /// As what."];
+        assert_eq!(
+            found("crates/b/src/a.rs", "//! A.\nenum A {\n    /// As what.\n    B,\n}\n"),
+            said
+        );
+        assert_eq!(found("src/a.rs", "//! A.\n/// Bytes of one.\nconst A: u8 = 0;\n"), CLEAN);
+        let several = "//! A.\n/// Where.\n///\n/// On disk.\nconst A: u8 = 0;\n";
+        assert_eq!(found("src/a.rs", several), CLEAN, "all lines of it count");
+        assert_eq!(found("src/a.rs", "//! A.\n//// Not one.\n// Nor this.\n"), CLEAN);
+        assert_eq!(found("docs/a.md", "/// Where.\n"), CLEAN);
+        let test = "//! A.\n#[cfg(test)]\nmod tests {\n    /// Where.\n    const A: u8 = 0;\n}\n";
+        assert_eq!(found("src/a.rs", test), CLEAN);
+        assert_eq!(found("tests/node/a.rs", "//! A.\n/// Where.\nconst A: u8 = 0;\n"), CLEAN);
+    }
+
+    #[test]
     fn the_engine_and_the_protocol_take_time_threads_and_chance_from_outside() {
         let clock = "//! A.\nlet now = Instant::now();\n";
         let said = ["2: Instant::now is used"];
@@ -326,7 +375,7 @@ mod tests {
         assert_eq!(found("src/clock.rs", clock), CLEAN);
         let harmless = format!("//! A.\nstd::{HARMLESS};\n");
         assert_eq!(found("crates/lsm/src/engine/read.rs", &harmless), CLEAN);
-        let comment = "//! A.\n/// Not Instant::now\n";
+        let comment = "//! A.\n/// Does not ask Instant::now\n";
         assert_eq!(found("crates/cluster/src/node.rs", comment), CLEAN);
         let test = "//! A.\n#[cfg(test)]\nmod tests {\n    use std::thread;\n}\n";
         assert_eq!(found("crates/cluster/src/node.rs", test), CLEAN);

@@ -250,7 +250,7 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
     let step = (keys.len() / some).max(1);
     let keys: Vec<String> = keys.into_iter().step_by(step).collect();
     let mut answers = 0;
-    let mut judge = |what: &str, found: Found| {
+    let mut check = |what: &str, found: Found| {
         answers += found.right;
         match found.wrong() + found.unavailable {
             0 => Ok(()),
@@ -258,15 +258,15 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
         }
     };
     for node in 0..cluster.addresses().len() {
-        judge(&format!("node {} holds", node + 1), held(cluster, node, ledger)?)?;
+        check(&format!("node {} holds", node + 1), held(cluster, node, ledger)?)?;
     }
     for votes in QUORUMS {
         for (node, address) in cluster.addresses().iter().enumerate() {
             let asked = format!("node {}, asked with {votes}", node + 1);
             let found = until_answered(|| ranges_by(&[*address], ledger, votes))?;
-            judge(&format!("ranges of {asked}"), found)?;
+            check(&format!("ranges of {asked}"), found)?;
             let found = until_answered(|| read_by(&[*address], ledger, &keys, votes))?;
-            judge(&format!("keys of {asked}"), found)?;
+            check(&format!("keys of {asked}"), found)?;
         }
     }
     Ok(answers)

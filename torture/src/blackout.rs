@@ -20,7 +20,7 @@ const IMAGE_BYTES: u64 = 1 << 30;
 /// How long hints may take to bring everything about.
 const BY_ITSELF: Duration = Duration::from_secs(5);
 
-/// `rounds` cuts.
+/// Cuts the power of all nodes `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "always", "--memory", "64MiB", "--memtable", "2MiB"];
     let mut cluster = Cluster::plan(setup, NODES, None, &args)?;

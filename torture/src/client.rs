@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long to wait before an overloaded node is asked again.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// One connection.
+/// One connection to a node.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<TcpStream>,
@@ -26,7 +26,7 @@ pub struct Answer {
     pub version: Option<String>,
     /// When the value expires, in milliseconds since 1970, if it does: `Kvorum-Expires`.
     pub expires_ms: Option<u64>,
-    /// Its body.
+    /// Body of the answer.
     pub body: Vec<u8>,
     /// The node takes no more requests on this connection.
     pub closes: bool,
@@ -47,7 +47,7 @@ fn malformed(what: &str) -> io::Error {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a node, with the usual timeout.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         Self::connect_within(address, PATIENCE)
     }

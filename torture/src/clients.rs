@@ -26,7 +26,7 @@ impl Clients {
     /// Waits for their end, once they were told.
     pub(crate) fn join(self) -> Result<(), Failure> {
         for client in self.0 {
-            client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            client.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         Ok(())
     }

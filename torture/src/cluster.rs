@@ -47,7 +47,7 @@ pub struct Cluster {
 /// What became equal, and how.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Agreement {
-    /// Keys.
+    /// Number of keys.
     pub keys: usize,
     /// How long it took until all replicas held the same by themselves.
     pub took: Duration,
@@ -138,7 +138,7 @@ impl Cluster {
 
     /// A node that runs.
     pub fn node(&self, node: usize) -> Result<&Node, Failure> {
-        let down = || Failure::Trouble(format!("node {} does not run", node + 1));
+        let down = || Failure::Environment(format!("node {} does not run", node + 1));
         self.nodes[node].as_ref().ok_or_else(down)
     }
 
@@ -148,7 +148,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// `kill -9`.
+    /// Kills a node, as by `kill -9`.
     pub fn kill(&mut self, node: usize) -> Result<(), Failure> {
         self.nodes[node].take().map_or(Ok(()), Node::kill)
     }
@@ -307,8 +307,8 @@ impl Cluster {
         for key in ledger.keys() {
             let answer = client.get_patiently(&key)?;
             match answer.status {
-                200 => ledger.judge(&key, Some(&answer.body))?,
-                404 => ledger.judge(&key, None)?,
+                200 => ledger.check_read(&key, Some(&answer.body))?,
+                404 => ledger.check_read(&key, None)?,
                 status => {
                     let body = String::from_utf8_lossy(&answer.body).into_owned();
                     return Err(Failure::Broken(format!("GET {key} answers {status}: {body}")));
@@ -343,7 +343,7 @@ impl Cluster {
     }
 
     /// The same; what it printed, if it could do it.
-    pub fn told<S: AsRef<str>>(
+    pub fn output<S: AsRef<str>>(
         &self,
         setup: &Setup,
         node: usize,
@@ -370,8 +370,8 @@ impl Cluster {
             ["plan", "--json"].into_iter().chain(change.iter().map(AsRef::as_ref)).collect();
         let begun = Instant::now();
         loop {
-            match self.told(setup, node, &args) {
-                Ok(told) => return Ok(serde_json::from_slice(&told).unwrap_or_default()),
+            match self.output(setup, node, &args) {
+                Ok(output) => return Ok(serde_json::from_slice(&output).unwrap_or_default()),
                 Err(failure) if begun.elapsed() > patience => return Err(failure),
                 Err(_) => thread::sleep(PLAN_AGAIN),
             }

@@ -139,9 +139,9 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     let small = Flood { prefix: 's', keys: setup.size(5000, 1000), value_len: SMALL, ..large };
     let (acked_small, asked_small) = flood(&half_of_it, &ledger, small)?;
     thread::sleep(SETTLED);
-    let (before, told) = (missing(&cluster, &ledger)?, told(&cluster, &[0, 1, 2])?);
+    let (before, reported) = (missing(&cluster, &ledger)?, reported_missing(&cluster, &[0, 1, 2])?);
     if before.by_node[VICTIM] == 0 {
-        return Err(Failure::Trouble("the disk was never full".to_owned()));
+        return Err(Failure::Environment("the disk was never full".to_owned()));
     }
     match ballast {
         Some(ballast) => std::fs::remove_file(ballast)?,
@@ -152,7 +152,7 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     (0..NODES).try_for_each(|node| cluster.kill(node))?;
     let written = format!(
         "{acked} of {asked} large and {acked_small} of {asked_small} small writes acknowledged; \
-         while full {before}, {told} told"
+         while full {before}, {reported} told"
     );
     after(&written, outcome)
 }
@@ -204,7 +204,7 @@ fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     let small = Flood { prefix: 's', keys: 20_000, value_len: SMALL, ..large };
     let (acked_small, asked_small) = flood(&others, &ledger, small)?;
     thread::sleep(SETTLED);
-    let told = told(&cluster, &[0, 1])?;
+    let reported = reported_missing(&cluster, &[0, 1])?;
     if killed {
         for node in [0, 1] {
             cluster.kill(node)?;
@@ -214,7 +214,7 @@ fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     cluster.node(VICTIM)?.signal(Signal::CONT)?;
     let written = format!(
         "{acked} of {asked} large and {acked_small} of {asked_small} small writes acknowledged, \
-         {told} told; coordinators killed: {killed}"
+         {reported} told; coordinators killed: {killed}"
     );
     after(&written, converge(&cluster, &ledger))
 }
@@ -274,13 +274,13 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
     let begun = Instant::now();
     let (mut first, mut silent) = (None, 0);
     let now = loop {
-        let told = told(cluster, &all)?;
+        let reported = reported_missing(cluster, &all)?;
         let now = missing(cluster, ledger)?;
-        let (before, _) = *first.get_or_insert((now, told));
+        let (before, _) = *first.get_or_insert((now, reported));
         let took = begun.elapsed();
         // What is missing now was missing when the nodes were asked. Twice in a row, for one of
         // them may have been asked before another one told it.
-        silent = if now.keys > 0 && told == 0 && took > SETTLED { silent + 1 } else { 0 };
+        silent = if now.keys > 0 && reported == 0 && took > SETTLED { silent + 1 } else { 0 };
         if silent > 1 {
             return Err(Failure::Broken(format!(
                 "{now} after {took:.1?} (at first {}), and no node's status says so",
@@ -293,23 +293,23 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
         thread::sleep(AGAIN);
     };
     let took = begun.elapsed();
-    let (before, told_first) = first.unwrap_or_default();
+    let (before, reported_first) = first.unwrap_or_default();
     if now.keys > 0 {
         return Err(Failure::Broken(format!(
             "{now} after {took:.1?} (at first {}), {} told",
             before.keys,
-            told(cluster, &all)?
+            reported_missing(cluster, &all)?
         )));
     }
-    while told(cluster, &all)? > 0 {
+    while reported_missing(cluster, &all)? > 0 {
         if begun.elapsed() > took + PATIENCE {
-            let still = told(cluster, &all)?;
+            let still = reported_missing(cluster, &all)?;
             return Err(Failure::Broken(format!("all are equal, yet {still} are told missing")));
         }
         thread::sleep(AGAIN);
     }
     Ok(format!(
-        "{before}, {told_first} told; equal after {:.1} s, nothing told after {:.1} s",
+        "{before}, {reported_first} told; equal after {:.1} s, nothing told after {:.1} s",
         took.as_secs_f64(),
         begun.elapsed().as_secs_f64()
     ))
@@ -322,19 +322,19 @@ fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
     let mut missing = Missing::default();
     for (node, lacks) in missing.by_node.iter_mut().enumerate() {
         let mut digests = BTreeMap::new();
-        let mut judged = Ok(0);
+        let mut counted = Ok(0);
         cluster.scan_local(node, |key, value| {
             let mut digest = DefaultHasher::new();
             value.hash(&mut digest);
             digests.insert(key.to_owned(), digest.finish());
-            if let Ok(wrong) = &mut judged {
+            if let Ok(wrong) = &mut counted {
                 match ledger.wrong(key, Some(value)) {
                     Ok(found) => *wrong += usize::from(found.is_some()),
-                    Err(failure) => judged = Err(failure),
+                    Err(failure) => counted = Err(failure),
                 }
             }
         })?;
-        *lacks = judged? + acknowledged.iter().filter(|key| !digests.contains_key(*key)).count();
+        *lacks = counted? + acknowledged.iter().filter(|key| !digests.contains_key(*key)).count();
         held.push(digests);
     }
     let differs = |key: &&String| held.iter().any(|node| node.get(*key) != held[0].get(*key));
@@ -344,7 +344,7 @@ fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
 }
 
 /// Writes kept for others, and partitions to be repaired, by what these nodes say.
-pub(crate) fn told(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
+pub(crate) fn reported_missing(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
     let mut sum = 0;
     for node in nodes {
         let status = cluster.status(*node)?;

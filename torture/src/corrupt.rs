@@ -75,7 +75,7 @@ fn flip(cluster: &Cluster, times: u32, random: &mut Random) -> Result<u32, Failu
         .filter(|path| path.extension().is_some_and(|end| end == "sst"))
         .collect();
     if tables.is_empty() {
-        return Err(Failure::Trouble("there are no tables to damage".to_owned()));
+        return Err(Failure::Environment("there are no tables to damage".to_owned()));
     }
     for _ in 0..times {
         let path = &tables[random.below(tables.len() as u64) as usize];
@@ -101,7 +101,7 @@ fn read_everything(cluster: &Cluster, ledger: &Ledger) -> Result<u64, Failure> {
                 match answer.status {
                     200 | 404 => {
                         let found = (answer.status == 200).then_some(answer.body.as_slice());
-                        ledger.judge(&key, found)?;
+                        ledger.check_read(&key, found)?;
                     }
                     500..=599 if votes == "&ack=3&from=3" => failed += 1,
                     status => {

@@ -30,7 +30,7 @@ const READABLE: Duration = Duration::from_secs(30);
 
 /// What became of the additions to one counter.
 #[derive(Debug, Default)]
-struct Told {
+struct Additions {
     sums: BTreeSet<i64>,
     unknown: u64,
     /// Refused, and said not to be done.
@@ -41,7 +41,7 @@ struct Told {
 
 /// What came of one request.
 enum Outcome {
-    Told(i64),
+    Done(i64),
     Undone,
     Unknown,
     /// It was sent before, and what became of it is not known any more.
@@ -61,7 +61,7 @@ struct Open {
 struct Shared {
     addresses: Vec<SocketAddr>,
     stop: AtomicBool,
-    told: [Mutex<Told>; COUNTERS],
+    additions: [Mutex<Additions>; COUNTERS],
 }
 
 /// `rounds` faults: a node is killed and starts again, or stands still for a while.
@@ -71,7 +71,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let shared = Arc::new(Shared {
         addresses: cluster.addresses().to_vec(),
         stop: AtomicBool::new(false),
-        told: Default::default(),
+        additions: Default::default(),
     });
     let mut random = Random::new(setup.seed);
     let of_all = Arc::clone(&shared);
@@ -82,7 +82,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     clients.join()?;
     faults?;
     cluster.until_ready()?;
-    judge(&cluster, &shared, setup.rounds)
+    check(&cluster, &shared, setup.rounds)
 }
 
 fn faults(setup: &Setup, cluster: &mut Cluster, random: &mut Random) -> Result<(), Failure> {
@@ -105,25 +105,25 @@ fn faults(setup: &Setup, cluster: &mut Cluster, random: &mut Random) -> Result<(
     Ok(())
 }
 
-fn judge(cluster: &Cluster, shared: &Shared, rounds: u32) -> Result<String, Failure> {
+fn check(cluster: &Cluster, shared: &Shared, rounds: u32) -> Result<String, Failure> {
     let (mut done, mut unknown, mut refused, mut again) = (0, 0, 0, 0);
-    for (counter, told) in shared.told.iter().enumerate() {
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+    for (counter, additions) in shared.additions.iter().enumerate() {
+        let additions = additions.lock().unwrap_or_else(PoisonError::into_inner);
         let last = read(cluster.addresses()[counter % NODES], counter)?;
-        let acknowledged = told.sums.len() as i64;
-        let greatest = told.sums.last().copied().unwrap_or(0);
-        let most = acknowledged + told.unknown as i64;
+        let acknowledged = additions.sums.len() as i64;
+        let greatest = additions.sums.last().copied().unwrap_or(0);
+        let most = acknowledged + additions.unknown as i64;
         if last < greatest || last < acknowledged || last > most {
             return Err(Failure::Broken(format!(
                 "counter {counter} is {last}: {acknowledged} additions were acknowledged, the \
                  greatest sum told is {greatest}, {} are unknown",
-                told.unknown
+                additions.unknown
             )));
         }
-        done += told.sums.len();
-        unknown += told.unknown;
-        refused += told.refused;
-        again += told.again;
+        done += additions.sums.len();
+        unknown += additions.unknown;
+        refused += additions.refused;
+        again += additions.again;
     }
     if done == 0 {
         return Err(Failure::Broken("no addition was acknowledged".to_owned()));
@@ -187,7 +187,7 @@ impl Shared {
             };
             let key = if insists { Some(&addition.key) } else { None };
             let outcome = outcome(ask(&mut client, addition.counter, key))?;
-            if !matches!(outcome, Outcome::Told(_)) || random.percent(5) {
+            if !matches!(outcome, Outcome::Done(_)) || random.percent(5) {
                 place += 1;
             } else {
                 connection = Some(client);
@@ -204,19 +204,20 @@ impl Shared {
         outcome: Outcome,
         insists: bool,
     ) -> Result<Option<Open>, Failure> {
-        let mut told = self.told[addition.counter].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut additions =
+            self.additions[addition.counter].lock().unwrap_or_else(PoisonError::into_inner);
         match outcome {
-            Outcome::Told(sum) => {
-                if !told.sums.insert(sum) {
+            Outcome::Done(sum) => {
+                if !additions.sums.insert(sum) {
                     return Err(Failure::Broken(format!("sum {sum} was told twice")));
                 }
-                told.again += u64::from(addition.unknown);
+                additions.again += u64::from(addition.unknown);
             }
-            Outcome::Undone if !addition.unknown => told.refused += 1,
+            Outcome::Undone if !addition.unknown => additions.refused += 1,
             Outcome::Undone | Outcome::Unknown if insists && addition.is_worth_another_try() => {
                 return Ok(Some(Open { unknown: true, ..addition }));
             }
-            Outcome::Undone | Outcome::Unknown | Outcome::Used => told.unknown += 1,
+            Outcome::Undone | Outcome::Unknown | Outcome::Used => additions.unknown += 1,
         }
         Ok(None)
     }
@@ -237,7 +238,7 @@ fn ask(client: &mut Client, counter: usize, key: Option<&String>) -> std::io::Re
 fn outcome(answer: std::io::Result<Answer>) -> Result<Outcome, Failure> {
     let Ok(answer) = answer else { return Ok(Outcome::Unknown) };
     if answer.status == 200 {
-        return Ok(Outcome::Told(sum(&answer)?));
+        return Ok(Outcome::Done(sum(&answer)?));
     }
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     match answer.status {

@@ -71,7 +71,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             prober.stop()
         })();
         crowd.stop.store(true, Ordering::Relaxed);
-        let worst = probed.join().map_err(|_| Failure::Trouble("a probe panicked".to_owned()))?;
+        let worst =
+            probed.join().map_err(|_| Failure::Environment("a probe panicked".to_owned()))?;
         Ok::<_, Failure>((outcome?, worst?))
     })?;
     if let Some(first) = seen.failed.first() {

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// One second.
+/// What one second gave.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Second {
     /// Requests answered well and in time.
     pub good: u64,
-    /// Answers 503.
+    /// Answers of 503.
     pub refused: u64,
     /// Other answers, late ones, and none.
     pub failed: u64,
@@ -27,7 +27,7 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 34.0;
 const GAP: f64 = 34.0;
 
-/// The table.
+/// The seconds as a table, in CSV.
 pub fn csv(seconds: &[Second]) -> String {
     let mut out = "second,good,refused,failed,p50_ms,p99_ms,rss_bytes\n".to_owned();
     for (n, second) in seconds.iter().enumerate() {

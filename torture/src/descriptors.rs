@@ -95,7 +95,7 @@ fn connect(address: &std::net::SocketAddr) -> Result<Vec<TcpStream>, Failure> {
             Ok(stream) => crowd.push(stream),
             Err(error) if error.kind() == ErrorKind::TimedOut => break,
             Err(error) => {
-                return Err(Failure::Trouble(format!("client {}: {error}", crowd.len())));
+                return Err(Failure::Environment(format!("client {}: {error}", crowd.len())));
             }
         }
     }

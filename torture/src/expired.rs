@@ -42,7 +42,7 @@ fn put(client: &mut Client, key: &str, query: &str, value: &[u8]) -> Result<(), 
     let answer = client.request("PUT", &(target(key) + query), value)?;
     match answer.status {
         201 => Ok(()),
-        status => Err(Failure::Trouble(format!("PUT {key} answers {status}"))),
+        status => Err(Failure::Environment(format!("PUT {key} answers {status}"))),
     }
 }
 

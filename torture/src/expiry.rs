@@ -130,7 +130,7 @@ impl Row<'_> {
         if answer.status == 201 {
             return Ok(());
         }
-        Err(Failure::Trouble(format!("PUT {LASTING} answers {}", answer.status)))
+        Err(Failure::Environment(format!("PUT {LASTING} answers {}", answer.status)))
     }
 
     /// Writes values, some of them over older ones, some by additions.
@@ -188,14 +188,14 @@ impl Row<'_> {
             let sent = now_ms() + off;
             let answer = self.client(node)?.request("GET", &target(&value.key), b"")?;
             let received = now_ms() + off;
-            self.judge(&value, &answer, (sent, received))
+            self.check_read(&value, &answer, (sent, received))
                 .map_err(|wrong| Failure::Broken(format!("node {}: {wrong}", node + 1)))?;
         }
         Ok(())
     }
 
     /// Judges a read by the clock of the node that was asked, as it was sent and answered.
-    fn judge(
+    fn check_read(
         &mut self,
         value: &Value,
         answer: &Answer,

@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// What is written.
 #[derive(Debug, Clone, Copy)]
 pub struct Fill {
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
     /// Bytes of each value.
     pub value_len: usize,

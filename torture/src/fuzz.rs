@@ -62,7 +62,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         let mut answered = 0;
         for client in clients {
             let ended = client.join();
-            answered += ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            answered +=
+                ended.map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         Ok::<_, Failure>(answered)
     })?;

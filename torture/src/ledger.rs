@@ -22,7 +22,7 @@ use crate::random::Random;
 /// What the node said to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
-    /// Acknowledged.
+    /// It acknowledged the write.
     Ok,
     /// Refused: it was not done and never will be.
     Failed,
@@ -79,7 +79,7 @@ pub struct Tally {
     pub window: Duration,
 }
 
-/// The ledger.
+/// All writes, and what was answered to each.
 #[derive(Debug)]
 pub struct Ledger {
     begun: Instant,
@@ -158,7 +158,7 @@ impl Ledger {
     }
 
     /// Whether `found` may be what a read of `key` returns, while nothing else writes it.
-    pub fn judge(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
+    pub fn check_read(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
         match self.wrong(key, found)? {
             None => Ok(()),
             Some(_) => {

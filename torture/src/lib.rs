@@ -95,7 +95,7 @@ pub enum Failure {
     Skipped(String),
     /// Something around the node failed.
     #[error("could not be run: {0}")]
-    Trouble(String),
+    Environment(String),
     /// The same, with a system call.
     #[error("could not be run: {0}")]
     Io(#[from] io::Error),

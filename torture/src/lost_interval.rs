@@ -10,7 +10,7 @@ use crate::audit;
 use crate::cluster::Cluster;
 use crate::ground::{Mount, make_image};
 use crate::ledger::Ledger;
-use crate::rollback::{A, B, C, Judged, KEYS, NODES, PATIENCE, meet};
+use crate::rollback::{A, B, C, Findings, KEYS, NODES, PATIENCE, meet};
 use crate::{Failure, Setup};
 
 /// Holds the data of one node.
@@ -34,12 +34,12 @@ pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.until_ready()?;
     let ledger = Ledger::default();
-    let mut judged = Judged::default();
-    let outcome = cuts(setup, &mut cluster, &mut disk, &ledger, &mut judged);
+    let mut findings = Findings::default();
+    let outcome = cuts(setup, &mut cluster, &mut disk, &ledger, &mut findings);
     // Before the disk goes.
     (0..NODES).try_for_each(|node| cluster.kill(node))?;
     outcome?;
-    judged.verdict()
+    findings.verdict()
 }
 
 fn cuts(
@@ -47,7 +47,7 @@ fn cuts(
     cluster: &mut Cluster,
     disk: &mut Mount,
     ledger: &Ledger,
-    judged: &mut Judged,
+    findings: &mut Findings,
 ) -> Result<(), Failure> {
     let count = setup.size(KEYS.0, KEYS.1);
     audit::prepare(cluster.addresses(), ledger, "", count)?;
@@ -56,22 +56,22 @@ fn cuts(
     audit::edit(&cluster.others(C), ledger, "", count)?;
     cut(cluster, disk)?;
     let lost = audit::held(cluster, A, ledger)?.wrong();
-    judged.tell(format!("after the cut A lacked {lost} of {} writes", 3 * count));
+    findings.note(format!("after the cut A lacked {lost} of {} writes", 3 * count));
     // With C down; then the others with C and without B, for reading brings A what it lacks.
     let keys = ledger.keys();
     let (ab, ac) = keys.split_at(keys.len() / 2);
     let both = [cluster.addresses()[A], cluster.addresses()[B]];
     // A may not be authoritative before it is connected to C, which may know of more that it lost.
     meet(cluster)?;
-    judged.reads("C down", &audit::read(&both, ledger, ab)?);
+    findings.reads("C down", &audit::read(&both, ledger, ab)?);
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
     let others = [cluster.addresses()[A], cluster.addresses()[C]];
     let found = audit::read(&others, ledger, ac)?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    judged.reads("B paused", &found);
-    judged.with_all(cluster, ledger)?;
-    single(cluster, disk, ledger, judged)
+    findings.reads("B paused", &found);
+    findings.with_all(cluster, ledger)?;
+    single(cluster, disk, ledger, findings)
 }
 
 /// One write through A, of which nobody hears anything more before the cut.
@@ -79,7 +79,7 @@ fn single(
     cluster: &mut Cluster,
     disk: &mut Mount,
     ledger: &Ledger,
-    judged: &mut Judged,
+    findings: &mut Findings,
 ) -> Result<(), Failure> {
     std::thread::sleep(SYNCED);
     cluster.kill(C)?;
@@ -93,14 +93,14 @@ fn single(
     cluster.node(B)?.signal(Signal::CONT)?;
     // The documented exception: A loses a write of which it told nobody but B. It comes back as
     // soon as B is asked, or brings it to C as a hint.
-    judged.tell(format!("a single write before the cut, B paused: {found}"));
+    findings.note(format!("a single write before the cut, B paused: {found}"));
     let (all, keys) = (cluster.addresses(), ledger.keys());
     let (found, took) = audit::read_until_right(all, ledger, &keys, PATIENCE)?;
     match took {
         Some(took) => {
-            judged.tell(format!("all back: {found}, right {:.1} s later", took.as_secs_f64()))
+            findings.note(format!("all back: {found}, right {:.1} s later", took.as_secs_f64()))
         }
-        None => judged.broken(format!("not all right after {PATIENCE:?}: {found}")),
+        None => findings.broken(format!("not all right after {PATIENCE:?}: {found}")),
     }
     Ok(())
 }

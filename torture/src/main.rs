@@ -1,5 +1,7 @@
 //! `cargo run --release -p torture -- [ROW…]`: the long form of the faults, a line of figures each.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;

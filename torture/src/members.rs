@@ -267,7 +267,7 @@ impl Row<'_> {
         starts: thread::JoinHandle<Result<Node, Failure>>,
     ) -> Result<(), Failure> {
         let node = starts.join();
-        let node = node.map_err(|_| Failure::Trouble("a start panicked".to_owned()))??;
+        let node = node.map_err(|_| Failure::Environment("a start panicked".to_owned()))??;
         self.joined.push(Joined { name, launch, node: Some(node) });
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Row<'_> {
 
     /// `kvorum cluster …` at that node.
     fn command(&self, args: &[&str]) -> Result<Vec<u8>, Failure> {
-        self.cluster.told(self.setup, ASKED, args)
+        self.cluster.output(self.setup, ASKED, args)
     }
 
     fn layout(&self, node: usize) -> Option<Value> {
@@ -327,11 +327,11 @@ impl Row<'_> {
         let mut taken = BTreeMap::new();
         loop {
             let all: Vec<_> = (0..NODES).map(|node| self.layout(node)).collect();
-            let told = all.iter().flatten().filter_map(|layout| layout["moves"].as_array());
-            for told in told.flatten() {
-                let name = told["node"].as_str().unwrap_or_default().to_owned();
+            let moves = all.iter().flatten().filter_map(|layout| layout["moves"].as_array());
+            for of_node in moves.flatten() {
+                let name = of_node["node"].as_str().unwrap_or_default().to_owned();
                 let bytes: &mut u64 = taken.entry(name).or_default();
-                *bytes = (*bytes).max(told["bytes"].as_u64().unwrap_or(0));
+                *bytes = (*bytes).max(of_node["bytes"].as_u64().unwrap_or(0));
             }
             let is_there = |layout: &Option<Value>| {
                 layout.as_ref().is_some_and(|layout| {

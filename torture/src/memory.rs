@@ -81,7 +81,7 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
         thread::sleep(lasts);
         stop.store(true, Ordering::Relaxed);
         for thread in bad {
-            thread.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            thread.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         Ok::<_, Failure>(())
     })?;

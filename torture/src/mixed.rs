@@ -56,7 +56,7 @@ impl Known {
 struct Book {
     known: Mutex<HashMap<u64, Vec<Known>>>,
     stop: AtomicBool,
-    judged: AtomicU64,
+    checked: AtomicU64,
     /// Answers older than what was known, of quorums that need not have met.
     older: AtomicU64,
 }
@@ -122,15 +122,15 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         let broken: Result<(), Failure> = broken();
         book.stop.store(true, Ordering::Relaxed);
         let joined = clients.into_iter().map(|client| client.join());
-        let panicked = |_| Failure::Trouble("a client panicked".to_owned());
+        let panicked = |_| Failure::Environment("a client panicked".to_owned());
         let asked = joined.map(|ended| ended.map_err(panicked)?).fold(Ok(()), Result::and);
         asked.and(broken)
     });
     ended?;
-    let judged = book.judged.load(Ordering::Relaxed);
+    let checked = book.checked.load(Ordering::Relaxed);
     let older = book.older.load(Ordering::Relaxed);
     Ok(format!(
-        "{} kills, clocks {} ms apart at most: {judged} answers of 6 quorums on {KEYS} keys, none \
+        "{} kills, clocks {} ms apart at most: {checked} answers of 6 quorums on {KEYS} keys, none \
          older than what its quorum must have met; {older} older than what it need not have met",
         setup.rounds,
         2 * MOST_OFF
@@ -161,7 +161,7 @@ fn ask(book: &Book, addresses: &[std::net::SocketAddr], mut random: Random) -> R
         };
         let mut asked = asked;
         match asked() {
-            Ok(answer) => judge(book, key, (ack, from), write, &known, &answer)?,
+            Ok(answer) => check(book, key, (ack, from), write, &known, &answer)?,
             Err(Failure::Io(_)) => thread::sleep(Duration::from_millis(5)),
             Err(other) => return Err(other),
         }
@@ -169,7 +169,7 @@ fn ask(book: &Book, addresses: &[std::net::SocketAddr], mut random: Random) -> R
     Ok(())
 }
 
-fn judge(
+fn check(
     book: &Book,
     key: u64,
     (ack, from): (u64, u64),
@@ -182,7 +182,7 @@ fn judge(
         404 => (0, 0),
         _ => return Ok(()),
     };
-    book.judged.fetch_add(1, Ordering::Relaxed);
+    book.checked.fetch_add(1, Ordering::Relaxed);
     for known in known.iter().filter(|known| !write || known.written) {
         let older = version < known.version || write && version == known.version;
         if older && known.is_met_by(ack, from) {

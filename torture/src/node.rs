@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Launch {
     /// A program with arguments that runs the node, as `prlimit` does; may be empty.
     pub wrapper: Vec<String>,
-    /// The binary.
+    /// The binary to run.
     pub binary: PathBuf,
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -76,17 +76,17 @@ impl Launch {
         let logged = fs::metadata(&self.log).map_or(0, |log| log.len()) as usize;
         let mut child = self.spawn()?;
         let stdout = child.stdout.take();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             // Reads on to the end: a full pipe must not hold the node up.
             for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
                 let Ok(line) = line else { return };
                 if let Some(address) = greeted(&line) {
-                    let _ = tell.send(address);
+                    let _ = sender.send(address);
                 }
             }
         });
-        if let Ok(address) = told.recv_timeout(PATIENCE) {
+        if let Ok(address) = receiver.recv_timeout(PATIENCE) {
             return Ok(Node { child, address });
         }
         let _ = child.kill();
@@ -106,12 +106,12 @@ fn greeted(line: &str) -> Option<SocketAddr> {
 }
 
 impl Node {
-    /// Its process.
+    /// Id of the node's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Connects.
+    /// Connects to the node.
     pub fn client(&self) -> io::Result<Client> {
         Client::connect(self.address)
     }
@@ -121,7 +121,7 @@ impl Node {
         Ok(kill_process(Pid::from_child(&self.child), signal).map_err(io::Error::from)?)
     }
 
-    /// `kill -9`.
+    /// Kills the node, as by `kill -9`.
     pub fn kill(mut self) -> Result<(), Failure> {
         self.child.kill()?;
         self.child.wait()?;
@@ -155,7 +155,7 @@ impl Node {
             let line = status.lines().find(|line| line.starts_with(name))?;
             line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
         };
-        let missing = || Failure::Trouble("no memory figures in /proc".to_owned());
+        let missing = || Failure::Environment("no memory figures in /proc".to_owned());
         Ok((field("VmRSS:").ok_or_else(missing)?, field("VmHWM:").ok_or_else(missing)?))
     }
 

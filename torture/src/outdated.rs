@@ -22,7 +22,7 @@ use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::proofs::{ARGS, Stage, compact, prove, stage_of};
 use crate::random::Random;
-use crate::rollback::{A, B, C, Form, Judged, KEYS, NODES, Report, copy};
+use crate::rollback::{A, B, C, Findings, Form, KEYS, NODES, Report, copy};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
@@ -79,7 +79,7 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
         cluster.stop(A)?;
     }
     form.put_back(cluster.data(A), &kept)?;
-    let mut judged = Judged::default();
+    let mut findings = Findings::default();
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
     let addresses = [cluster.addresses()[A], cluster.addresses()[C]];
@@ -88,19 +88,19 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
     let noticed = || until_set_aside(&mut cluster, A);
     let (place, found) = while_read(&addresses, &ledger, &keys, noticed)?;
     for (node, found) in ["A", "C"].iter().zip(&found) {
-        judged.reads(&format!("B paused, A's old copy started, {node} asked"), found);
+        findings.reads(&format!("B paused, A's old copy started, {node} asked"), found);
     }
-    judged.tell(format!("set aside as {}", place.display()));
+    findings.note(format!("set aside as {}", place.display()));
     cluster.start_node(A)?;
-    judged.without_b(&cluster, &ledger)?;
+    findings.without_b(&cluster, &ledger)?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    judged.with_all(&cluster, &ledger)?;
-    judged.restart(&mut cluster, &ledger)?;
+    findings.with_all(&cluster, &ledger)?;
+    findings.restart(&mut cluster, &ledger)?;
     prove(setup, &cluster, A)?;
     compact(setup, &cluster)?;
     let answers = audit::everywhere(&cluster, &ledger, count as usize)?;
-    judged.tell(format!("{answers} answers of every node under every quorum right"));
-    judged.verdict()
+    findings.note(format!("{answers} answers of every node under every quorum right"));
+    findings.verdict()
 }
 
 /// A's directory as it was when it was killed in this stage of a round. It goes on as it was.
@@ -129,7 +129,7 @@ fn copy_in(setup: &Setup, cluster: &mut Cluster, wanted: Stage) -> Result<PathBu
         }
         fs::remove_dir_all(&kept)?;
     }
-    Err(Failure::Trouble(format!("in {TRIES} rounds A was never killed {wanted:?}")))
+    Err(Failure::Environment(format!("in {TRIES} rounds A was never killed {wanted:?}")))
 }
 
 /// Reads these keys of each of these nodes again and again while something is done; what was found

@@ -78,7 +78,7 @@ struct Load {
 
 /// Small and large values, on three nodes and on one.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let (mut told, mut broken) = (Vec::new(), false);
+    let (mut report, mut broken) = (Vec::new(), false);
     for (nodes, place) in [(3, "three"), (1, "one")] {
         for kind in KINDS {
             let name = format!("{}-{place}", kind.name);
@@ -87,14 +87,14 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
                 keep(dir, &name, &curve)?;
             }
             // One that fails is no reason not to look at the others.
-            told.push(judge(setup, &name, &curve).unwrap_or_else(|failure| {
+            report.push(check(setup, &name, &curve).unwrap_or_else(|failure| {
                 broken = true;
                 failure.to_string()
             }));
         }
     }
-    let told = told.join("; ");
-    if broken { Err(Failure::Broken(told)) } else { Ok(told) }
+    let report = report.join("; ");
+    if broken { Err(Failure::Broken(report)) } else { Ok(report) }
 }
 
 /// A second after the other, with what they were part of.
@@ -140,7 +140,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-fn judge(setup: &Setup, name: &str, curve: &Curve) -> Result<String, Failure> {
+fn check(setup: &Setup, name: &str, curve: &Curve) -> Result<String, Failure> {
     let Curve { seconds, peak, over: (begin, end), baseline_p99 } = curve;
     let (overload, after) = (&seconds[*begin..*end], &seconds[*end..]);
     let worst = overload.windows(WINDOW).map(mean).fold(f64::INFINITY, f64::min) / peak * 100.0;
@@ -153,7 +153,7 @@ fn judge(setup: &Setup, name: &str, curve: &Curve) -> Result<String, Failure> {
     let third = overload.len() / 3;
     let most = |part: &[Second]| part.iter().map(|second| second.resident).max().unwrap_or(0);
     let (early, late) = (most(&overload[..overload.len() - third]), most(&overload[2 * third..]));
-    let told = format!(
+    let report = format!(
         "{name}: peak {peak:.0}/s, under overload at least {worst:.0} % of it ({:.0}/s on average, \
          {} refused and {} unanswered in all), baseline (p99 {:.1} ms) back after {} s, RSS {} MiB",
         mean(overload),
@@ -165,16 +165,16 @@ fn judge(setup: &Setup, name: &str, curve: &Curve) -> Result<String, Failure> {
     );
     // A short run on a busy machine has too few windows to be judged by the least of them.
     if !setup.quick && worst < LEAST_PERCENT as f64 {
-        return Err(Failure::Broken(format!("goodput falls: {told}")));
+        return Err(Failure::Broken(format!("goodput falls: {report}")));
     }
     if back.is_none_or(|back| back >= BACK_WITHIN) {
-        return Err(Failure::Broken(format!("it does not recover: {told}")));
+        return Err(Failure::Broken(format!("it does not recover: {report}")));
     }
     let grows = !setup.quick && late > early + early * FLAT_PERCENT / 100;
     if grows || most(seconds) > MOST_RESIDENT {
-        return Err(Failure::Broken(format!("memory grows: {told}")));
+        return Err(Failure::Broken(format!("memory grows: {report}")));
     }
-    Ok(told)
+    Ok(report)
 }
 
 fn keep(dir: &Path, name: &str, curve: &Curve) -> Result<(), Failure> {
@@ -207,7 +207,7 @@ fn measure(cluster: &Cluster, load: Load) -> Result<Vec<Second>, Failure> {
         let mut counts = vec![Counts::default(); resident.len()];
         for client in clients {
             let of = client.join();
-            let of = of.map_err(|_| Failure::Trouble("a client panicked".to_owned()))?;
+            let of = of.map_err(|_| Failure::Environment("a client panicked".to_owned()))?;
             counts.iter_mut().zip(of).for_each(|(all, one)| all.add(one));
         }
         Ok(counts.into_iter().zip(resident).map(|(counts, at)| counts.sum_up(at)).collect())

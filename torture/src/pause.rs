@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long hints may take to bring everything about.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// `rounds` pauses.
+/// Pauses nodes `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--max-value", "8MiB"];
     let cluster = Cluster::start(setup, NODES, None, &args)?;

@@ -13,14 +13,14 @@ const PORTS: Range<u32> = 10_000..30_000;
 /// How far processes that are started one after the other begin from each other.
 const APART: u32 = 1_009;
 
-/// The first of so many ports in a row that nobody listens on, and that this process was not told
-/// before, unless it was told all.
+/// The first of so many ports in a row that nobody listens on, and that this process has not taken
+/// before, unless it has taken all.
 pub fn free(count: u16) -> u16 {
-    static TOLD: AtomicU32 = AtomicU32::new(0);
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
     let room = PORTS.end - PORTS.start - u32::from(count);
     loop {
-        let told = TOLD.fetch_add(u32::from(count), Ordering::Relaxed);
-        let begin = process::id().wrapping_mul(APART).wrapping_add(told) % room;
+        let taken = TAKEN.fetch_add(u32::from(count), Ordering::Relaxed);
+        let begin = process::id().wrapping_mul(APART).wrapping_add(taken) % room;
         let first = (PORTS.start + begin) as u16;
         if (first..first + count).all(|port| listen(port).is_ok()) {
             return first;

@@ -42,7 +42,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let interval = cuts(setup, "interval", Oracle::Prefix(INTERVAL + SYNC_TAKES))?;
     let never = cuts(setup, "never", Oracle::Prefix(Duration::MAX))?;
     if never.lost == 0 {
-        return Err(Failure::Trouble("sync=never lost nothing: the cut does not cut".to_owned()));
+        return Err(Failure::Environment(
+            "sync=never lost nothing: the cut does not cut".to_owned(),
+        ));
     }
     Ok(format!(
         "{} cuts a mode: always lost 0 of {}; interval lost the last {} ms at most ({} keys of {} \

@@ -117,7 +117,7 @@ fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
     times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// Running clients.
+/// Clients that are running.
 #[derive(Debug)]
 pub struct Prober {
     shared: Arc<Shared>,
@@ -170,7 +170,7 @@ impl Prober {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let ended = thread.join();
-            ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            ended.map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         let mut seen = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let since = seen.1.elapsed();
@@ -256,7 +256,7 @@ impl Shared {
             let answer = client.request("GET", &target, b"")?;
             if matches!(answer.status, 200 | 404) {
                 let found = (answer.status == 200).then_some(answer.body.as_slice());
-                self.ledger.judge(key, found)?;
+                self.ledger.check_read(key, found)?;
             }
             answer
         } else {

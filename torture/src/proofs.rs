@@ -76,10 +76,10 @@ fn command(setup: &Setup, args: &[&str]) -> Result<(ExitStatus, Vec<u8>, String)
         }
         thread::sleep(AGAIN);
     };
-    let (mut told, mut said) = (Vec::new(), String::new());
-    child.stdout.take().map_or(Ok(0), |mut out| out.read_to_end(&mut told))?;
+    let (mut printed, mut said) = (Vec::new(), String::new());
+    child.stdout.take().map_or(Ok(0), |mut out| out.read_to_end(&mut printed))?;
     child.stderr.take().map_or(Ok(0), |mut out| out.read_to_string(&mut said))?;
-    Ok((status, told, said))
+    Ok((status, printed, said))
 }
 
 pub(crate) fn parse(json: &[u8]) -> Result<Value, Failure> {
@@ -100,12 +100,12 @@ pub(crate) fn round(
     if full {
         args.push("--full");
     }
-    let (status, told, said) = command(setup, &args)?;
+    let (status, printed, said) = command(setup, &args)?;
     let took = begun.elapsed();
     if !matches!(status.code(), Some(0 | 1)) {
         return Err(Failure::Broken(format!("kvorum repair ended with {status}: {said}")));
     }
-    Ok(Round { json: parse(&told)?, is_equal: status.success(), took })
+    Ok(Round { json: parse(&printed)?, is_equal: status.success(), took })
 }
 
 /// Asks for rounds until all that was written so far is proven; the last of them.
@@ -133,13 +133,13 @@ pub(crate) fn compact(setup: &Setup, cluster: &Cluster) -> Result<u64, Failure> 
     for address in cluster.addresses() {
         let url = format!("http://{address}");
         let args = ["compact", "--wait", "--json", "--url", &url];
-        let (status, told, said) = command(setup, &args)?;
+        let (status, printed, said) = command(setup, &args)?;
         if !status.success() {
-            let told = String::from_utf8_lossy(&told).into_owned();
-            let what = format!("kvorum compact ended with {status}: {said}{told}");
+            let printed = String::from_utf8_lossy(&printed).into_owned();
+            let what = format!("kvorum compact ended with {status}: {said}{printed}");
             return Err(Failure::Broken(what));
         }
-        bytes += parse(&told)?["bytes"].as_u64().unwrap_or_default();
+        bytes += parse(&printed)?["bytes"].as_u64().unwrap_or_default();
     }
     Ok(bytes)
 }
@@ -196,13 +196,14 @@ impl fmt::Display for Stages {
 }
 
 fn open(data: &Path) -> Result<Db, Failure> {
-    let trouble = |why: &dyn fmt::Display| Failure::Trouble(format!("{}: {why}", data.display()));
-    let disk = Arc::new(RealDisk::open(data).map_err(|error| trouble(&error))?);
-    Db::open(disk, Options::default()).map_err(|error| trouble(&error))
+    let failed =
+        |why: &dyn fmt::Display| Failure::Environment(format!("{}: {why}", data.display()));
+    let disk = Arc::new(RealDisk::open(data).map_err(|error| failed(&error))?);
+    Db::open(disk, Options::default()).map_err(|error| failed(&error))
 }
 
 fn in_store(error: lsm::Error) -> Failure {
-    Failure::Trouble(error.to_string())
+    Failure::Environment(error.to_string())
 }
 
 /// How far a directory was in a round when it was copied. To be asked of a copy: it is recovered.
@@ -221,7 +222,7 @@ pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
     let times = <[u64; 3]>::try_from(times);
     times
         .map(Stage::of)
-        .map_err(|_| Failure::Trouble(format!("{} bytes tell of no proof", bytes.len())))
+        .map_err(|_| Failure::Environment(format!("{} bytes tell of no proof", bytes.len())))
 }
 
 /// Removes all hints that a stopped node keeps for others, as if there had been no room for them;

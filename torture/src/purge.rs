@@ -52,7 +52,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let away = away(setup)?;
     let cut = match behind_a_cut(setup) {
         Err(Failure::Skipped(why)) => format!("hints behind a cut link skipped: {why}"),
-        told => told?,
+        other => other?,
     };
     Ok(format!("{away}; {cut}"))
 }
@@ -114,7 +114,7 @@ fn away(setup: &Setup) -> Result<String, Failure> {
     let missed = audit::held(&cluster, A, &ledger)?.wrong();
     if missed < filled.doomed.len() as u64 {
         let what = format!("only {missed} deletes of {} were missed", filled.doomed.len());
-        return Err(Failure::Trouble(what));
+        return Err(Failure::Environment(what));
     }
     let round = prove(setup, &cluster, B)?;
     let left = filled.left(setup, &cluster)?;
@@ -189,7 +189,7 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
         compact(setup, &cluster)?;
         let kept = hints(&cluster)?;
         if kept == 0 {
-            return Err(Failure::Trouble("node 1 keeps no hints for node 3".to_owned()));
+            return Err(Failure::Environment("node 1 keeps no hints for node 3".to_owned()));
         }
         net.heal()?;
         let begun = Instant::now();

@@ -112,7 +112,7 @@ impl Wrk {
         if bad > 0 {
             return Err(Failure::Broken(format!("wrk got answers other than 201:\n{text}")));
         }
-        all.ok_or_else(|| Failure::Trouble(format!("wrk printed no figures:\n{text}")))
+        all.ok_or_else(|| Failure::Environment(format!("wrk printed no figures:\n{text}")))
     }
 }
 
@@ -129,7 +129,9 @@ fn wait_for_puts(node: &Node, wanted: u64) -> Result<(), Failure> {
     let before = node.metric(name)?.unwrap_or(0.0);
     while node.metric(name)?.unwrap_or(0.0) - before < wanted as f64 {
         if begun.elapsed() > LOADING {
-            return Err(Failure::Trouble(format!("{wanted} writes take more than {LOADING:?}")));
+            return Err(Failure::Environment(format!(
+                "{wanted} writes take more than {LOADING:?}"
+            )));
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -328,7 +330,7 @@ fn fill(node: &Node, keys: u64, len: usize) -> Result<(), Failure> {
         };
         let parts: Vec<_> = (0..CLIENTS).map(|p| scope.spawn(move || fill_part(p))).collect();
         for part in parts {
-            part.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            part.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         Ok(())
     })

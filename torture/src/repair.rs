@@ -191,17 +191,17 @@ impl<'a> Row<'a> {
             let begun = Instant::now();
             loop {
                 let answer = client.request("GET", "/admin/repair", b"")?;
-                let told = parse(&answer.body)?;
-                let compared = told["current"]["records"].as_u64();
+                let repair = parse(&answer.body)?;
+                let compared = repair["current"]["records"].as_u64();
                 if compared.is_some_and(|records| records >= moment) {
                     in_time += 1;
                     break;
                 }
-                if told["waiting"].is_null() && compared.is_none() {
+                if repair["waiting"].is_null() && compared.is_none() {
                     break;
                 }
                 if begun.elapsed() > PATIENCE {
-                    return Err(Failure::Broken(format!("a round hangs: {told}")));
+                    return Err(Failure::Broken(format!("a round hangs: {repair}")));
                 }
                 thread::sleep(AGAIN);
             }
@@ -230,7 +230,7 @@ impl<'a> Row<'a> {
             for value in &values {
                 if rot::flip_where(self.cluster.data(node), value, &mut self.random)? == 0 {
                     let why = format!("node {} holds a value in no table as it is", node + 1);
-                    return Err(Failure::Trouble(why));
+                    return Err(Failure::Environment(why));
                 }
             }
         }
@@ -305,7 +305,7 @@ impl<'a> Row<'a> {
         let mut client = Client::connect(self.cluster.addresses()[DRIVER])?;
         let answer = client.request("GET", &format!("{}&ack=3&from=3", target(key)), b"")?;
         match answer.status {
-            200 => self.ledger.judge(key, Some(&answer.body)),
+            200 => self.ledger.check_read(key, Some(&answer.body)),
             status => Err(Failure::Broken(format!("GET {key} of all three answers {status}"))),
         }
     }

@@ -138,7 +138,7 @@ pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failur
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     let (from, to) = (from.display().to_string(), to.display().to_string());
     // What can't be copied is no reason to skip.
-    command("cp", &["-a", &from, &to]).map_err(|failure| Failure::Trouble(failure.to_string()))
+    command("cp", &["-a", &from, &to]).map_err(|failure| Failure::Environment(failure.to_string()))
 }
 
 fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<String, Failure> {
@@ -159,7 +159,7 @@ fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<Strin
         cluster.stop(A)?;
     }
     form.put_back(cluster.data(A), &kept)?;
-    let mut judged = Judged::default();
+    let mut findings = Findings::default();
     if read {
         if form == Form::InPlace {
             // Nothing on A's own disk tells: it has to meet somebody who knows.
@@ -171,16 +171,16 @@ fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<Strin
             cluster.start_node(A)?;
         }
         cluster.start_node(C)?;
-        judged.without_b(&cluster, &ledger)?;
+        findings.without_b(&cluster, &ledger)?;
         cluster.node(B)?.signal(Signal::CONT)?;
     } else {
         cluster.start_node(A)?;
         cluster.start_node(C)?;
-        judged.unread(&cluster, &ledger)?;
+        findings.unread(&cluster, &ledger)?;
     }
-    judged.with_all(&cluster, &ledger)?;
-    judged.restart(&mut cluster, &ledger)?;
-    judged.verdict()
+    findings.with_all(&cluster, &ledger)?;
+    findings.restart(&mut cluster, &ledger)?;
+    findings.verdict()
 }
 
 /// A copy takes the place of the directory and acknowledges writes; then the original comes back,
@@ -214,12 +214,12 @@ fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
     meet(&cluster)?;
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
-    let mut judged = Judged::default();
-    judged.without_b(&cluster, &ledger)?;
+    let mut findings = Findings::default();
+    findings.without_b(&cluster, &ledger)?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    judged.with_all(&cluster, &ledger)?;
-    judged.restart(&mut cluster, &ledger)?;
-    judged.verdict()
+    findings.with_all(&cluster, &ledger)?;
+    findings.restart(&mut cluster, &ledger)?;
+    findings.verdict()
 }
 
 impl Form {
@@ -275,14 +275,14 @@ pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
 
 /// What was found in a scenario, and what of it must not be.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
-    told: Vec<String>,
+pub(crate) struct Findings {
+    notes: Vec<String>,
     broken: Vec<String>,
 }
 
-impl Judged {
-    pub(crate) fn tell(&mut self, what: String) {
-        self.told.push(what);
+impl Findings {
+    pub(crate) fn note(&mut self, what: String) {
+        self.notes.push(what);
     }
 
     pub(crate) fn broken(&mut self, what: String) {
@@ -304,7 +304,7 @@ impl Judged {
         let first = audit::held(cluster, A, ledger)?.wrong();
         let (found, took) = audit::until_held(cluster, A, ledger, PATIENCE)?;
         match took {
-            Some(took) => self.tell(format!(
+            Some(took) => self.note(format!(
                 "A lacked {first}, nothing after {:.1} s without a read",
                 took.as_secs_f64()
             )),
@@ -320,7 +320,7 @@ impl Judged {
         self.reads("all back", &found);
         match took {
             Some(took) => {
-                self.tell(format!("all right and available after {:.1} s", took.as_secs_f64()));
+                self.note(format!("all right and available after {:.1} s", took.as_secs_f64()));
             }
             None => self.broken(format!("not all right and available after {PATIENCE:?}")),
         }
@@ -338,7 +338,7 @@ impl Judged {
         loop {
             let membership = membership(cluster, A)?;
             if membership == "member" {
-                self.tell(format!("A a full member {:.1} s later", begun.elapsed().as_secs_f64()));
+                self.note(format!("A a full member {:.1} s later", begun.elapsed().as_secs_f64()));
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {
@@ -356,14 +356,14 @@ impl Judged {
             let (found, took) = audit::until_held(cluster, node, ledger, BY_HINTS)?;
             match took {
                 Some(_) if first == 0 => {}
-                Some(took) => self.tell(format!(
+                Some(took) => self.note(format!(
                     "{name} lacked {first}, nothing {:.1} s later",
                     took.as_secs_f64()
                 )),
-                None => self.tell(format!(
+                None => self.note(format!(
                     "{name} lacked {first}, {} of them still after {BY_HINTS:?}, {} told",
                     found.wrong(),
-                    converge::told(cluster, &[A, B, C])?
+                    converge::reported_missing(cluster, &[A, B, C])?
                 )),
             }
         }
@@ -393,14 +393,14 @@ impl Judged {
 
     pub(crate) fn reads(&mut self, when: &str, found: &Found) {
         let line = format!("{when}: {found}");
-        if found.wrong() > 0 { self.broken(line) } else { self.tell(line) }
+        if found.wrong() > 0 { self.broken(line) } else { self.note(line) }
     }
 
     pub(crate) fn verdict(self) -> Result<String, Failure> {
-        let told = self.told.join("; ");
+        let notes = self.notes.join("; ");
         match self.broken.is_empty() {
-            true => Ok(told),
-            false => Err(Failure::Broken(format!("{} [{told}]", self.broken.join("; ")))),
+            true => Ok(notes),
+            false => Err(Failure::Broken(format!("{} [{notes}]", self.broken.join("; ")))),
         }
     }
 }

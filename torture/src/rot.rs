@@ -24,10 +24,10 @@ const TRIES: u64 = 16;
 /// Removes all records that were written after those whose keys `stays` says true of, out of a
 /// stopped node's directory; how many there were. (The engine can remove only the newest.)
 pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, Failure> {
-    let trouble = |error: lsm::Error| Failure::Trouble(format!("{}: {error}", data.display()));
-    let disk = RealDisk::open(data).map_err(|error| Failure::Trouble(error.to_string()))?;
+    let failed = |error: lsm::Error| Failure::Environment(format!("{}: {error}", data.display()));
+    let disk = RealDisk::open(data).map_err(|error| Failure::Environment(error.to_string()))?;
     let disk: Arc<dyn Disk> = Arc::new(disk);
-    let engine = Engine::open(disk, Options::default()).map_err(trouble)?;
+    let engine = Engine::open(disk, Options::default()).map_err(failed)?;
     let (mut newest, mut oldest) = (0, u64::MAX);
     let all = Above { time: 0, spaces: &[Space::Data], proven: 0 };
     let walked = engine.records_above(all, |_, key, when| {
@@ -37,13 +37,13 @@ pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, 
             oldest = oldest.min(when);
         }
     });
-    walked.map_err(trouble)?;
+    walked.map_err(failed)?;
     if oldest <= newest {
-        return Err(Failure::Trouble("what is to go was not written last".to_owned()));
+        return Err(Failure::Environment("what is to go was not written last".to_owned()));
     }
     let gone = Above { time: newest, spaces: &[Space::Data], proven: 0 };
-    let removed = engine.remove_above(gone).map_err(trouble)?;
-    engine.close().map_err(trouble)?;
+    let removed = engine.remove_above(gone).map_err(failed)?;
+    engine.close().map_err(failed)?;
     Ok(removed)
 }
 
@@ -82,7 +82,7 @@ pub fn flip(
             return Ok(flips);
         }
     }
-    Err(Failure::Trouble(format!("{} holds hardly any values as they are", data.display())))
+    Err(Failure::Environment(format!("{} holds hardly any values as they are", data.display())))
 }
 
 /// Flips a bit within each place where a stopped node's tables hold these bytes; how many.
@@ -115,7 +115,7 @@ fn tables(data: &Path) -> Result<Vec<PathBuf>, Failure> {
         paths.filter(|path| path.extension().is_some_and(|end| end == "sst")).collect();
     tables.sort();
     if tables.is_empty() {
-        return Err(Failure::Trouble(format!("{} holds no tables", data.display())));
+        return Err(Failure::Environment(format!("{} holds no tables", data.display())));
     }
     Ok(tables)
 }

@@ -63,7 +63,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     })?;
     let Seen { whole, broken, refused } = seen;
     if whole == 0 {
-        return Err(Failure::Trouble("no range was ever read to its end".to_owned()));
+        return Err(Failure::Environment("no range was ever read to its end".to_owned()));
     }
     Ok(format!(
         "{} kills under ranges of {keys} keys from every node: {whole} came whole, {broken} broke \

@@ -50,7 +50,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     match one_by_one(setup) {
         Err(Failure::Skipped(why)) => Ok(format!("\n  killed while setting aside skipped: {why}")),
-        told => told,
+        other => other,
     }
 }
 
@@ -102,7 +102,7 @@ impl Row<'_> {
                 return Ok(kills);
             }
         }
-        Err(Failure::Trouble(format!("setting aside takes more than {MOST} times {calls}")))
+        Err(Failure::Environment(format!("setting aside takes more than {MOST} times {calls}")))
     }
 
     fn begins_anew(&mut self) -> Result<(), Failure> {

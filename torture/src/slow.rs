@@ -41,7 +41,7 @@ const KINDS: [(&str, &[u8]); 4] = [
     ),
 ];
 
-/// One siege.
+/// Runs one siege by slow clients.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let node = setup.launch(dir.path(), dir.path(), &["--sync", "interval"]).start()?;
@@ -56,7 +56,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (beside, gone) = thread::scope(|scope| {
         let trickling = scope.spawn(move || trickle(slow));
         let beside = goodput(&node, REAPED_WITHIN);
-        let gone = trickling.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()));
+        let gone =
+            trickling.join().map_err(|_| Failure::Environment("a client panicked".to_owned()));
         Ok::<_, Failure>((beside?, gone?))
     })?;
     let Some(gone) = gone else {
@@ -123,7 +124,7 @@ fn goodput(node: &Node, lasts: Duration) -> Result<u64, Failure> {
             })
             .collect();
         for client in clients {
-            client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            client.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         Ok::<_, Failure>(())
     })?;

@@ -37,7 +37,7 @@ const FAST_ENOUGH: Duration = Duration::from_millis(25);
 /// How long hints may take to bring everything about.
 const BY_ITSELF: Duration = Duration::from_secs(60);
 
-/// One comparison.
+/// Compares the figures with and without the fault.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "always", "--memory", "64MiB"];
     let cluster = Cluster::start(setup, NODES, None, &args)?;

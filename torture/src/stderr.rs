@@ -118,7 +118,7 @@ fn broken(setup: &Setup, kind: Kind, seed: u64) -> Result<Figures, Failure> {
     let victim = (seed % NODES as u64) as usize;
     figures.dropped = dropped(&cluster)?;
     if figures.dropped == 0 {
-        return Err(Failure::Trouble(format!("{kind:?}: every line was taken")));
+        return Err(Failure::Environment(format!("{kind:?}: every line was taken")));
     }
     cluster.kill(victim)?;
     thread::sleep(Duration::from_millis(500));

@@ -88,7 +88,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 fn panicked() -> Failure {
-    Failure::Trouble("a client panicked".to_owned())
+    Failure::Environment("a client panicked".to_owned())
 }
 
 fn fill(node: &Node) -> Result<(), Failure> {

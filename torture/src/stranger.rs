@@ -41,7 +41,7 @@ const BY_ITSELF: Duration = Duration::from_secs(20);
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
     for node in 0..NODES {
-        tell_secret(&mut cluster, node);
+        give_secret(&mut cluster, node);
     }
     // The first node reaches the victim by way of a recorder. (Where a node is found is no part of
     // what nodes must agree about.)
@@ -57,7 +57,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let writers = Writers::start_on(cluster.addresses(), &ledger, work, setup.seed)?;
     let recordings = recorder.recordings();
     if recordings.is_empty() {
-        return Err(Failure::Trouble("no connection between two nodes was recorded".to_owned()));
+        return Err(Failure::Environment(
+            "no connection between two nodes was recorded".to_owned(),
+        ));
     }
     let mut random = Random::new(setup.seed);
     for round in 0..setup.rounds as usize {
@@ -88,7 +90,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-fn tell_secret(cluster: &mut Cluster, node: usize) {
+fn give_secret(cluster: &mut Cluster, node: usize) {
     let home = cluster.dir().join(format!("n{}", node + 1)).join("secret");
     let flag = ["--cluster-secret-file".to_owned(), home.display().to_string()];
     cluster.launches[node].args.extend(flag);

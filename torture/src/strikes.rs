@@ -254,9 +254,9 @@ impl<'a> Row<'a> {
         let number = parse(&asked.body)?["number"].as_u64().unwrap_or_default();
         let begun = Instant::now();
         while begun.elapsed() < BEGINS {
-            let told = parse(&client.request("GET", "/admin/repair", b"")?.body)?;
-            if told["current"]["number"].as_u64() >= Some(number)
-                || told["last"]["number"].as_u64() >= Some(number)
+            let repair = parse(&client.request("GET", "/admin/repair", b"")?.body)?;
+            if repair["current"]["number"].as_u64() >= Some(number)
+                || repair["last"]["number"].as_u64() >= Some(number)
             {
                 return Ok(number);
             }

@@ -135,7 +135,7 @@ fn real(setup: &Setup) -> Result<String, Failure> {
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
     if !writers.wait(PATIENCE, struck) {
-        return Err(Failure::Trouble(format!("no write failed, but {:?}", writers.statuses())));
+        return Err(Failure::Environment(format!("no write failed, but {:?}", writers.statuses())));
     }
     thread::sleep(AFTER);
     let first = writers.first_500();

@@ -35,7 +35,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     for key in LIVE {
         let put = client.request("PUT", &(target(key) + "&ack=3&from=3"), key.as_bytes())?;
         if put.status != 201 {
-            return Err(Failure::Trouble(format!("PUT {key} answers {}", put.status)));
+            return Err(Failure::Environment(format!("PUT {key} answers {}", put.status)));
         }
     }
     let mut slowest = Duration::ZERO;

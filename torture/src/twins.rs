@@ -16,7 +16,7 @@ use crate::client::{Client, target};
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::node::{Launch, Node};
-use crate::rollback::{A, B, C, Judged, KEYS, copy, meet, prepared};
+use crate::rollback::{A, B, C, Findings, KEYS, copy, meet, prepared};
 use crate::writers::{Work, Writers, said};
 use crate::{Failure, Setup};
 
@@ -109,13 +109,13 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
         Err(Failure::Refused(said)) if running => return Ok(format!("refused: {said}")),
         Err(other) => return Err(other),
     };
-    let mut judged = Judged::default();
-    side_by_side(&cluster, &twin, &ledger, &mut judged)?;
+    let mut findings = Findings::default();
+    side_by_side(&cluster, &twin, &ledger, &mut findings)?;
     // Only the copy and B know these.
     let newer = audit::edit(&[twin.address], &ledger, "twin-", setup.size(KEYS.0, KEYS.1) / 3);
     match newer {
         Ok(()) => {}
-        Err(Failure::Broken(why)) => judged.broken(format!("the newer life: {why}")),
+        Err(Failure::Broken(why)) => findings.broken(format!("the newer life: {why}")),
         Err(other) => return Err(other),
     }
     twin.stop()?;
@@ -129,10 +129,10 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
         cluster.node(B)?.signal(Signal::STOP)?;
     }
     cluster.start_node(C)?;
-    judged.without_b(&cluster, &ledger)?;
+    findings.without_b(&cluster, &ledger)?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    judged.with_all(&cluster, &ledger)?;
-    judged.verdict()
+    findings.with_all(&cluster, &ledger)?;
+    findings.verdict()
 }
 
 /// A copy of A, in another directory and on another port.
@@ -150,7 +150,7 @@ fn side_by_side(
     cluster: &Cluster,
     twin: &Node,
     ledger: &Arc<Ledger>,
-    judged: &mut Judged,
+    findings: &mut Findings,
 ) -> Result<(), Failure> {
     let all = [cluster.addresses()[A], twin.address, cluster.addresses()[B]];
     let work = Work {
@@ -177,24 +177,25 @@ fn side_by_side(
         }
         thread::sleep(AGAIN);
     }
-    let (original, copy) = last.ok_or_else(|| Failure::Trouble("neither was asked".to_owned()))?;
+    let (original, copy) =
+        last.ok_or_else(|| Failure::Environment("neither was asked".to_owned()))?;
     match since {
-        Some(since) => judged.tell(format!(
+        Some(since) => findings.note(format!(
             "the original fenced after {:.1} s, saying {}",
             since.as_secs_f64(),
             original.why.trim()
         )),
-        None => judged.broken(format!(
+        None => findings.broken(format!(
             "after {FENCED:?} not the newer life alone serves: the original {original}; the copy \
              {copy}"
         )),
     }
     if since.is_some() && !REASONS.iter().any(|reason| original.why.contains(reason)) {
-        judged.broken("the refusal does not say why".to_owned());
+        findings.broken("the refusal does not say why".to_owned());
     }
     match writers.stop() {
-        Ok(statuses) => judged.tell(format!("answers meanwhile {statuses:?}")),
-        Err(Failure::Broken(what)) => judged.broken(format!("read meanwhile: {what}")),
+        Ok(statuses) => findings.note(format!("answers meanwhile {statuses:?}")),
+        Err(Failure::Broken(what)) => findings.broken(format!("read meanwhile: {what}")),
         Err(other) => return Err(other),
     }
     Ok(())

@@ -42,7 +42,7 @@ struct Seen {
 /// All sizes, alone and as three.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let sizes = if setup.quick { &SIZES[..1] } else { &SIZES[..] };
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     let alone = tempfile::tempdir()?;
     let launch = setup.launch(alone.path(), alone.path(), &STORED_WITH);
     let node = launch.start()?;
@@ -50,15 +50,15 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     stop(node)?;
     for size in sizes {
         let seen = one(setup, &launch, *size)?;
-        told.push(line(&format!("{size} MiB alone"), seen));
+        lines.push(line(&format!("{size} MiB alone"), seen));
     }
     let mut cluster = Cluster::start(setup, 3, None, &STORED_WITH)?;
     fill(cluster.addresses()[0], "&ack=3&from=3")?;
     for size in sizes {
         let seen = three(setup, &mut cluster, *size)?;
-        told.push(line(&format!("{size} MiB each of three"), seen));
+        lines.push(line(&format!("{size} MiB each of three"), seen));
     }
-    Ok(told.join("; "))
+    Ok(lines.join("; "))
 }
 
 fn line(what: &str, seen: Seen) -> String {
@@ -186,7 +186,7 @@ fn besiege(setup: &Setup, nodes: &[SocketAddr], votes: &'static str) -> Result<S
         for client in good {
             let ended = client.join();
             let (served, refused) =
-                ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+                ended.map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
             seen.served += served;
             seen.refused += refused;
         }

@@ -33,11 +33,11 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         return Err(Failure::Skipped(why.to_owned()));
     };
     let before = Setup { binary: earlier.clone(), ..setup.clone() };
-    let mut told = String::new();
+    let mut report = String::new();
     for _ in 0..setup.rounds {
-        told = round(setup, &before)?;
+        report = round(setup, &before)?;
     }
-    Ok(told)
+    Ok(report)
 }
 
 fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
@@ -96,6 +96,6 @@ fn joins(setup: &Setup, cluster: &Cluster) -> Result<Node, Failure> {
     let launch = cluster.joiner(setup, "joins", &home, &[])?;
     let starting = thread::spawn(move || launch.start());
     let plan = cluster.planned(setup, 0, &["--add", "joins"], BY_ITSELF)?;
-    cluster.told(setup, 0, &["apply", "--wait", plan["plan"].as_str().unwrap_or_default()])?;
-    starting.join().map_err(|_| Failure::Trouble("a start panicked".to_owned()))?
+    cluster.output(setup, 0, &["apply", "--wait", plan["plan"].as_str().unwrap_or_default()])?;
+    starting.join().map_err(|_| Failure::Environment("a start panicked".to_owned()))?
 }

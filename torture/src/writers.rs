@@ -63,7 +63,7 @@ impl Default for Work {
 /// What was answered, by status code; 0 = no answer.
 pub type Statuses = BTreeMap<u16, u64>;
 
-/// Running clients.
+/// Clients that are running.
 #[derive(Debug)]
 pub struct Writers {
     shared: Arc<Shared>,
@@ -144,7 +144,7 @@ impl Writers {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let ended = thread.join();
-            ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            ended.map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
         Ok(self.statuses())
     }
@@ -189,7 +189,7 @@ impl Shared {
             let answer = if dice < work.reads {
                 let answer = client.request("GET", &(target(&own) + work.votes), b"");
                 if let Ok(Answer { status: status @ (200 | 404), body, .. }) = &answer {
-                    self.ledger.judge(&own, (*status == 200).then_some(body))?;
+                    self.ledger.check_read(&own, (*status == 200).then_some(body))?;
                 }
                 answer
             } else {

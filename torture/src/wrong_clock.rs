@@ -188,8 +188,8 @@ fn every_key_can_be_written(
         let target = client::target(key) + VOTES;
         let read = clients[place].request("GET", &target, b"")?;
         match read.status {
-            200 => ledger.judge(key, Some(&read.body))?,
-            404 => ledger.judge(key, None)?,
+            200 => ledger.check_read(key, Some(&read.body))?,
+            404 => ledger.check_read(key, None)?,
             status => {
                 let body = String::from_utf8_lossy(&read.body).into_owned();
                 let what = format!("GET {key} at node {}: {status} {body}", place + 1);

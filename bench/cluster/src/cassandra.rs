@@ -59,7 +59,7 @@ fn version_of(name: &str) -> Option<&str> {
     name.strip_prefix("cassandra-all-")?.strip_suffix(".jar")
 }
 
-/// Three nodes.
+/// A cluster of three Cassandra nodes.
 pub(crate) struct Cassandra {
     nodes: Vec<Server>,
     /// The command that asks the first node for something.

@@ -22,7 +22,7 @@ use crate::Bench;
 use crate::cassandra::{self, Cassandra};
 use crate::cql::Ask;
 use crate::etcd;
-use crate::fleet::{self, Fleet, Kind, Sync};
+use crate::fleet::{self, Fleet, Kind, SyncSetting};
 use crate::metrics::{Counts, LIMIT};
 use crate::requests;
 use figures::Run;
@@ -32,7 +32,7 @@ const SECTION: &str = "conditional";
 /// Keys that writes are dealt over, but for rows of one key.
 const KEYS: u64 = 1_000;
 
-const KVORUM: Kind = Kind::Three(Sync::Always);
+const KVORUM: Kind = Kind::Three(SyncSetting::Always);
 
 const PUT_1: &str = "PUT, 1 connection";
 const ETCD_1: &str = "etcd, 1 connection";

@@ -17,7 +17,7 @@ pub(crate) fn program() -> Result<PathBuf, String> {
     })
 }
 
-/// Its version.
+/// The version that the `etcd` program reports.
 pub(crate) fn version() -> Result<String, String> {
     let program = program()?;
     let shown = program.display();

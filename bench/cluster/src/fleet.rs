@@ -34,8 +34,8 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// When kvorum makes writes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sync {
-    /// `interval:100`.
+pub(crate) enum SyncSetting {
+    /// Every 100 ms: `interval:100`.
     Interval,
     /// Before the answer, as etcd does.
     Always,
@@ -45,9 +45,9 @@ pub(crate) enum Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One kvorum node.
-    One(Sync),
+    One(SyncSetting),
     /// Three of them.
-    Three(Sync),
+    Three(SyncSetting),
     /// Three nodes of etcd.
     Etcd,
 }
@@ -55,10 +55,10 @@ pub(crate) enum Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::One(Sync::Interval) => "one node, interval",
-            Self::One(Sync::Always) => "one node, always",
-            Self::Three(Sync::Interval) => "three nodes, interval",
-            Self::Three(Sync::Always) => "three nodes, always",
+            Self::One(SyncSetting::Interval) => "one node, interval",
+            Self::One(SyncSetting::Always) => "one node, always",
+            Self::Three(SyncSetting::Interval) => "three nodes, interval",
+            Self::Three(SyncSetting::Always) => "three nodes, always",
             Self::Etcd => "etcd, three nodes",
         })
     }
@@ -152,7 +152,7 @@ impl Place {
     /// The command of a kvorum node.
     pub(crate) fn kvorum(
         &self,
-        sync: Sync,
+        sync: SyncSetting,
         addresses: &[SocketAddr],
         own: usize,
     ) -> Result<Command, String> {
@@ -165,7 +165,10 @@ impl Place {
         let address = addresses[own];
         command.args(["serve", "--listen", &address.to_string(), "--data"]);
         command.arg(self.data(address));
-        command.args(["--sync", if sync == Sync::Interval { "interval:100" } else { "always" }]);
+        command.args([
+            "--sync",
+            if sync == SyncSetting::Interval { "interval:100" } else { "always" },
+        ]);
         command.args(["--loops", &self.loops.to_string(), "--memory", MEMORY]);
         if addresses.len() > 1 {
             command.arg("--cluster").arg(listed(addresses));

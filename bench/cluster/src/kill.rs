@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use bench_table::{Spread, Table};
 
 use crate::Bench;
-use crate::fleet::{Kind, Sync};
+use crate::fleet::{Kind, SyncSetting};
 use crate::metrics::LIMIT;
 use crate::requests;
 
@@ -114,7 +114,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn once(bench: &mut Bench, duration: Duration) -> Result<(PeerSeen, Hints), String> {
-    let mut fleet = bench.place.start(Kind::Three(Sync::Always))?;
+    let mut fleet = bench.place.start(Kind::Three(SyncSetting::Always))?;
     fleet.fill(KEYS)?;
     let addresses = fleet.addresses();
     let over = AtomicBool::new(false);
@@ -129,7 +129,7 @@ fn once(bench: &mut Bench, duration: Duration) -> Result<(PeerSeen, Hints), Stri
             // Dropped is killed.
             drop(fleet.nodes.pop());
             sleep_until(start + duration / 2);
-            let command = bench.place.kvorum(Sync::Always, addresses, 2)?;
+            let command = bench.place.kvorum(SyncSetting::Always, addresses, 2)?;
             let most = hints_waiting(&addresses[..2]);
             fleet.nodes.push(bench.place.launch(command, addresses[2])?);
             let back = Instant::now();

@@ -9,6 +9,8 @@
 //! Nothing is pinned: three nodes and a client share two CPUs as the kernel sees fit. Repeats
 //! alternate over all rows, forwards and backwards, and ratios are taken repeat by repeat.
 
+#![forbid(unsafe_code)]
+
 mod cassandra;
 mod conditional;
 mod cost;

@@ -7,7 +7,7 @@ use load::{KeyOrder, Plan};
 
 use crate::Bench;
 use crate::cost;
-use crate::fleet::{self, CONNECTIONS, Fleet, Kind, Sync};
+use crate::fleet::{self, CONNECTIONS, Fleet, Kind, SyncSetting};
 
 const SECTION: &str = "quorum";
 
@@ -50,16 +50,30 @@ type Line = (&'static str, Kind, bool, bool, &'static str, &'static str);
 
 /// Name, cluster, whether it is PUT, whether all nodes are asked, and what to compare with.
 const ROWS: [Line; 10] = [
-    (ONE_GET, Kind::One(Sync::Interval), false, true, ONE_GET, ETCD_GET),
-    ("GET, one node (again)", Kind::One(Sync::Interval), false, true, ONE_GET, ETCD_GET),
-    ("GET, three nodes", Kind::Three(Sync::Interval), false, true, ONE_GET, ETCD_GET),
-    ("GET, three, by one of them", Kind::Three(Sync::Interval), false, false, ONE_GET, ETCD_GET),
+    (ONE_GET, Kind::One(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
+    ("GET, one node (again)", Kind::One(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
+    ("GET, three nodes", Kind::Three(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
+    (
+        "GET, three, by one of them",
+        Kind::Three(SyncSetting::Interval),
+        false,
+        false,
+        ONE_GET,
+        ETCD_GET,
+    ),
     (ETCD_GET, Kind::Etcd, false, true, ONE_GET, ETCD_GET),
-    (ONE_ALWAYS, Kind::One(Sync::Always), true, true, ONE_ALWAYS, ETCD_PUT),
-    ("PUT always, three nodes", Kind::Three(Sync::Always), true, true, ONE_ALWAYS, ETCD_PUT),
+    (ONE_ALWAYS, Kind::One(SyncSetting::Always), true, true, ONE_ALWAYS, ETCD_PUT),
+    ("PUT always, three nodes", Kind::Three(SyncSetting::Always), true, true, ONE_ALWAYS, ETCD_PUT),
     (ETCD_PUT, Kind::Etcd, true, true, ONE_ALWAYS, ETCD_PUT),
-    (ONE_INTERVAL, Kind::One(Sync::Interval), true, true, ONE_INTERVAL, ETCD_PUT),
-    ("PUT interval, three nodes", Kind::Three(Sync::Interval), true, true, ONE_INTERVAL, ETCD_PUT),
+    (ONE_INTERVAL, Kind::One(SyncSetting::Interval), true, true, ONE_INTERVAL, ETCD_PUT),
+    (
+        "PUT interval, three nodes",
+        Kind::Three(SyncSetting::Interval),
+        true,
+        true,
+        ONE_INTERVAL,
+        ETCD_PUT,
+    ),
 ];
 
 /// Measures and reports.

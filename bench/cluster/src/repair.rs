@@ -24,7 +24,7 @@ use load::{KeyOrder, Method, Outcome, Pace, Plan, Requests};
 use serde_json::Value;
 
 use crate::Bench;
-use crate::fleet::{self, Fleet, Kind, Sync};
+use crate::fleet::{self, Fleet, Kind, SyncSetting};
 use crate::metrics::{Counts, LIMIT};
 use crate::requests;
 
@@ -97,7 +97,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
          all equal.",
         requests::LONG
     ));
-    let kind = Kind::Three(Sync::Interval);
+    let kind = Kind::Three(SyncSetting::Interval);
     let small = bench.place.start_with(kind, &SMALL)?;
     fill(&small, keys)?;
     rounds(bench, &small, keys, IN_TABLES)?;
@@ -371,7 +371,7 @@ fn p99(outcome: &Outcome, method: Method) -> f64 {
 
 /// CPU time of a request without rounds and with the defaults, of which none begins for an hour.
 fn between(bench: &mut Bench) -> Result<(), String> {
-    let kind = Kind::Three(Sync::Interval);
+    let kind = Kind::Three(SyncSetting::Interval);
     let names = ["--repair-interval off", "the default, between two rounds"];
     let fleets = [bench.place.start_with(kind, &QUIET)?, bench.place.start(kind)?];
     for fleet in &fleets {

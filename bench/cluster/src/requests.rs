@@ -58,7 +58,7 @@ pub(crate) const LONG: usize = 144;
 /// Digits of a word.
 const HEX: usize = 16;
 
-/// One copy.
+/// A request with `ack=1&from=1`: one replica must answer.
 pub(crate) const ONE_COPY: Write = |put, number, out| entity("ack=1&from=1&", put, number, out);
 
 /// etcd's gateway: JSON over HTTP, keys and values in base64. Reads are linearizable, its default.
@@ -73,7 +73,7 @@ pub(crate) const ETCD: Write = |put, number, out| {
     gateway(path, &body, out);
 };
 
-/// Ten bytes.
+/// The ten bytes of every value.
 pub(crate) const VALUE: &str = "0123456789";
 
 /// A plain write.

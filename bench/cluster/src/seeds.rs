@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use load::{KeyOrder, Outcome, Pace, Plan, Requests};
 
 use crate::Bench;
-use crate::fleet::{self, Fleet, Kind, Sync, node_name};
+use crate::fleet::{self, Fleet, Kind, SyncSetting, node_name};
 use crate::metrics::Counts;
 use crate::requests;
 
@@ -66,9 +66,9 @@ pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
     ));
     let mut table = Lines::new(bench, "seed002");
     for (name, sync, put) in [
-        ("GET", Sync::Interval, false),
-        ("PUT, interval", Sync::Interval, true),
-        ("PUT, always", Sync::Always, true),
+        ("GET", SyncSetting::Interval, false),
+        ("PUT, interval", SyncSetting::Interval, true),
+        ("PUT, always", SyncSetting::Always, true),
     ] {
         let fleet = table.bench.place.start(Kind::Three(sync))?;
         fleet.fill(KEYS)?;
@@ -104,9 +104,9 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
     ));
     let mut table = Lines::new(bench, "seed000");
     for (name, sync, put, rate) in [
-        ("GET", Sync::Interval, false, gets),
-        ("PUT, interval", Sync::Interval, true, puts),
-        ("PUT, always", Sync::Always, true, puts),
+        ("GET", SyncSetting::Interval, false, gets),
+        ("PUT, interval", SyncSetting::Interval, true, puts),
+        ("PUT, always", SyncSetting::Always, true, puts),
     ] {
         let fleet = table.bench.place.start(Kind::Three(sync))?;
         let asked = &fleet.addresses()[..1];

@@ -7,6 +7,8 @@
 //! The aim is 300 ns for a request whose only replica is this node. A second table has what a range
 //! costs before its first page is asked for, and again after each node that fails.
 
+#![forbid(unsafe_code)]
+
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;

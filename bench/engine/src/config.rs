@@ -8,7 +8,7 @@ use clap::Args;
 /// What every engine is given. Passed on to the processes that do the work.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Config {
-    /// Keys.
+    /// Number of keys that are written.
     #[arg(long)]
     pub(crate) keys: u64,
     /// Bytes of the block cache.
@@ -127,10 +127,10 @@ impl Phase {
     }
 }
 
-/// A rival.
+/// Which engine is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Engine {
-    /// `crates/lsm`.
+    /// This repository's engine, `crates/lsm`.
     Kvorum,
     /// The crate of that name.
     Fjall,

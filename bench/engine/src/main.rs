@@ -10,6 +10,8 @@
 //! Nothing is pinned: the thread that is measured, and flush and compaction beside it, share the
 //! CPUs as the kernel likes, for all rivals alike. Files stay in the page cache.
 
+#![forbid(unsafe_code)]
+
 mod config;
 mod phases;
 mod rocksdb;

@@ -13,11 +13,11 @@ use crate::values::{KEY_LEN, VALUE_LEN};
 
 /// Rows that are not rates.
 pub(crate) const WRITE_AMPLIFICATION: &str = "bytes written per byte put";
-/// See [`WRITE_AMPLIFICATION`].
+/// The row of bytes on disk per byte live before the compaction; no rate.
 pub(crate) const SPACE_AMPLIFICATION: &str = "bytes on disk per byte live, before compaction";
-/// See [`WRITE_AMPLIFICATION`].
+/// The row of bytes on disk per byte live after the compaction; no rate.
 pub(crate) const SPACE_COMPACTED: &str = "bytes on disk per byte live, compacted";
-/// See [`WRITE_AMPLIFICATION`].
+/// The row of how long opening the store again takes; no rate.
 pub(crate) const REOPEN: &str = "seconds to reopen";
 
 /// Share of the keys that two passes of as many random writes have touched: 1 − e⁻².

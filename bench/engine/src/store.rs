@@ -28,7 +28,7 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// `crates/lsm`.
+/// A store of `crates/lsm`.
 pub(crate) struct Kvorum {
     db: Db,
     clock: AtomicU64,
@@ -84,7 +84,7 @@ impl Store for Kvorum {
     }
 }
 
-/// fjall.
+/// A store of the crate `fjall`.
 pub(crate) struct Fjall {
     db: Database,
     keyspace: Keyspace,

@@ -4,7 +4,7 @@ use bench_table::{Spread, Table, ratio};
 
 use crate::Bench;
 use crate::client::{self, KEY_LEN, Method, Run};
-use crate::rivals::{Rival, Sync};
+use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "big";
 
@@ -21,7 +21,7 @@ pub(crate) fn run(bench: &mut Bench, keys: u64, memory: &str) -> Result<(), Stri
     ));
     let hyper = bench.place.start(&Rival::Hyper)?;
     let flags = vec!["--memory".to_owned(), memory.to_owned()];
-    let kvorum = match bench.place.start(&Rival::Kvorum(Sync::Interval, flags)) {
+    let kvorum = match bench.place.start(&Rival::Kvorum(SyncSetting::Interval, flags)) {
         Ok(kvorum) => kvorum,
         Err(why) => {
             bench.report.say(&format!("Skipped: {why}"));

@@ -71,9 +71,9 @@ impl Client {
 /// Which script wrk runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// `get.lua`.
+    /// wrk runs `get.lua`.
     Get,
-    /// `put.lua`.
+    /// wrk runs `put.lua`.
     Put,
 }
 

@@ -10,7 +10,7 @@ use crate::Bench;
 use crate::client::{self, Method, VALUE_LEN, wrk_command, wrk_requests};
 use crate::layers;
 use crate::process::{Server, find};
-use crate::rivals::{Rival, Sync};
+use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "cost";
 
@@ -36,11 +36,11 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let mut by_layer = Table::new(&columns);
     for (name, rival, method) in [
         ("hyper hello, GET", Rival::Hyper, Method::Get),
-        ("kvorum GET", Rival::kvorum(Sync::Interval), Method::Get),
+        ("kvorum GET", Rival::kvorum(SyncSetting::Interval), Method::Get),
         ("hyper hello, PUT", Rival::Hyper, Method::Put),
-        ("kvorum PUT, never", Rival::kvorum(Sync::Never), Method::Put),
-        ("kvorum PUT, interval", Rival::kvorum(Sync::Interval), Method::Put),
-        ("kvorum PUT, always", Rival::kvorum(Sync::Always), Method::Put),
+        ("kvorum PUT, never", Rival::kvorum(SyncSetting::Never), Method::Put),
+        ("kvorum PUT, interval", Rival::kvorum(SyncSetting::Interval), Method::Put),
+        ("kvorum PUT, always", Rival::kvorum(SyncSetting::Always), Method::Put),
     ] {
         let server = bench.place.start(&rival).and_then(|server| {
             if let Rival::Kvorum(..) = rival {

@@ -9,6 +9,8 @@
 //! drifts in all of them, and ratios are taken repeat by repeat. The first two rows are the same
 //! server twice: what they differ by is noise.
 
+#![forbid(unsafe_code)]
+
 mod big;
 mod client;
 mod cost;

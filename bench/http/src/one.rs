@@ -8,7 +8,7 @@ use load::{KeyOrder, Keys, Outcome, Pace, Plan};
 use crate::Bench;
 use crate::client::{self, KEY_LEN, VALUE_LEN};
 use crate::process::Server;
-use crate::rivals::{Rival, Sync};
+use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "one";
 
@@ -80,9 +80,9 @@ fn start(bench: &mut Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, rival, put_percent) in [
         ("hyper hello, GET", Rival::Hyper, 0),
-        ("kvorum GET", Rival::kvorum(Sync::Interval), 0),
-        ("kvorum PUT, interval", Rival::kvorum(Sync::Interval), 100),
-        ("kvorum PUT, always", Rival::kvorum(Sync::Always), 100),
+        ("kvorum GET", Rival::kvorum(SyncSetting::Interval), 0),
+        ("kvorum PUT, interval", Rival::kvorum(SyncSetting::Interval), 100),
+        ("kvorum PUT, always", Rival::kvorum(SyncSetting::Always), 100),
     ] {
         let server = bench.place.start(&rival).and_then(|server| {
             if let Rival::Kvorum(..) = rival {

@@ -7,7 +7,7 @@ pub(crate) use bench_table::{Server, argv, find, free_address};
 
 /// The CPU that servers run on; everything else, clients and this program, runs on the other.
 pub(crate) const SERVER_CPU: usize = 0;
-/// See [`SERVER_CPU`].
+/// The CPU that everything but the servers runs on.
 pub(crate) const CLIENT_CPU: usize = 1;
 
 /// `program` pinned to `cpu`.

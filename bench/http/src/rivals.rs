@@ -10,7 +10,7 @@ use crate::process::{SERVER_CPU, Server, find, free_address, pinned};
 
 /// When a store makes writes durable. kvorum's names and Redis's `appendfsync` in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sync {
+pub(crate) enum SyncSetting {
     /// kvorum `never`; Redis without its append-only file.
     Never,
     /// kvorum `interval:100`; Redis `everysec`.
@@ -19,7 +19,7 @@ pub(crate) enum Sync {
     Always,
 }
 
-impl fmt::Display for Sync {
+impl fmt::Display for SyncSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Never => "never",
@@ -34,17 +34,17 @@ impl fmt::Display for Sync {
 pub(crate) enum Rival {
     /// hyper, one runtime, no routing, no store.
     Hyper,
-    /// `return 200`.
+    /// nginx, with `return 200` for every request.
     Nginx,
     /// Redis with this `appendfsync`.
-    Redis(Sync),
+    Redis(SyncSetting),
     /// kvorum, with further flags.
-    Kvorum(Sync, Vec<String>),
+    Kvorum(SyncSetting, Vec<String>),
 }
 
 impl Rival {
     /// kvorum with its defaults.
-    pub(crate) fn kvorum(sync: Sync) -> Self {
+    pub(crate) fn kvorum(sync: SyncSetting) -> Self {
         Self::Kvorum(sync, Vec::new())
     }
 }
@@ -84,7 +84,8 @@ impl Place {
                 let mut command = self.own("kvorum")?;
                 command.args(["serve", "--listen", &address.to_string(), "--data"]);
                 command.arg(dir.join("data"));
-                let sync = if *sync == Sync::Interval { "interval:100" } else { &sync.to_string() };
+                let sync =
+                    if *sync == SyncSetting::Interval { "interval:100" } else { &sync.to_string() };
                 command.args(["--sync", sync, "--loops", "1"]).args(flags);
                 command
             }
@@ -101,11 +102,11 @@ impl Place {
                 command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
                 command.arg("--dir").arg(&dir);
                 match sync {
-                    Sync::Never => command.args(["--appendonly", "no"]),
-                    Sync::Interval => {
+                    SyncSetting::Never => command.args(["--appendonly", "no"]),
+                    SyncSetting::Interval => {
                         command.args(["--appendonly", "yes", "--appendfsync", "everysec"])
                     }
-                    Sync::Always => {
+                    SyncSetting::Always => {
                         command.args(["--appendonly", "yes", "--appendfsync", "always"])
                     }
                 };

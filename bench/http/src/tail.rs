@@ -10,7 +10,7 @@ use crate::Bench;
 use crate::client::{self, CONNECTIONS, KEY_LEN, VALUE_LEN};
 use crate::group_commit;
 use crate::process::Server;
-use crate::rivals::{Rival, Sync};
+use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "tail";
 
@@ -61,9 +61,9 @@ fn rows() -> Vec<Row> {
     vec![
         row("hyper hello, GET", Rival::Hyper, RATE, 0),
         row("hyper hello, GET (again)", Rival::Hyper, RATE, 0),
-        row("kvorum GET, with PUTs beside", small(Sync::Interval), mixed, PUTS_BESIDE),
-        row("kvorum PUT, interval", small(Sync::Interval), RATE, 100),
-        row("kvorum PUT, always", small(Sync::Always), RATE_ALWAYS, 100),
+        row("kvorum GET, with PUTs beside", small(SyncSetting::Interval), mixed, PUTS_BESIDE),
+        row("kvorum PUT, interval", small(SyncSetting::Interval), RATE, 100),
+        row("kvorum PUT, always", small(SyncSetting::Always), RATE_ALWAYS, 100),
     ]
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 
 impl Row {
     fn rival_syncs_always(&self) -> bool {
-        matches!(self.rival, Rival::Kvorum(Sync::Always, _))
+        matches!(self.rival, Rival::Kvorum(SyncSetting::Always, _))
     }
 
     /// The latencies that the row is about.

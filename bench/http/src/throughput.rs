@@ -5,7 +5,7 @@ use bench_table::{Spread, Table, ratio};
 use crate::Bench;
 use crate::client::{self, CONNECTIONS, Client, KEY_LEN, Method, Run, VALUE_LEN};
 use crate::process::{Server, argv};
-use crate::rivals::{Rival, Sync};
+use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "throughput";
 
@@ -67,13 +67,18 @@ fn plan() -> Vec<(String, Rival, Method, Option<String>)> {
         ("nginx return 200, GET".to_owned(), Rival::Nginx, Method::Get, None),
         (
             "kvorum GET".to_owned(),
-            Rival::kvorum(Sync::Interval),
+            Rival::kvorum(SyncSetting::Interval),
             Method::Get,
-            Some(redis(Method::Get, Sync::Never)),
+            Some(redis(Method::Get, SyncSetting::Never)),
         ),
-        (redis(Method::Get, Sync::Never), Rival::Redis(Sync::Never), Method::Get, None),
+        (
+            redis(Method::Get, SyncSetting::Never),
+            Rival::Redis(SyncSetting::Never),
+            Method::Get,
+            None,
+        ),
     ];
-    for sync in [Sync::Never, Sync::Interval, Sync::Always] {
+    for sync in [SyncSetting::Never, SyncSetting::Interval, SyncSetting::Always] {
         let like = redis(Method::Put, sync);
         rows.push((format!("kvorum PUT, {sync}"), Rival::kvorum(sync), Method::Put, Some(like)));
         rows.push((redis(Method::Put, sync), Rival::Redis(sync), Method::Put, None));

@@ -8,6 +8,8 @@
 //!
 //! MICROS are burnt on the CPU for each request: a server that is known to be slower than another.
 
+#![forbid(unsafe_code)]
+
 use std::convert::Infallible;
 use std::io;
 use std::time::{Duration, Instant};

@@ -7,6 +7,8 @@
 //!
 //! Wherever two are compared they take turns, and ratios are taken repeat by repeat.
 
+#![forbid(unsafe_code)]
+
 mod accuracy;
 mod cost;
 mod pacing;

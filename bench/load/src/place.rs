@@ -39,7 +39,7 @@ pub(crate) fn hello(dir: &Path) -> Result<Server, String> {
     Server::start(command, address, &dir.join("hello.log"))
 }
 
-/// Debian's wrk.
+/// Path of wrk, as Debian packages it.
 pub(crate) fn wrk() -> Result<PathBuf, String> {
     find("wrk", "wrk")
 }

@@ -2,6 +2,8 @@
 //! what a topology costs to make and to hold. Prints the tables of `docs/scale.md`; nothing but the
 //! times differs from run to run.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::time::Instant;
 

@@ -2,6 +2,8 @@
 //! ratios taken repeat by repeat, a Markdown table, the raw figures as CSV, and the machine it all
 //! happened on.
 
+#![forbid(unsafe_code)]
+
 mod machine;
 mod report;
 mod server;

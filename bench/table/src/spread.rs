@@ -7,9 +7,9 @@ use std::fmt;
 pub struct Spread {
     /// The middle one; of an even number, the mean of the two in the middle.
     pub median: f64,
-    /// The least.
+    /// The least of the repeats.
     pub min: f64,
-    /// The greatest.
+    /// The greatest of the repeats.
     pub max: f64,
 }
 

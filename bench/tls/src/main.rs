@@ -8,6 +8,8 @@
 //!
 //! Whatever is compared takes turns, and ratios are taken repeat by repeat.
 
+#![forbid(unsafe_code)]
+
 mod handshakes;
 mod idle;
 mod place;

@@ -1,6 +1,8 @@
 //! The `kvorum-bench` binary: the measuring kit (`crates/load`) as commands. `kvorum bench` runs
 //! it.
 
+#![forbid(unsafe_code)]
+
 mod known;
 
 use std::env;
@@ -84,18 +86,18 @@ fn main() -> ExitCode {
         Command::Load(args) => loaded(load::cli::load(&args, &KVORUM)),
         Command::Search(args) => series(|stop| load::search::run(&args, &KVORUM, stop)),
         Command::Coldhot(args) => series(|stop| load::coldhot::run(&args, &KVORUM, stop)),
-        Command::Compare(args) => told(load::compare::compare(&args)),
-        Command::Import(args) => told(load::import::import(&args)),
-        Command::Report(args) => told(load::report::report(&args, KVORUM.tool)),
+        Command::Compare(args) => print(load::compare::compare(&args)),
+        Command::Import(args) => print(load::import::import(&args)),
+        Command::Report(args) => print(load::report::report(&args, KVORUM.tool)),
     }
 }
 
 /// A failed assertion is a bug whose extent is unknown: figures after it are worth nothing. Cargo's
 /// `panic = "abort"` can't say so, for errors of Lua scripts unwind through Rust's frames.
 fn abort_on_panic() {
-    let tell = panic::take_hook();
+    let hook = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+        hook(panic);
         process::abort();
     }));
 }
@@ -132,7 +134,7 @@ fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCo
 }
 
 /// Prints what a command has to tell.
-fn told(outcome: Result<String, String>) -> ExitCode {
+fn print(outcome: Result<String, String>) -> ExitCode {
     let printed = outcome.and_then(|text| {
         let printed = io::stdout().write_all(text.as_bytes());
         printed.map_err(|error| format!("stdout: {error}"))

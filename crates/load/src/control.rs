@@ -75,7 +75,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    pub(crate) fn tell(&self, interval: &Interval) {
+    pub(crate) fn dispatch(&self, interval: &Interval) {
         // A watch that panicked has ended the run that called it.
         if let Ok(mut watch) = self.watch.lock()
             && let Some(watch) = watch.as_mut()

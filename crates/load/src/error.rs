@@ -14,7 +14,7 @@ pub enum Error {
     /// No connection at the start.
     #[error("can't open {connections} connections to {target}: {cause}; nothing was sent")]
     Connect {
-        /// The server.
+        /// The server's address.
         target: SocketAddr,
         /// How many were asked for.
         connections: usize,
@@ -24,7 +24,7 @@ pub enum Error {
     /// No TLS at the start.
     #[error("TLS with {target}: {why}; no request was answered")]
     Tls {
-        /// The server.
+        /// The server's address.
         target: SocketAddr,
         /// What is wrong, and what to do.
         why: String,

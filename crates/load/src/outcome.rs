@@ -25,11 +25,11 @@ const MILLI: f64 = 1e6;
 /// What wrk2 prints of a histogram under `Thread Stats`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
-    /// Mean.
+    /// Mean of the samples.
     pub mean: f64,
-    /// Standard deviation.
+    /// Standard deviation of the samples.
     pub stdev: f64,
-    /// Greatest.
+    /// The greatest sample.
     pub max: f64,
     /// Share of the samples, 0–1, that are within one deviation of the mean.
     pub within: f64,
@@ -57,11 +57,11 @@ impl Figures {
 /// An address that a run did without.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Whose.
+    /// Name of the target that the address is one of.
     pub target: String,
     /// It took no connection at the start.
     pub address: SocketAddr,
-    /// Why.
+    /// Why no connection could be opened.
     pub cause: String,
 }
 
@@ -172,7 +172,7 @@ impl Outcome {
     }
 }
 
-/// See [`Outcome::counts`].
+/// The counts of `run.json`: see [`Outcome::counts`].
 pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
     let Errors { connect, read, write, timeout } = tally.errors;
     record::Counts {
@@ -193,7 +193,7 @@ pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
     }
 }
 
-/// See [`Outcome::latencies`].
+/// The histograms of `run.json`, in figures: see [`Outcome::latencies`].
 pub fn latencies(tally: &Tally) -> Vec<record::Latency> {
     let all = tally.all_latencies();
     let mut of = vec![("", &all)];

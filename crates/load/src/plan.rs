@@ -64,7 +64,7 @@ pub enum TargetMode {
     Spread,
 }
 
-/// One URL.
+/// One URL that gets requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// As people know it; `Host` of the requests that are made here.
@@ -80,7 +80,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// One address.
+    /// A target with one address, in clear and without a token.
     pub fn new(address: SocketAddr, path: &str) -> Self {
         let (name, path) = (address.to_string(), path.to_owned());
         Self { name, addresses: vec![address], tls: None, authorization: None, path }
@@ -108,7 +108,7 @@ pub type Write = fn(put: bool, number: u64, out: &mut Vec<u8>);
 pub enum Requests {
     /// `GET`, `PUT` and `DELETE` of the target's path with keys.
     Keys,
-    /// A function.
+    /// A function of the caller, for each request.
     Custom(Write),
     /// A Lua script for each thread.
     Script,
@@ -117,7 +117,7 @@ pub enum Requests {
 /// What to send, where, how fast and for how long.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The servers.
+    /// The servers that get the requests.
     pub targets: Vec<Target>,
     /// What they share.
     pub target_mode: TargetMode,
@@ -146,7 +146,7 @@ pub struct Plan {
     pub put_percent: u8,
     /// Percent that are `DELETE`s; the others are `GET`s.
     pub delete_percent: u8,
-    /// The keys.
+    /// Which keys are asked for, and in which order.
     pub keys: Keys,
     /// Bytes of a `PUT`'s value, which follows from the seed and the key.
     pub value_len: usize,

@@ -175,7 +175,7 @@ fn units(mut number: f64, base: &str, larger: &[(&str, f64)], digits: usize) -> 
     format!("{number:.digits$}{unit}")
 }
 
-/// Microseconds.
+/// A time that is given in microseconds, in the unit that suits it.
 fn time(micros: f64) -> String {
     if micros >= 1e6 {
         units(micros / 1e6, "s", &MINUTES, 2)

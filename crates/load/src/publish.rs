@@ -93,8 +93,8 @@ impl Seconds {
         Self { pending: BTreeMap::new(), reported: vec![None; workers], backlog: vec![0; workers] }
     }
 
-    /// Takes a report; `tell` is called for each second that is then complete.
-    pub(crate) fn add(&mut self, report: &Report, mut tell: impl FnMut(&Interval)) {
+    /// Takes a report; `publish` is called for each second that is then complete.
+    pub(crate) fn add(&mut self, report: &Report, mut publish: impl FnMut(&Interval)) {
         let Report { worker, second, at, backlog, ended, ref tally } = *report;
         let interval = self.pending.entry(second).or_insert_with(|| Interval {
             start_s: second,
@@ -114,7 +114,7 @@ impl Seconds {
             let mut interval = entry.remove();
             interval.backlog = self.backlog.iter().sum();
             if interval.length_s >= LEAST_S || !interval.tally.is_empty() {
-                tell(&interval);
+                publish(&interval);
             }
         }
     }
@@ -134,13 +134,13 @@ mod tests {
     #[test]
     fn a_second_is_told_once_all_threads_have_reported_it() {
         let mut seconds = Seconds::new(2);
-        let told = std::cell::RefCell::new(Vec::new());
+        let published = std::cell::RefCell::new(Vec::new());
         let mut add = |report| {
             seconds.add(&report, |interval| {
                 let Interval { start_s, length_s, backlog, tally } = interval;
-                told.borrow_mut().push((*start_s, *length_s, *backlog, tally.sent));
+                published.borrow_mut().push((*start_s, *length_s, *backlog, tally.sent));
             });
-            told.take()
+            published.take()
         };
         assert_eq!(add(report(0, 0, false, 1)), []);
         assert_eq!(add(report(0, 1, false, 10)), []);
@@ -153,14 +153,14 @@ mod tests {
 
     #[test]
     fn an_interval_of_no_length_with_nothing_in_it_is_not_told() {
-        for (sent, told) in [(0, 1), (1, 2)] {
+        for (sent, published) in [(0, 1), (1, 2)] {
             let mut seconds = Seconds::new(1);
             let mut times = 0;
             seconds.add(&report(0, 0, false, 3), |_| times += 1);
             let mut last = report(0, 1, true, sent);
             last.at = SECOND;
             seconds.add(&last, |_| times += 1);
-            assert_eq!(times, told, "{sent} sent");
+            assert_eq!(times, published, "{sent} sent");
         }
     }
 

@@ -24,7 +24,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// [`FORMAT`].
+    /// Version of the file's format: [`FORMAT`].
     pub format: u32,
     /// Where the figures are from: `load`, or `import` for another tool's output.
     pub source: String,
@@ -63,19 +63,19 @@ pub struct Run {
     pub profiles: Vec<Profile>,
 }
 
-/// A machine.
+/// The machine that the client ran on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// Its name.
+    /// The machine's host name.
     pub host: String,
-    /// The processor's.
+    /// Name of the processor model.
     pub cpu: String,
     /// How many of it the client may use.
     pub cpus: usize,
     /// Memory in bytes.
     pub memory: u64,
-    /// Kernel release.
+    /// Release of the kernel.
     pub kernel: String,
 }
 
@@ -140,7 +140,7 @@ pub struct Counts {
     pub not_http: u64,
     /// Times that the server closed a connection after an answer, and it was opened again.
     pub reconnects: u64,
-    /// Bytes received.
+    /// Bytes that were received.
     pub bytes: u64,
 }
 
@@ -152,15 +152,15 @@ pub struct Latency {
     pub from: String,
     /// Which requests: empty = all, else a method.
     pub method: String,
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
-    /// Mean.
+    /// Mean of the samples.
     pub mean: f64,
-    /// Standard deviation.
+    /// Standard deviation of the samples.
     pub stdev: f64,
-    /// Least.
+    /// The least sample.
     pub min: f64,
-    /// Greatest.
+    /// The greatest sample.
     pub max: f64,
     /// wrk2's short distribution and what else objectives and tables are made of, 0.5 to 1: exact,
     /// which the points of the spectrum beside them are not.
@@ -172,7 +172,7 @@ pub struct Latency {
 /// One line of a distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Point {
-    /// Milliseconds.
+    /// The percentile's value in milliseconds.
     pub value: f64,
     /// Share of the samples that are no greater, 0–1.
     pub quantile: f64,
@@ -184,7 +184,7 @@ pub struct Point {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Server {
-    /// Its URL.
+    /// The server's URL.
     pub url: String,
     /// What it says of itself (`/metrics`, `/v0/status` …), name to value: version and settings.
     pub about: BTreeMap<String, String>,
@@ -211,7 +211,7 @@ pub struct Warning {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Profile {
-    /// Whose.
+    /// URL of the server that was recorded.
     pub url: String,
     /// `cpu`, `alloc`, `lock` or `wall`.
     pub event: String,
@@ -270,7 +270,7 @@ impl Latency {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Series {
-    /// [`FORMAT`].
+    /// Version of the file's format: [`FORMAT`].
     pub format: u32,
     /// `search` or `coldhot`.
     pub kind: String,

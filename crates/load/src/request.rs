@@ -8,13 +8,13 @@ use crate::values::Values;
 /// What a request asks for. Latencies are kept apart by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// `GET`.
+    /// A `GET` request.
     Get,
-    /// `PUT`.
+    /// A `PUT` request.
     Put,
-    /// `DELETE`.
+    /// A `DELETE` request.
     Delete,
-    /// Any other.
+    /// Any other method.
     Other,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Made {
     pub(crate) method: Method,
     /// The number of its key.
     pub(crate) key: u64,
-    /// See [`crate::keys::Key::order`].
+    /// The request's place in the order of its key's writes: see [`crate::keys::Key::order`].
     pub(crate) order: u64,
 }
 

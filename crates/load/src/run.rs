@@ -154,7 +154,7 @@ fn collect(
     for mut report in reports {
         tallies[report.worker / plan.threads].add(&report.tally);
         if let Some(seconds) = &mut seconds {
-            seconds.add(&report, |interval| control.tell(interval));
+            seconds.add(&report, |interval| control.dispatch(interval));
         }
         report.tally.clear();
         // The thread may have ended.

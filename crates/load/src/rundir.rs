@@ -52,9 +52,9 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes it, or takes one that is empty. `told` are the names of the time line's columns that
-    /// servers fill.
-    pub fn create(path: &Path, started: SystemTime, told: &[String]) -> Result<Self, Error> {
+    /// Makes it, or takes one that is empty. `reported` are the names of the time line's columns
+    /// that servers fill.
+    pub fn create(path: &Path, started: SystemTime, reported: &[String]) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(failed(path))?;
         if fs::read_dir(path).map_err(failed(path))?.next().is_some() {
             return Err(Error::NotEmpty(path.display().to_string()));
@@ -65,7 +65,7 @@ impl RunDir {
             logs.push(HdrLog::create(&file, what, started).map_err(failed(&file))?);
         }
         let file = path.join("timeline.csv");
-        let timeline = Timeline::create(&file, told).map_err(failed(&file))?;
+        let timeline = Timeline::create(&file, reported).map_err(failed(&file))?;
         Ok(Self { path: path.to_owned(), logs, timeline: Some(timeline), wrong: None })
     }
 
@@ -75,7 +75,7 @@ impl RunDir {
     }
 
     /// Adds a second, with what the servers told in it.
-    pub fn second(&mut self, interval: &Interval, told: &[Option<f64>]) {
+    pub fn second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
         for method in Method::ALL {
             let Some(latencies) = interval.tally.latencies(method) else { continue };
             let Latencies { intended, written, late } = latencies;
@@ -90,7 +90,7 @@ impl RunDir {
             }
         }
         if let Some(Err(cause)) =
-            self.timeline.as_mut().map(|timeline| timeline.add(interval, told))
+            self.timeline.as_mut().map(|timeline| timeline.add(interval, reported))
         {
             self.give_up("timeline.csv", cause);
         }

@@ -86,7 +86,7 @@ impl Statuses {
         (first..=last).map(|status| self.of(status)).sum()
     }
 
-    /// 2xx.
+    /// Answers with a status of 2xx.
     pub fn success(&self) -> u64 {
         self.between(200, 299)
     }
@@ -146,7 +146,7 @@ pub struct Garbage {
 }
 
 impl Garbage {
-    /// How often.
+    /// How often something came that was no HTTP/1.1.
     pub fn all(&self) -> u64 {
         self.answers + self.unasked
     }
@@ -171,13 +171,13 @@ pub struct Tally {
     latencies: [Option<Box<Latencies>>; Method::ALL.len()],
     /// Answers by status.
     pub statuses: Statuses,
-    /// Failures.
+    /// Requests and connections that failed, by kind.
     pub errors: Errors,
     /// What was no HTTP/1.1.
     pub garbage: Garbage,
     /// Times that the server closed a connection after an answer, and it was opened again.
     pub reconnects: u64,
-    /// Requests sent.
+    /// Requests that were sent.
     pub sent: u64,
     /// Answers within the plan's duration.
     pub in_time: u64,
@@ -185,7 +185,7 @@ pub struct Tally {
     pub unfinished: u64,
     /// Values read that were not the one written.
     pub wrong_values: u64,
-    /// Bytes received.
+    /// Bytes that were received.
     pub bytes: u64,
 }
 

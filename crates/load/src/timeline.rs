@@ -27,11 +27,11 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Begins one; `told` are the names of further columns.
-    pub(crate) fn create(path: &Path, told: &[String]) -> io::Result<Self> {
+    /// Begins one; `reported` are the names of further columns.
+    pub(crate) fn create(path: &Path, reported: &[String]) -> io::Result<Self> {
         let mut out = BufWriter::new(File::create(path)?);
         out.write_all(COLUMNS.as_bytes())?;
-        for name in told {
+        for name in reported {
             write!(out, ",{}", quoted(name))?;
         }
         out.write_all(b"\n")?;
@@ -40,7 +40,7 @@ impl Timeline {
     }
 
     /// Adds a second, with what fills the further columns.
-    pub(crate) fn add(&mut self, interval: &Interval, told: &[Option<f64>]) -> io::Result<()> {
+    pub(crate) fn add(&mut self, interval: &Interval, reported: &[Option<f64>]) -> io::Result<()> {
         let Interval { start_s, length_s, backlog, tally } = interval;
         let latencies = tally.all_latencies();
         let intended = |quantile| ms(&latencies.intended, quantile);
@@ -60,7 +60,7 @@ impl Timeline {
             write!(self.out, ",{}", intended(quantile))?;
         }
         write!(self.out, ",{},{}", ms(&latencies.written, 0.99), ms(&latencies.late, 0.99))?;
-        for value in told {
+        for value in reported {
             match value {
                 Some(value) => write!(self.out, ",{value}")?,
                 None => self.out.write_all(b",")?,
@@ -98,8 +98,8 @@ mod tests {
     fn a_row_has_a_field_for_each_column() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("timeline.csv");
-        let told = ["h:1 debt".to_owned(), "h:1 a,b\"c\"".to_owned()];
-        let mut timeline = Timeline::create(&path, &told).expect("begins");
+        let reported = ["h:1 debt".to_owned(), "h:1 a,b\"c\"".to_owned()];
+        let mut timeline = Timeline::create(&path, &reported).expect("begins");
         let mut tally = Tally::default();
         (tally.sent, tally.bytes) = (12, 340);
         tally.errors.read = 1;

@@ -65,7 +65,7 @@ impl PartialEq for Tls {
 
 impl Eq for Tls {}
 
-/// One connection.
+/// The TLS side of one connection.
 pub(crate) struct Session {
     inner: ClientConnection,
     /// What ended it.

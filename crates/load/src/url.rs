@@ -32,13 +32,13 @@ pub enum Error {
     /// No scheme, or another one.
     #[error("{0} is no URL that load can be sent to: say http://{host}", host = after_scheme(.0))]
     Scheme(String),
-    /// No host.
+    /// It names no host.
     #[error("{0} names no host: say http://HOST:PORT/PATH")]
     Host(String),
     /// A port that is none.
     #[error("{url}: the port {port:?} must be 1 to 65535")]
     Port {
-        /// The URL.
+        /// The URL with the port.
         url: String,
         /// What stands for the port.
         port: String,
@@ -46,10 +46,10 @@ pub enum Error {
     /// A character that can't be in a request line.
     #[error("{0:?} has a blank or control character: percent-encode it (%20 for a blank)")]
     Blank(String),
-    /// No address.
+    /// The host has no address.
     #[error("can't find the address of {host}, nothing was sent: {cause}")]
     Resolve {
-        /// Whose.
+        /// The host's name.
         host: String,
         /// What the system said.
         cause: io::Error,
@@ -105,7 +105,7 @@ impl Url {
         }
     }
 
-    /// `http[s]://HOST[:PORT]`.
+    /// Scheme and authority: `http[s]://HOST[:PORT]`.
     pub fn origin(&self) -> String {
         origin(self.secure, &self.authority())
     }
@@ -124,7 +124,7 @@ impl Url {
     }
 }
 
-/// `http[s]://HOST[:PORT]`.
+/// Scheme and authority: `http[s]://HOST[:PORT]`.
 pub(crate) fn origin(secure: bool, authority: &str) -> String {
     let scheme = if secure { "https" } else { "http" };
     format!("{scheme}://{authority}")

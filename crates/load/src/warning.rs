@@ -36,44 +36,44 @@ const USUAL: f64 = 0.99;
 pub enum Warning {
     /// More than 0.1 % of the answers were not 2xx.
     NotSuccess {
-        /// Their share.
+        /// Their share of all answers, 0–1.
         share: f64,
         /// The most frequent status among them.
         status: u16,
     },
     /// More than 0.1 % of the requests were lost with their connection.
     Lost {
-        /// How many.
+        /// Number of requests that were lost.
         count: u64,
-        /// Their share.
+        /// Their share of all requests, 0–1.
         share: f64,
     },
     /// Something came that was no HTTP/1.1.
     NotHttp {
-        /// How often.
+        /// How often it came.
         count: u64,
         /// The beginning of the first.
         first: String,
     },
     /// More than 0.1 % of the requests took longer than the timeout.
     Timeouts {
-        /// How many.
+        /// Number of requests that took longer.
         count: u64,
-        /// Their share.
+        /// Their share of all requests, 0–1.
         share: f64,
     },
     /// The server closed connections after answers.
     Reconnects {
-        /// How often.
+        /// How often a connection was opened again.
         count: u64,
-        /// Answers.
+        /// Number of answers.
         answers: u64,
         /// Whether the time to connect again is in all latencies: in a closed loop.
         closed_loop: bool,
     },
     /// Values read were not those written.
     WrongValues {
-        /// How many.
+        /// Number of wrong values.
         count: u64,
     },
     /// A thread of the client was out of CPU.
@@ -152,7 +152,7 @@ impl Warning {
         }
     }
 
-    /// For `run.json`.
+    /// The warning as `run.json` holds it.
     pub fn record(&self) -> record::Warning {
         record::Warning { code: self.code().to_owned(), text: self.to_string() }
     }

@@ -88,7 +88,7 @@ pub(crate) struct Worker<'a> {
     /// Requests sent together.
     batch: u32,
     /// Whether the script is told of answers.
-    tells: bool,
+    wants_response: bool,
     /// Whether the script has connections wait.
     delays: bool,
     /// When the script stopped its thread.
@@ -137,14 +137,14 @@ impl<'a> Worker<'a> {
     ) -> Result<Self, Error> {
         let owned = owned(plan, worker);
         let indexes: Vec<usize> = owned.iter().map(|&(index, _)| index).collect();
-        let tells = script.as_ref().is_some_and(|script| script.wants_response());
+        let wants_response = script.as_ref().is_some_and(|script| script.wants_response());
         let batch = script.as_ref().map_or(1, |script| script.pipeline() as u32);
         let chosen = script.as_ref().and_then(|script| script.chosen_address());
         let connections = owned.iter().map(|&(index, target)| {
             let of_target = &addresses[target];
             let dealt = of_target[index / plan.targets.len() % of_target.len()];
             let address = chosen.unwrap_or(dealt);
-            Connection::new(target, address, plan.verify || tells)
+            Connection::new(target, address, plan.verify || wants_response)
         });
         Ok(Self {
             plan,
@@ -163,7 +163,7 @@ impl<'a> Worker<'a> {
             free: VecDeque::new(),
             inbox: Inbox::new(READ_LEN),
             batch,
-            tells,
+            wants_response,
             stopped: None,
             failure: None,
             tally: Box::default(),
@@ -460,7 +460,7 @@ impl<'a> Worker<'a> {
             self.tally.wrong_values += u64::from(wrong);
         }
         self.maker.answered(&made);
-        if self.tells
+        if self.wants_response
             && let Some(script) = self.maker.script()
             && let Err(failure) = script.response(status, connection.head(), connection.body())
         {

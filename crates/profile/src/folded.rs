@@ -16,7 +16,7 @@ pub struct Folded {
 pub struct NotFolded {
     /// Which line, from 1.
     pub line: usize,
-    /// Its beginning.
+    /// The beginning of the text.
     pub text: String,
 }
 

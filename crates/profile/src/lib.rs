@@ -48,7 +48,7 @@ mod timers;
 mod wall;
 
 pub use alloc::Sampled;
-pub use place::{Kind, Mutex, Place, queued};
+pub use place::{Mutex, Place, WaitKind, queued};
 
 #[cfg(feature = "record")]
 pub use {

@@ -42,7 +42,7 @@ pub(crate) fn contains(address: usize) -> bool {
     line(address).0.iter().any(|place| place.load(Ordering::Relaxed) == address)
 }
 
-/// Forgets all.
+/// Forgets all allocations.
 #[cfg(feature = "record")]
 pub(crate) fn clear() {
     for place in TABLE.iter().flat_map(|line| &line.0) {

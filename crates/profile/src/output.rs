@@ -16,11 +16,11 @@ use crate::stacks::Named;
 pub enum Format {
     /// One interactive page, a tab for each event.
     Html,
-    /// A picture.
+    /// A picture as SVG.
     Svg,
-    /// Collapsed stacks.
+    /// Collapsed stacks, one a line.
     Folded,
-    /// For pprof.
+    /// A file for pprof.
     Pprof,
     /// All events, for programs.
     Json,
@@ -41,7 +41,7 @@ impl Format {
         }
     }
 
-    /// For HTTP.
+    /// The media type, as `Content-Type` has it.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Html => "text/html; charset=utf-8",
@@ -85,7 +85,7 @@ impl Profile {
         }
     }
 
-    /// One event.
+    /// Writes the profile of one event.
     pub fn write_one(&self, event: Event, format: Format, node: &str) -> io::Result<Vec<u8>> {
         let empty = Named::default();
         let named = self.events.iter().find(|(known, _)| *known == event);
@@ -209,20 +209,8 @@ fn note(event: Event, named: &Named) -> String {
 
 /// A moment in UTC, as RFC 3339 writes it.
 pub(crate) fn utc(moment: SystemTime) -> String {
-    let seconds = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's `civil_from_days`, for days after 1970.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+    // Earlier times, which only a clock that was never set shows, end in a panic there.
+    humantime::format_rfc3339_seconds(moment.max(UNIX_EPOCH)).to_string()
 }
 
 #[cfg(test)]

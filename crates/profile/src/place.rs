@@ -31,12 +31,12 @@ thread_local! {
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum WaitKind {
     /// Something that another thread holds.
     Lock,
     /// Room in a queue, or the turn of what is in it.
     Queue,
-    /// A file.
+    /// A file that is read or written.
     File,
     /// Work. Nobody is kept from anything: hidden unless asked for.
     Idle,
@@ -45,18 +45,18 @@ pub enum Kind {
 /// A place where threads wait, by name.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    kind: Kind,
+    kind: WaitKind,
     name: &'static str,
 }
 
 impl Place {
     /// A place of this kind.
-    pub const fn new(kind: Kind, name: &'static str) -> Self {
+    pub const fn new(kind: WaitKind, name: &'static str) -> Self {
         Self { kind, name }
     }
 
     /// What is waited for.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> WaitKind {
         self.kind
     }
 
@@ -64,10 +64,10 @@ impl Place {
     #[cfg(feature = "record")]
     pub(crate) fn frame(&self) -> String {
         let kind = match self.kind {
-            Kind::Lock => "lock",
-            Kind::Queue => "queue",
-            Kind::File => "file",
-            Kind::Idle => "idle",
+            WaitKind::Lock => "lock",
+            WaitKind::Queue => "queue",
+            WaitKind::File => "file",
+            WaitKind::Idle => "idle",
         };
         format!("{kind}: {}", self.name)
     }

@@ -44,7 +44,7 @@ const NICE: i32 = 10;
 /// What is to be recorded.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// What.
+    /// The events that are recorded.
     pub events: Vec<Event>,
     /// How long; within [`SECONDS`].
     pub duration: Duration,
@@ -62,7 +62,7 @@ pub enum Clock {
     /// Perf events, or timers if the kernel does not permit them.
     #[default]
     Perf,
-    /// Timers.
+    /// Timers only, one for each thread.
     Timers,
 }
 
@@ -72,7 +72,7 @@ pub enum Refused {
     /// There is one already.
     #[error("{who} is recording until {until} (another {left} s)")]
     Busy {
-        /// Whose.
+        /// Who has asked for it.
         who: String,
         /// When it ends, in UTC.
         until: String,

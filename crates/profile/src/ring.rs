@@ -39,11 +39,11 @@ static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recordings have all"))]
 #[repr(u32)]
 pub(crate) enum Source {
-    /// CPU timers.
+    /// Timers of CPU time.
     Cpu = 1,
     /// Signals to threads whether they run or not.
     Wall = 2,
-    /// The allocator.
+    /// The allocator, for every sampled allocation.
     Alloc = 4,
     /// The allocator, for what is still there at the end.
     Live = 8,

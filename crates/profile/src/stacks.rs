@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use crate::Event;
 use crate::folded::Folded;
-use crate::place::{Kind, Place};
+use crate::place::{Place, WaitKind};
 use crate::ring::State;
 use crate::symbols::Symbols;
 
@@ -188,7 +188,7 @@ impl Stack {
             };
             names.extend((!state.is_empty()).then(|| state.to_owned()));
         }
-        let idle_place = self.place.is_some_and(|place| place.kind() == Kind::Idle);
+        let idle_place = self.place.is_some_and(|place| place.kind() == WaitKind::Idle);
         (names, idle_place || leaf && self.event == Event::Wall)
     }
 

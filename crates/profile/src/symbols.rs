@@ -12,7 +12,7 @@ struct Module {
     path: String,
     /// Where its first byte is.
     base: u64,
-    /// Executable ranges.
+    /// Ranges of its addresses that are executable.
     code: Vec<(u64, u64)>,
     loader: Option<Loader>,
 }

@@ -41,15 +41,15 @@ impl<'a> Worker<'a> {
     }
 
     /// Asks how far it is until `ended` finds its end in what the node tells. It may ask for more.
-    pub(super) fn wait<Told: DeserializeOwned, End>(
+    pub(super) fn wait<Answer: DeserializeOwned, End>(
         &mut self,
         target: &str,
-        mut ended: impl FnMut(&mut Self, Told, &ProgressBar) -> Option<End>,
+        mut ended: impl FnMut(&mut Self, Answer, &ProgressBar) -> Option<End>,
     ) -> Result<End, Unable> {
         let bar = progress();
         loop {
-            let told = self.exchange("GET", target, 200)?;
-            if let Some(end) = ended(self, told, &bar) {
+            let answer = self.exchange("GET", target, 200)?;
+            if let Some(end) = ended(self, answer, &bar) {
                 bar.finish_and_clear();
                 return Ok(end);
             }
@@ -69,7 +69,7 @@ impl<'a> Worker<'a> {
         let head = head.map_err(|error| lost(&error))?;
         let body = self.connection.body(&head).map_err(|error| lost(&error))?;
         if head.status != status {
-            return Err(Problem::tell_of(head.status, &body, url));
+            return Err(Problem::report_of(head.status, &body, url));
         }
         let parsed = serde_json::from_slice(&body);
         parsed.map_err(|error| fail(format!("{url}: {}", malformed(&error.to_string()))))

@@ -26,7 +26,6 @@ pub(crate) struct Ask {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// By what.
     #[command(flatten)]
     pub(crate) certificates: Certificates,
 
@@ -93,7 +92,6 @@ pub(crate) struct RepairArgs {
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// Where.
     #[command(flatten)]
     pub(crate) ask: Ask,
 }
@@ -105,7 +103,6 @@ pub(crate) struct CompactArgs {
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// Where.
     #[command(flatten)]
     pub(crate) ask: Ask,
 }
@@ -136,7 +133,6 @@ pub(crate) struct PutArgs {
     #[arg(long)]
     pub(crate) escaped: bool,
 
-    /// If.
     #[command(flatten)]
     pub(crate) condition: IfMatch,
 
@@ -144,23 +140,18 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "*", value_parser = ["*"], conflicts_with = "if_match")]
     pub(crate) if_none_match: Option<String>,
 
-    /// How long.
     #[command(flatten)]
     pub(crate) life: Life,
 
-    /// As what.
     #[command(flatten)]
     pub(crate) known: Known,
 
-    /// Who.
     #[command(flatten)]
     pub(crate) receipt: WantReceipt,
 
-    /// How many.
     #[command(flatten)]
     pub(crate) votes: Votes,
 
-    /// Where.
     #[command(flatten)]
     pub(crate) ask: Ask,
 }
@@ -168,19 +159,15 @@ pub(crate) struct PutArgs {
 /// Everything after `del`.
 #[derive(Debug, Args)]
 pub(crate) struct DelArgs {
-    /// If.
     #[command(flatten)]
     pub(crate) condition: IfMatch,
 
-    /// As what.
     #[command(flatten)]
     pub(crate) known: Known,
 
-    /// Who.
     #[command(flatten)]
     pub(crate) receipt: WantReceipt,
 
-    /// Which.
     #[command(flatten)]
     pub(crate) key: KeyArgs,
 }
@@ -199,19 +186,15 @@ pub(crate) struct AddArgs {
     #[arg(long)]
     pub(crate) escaped: bool,
 
-    /// How long.
     #[command(flatten)]
     pub(crate) life: Life,
 
-    /// As what.
     #[command(flatten)]
     pub(crate) known: Known,
 
-    /// Who.
     #[command(flatten)]
     pub(crate) receipt: WantReceipt,
 
-    /// Where.
     #[command(flatten)]
     pub(crate) ask: Ask,
 }
@@ -226,11 +209,9 @@ pub(crate) struct KeyArgs {
     #[arg(long)]
     pub(crate) escaped: bool,
 
-    /// How many.
     #[command(flatten)]
     pub(crate) votes: Votes,
 
-    /// Where.
     #[command(flatten)]
     pub(crate) ask: Ask,
 }
@@ -257,11 +238,9 @@ pub(crate) struct ScanArgs {
     #[arg(long)]
     pub(crate) escaped: bool,
 
-    /// How many.
     #[command(flatten)]
     pub(crate) votes: Votes,
 
-    /// Where.
     #[command(flatten)]
     pub(crate) ask: Ask,
 }
@@ -273,7 +252,6 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) watch: bool,
 
-    /// Where.
     #[command(flatten)]
     pub(crate) ask: Ask,
 }

@@ -19,7 +19,7 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use super::admin::{Worker, show};
 use super::args::Ask;
 use super::bytes::percent;
-use super::status::troubles;
+use super::status::problems;
 use super::{Unable, fail, print};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::operations::layout::{LayoutStatus, Plan, PlannedNode};
@@ -63,7 +63,6 @@ enum ClusterCommand {
 
 #[derive(Debug, Args)]
 struct StatusArgs {
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -100,7 +99,6 @@ struct PlanArgs {
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     council: Vec<String>,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -126,7 +124,6 @@ struct AbortArgs {
     #[arg(long)]
     wait: bool,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -157,8 +154,8 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
         }
         print(&format!("{json}\n"))?;
     } else {
-        let troubles = cluster.nodes.iter().flat_map(|row| troubles(row, &cluster.asked));
-        let notes = held_up(&layout, &cluster).into_iter().chain(troubles);
+        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
+        let notes = held_up(&layout, &cluster).into_iter().chain(problems);
         let notes: String = notes.map(|line| line + "\n").collect();
         print(&(status_text(&layout, epoch_of) + &notes))?;
     }

@@ -18,13 +18,13 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
             "compaction {number} was requested at {url}; kvorum compact --wait shows its end\n"
         ));
     }
-    let ended = worker.wait(TARGET, |_, told: Compactions, bar| {
-        if let Some(current) = &told.current {
+    let ended = worker.wait(TARGET, |_, status: Compactions, bar| {
+        if let Some(current) = &status.current {
             let (before, now) = (HumanBytes(current.bytes_before), HumanBytes(current.bytes));
             let of = (current.of_records > 0).then_some(current.of_records);
             show(bar, current.records, of, format!("tables: {before} before, {now} now"));
         }
-        told.last.filter(|last| last.number >= number)
+        status.last.filter(|last| last.number >= number)
     })?;
     if args.ask.json {
         let json = serde_json::to_string(&ended).expect("strings and numbers always serialize");
@@ -34,11 +34,11 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
         fail(format_args!("{url}: the compaction ended early: {why}"));
         return Err(Unable::No);
     }
-    if args.ask.json { Ok(()) } else { print(&told(&ended)) }
+    if args.ask.json { Ok(()) } else { print(&summary(&ended)) }
 }
 
 /// What came of it, on a line.
-fn told(ended: &Compaction) -> String {
+fn summary(ended: &Compaction) -> String {
     let Compaction { took_ms, bytes_before, bytes, records, .. } = ended;
     let (took, before, now) = (took_text(*took_ms), HumanBytes(*bytes_before), HumanBytes(*bytes));
     if *records == 0 {

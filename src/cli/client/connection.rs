@@ -26,7 +26,7 @@ const MAX_PIECE: u64 = 128 << 20;
 /// Bytes that are sent between two looks at the progress bar.
 const STEP: usize = 64 << 10;
 
-/// One connection.
+/// A blocking connection to one node, with the head that every request on it has.
 pub(super) struct Connection {
     stream: BufReader<Blocking>,
     /// Header lines of every request, each with its end.

@@ -23,7 +23,7 @@ use super::args::Ask;
 use super::cluster::{applied, come_to_rest, plan_text, planned, settled};
 use super::{Unable, fail, print};
 use crate::cli::dev::plan::CERTS;
-use crate::cli::dev::socket::{NodeTold, Told, Wanted, ask};
+use crate::cli::dev::socket::{DevAnswer, DevNode, Wanted, ask};
 use crate::cli::{DevAddArgs, DevCommand, DevRemoveArgs, DevRunning};
 use crate::operations::layout::LayoutStatus;
 use crate::operations::status::Cluster;
@@ -58,11 +58,11 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
     let runtime = runtime.map_err(|error| fail(format!("cannot handle signals: {error}")))?;
     let truth = Truth(Arc::new(Mutex::new("nothing was changed".to_owned())));
     let (done, ended) = oneshot::channel();
-    let told = truth.clone();
+    let shared = truth.clone();
     let work = move || {
         let outcome = match &command {
-            DevCommand::Add(args) => add(args, &told),
-            DevCommand::Remove(args) => remove(args, &told),
+            DevCommand::Add(args) => add(args, &shared),
+            DevCommand::Remove(args) => remove(args, &shared),
         };
         // Nobody listens after ctrl-C.
         let _ = done.send(outcome);
@@ -96,7 +96,7 @@ fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
     let mut worker = Worker::new(&to)?;
     all_are_up(&mut worker)?;
     let wanted = Wanted::Add { zone: zone.clone(), weight: *weight };
-    let Told::Added { name, before } = ask(&running.data, &wanted).map_err(fail)? else {
+    let DevAnswer::Added { name, before } = ask(&running.data, &wanted).map_err(fail)? else {
         return Err(confused());
     };
     truth.is(format!(
@@ -129,7 +129,7 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
     };
     if node.is_member {
         let others = all.iter().filter(|other| other.is_member && other.name != *name);
-        let others: Vec<&NodeTold> = others.collect();
+        let others: Vec<&DevNode> = others.collect();
         if others.is_empty() {
             return Err(fail(format!(
                 "{name} is the last node, and nobody would be left to take what it holds. To end \
@@ -146,7 +146,7 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
         leave(name, *replicas, &ask_of(running, asked), &running.data, truth)?;
     }
     let stop = Wanted::Stop { name: name.clone() };
-    let Told::Stopped { data } = ask(&running.data, &stop).map_err(fail)? else {
+    let DevAnswer::Stopped { data } = ask(&running.data, &stop).map_err(fail)? else {
         return Err(confused());
     };
     let data = data.display();
@@ -193,14 +193,14 @@ fn change(
     print(&format!("done: epoch {epoch}\n"))
 }
 
-fn nodes(data: &Path) -> Result<Vec<NodeTold>, Unable> {
+fn nodes(data: &Path) -> Result<Vec<DevNode>, Unable> {
     match ask(data, &Wanted::Nodes).map_err(fail)? {
-        Told::Nodes(nodes) => Ok(nodes),
+        DevAnswer::Nodes(nodes) => Ok(nodes),
         _ => Err(confused()),
     }
 }
 
-fn members(data: &Path) -> Result<Vec<NodeTold>, Unable> {
+fn members(data: &Path) -> Result<Vec<DevNode>, Unable> {
     Ok(nodes(data)?.into_iter().filter(|node| node.is_member).collect())
 }
 
@@ -208,7 +208,7 @@ fn confused() -> Unable {
     fail("the kvorum dev that runs answers something else than was asked: it is of another version")
 }
 
-fn ask_of(running: &DevRunning, node: &NodeTold) -> Ask {
+fn ask_of(running: &DevRunning, node: &DevNode) -> Ask {
     let (url, token_file) = (node.url.clone(), running.token_file.clone());
     let certificates = Certificates::of_ca(running.data.join(CERTS).join("ca.pem"));
     Ask { url, certificates, token_file, timeout: None, json: false }

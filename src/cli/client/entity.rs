@@ -48,13 +48,13 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     let (head, body) = ask(&args.ask, "GET", &target, "", None)?;
     if head.status == 404 && Problem::is_absence(head.status, &body) {
         let _ = match args.ask.json {
-            true => Problem::tell(head.status, &body, &args.ask),
+            true => Problem::report(head.status, &body, &args.ask),
             false => fail(format!("key not found: {}", escape(&key))),
         };
         return Err(Unable::No);
     }
     if head.status != 200 {
-        return Err(Problem::tell(head.status, &body, &args.ask));
+        return Err(Problem::report(head.status, &body, &args.ask));
     }
     if head.version.is_none() {
         return Err(foreign(&args.ask, head.status));
@@ -90,7 +90,7 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     let target = format!("/v0/entity?id={}&add={number}{receipt}{ttl}", percent(&key));
     let (head, body) = ask(&args.ask, "POST", &target, &known(&args.known)?, Some(b""))?;
     if head.status != 200 {
-        return Err(Problem::tell(head.status, &body, &args.ask));
+        return Err(Problem::report(head.status, &body, &args.ask));
     }
     let sum = str::from_utf8(&body).ok().and_then(|sum| sum.parse::<i64>().ok());
     let Some(sum) = sum.filter(|_| head.version.is_some()) else {
@@ -206,11 +206,11 @@ fn finish_write(
     wanted: &WantReceipt,
 ) -> Result<(), Unable> {
     if head.status == 412 && Problem::is_unmet(head.status, body) {
-        let _ = Problem::tell(head.status, body, ask);
+        let _ = Problem::report(head.status, body, ask);
         return Err(Unable::No);
     }
     if !matches!(head.status, 201 | 202) {
-        return Err(Problem::tell(head.status, body, ask));
+        return Err(Problem::report(head.status, body, ask));
     }
     if head.status == 201 && head.version.is_none() {
         return Err(foreign(ask, head.status));

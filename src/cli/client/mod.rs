@@ -61,7 +61,7 @@ pub(crate) enum Unable {
     /// The answer is no: there is no value under the key, a condition is not met, or not every node
     /// is up.
     No,
-    /// Anything else.
+    /// The command failed for any other reason.
     Failed,
 }
 

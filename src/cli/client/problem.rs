@@ -45,17 +45,17 @@ impl Problem {
         Self::read(status, body).is_some_and(|problem| problem.kind == UNMET)
     }
 
-    /// Tells people, or programs.
-    pub(super) fn tell(status: u16, body: &[u8], ask: &Ask) -> Unable {
+    /// Reports it to people, or to programs.
+    pub(super) fn report(status: u16, body: &[u8], ask: &Ask) -> Unable {
         if ask.json && Self::read(status, body).is_some() {
             stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
             return Unable::Failed;
         }
-        Self::tell_of(status, body, &ask.url)
+        Self::report_of(status, body, &ask.url)
     }
 
-    /// Tells people what the node at `url` said.
-    pub(super) fn tell_of(status: u16, body: &[u8], url: &str) -> Unable {
+    /// Reports to people what the node at `url` said.
+    pub(super) fn report_of(status: u16, body: &[u8], url: &str) -> Unable {
         fail(format!("{url} answers {}", Self::shown(status, body)))
     }
 

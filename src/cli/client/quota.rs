@@ -49,7 +49,6 @@ struct SetArgs {
     #[arg(long, value_name = "SIZE")]
     hard: Option<Size>,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -60,7 +59,6 @@ struct RemoveArgs {
     #[arg(value_name = "PREFIX")]
     prefix: String,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -83,7 +81,7 @@ fn set(args: &SetArgs) -> Result<(), Unable> {
         }
     }
     let set: QuotaStatus = Worker::new(ask)?.exchange("POST", &target, 200)?;
-    tell("set", &set, ask)
+    report("set", &set, ask)
 }
 
 fn list(ask: &Ask) -> Result<(), Unable> {
@@ -99,15 +97,15 @@ fn remove(args: &RemoveArgs) -> Result<(), Unable> {
     let RemoveArgs { prefix, ask } = args;
     let target = format!("/admin/quotas/remove?prefix={}", percent(prefix.as_bytes()));
     let removed: QuotaStatus = Worker::new(ask)?.exchange("POST", &target, 200)?;
-    tell("removed", &removed, ask)
+    report("removed", &removed, ask)
 }
 
-fn tell(what: &str, quota: &QuotaStatus, ask: &Ask) -> Result<(), Unable> {
+fn report(what: &str, quota: &QuotaStatus, ask: &Ask) -> Result<(), Unable> {
     print(&if ask.json { json(quota) } else { format!("{what}: {}\n", limits(quota)) })
 }
 
-fn json(told: &impl serde::Serialize) -> String {
-    serde_json::to_string(told).expect("strings and numbers always serialize") + "\n"
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("strings and numbers always serialize") + "\n"
 }
 
 fn limits(quota: &QuotaStatus) -> String {

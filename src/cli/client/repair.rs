@@ -28,7 +28,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
         let json = serde_json::to_string(&round).expect("strings and numbers always serialize");
         print(&(json + "\n"))?;
     } else {
-        print(&told(&round))?;
+        print(&summary(&round))?;
     }
     if round.equal { Ok(()) } else { Err(Unable::No) }
 }
@@ -93,7 +93,7 @@ fn reasons(round: &Round) -> Vec<String> {
 }
 
 /// What came of a round, in a few lines.
-fn told(round: &Round) -> String {
+fn summary(round: &Round) -> String {
     let kind = if round.full { "full" } else { "incremental" };
     let mut text = format!(
         "{kind} round of {} over {} records of the node asked; {} read on all nodes\n",

@@ -37,7 +37,7 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
     if head.status != 200 {
         let body = connection.body(&head);
         let body = body.map_err(|error| unreachable_node(&args.ask.url, &error, BY))?;
-        return Err(Problem::tell(head.status, &body, &args.ask));
+        return Err(Problem::report(head.status, &body, &args.ask));
     }
     if !head.chunked {
         return Err(fail(format!("{} answers {}", args.ask.url, stranger(head.status))));

@@ -183,25 +183,25 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
 }
 
 /// Why a node can't do its part, one line each: it is not reached, or accepts no writes.
-pub(super) fn troubles(row: &Row, asked: &str) -> Vec<String> {
+pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
     let name = &row.name;
-    let mut troubles: Vec<String> = unreached(row, asked).into_iter().collect();
+    let mut problems: Vec<String> = unreached(row, asked).into_iter().collect();
     if let Some(status) = &row.status {
-        troubles.extend(status.failed.iter().map(|why| format!("{name} accepts no writes: {why}")));
+        problems.extend(status.failed.iter().map(|why| format!("{name} accepts no writes: {why}")));
         if status.disk_full {
-            troubles.push(format!(
+            problems.push(format!(
                 "{name} has a full disk: it refuses writes, or will soon, and goes on once there \
                  is room"
             ));
         }
     }
-    troubles
+    problems
 }
 
 /// What is wrong with a node, one line each.
 fn notes(row: &Row, asked: &str) -> Vec<String> {
     let name = &row.name;
-    let mut notes = troubles(row, asked);
+    let mut notes = problems(row, asked);
     if let Some(status) = &row.status {
         let partitions = status.partitions_to_repair;
         if partitions > 0 {

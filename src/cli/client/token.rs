@@ -63,7 +63,6 @@ struct CreateArgs {
     #[arg(long, value_name = "SIZE/s", value_parser = bytes)]
     bytes: Option<Size>,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -74,7 +73,6 @@ struct RevokeArgs {
     #[arg(value_name = "ID|NAME")]
     token: String,
 
-    /// Where.
     #[command(flatten)]
     ask: Ask,
 }
@@ -138,8 +136,8 @@ fn revoke(args: &RevokeArgs) -> Result<(), Unable> {
     print(&if ask.json { json(&revoked) } else { text() })
 }
 
-fn json(told: &impl serde::Serialize) -> String {
-    serde_json::to_string(told).expect("strings and numbers always serialize") + "\n"
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("strings and numbers always serialize") + "\n"
 }
 
 /// A token for people.

@@ -50,18 +50,18 @@ pub(super) enum Ended {
 
 /// Keeps one node.
 pub(super) struct Keeper {
-    /// Its number.
+    /// The node's number, from 1 on.
     pub(super) number: u16,
     /// How it is started.
     pub(super) plan: Rc<RefCell<Plan>>,
-    /// This program.
+    /// Path of this program, which the node runs too.
     pub(super) program: PathBuf,
     /// Where its lines go.
     pub(super) console: Rc<Console>,
     /// Whether it is to stop.
     pub(super) stopping: watch::Receiver<bool>,
-    /// Where it is told that the node serves, and by which process.
-    pub(super) tell: mpsc::Sender<(u16, u32)>,
+    /// Where the keeper reports that the node serves, and by which process.
+    pub(super) serves: mpsc::Sender<(u16, u32)>,
 }
 
 /// How a life of the process ended.
@@ -171,7 +171,7 @@ impl Keeper {
             let url = self.plan.borrow().url(self.number);
             self.say(&format!("up: pid {pid}, {url}"));
             // Nobody listens any more when all are being stopped.
-            let _ = self.tell.send((self.number, pid)).await;
+            let _ = self.serves.send((self.number, pid)).await;
             tokio::select! {
                 status = child.wait() => status.map(End::Exited),
                 () = reported(&mut stopping) => stop(child, pid).await,

@@ -32,7 +32,7 @@ use crate::runtime::accept;
 use console::Console;
 use keeper::{Ended, Keeper};
 use plan::Plan;
-use socket::{NodeTold, Socket, Told, Wanted};
+use socket::{DevAnswer, DevNode, Socket, Wanted};
 
 /// Requests that wait at the socket; who sends more waits himself.
 const REQUESTS: usize = 4;
@@ -62,8 +62,8 @@ async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), Strin
     let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let (ask, mut asked) = mpsc::channel(REQUESTS);
     let _socket = Socket::open(&args.data, ask)?;
-    let (tell, mut serving) = mpsc::channel(plan::MAX_NODES);
-    let mut nodes = Nodes::start(plan, &args.data, tell)?;
+    let (serves, mut serving) = mpsc::channel(plan::MAX_NODES);
+    let mut nodes = Nodes::start(plan, &args.data, serves)?;
     nodes.console.print(&note);
     let outcome = loop {
         tokio::select! {
@@ -97,7 +97,7 @@ struct Nodes {
     data: PathBuf,
     program: PathBuf,
     console: Rc<Console>,
-    tell: mpsc::Sender<(u16, u32)>,
+    serves: mpsc::Sender<(u16, u32)>,
     kept: BTreeMap<u16, Kept>,
     keepers: JoinSet<(u16, Ended)>,
     /// Whether all nodes of the beginning have served.
@@ -110,14 +110,14 @@ struct Kept {
     /// Its process, once that serves.
     pid: Option<u32>,
     /// Who waits until it has stopped.
-    waiting: Vec<oneshot::Sender<Told>>,
+    waiting: Vec<oneshot::Sender<DevAnswer>>,
 }
 
 impl Nodes {
     fn start(
         plan: Plan,
         data: &std::path::Path,
-        tell: mpsc::Sender<(u16, u32)>,
+        serves: mpsc::Sender<(u16, u32)>,
     ) -> Result<Self, String> {
         let program = std::env::current_exe();
         let program = program
@@ -131,7 +131,7 @@ impl Nodes {
             data: data.to_owned(),
             program,
             console: Rc::new(console),
-            tell,
+            serves,
             kept: BTreeMap::new(),
             keepers: JoinSet::new(),
             is_complete: false,
@@ -148,7 +148,7 @@ impl Nodes {
             program: self.program.clone(),
             console: Rc::clone(&self.console),
             stopping,
-            tell: self.tell.clone(),
+            serves: self.serves.clone(),
         };
         self.keepers.spawn_local(keeper.run());
         self.kept.insert(number, Kept { stop, pid: None, waiting: Vec::new() });
@@ -185,15 +185,15 @@ impl Nodes {
         }
         for waiting in kept.waiting {
             // Whoever went away needs no answer.
-            let _ = waiting.send(Told::Stopped { data: self.plan.borrow().data_of(number) });
+            let _ = waiting.send(DevAnswer::Stopped { data: self.plan.borrow().data_of(number) });
         }
         Ok(())
     }
 
     /// Does what is wanted at the socket.
-    fn does(&mut self, wanted: Wanted, answer: oneshot::Sender<Told>) {
-        let told = match wanted {
-            Wanted::Nodes => Told::Nodes(self.told()),
+    fn does(&mut self, wanted: Wanted, answer: oneshot::Sender<DevAnswer>) {
+        let done = match wanted {
+            Wanted::Nodes => DevAnswer::Nodes(self.nodes()),
             Wanted::Add { zone, weight } => self.add(zone, weight),
             Wanted::Stop { name } => {
                 let numbers = self.kept.keys().copied();
@@ -205,45 +205,45 @@ impl Nodes {
                         kept.waiting.push(answer);
                         return;
                     }
-                    None => Told::Stopped { data: self.data.join(name) },
+                    None => DevAnswer::Stopped { data: self.data.join(name) },
                 }
             }
             Wanted::Settled => {
                 self.plan.borrow_mut().settles();
                 self.save();
-                Told::Noted
+                DevAnswer::Noted
             }
         };
-        let _ = answer.send(told);
+        let _ = answer.send(done);
     }
 
-    fn add(&mut self, zone: Option<String>, weight: Option<u32>) -> Told {
+    fn add(&mut self, zone: Option<String>, weight: Option<u32>) -> DevAnswer {
         let waits = self.kept.keys().copied().find(|number| !self.members().contains(number));
         if let Some(number) = waits {
             let asks = self.plan.borrow().node(number).cloned().unwrap_or_default();
             if !asks.may_be(zone.as_deref(), weight) {
                 let name = plan::name(number);
-                return Told::Refused(format!(
+                return DevAnswer::Refused(format!(
                     "{name} asks for a place already, with another zone or weight: let it have \
                      that (kvorum dev add), or stop it (kvorum dev remove {name})"
                 ));
             }
-            return Told::Added { name: plan::name(number), before: true };
+            return DevAnswer::Added { name: plan::name(number), before: true };
         }
         let added = self.plan.borrow_mut().add(zone, weight);
         match added {
             Ok(number) => {
                 self.save();
                 self.keep(number);
-                Told::Added { name: plan::name(number), before: false }
+                DevAnswer::Added { name: plan::name(number), before: false }
             }
-            Err(why) => Told::Refused(why),
+            Err(why) => DevAnswer::Refused(why),
         }
     }
 
-    fn told(&self) -> Vec<NodeTold> {
+    fn nodes(&self) -> Vec<DevNode> {
         let plan = self.plan.borrow();
-        let node = |(number, kept): (&u16, &Kept)| NodeTold {
+        let node = |(number, kept): (&u16, &Kept)| DevNode {
             name: plan::name(*number),
             url: plan.url(*number),
             is_member: plan.node(*number).is_some_and(|node| node.is_member),
@@ -274,7 +274,7 @@ impl Nodes {
         }
     }
 
-    /// Stops all.
+    /// Stops all nodes.
     async fn stop(mut self) {
         for kept in self.kept.values() {
             // Those that gave up listen no more.

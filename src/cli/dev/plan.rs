@@ -73,7 +73,7 @@ struct Kept {
     tls: bool,
 }
 
-/// One node.
+/// What is kept of one node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Node {
     zone: Option<String>,
@@ -196,7 +196,7 @@ impl Plan {
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     }
 
-    /// Its URL.
+    /// URL of the node with this number.
     pub(super) fn url(&self, number: u16) -> String {
         At { address: self.address(number), tls: self.kept.tls }.url()
     }

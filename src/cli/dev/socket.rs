@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-/// Its name.
+/// The socket's name in the data directory.
 const NAME: &str = "dev.sock";
 
 /// Longest line, in bytes.
@@ -41,11 +41,11 @@ pub(crate) enum Wanted {
     Settled,
 }
 
-/// The answer.
+/// What `kvorum dev` answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum DevAnswer {
     /// The nodes, in order.
-    Nodes(Vec<NodeTold>),
+    Nodes(Vec<DevNode>),
     /// This one asks for a place, since just now or since before.
     Added { name: String, before: bool },
     /// It does not run any more; where its data is.
@@ -58,7 +58,7 @@ pub(crate) enum Told {
 
 /// A node that is kept running.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct NodeTold {
+pub(crate) struct DevNode {
     pub(crate) name: String,
     pub(crate) url: String,
     /// Whether it has a place in the cluster; otherwise it asks for one.
@@ -68,7 +68,7 @@ pub(crate) struct NodeTold {
 }
 
 /// What is wanted, and where the answer goes.
-pub(super) type Request = (Wanted, oneshot::Sender<Told>);
+pub(super) type Request = (Wanted, oneshot::Sender<DevAnswer>);
 
 /// The socket, until it is dropped.
 #[derive(Debug)]
@@ -134,18 +134,18 @@ async fn serve(
     let mut line = Vec::new();
     let mut from = tokio::io::BufReader::new(from.take(LINE));
     timeout(PATIENCE, from.read_until(b'\n', &mut line)).await??;
-    let told = match serde_json::from_slice(&line) {
+    let answer = match serde_json::from_slice(&line) {
         Ok(wanted) => {
             let (answer, answered) = oneshot::channel();
             let sent = requests.send((wanted, answer)).await;
-            let stopping = || Told::Refused("kvorum dev is about to stop".to_owned());
+            let stopping = || DevAnswer::Refused("kvorum dev is about to stop".to_owned());
             if sent.is_ok() { answered.await.unwrap_or_else(|_| stopping()) } else { stopping() }
         }
-        Err(error) => Told::Refused(format!(
+        Err(error) => DevAnswer::Refused(format!(
             "the kvorum dev that runs does not understand that ({error}): it is of another version"
         )),
     };
-    to.write_all(&line_of(&told)).await
+    to.write_all(&line_of(&answer)).await
 }
 
 fn line_of(what: &impl Serialize) -> Vec<u8> {
@@ -155,7 +155,7 @@ fn line_of(what: &impl Serialize) -> Vec<u8> {
 }
 
 /// Asks the `kvorum dev` that runs with that data directory. An error is one line.
-pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<Told, String> {
+pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<DevAnswer, String> {
     let path = data.join(NAME);
     let shown = data.display();
     let mut stream = match UnixStream::connect(&path) {
@@ -171,7 +171,7 @@ pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<Told, String> {
         }
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    let mut asked = || -> io::Result<Told> {
+    let mut asked = || -> io::Result<DevAnswer> {
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(&line_of(wanted))?;
         let mut line = Vec::new();
@@ -179,8 +179,8 @@ pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<Told, String> {
         Ok(serde_json::from_slice(&line)?)
     };
     match asked() {
-        Ok(Told::Refused(why)) => Err(why),
-        Ok(told) => Ok(told),
+        Ok(DevAnswer::Refused(why)) => Err(why),
+        Ok(answer) => Ok(answer),
         Err(error) => Err(format!("the kvorum dev of {shown} did not answer: {error}")),
     }
 }

@@ -31,7 +31,7 @@ const SANDBOX: &[(&str, &str)] = &[
     ("x-content-type-options", "nosniff"),
 ];
 
-/// One file.
+/// One file of the dashboard.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::http) struct Asset {
     path: &'static str,

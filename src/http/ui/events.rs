@@ -62,7 +62,7 @@ pub(in crate::http) fn get(
         spawn_local(relay::follow_all(Rc::clone(requests), send.clone()));
     }
     let name = (!local).then(|| json(service.reports.name()));
-    spawn_local(tell(Rc::clone(service), send, name));
+    spawn_local(send_snapshots(Rc::clone(service), send, name));
     let token = right.token().cloned();
     let (requests, stopping) = (Rc::clone(requests), Rc::clone(&service.stopping));
     let kept = (held, watch.open());
@@ -71,13 +71,13 @@ pub(in crate::http) fn get(
     Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
 
-/// The event that tells a node's snapshot; both are JSON.
+/// The event that carries a node's snapshot; both are JSON.
 pub(super) fn of_node(name: &str, snapshot: &str) -> String {
     format!("data: {{\"node\":{name},\"snapshot\":{snapshot}}}\n\n")
 }
 
-/// Tells this node's snapshots until nobody listens, with its name if that is to be told.
-async fn tell(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
+/// Sends this node's snapshots until nobody listens, with its name if there is one.
+async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
     if let Some(name) = &name {
         let own = format!("event: own\ndata: {{\"node\":{name}}}\n\n");
         // The channel is new: there is room.

@@ -30,7 +30,7 @@ fn alone() -> Arc<cluster::Shared> {
     Arc::new(cluster::Shared::new(topology, NodeId(0), clock, membership, 0, logs))
 }
 
-/// All keys.
+/// A page of all keys.
 fn all() -> PageRequest {
     let filter = Filter::Chosen { ack: 1, from: 1, preference: vec![NodeId(0)] };
     PageRequest { start: Bytes::new(), end: None, filter, max_bytes: cluster::PAGE_BYTES }

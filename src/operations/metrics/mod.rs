@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use self::list::Metric;
 use crate::counters::clocks::wall_micros;
 use crate::counters::latency;
-use crate::counters::{Count, Counters, Kind, PeerCounts, REFUSED, STATUSES};
+use crate::counters::{Count, Counters, PeerCounts, REFUSED, RequestKind, STATUSES};
 use crate::node::Node;
 use crate::node::quotas::Counted;
 use crate::operations::stderr;
@@ -110,7 +110,7 @@ fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
 fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let mut metric = out.begin(&list::REQUESTS)?;
     let names = list::REQUESTS.labels;
-    for (kind, route, method) in Kind::ALL {
+    for (kind, route, method) in RequestKind::ALL {
         for (place, status) in STATUSES.iter().enumerate() {
             let count = sum(node, |counters| &counters.requests[kind as usize][place]);
             if count > 0 {
@@ -122,7 +122,7 @@ fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     }
     let mut metric = out.begin(&list::REQUEST_DURATION)?;
     let names = list::REQUEST_DURATION.labels;
-    for (kind, route, method) in Kind::ALL {
+    for (kind, route, method) in RequestKind::ALL {
         let buckets = latency_buckets(node, kind);
         let count = buckets.iter().map(|(_, count)| count).sum();
         let nanos = sum(node, |counters| &counters.latency[kind as usize].nanos);
@@ -138,7 +138,7 @@ fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 }
 
 /// The counted buckets put together into those that are told, as (bound in seconds, number).
-fn latency_buckets(node: &Node, kind: Kind) -> Vec<(f64, u64)> {
+fn latency_buckets(node: &Node, kind: RequestKind) -> Vec<(f64, u64)> {
     let count = |bucket| sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]);
     let mut from = 0;
     let mut reported = Vec::with_capacity(LAST_DOUBLING - FIRST_DOUBLING + 2);

@@ -73,9 +73,9 @@ fn a_peer_that_is_silent_is_given_up() {
         let identity = b.facts.table.identity.clone();
         tokio::task::spawn_local(async move {
             let (stream, _) = port.accept().await.unwrap();
-            let met = shake_as_acceptor(stream, identity).await;
+            let seen = shake_as_acceptor(stream, identity).await;
             std::future::pending::<()>().await;
-            drop(met);
+            drop(seen);
         });
         a.peers.send(B, read(1));
         assert!(matches!(a.event().await, Event::Up(B)));

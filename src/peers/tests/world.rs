@@ -25,7 +25,7 @@ use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
 use crate::counters::{Counters, PeerCounts};
 use crate::peers::greet::shake;
-use crate::peers::{Facts, FromPeers, Peers};
+use crate::peers::{Facts, FromPeers, PeerConnections};
 use crate::transport::Stream;
 
 /// How long anything is waited for, and any test may take.
@@ -95,7 +95,7 @@ struct Inbox {
 }
 
 pub(super) struct Node {
-    pub(super) peers: Peers,
+    pub(super) peers: PeerConnections,
     pub(super) facts: Arc<Facts>,
     pub(super) counters: Arc<Counters>,
     inbox: Rc<Inbox>,
@@ -130,9 +130,9 @@ impl Node {
         let facts = Arc::new(Facts::new(table, Budget::new(ROOM_BYTES), listed));
         let (inbox, served) = (Rc::new(Inbox::default()), Rc::new(Cell::new(0)));
         let counters = Arc::<Counters>::default();
-        let late = Rc::new(RefCell::new(None::<Peers>));
+        let late = Rc::new(RefCell::new(None::<PeerConnections>));
         let (sink, own_peers, count) = (Rc::clone(&inbox), Rc::clone(&late), Rc::clone(&served));
-        let peers = Peers::new(
+        let peers = PeerConnections::new(
             Arc::clone(&facts),
             Arc::clone(&counters),
             Rc::new(move |what| {

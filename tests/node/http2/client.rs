@@ -29,7 +29,7 @@ pub(crate) struct Http2 {
     scheme: &'static str,
 }
 
-/// An answer.
+/// An answer that came whole.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,

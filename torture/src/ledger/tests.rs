@@ -34,7 +34,7 @@ fn an_unknown_write_may_be_there_or_not_but_not_come_and_go() {
     let ledger = Ledger::default();
     let sure = put(&ledger, "k", Said::Ok);
     let maybe = put(&ledger, "k", Said::Unknown);
-    ledger.judge("k", Some(&sure)).unwrap();
+    ledger.check_read("k", Some(&sure)).unwrap();
     ledger.check(&found(&[("k", &maybe)]), Process::New).unwrap();
     assert!(broken(ledger.check(&found(&[("k", &sure)]), Process::New)));
 }
@@ -47,9 +47,9 @@ fn an_unknown_write_can_come_late_only_while_its_process_lives() {
     ledger.check(&found(&[("k", &maybe)]), Process::Same).unwrap();
     ledger.check(&found(&[("k", &maybe)]), Process::New).unwrap();
     let newer = put(&ledger, "k", Said::Ok);
-    assert!(broken(ledger.judge("k", Some(&maybe))));
-    assert!(broken(ledger.judge("k", Some(&sure))));
-    ledger.judge("k", Some(&newer)).unwrap();
+    assert!(broken(ledger.check_read("k", Some(&maybe))));
+    assert!(broken(ledger.check_read("k", Some(&sure))));
+    ledger.check_read("k", Some(&newer)).unwrap();
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn nothing_is_invented_and_nothing_deleted_comes_back() {
     ledger.end(gone, Said::Ok);
     assert!(broken(ledger.check(&found(&[("k", &value)]), Process::New)));
     assert!(broken(ledger.check(&found(&[("other", &value)]), Process::New)));
-    assert!(broken(ledger.judge("k", Some(&value[..LEN - 1]))));
+    assert!(broken(ledger.check_read("k", Some(&value[..LEN - 1]))));
     let refused = put(&ledger, "k", Said::Failed);
     assert!(broken(ledger.check(&found(&[("k", &refused)]), Process::New)));
     ledger.check(&found(&[]), Process::New).unwrap();

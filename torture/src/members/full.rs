@@ -26,7 +26,7 @@ const VALUES: usize = 400;
 /// How long the full disk is looked at.
 const FULL: Duration = Duration::from_secs(1);
 
-/// Runs it.
+/// Runs the row.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(DISK_MIB)?;
     let cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
@@ -86,7 +86,7 @@ impl Row<'_> {
         let starts = thread::spawn(move || starts.start());
         let plan = self.plan(&["--add".to_owned(), name.clone()])?;
         self.command(&["apply", plan["plan"].as_str().unwrap_or_default()])?;
-        let panicked = |_| Failure::Trouble("a start panicked".to_owned());
+        let panicked = |_| Failure::Environment("a start panicked".to_owned());
         let node = starts.join().map_err(panicked)??;
         Ok((name, launch, node))
     }

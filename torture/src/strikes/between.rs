@@ -96,20 +96,20 @@ impl Row<'_> {
                 return Ok(true);
             }
         }
-        Err(Failure::Trouble(format!("in {TRIES} rounds {moment:?} never came")))
+        Err(Failure::Environment(format!("in {TRIES} rounds {moment:?} never came")))
     }
 
     /// Begins a round and waits until a member has done this step of it and no more; `false` = it
     /// was not seen.
     fn comes(&mut self, done: Stage, driver: usize, member: usize) -> Result<bool, Failure> {
         let mut client = self.cluster.node(member)?.client()?;
-        let mut told = || parse(&client.request("GET", "/admin/repair", b"")?.body);
-        let before = told()?["sealed_ms"].as_u64();
+        let mut read = || parse(&client.request("GET", "/admin/repair", b"")?.body);
+        let before = read()?["sealed_ms"].as_u64();
         let number = self.begin_round(driver)?;
         let mut driving = self.cluster.node(driver)?.client()?;
         let begun = Instant::now();
         while begun.elapsed() < BEGINS {
-            let member = told()?;
+            let member = read()?;
             let stage = Stage::shown(&member);
             if member["sealed_ms"].as_u64() > before && stage >= done {
                 return Ok(stage == done);

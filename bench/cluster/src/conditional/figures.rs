@@ -12,7 +12,7 @@ pub(super) struct Run {
     pub(super) rate: f64,
     /// CPU time of all nodes, in microseconds a request.
     pub(super) micros: f64,
-    /// Milliseconds.
+    /// Mean latency in milliseconds.
     pub(super) mean: f64,
     /// p50, p99 and the greatest, in milliseconds.
     pub(super) percentiles: [f64; 3],

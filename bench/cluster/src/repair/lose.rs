@@ -8,7 +8,7 @@ use load::Requests;
 use lsm::{Above, Disk, Engine, Options, RealDisk, Space};
 
 use super::{PROMPT, ROUND_LIMIT, SETTLED, each_once};
-use crate::fleet::{Fleet, Place, Sync};
+use crate::fleet::{Fleet, Place, SyncSetting};
 use crate::requests::{self, LATE, LATE_OF};
 
 /// Which node loses them; another one drives the rounds.
@@ -27,7 +27,7 @@ pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u6
     // Dropped is killed: with `--sync always` all that it has answered is in its log.
     drop(fleet.nodes.remove(LOSER));
     let lost = remove(&place.data(addresses[LOSER]));
-    let mut command = place.kvorum(Sync::Always, &addresses, LOSER)?;
+    let mut command = place.kvorum(SyncSetting::Always, &addresses, LOSER)?;
     command.args(PROMPT);
     fleet.nodes.insert(LOSER, place.launch(command, addresses[LOSER])?);
     fleet.wait_ready()?;
@@ -36,10 +36,10 @@ pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u6
 
 /// Removes all records that were written after those of other keys out of a stopped node's store.
 fn remove(data: &Path) -> Result<u64, String> {
-    let trouble = |error: lsm::Error| format!("{}: {error}", data.display());
+    let failed = |error: lsm::Error| format!("{}: {error}", data.display());
     let disk = RealDisk::open(data).map_err(|error| format!("{}: {error}", data.display()))?;
     let disk: Arc<dyn Disk> = Arc::new(disk);
-    let engine = Engine::open(disk, Options::default()).map_err(trouble)?;
+    let engine = Engine::open(disk, Options::default()).map_err(failed)?;
     let mut newest = 0;
     let all = Above { time: 0, spaces: &[Space::Data], proven: 0 };
     let walked = engine.records_above(all, |_, key, when| {
@@ -47,10 +47,10 @@ fn remove(data: &Path) -> Result<u64, String> {
             newest = newest.max(when);
         }
     });
-    walked.map_err(trouble)?;
+    walked.map_err(failed)?;
     let gone = Above { time: newest, spaces: &[Space::Data], proven: 0 };
-    let removed = engine.remove_above(gone).map_err(trouble)?;
-    engine.close().map_err(trouble)?;
+    let removed = engine.remove_above(gone).map_err(failed)?;
+    engine.close().map_err(failed)?;
     Ok(removed)
 }
 

@@ -11,7 +11,7 @@ use super::{
     AGAIN, MORE_KEYS, QUIET, ROUND_LIMIT, SETTLED, each_once, fill, get, mib, round, stored,
 };
 use crate::Bench;
-use crate::fleet::{self, Fleet, Kind, Sync};
+use crate::fleet::{self, Fleet, Kind, SyncSetting};
 use crate::requests;
 
 const SECTION: &str = "purge";
@@ -37,7 +37,7 @@ struct Left {
 /// Measures and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let keys = bench.scale.keys * MORE_KEYS;
-    let fleet = bench.place.start_with(Kind::Three(Sync::Interval), &QUIET)?;
+    let fleet = bench.place.start_with(Kind::Three(SyncSetting::Interval), &QUIET)?;
     let mut all = Vec::new();
     for repeat in 0..bench.scale.repeats {
         let left = delete_all(&fleet, keys)?;

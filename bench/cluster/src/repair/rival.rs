@@ -25,7 +25,7 @@ use crate::Bench;
 use crate::cassandra::{self, Cassandra};
 use crate::cost::loopback_bytes;
 use crate::cql::{Client, Steady};
-use crate::fleet::{Fleet, Kind, Place, Sync};
+use crate::fleet::{Fleet, Kind, Place, SyncSetting};
 use crate::requests::{LATE_OF, LONG};
 
 const SECTION: &str = "repair, beside Cassandra";
@@ -58,7 +58,7 @@ struct Repair {
     carried: f64,
 }
 
-/// One repeat.
+/// What one repeat measured.
 #[derive(Debug, Default, Clone, Copy)]
 struct Run {
     /// Where one node had missed keys, and where all is equal.
@@ -90,7 +90,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let version = cassandra::version(&at)?;
     let cassandra = filled(&mut bench.place, &at, keys, duration)?;
     cassandra.pause();
-    let mut fleet = bench.place.start_with(Kind::Three(Sync::Always), &PROMPT)?;
+    let mut fleet = bench.place.start_with(Kind::Three(SyncSetting::Always), &PROMPT)?;
     fill(&fleet, keys)?;
     fleet.pause();
     let (mut own, mut rival) = (Vec::new(), Vec::new());

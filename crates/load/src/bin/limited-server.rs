@@ -8,6 +8,8 @@
 //! Below its capacity an answer takes little more than that; above it, the queue grows as long as
 //! the load lasts.
 
+#![forbid(unsafe_code)]
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;

@@ -178,30 +178,30 @@ pub struct LoadArgs {
     pub version: Option<bool>,
 }
 
-/// `--arrival`.
+/// The values of `--arrival`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Arrival {
     /// At even distances.
     Even,
-    /// At random.
+    /// At random times, as a Poisson process.
     Poisson,
 }
 
-/// `--target-mode`.
+/// The values of `--target-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TargetMode {
     /// Every URL gets all.
     Each,
-    /// They share.
+    /// The URLs share the load.
     Spread,
 }
 
-/// `--profile`.
+/// The values of `--profile`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProfileEvent {
     /// Time on a CPU.
     Cpu,
-    /// Bytes allocated.
+    /// Bytes that were allocated.
     Alloc,
     /// Time waited for locks and queues.
     Lock,

@@ -24,7 +24,7 @@ pub struct Asked {
     /// A script's source for each target that has threads of its own; empty if requests are made
     /// with keys.
     pub sources: Vec<Source>,
-    /// The URLs.
+    /// The URLs that the load goes to.
     pub urls: Vec<Url>,
     /// Whom `https://` trusts, and what it shows.
     pub files: Files,

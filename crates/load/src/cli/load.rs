@@ -10,9 +10,9 @@ use super::args::LoadArgs;
 use super::check::Asked;
 use super::profile::{self, Recording};
 use super::progress::Progress;
+use super::reported::{self, Reported};
 use super::servers::Servers;
 use super::sinks::Sinks;
-use super::told::{self, Told};
 use crate::control::Control;
 use crate::error::Error;
 use crate::interrupt::until_interrupted;
@@ -30,11 +30,11 @@ use crate::warning::Warning;
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// As planned.
+    /// It ended as planned.
     Fine,
     /// With a warning, and `--strict` was said.
     Warned,
-    /// By ctrl-C.
+    /// Somebody interrupted it with Ctrl-C.
     Interrupted,
 }
 
@@ -43,7 +43,7 @@ pub enum Ended {
 pub enum Failed {
     /// The command line makes no sense.
     Usage(String),
-    /// Anything else.
+    /// The run failed for any other reason.
     Run(String),
 }
 
@@ -63,7 +63,7 @@ pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     let started = SystemTime::now();
     let servers = Servers::look(known, &asked.plan.targets);
     let mut sinks = Sinks::open(args, started, &servers.columns()).map_err(Failed::Run)?;
-    let mut run = told::planned(&asked, known, started);
+    let mut run = reported::planned(&asked, known, started);
     if !args.json {
         out.say(&print::header(&run))?;
     }
@@ -76,13 +76,13 @@ pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
             return Err(error.into());
         }
     };
-    told::fill(&mut run, &outcome);
+    reported::fill(&mut run, &outcome);
     if args.is_detailed() {
         few_samples(&mut run, &outcome);
     }
     run.servers = servers.finish();
     profile::keep(&mut run, sinks.dir.as_mut(), recordings);
-    let wrong = tell(args, &asked, &mut run, &outcome, sinks, &mut out)?;
+    let wrong = report(args, &asked, &mut run, &outcome, sinks, &mut out)?;
     if let Some(scripts) = &mut scripts {
         done(scripts, &outcome)?;
     }
@@ -125,7 +125,7 @@ impl Work<'_> {
         let control = Control::new(stop).on_begin(|| progress.begun());
         let control = control.watched(|interval| {
             progress.second(interval);
-            sinks.second(interval, &self.servers.told());
+            sinks.second(interval, &self.servers.reported());
         });
         let outcome = run_under(self.plan, scripts, &control);
         drop(control);
@@ -138,7 +138,7 @@ impl Work<'_> {
 }
 
 /// Prints the figures and writes what is left to write. Returns what could not be written.
-fn tell(
+fn report(
     args: &LoadArgs,
     asked: &Asked,
     run: &mut Run,
@@ -157,10 +157,10 @@ fn tell(
         }
         run.plan.script = "script.lua".to_owned();
     }
-    let all = Told { run, args, tally: &outcome.tally, rates: &outcome.thread_rates };
+    let all = Reported { run, args, tally: &outcome.tally, rates: &outcome.thread_rates };
     let text = all.to_string();
     let header = print::header(run);
-    let each: Vec<(String, Run, String)> = told::by_target(args, run, outcome, asked);
+    let each: Vec<(String, Run, String)> = reported::by_target(args, run, outcome, asked);
     if args.json {
         let mut all = serde_json::to_value(&*run).expect("all of it is plain data");
         if !each.is_empty() {

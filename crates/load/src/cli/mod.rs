@@ -1,7 +1,7 @@
 //! The command `load`, as wrk2's users know it.
 //!
 //! ```text
-//!  words ─▶ args.rs ─▶ check.rs ─▶ load.rs ─▶ told.rs: figures
+//!  words ─▶ args.rs ─▶ check.rs ─▶ load.rs ─▶ reported.rs: figures
 //!    └ mend.rs: what was meant      ├ sinks.rs: logs, second by second
 //!                                   ├ progress.rs: a live line
 //!                                   ├ servers.rs: what they tell, and what they take
@@ -14,9 +14,9 @@ mod load;
 mod mend;
 pub(crate) mod profile;
 mod progress;
+pub(crate) mod reported;
 pub(crate) mod servers;
 mod sinks;
-pub(crate) mod told;
 mod units;
 
 pub use args::{Arrival, LoadArgs, ProfileEvent, RequestArgs, TargetMode, TlsArgs};

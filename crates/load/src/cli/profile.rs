@@ -24,7 +24,7 @@ const MAX_LEN: usize = 64 << 20;
 
 /// A recording, or why there is none.
 pub(crate) struct Recording {
-    /// Whose: `HOST:PORT`.
+    /// The server that was recorded, as `HOST:PORT`.
     pub(crate) server: String,
     /// `http://HOST:PORT`, or `https://…`.
     pub(crate) origin: String,

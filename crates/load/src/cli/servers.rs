@@ -22,13 +22,13 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Longest list of figures that is read, in bytes: ten thousand series or so.
 const MAX_LEN: usize = 8 << 20;
 
-type Told = Arc<Mutex<Vec<Option<Metrics>>>>;
+type Latest = Arc<Mutex<Vec<Option<Metrics>>>>;
 
 /// All servers of a run.
 pub(crate) struct Servers {
     known: Known,
     all: Vec<Server>,
-    latest: Told,
+    latest: Latest,
     asking: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
@@ -61,22 +61,23 @@ impl Servers {
         Self { known: *known, all, latest, asking }
     }
 
-    /// Names of what [`Self::told`] tells.
+    /// Names of what [`Self::reported`] returns.
     pub(crate) fn columns(&self) -> Vec<String> {
-        let told = self.all.iter().filter_map(|server| Some((server, server.metrics.as_ref()?)));
-        let names = told.flat_map(|(server, metrics)| {
+        let reported =
+            self.all.iter().filter_map(|server| Some((server, server.metrics.as_ref()?)));
+        let names = reported.flat_map(|(server, metrics)| {
             let names = self.known.timeline.iter();
             names.map(move |name| format!("{} {}", server.name, metrics.column(name)))
         });
         names.collect()
     }
 
-    /// What they told since this was asked last: what is older says nothing of this second.
-    pub(crate) fn told(&self) -> Vec<Option<f64>> {
+    /// What they reported since this was asked last: what is older says nothing of this second.
+    pub(crate) fn reported(&self) -> Vec<Option<f64>> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = self.all.iter().zip(latest.iter_mut());
-        let told = told.filter(|(first, _)| first.metrics.is_some());
-        let values = told.flat_map(|(_, metrics)| {
+        let reported = self.all.iter().zip(latest.iter_mut());
+        let reported = reported.filter(|(first, _)| first.metrics.is_some());
+        let values = reported.flat_map(|(_, metrics)| {
             let (names, metrics) = (self.known.timeline.iter(), metrics.take());
             names.map(move |name| metrics.as_ref().and_then(|metrics| metrics.total(name)))
         });
@@ -164,7 +165,7 @@ fn about(known: &Known, endpoint: &Endpoint) -> BTreeMap<String, String> {
 }
 
 /// A thread that asks until the sender is dropped; none if there is nobody to ask.
-fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, JoinHandle<()>)> {
+fn ask(known: &Known, all: &[Server], latest: &Latest) -> Option<(SyncSender<()>, JoinHandle<()>)> {
     let asked: Vec<(usize, Endpoint)> = (0..)
         .zip(all)
         .filter(|(_, server)| server.metrics.is_some())
@@ -184,8 +185,8 @@ fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, 
         {
             next = (next + PERIOD).max(Instant::now());
             for (index, endpoint) in &asked {
-                let told = Metrics::scrape(endpoint, known.metrics_path, LIMIT).ok();
-                latest.lock().unwrap_or_else(PoisonError::into_inner)[*index] = told;
+                let reported = Metrics::scrape(endpoint, known.metrics_path, LIMIT).ok();
+                latest.lock().unwrap_or_else(PoisonError::into_inner)[*index] = reported;
             }
         }
     });
@@ -200,7 +201,7 @@ mod tests {
     fn a_second_without_an_answer_is_told_as_one() {
         let metrics = Metrics::parse("# TYPE kv_x counter\nkv_x_total 7\n");
         let target = Target::new(([127, 0, 0, 1], 1).into(), "/");
-        let told = Some(metrics);
+        let reported = Some(metrics);
         let server = Server {
             name: "h:1".to_owned(),
             origin: target.origin(),
@@ -208,16 +209,16 @@ mod tests {
             pid: None,
             look: None,
             answers: true,
-            metrics: told.clone(),
+            metrics: reported.clone(),
         };
         let servers = Servers {
             known: Known { timeline: &["kv_x"], ..Known::default() },
             all: vec![server],
-            latest: Arc::new(Mutex::new(vec![told])),
+            latest: Arc::new(Mutex::new(vec![reported])),
             asking: None,
         };
         assert_eq!(servers.columns(), ["h:1 kv_x_total"]);
-        assert_eq!(servers.told(), [Some(7.0)]);
-        assert_eq!(servers.told(), [None], "it told nothing since");
+        assert_eq!(servers.reported(), [Some(7.0)]);
+        assert_eq!(servers.reported(), [None], "it told nothing since");
     }
 }

@@ -44,9 +44,9 @@ impl Sinks {
     }
 
     /// Adds a second, with what the servers told.
-    pub(super) fn second(&mut self, interval: &Interval, told: &[Option<f64>]) {
+    pub(super) fn second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
         if let Some(dir) = &mut self.dir {
-            dir.second(interval, told);
+            dir.second(interval, reported);
         }
         if let Some((path, log)) = &mut self.hdr {
             let (start, length) = (interval.start_s as f64, interval.length_s);
@@ -60,7 +60,7 @@ impl Sinks {
             }
         }
         if let Some((path, timeline)) = &mut self.csv
-            && let Err(cause) = timeline.add(interval, told)
+            && let Err(cause) = timeline.add(interval, reported)
         {
             self.wrong.get_or_insert(cant(path, &cause));
             self.csv = None;

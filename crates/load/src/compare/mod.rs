@@ -4,7 +4,7 @@
 //!  A, B ─▶ saved ─┬─ parameters   what was not the same: plan, machine, server, script
 //!                 ├─ metrics      a figure for each repeat
 //!                 ├─ rank         Mann–Whitney, Hodges–Lehmann, Holm
-//!                 └─ judge        differs, same, too few
+//!                 └─ classify     differs, same, too few
 //! ```
 //!
 //! A side is a run directory, or a directory with several runs of the same: repeats; runs of
@@ -13,7 +13,7 @@
 //! is seen, and that only in runs that are long enough; that is said, and small differences are
 //! not called real.
 
-mod judge;
+mod classify;
 mod metrics;
 mod parameters;
 mod rank;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::saved::{self, Saved};
-use judge::{Judged, Sampling, Verdict, judge, least_repeats, sampling};
+use classify::{Classified, Sampling, Verdict, classify, least_repeats, sampling};
 use metrics::Metric;
 
 /// Everything after `compare`.
@@ -44,10 +44,10 @@ pub struct CompareArgs {
 /// Compares, and returns what to tell.
 pub fn compare(args: &CompareArgs) -> Result<String, String> {
     let (a, b) = (side(&args.a)?, side(&args.b)?);
-    let mut told = String::new();
+    let mut text = String::new();
     // Writing into a string cannot fail.
-    let _ = tell(&mut told, &a, &b);
-    Ok(told)
+    let _ = describe(&mut text, &a, &b);
+    Ok(text)
 }
 
 /// All runs of a side.
@@ -78,40 +78,40 @@ fn side(directory: &Path) -> Result<Vec<Saved>, String> {
     Ok(runs)
 }
 
-fn tell(told: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
+fn describe(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
     let runs = |side: &[Saved]| match side {
         [one] => format!("1 run ({})", one.name),
         many => format!("{} runs", many.len()),
     };
-    writeln!(told, "A: {}    B: {}", runs(a), runs(b))?;
+    writeln!(text, "A: {}    B: {}", runs(a), runs(b))?;
     let differences = parameters::differences(a, b);
     if differences.is_empty() {
-        writeln!(told, "Parameters: the same")?;
+        writeln!(text, "Parameters: the same")?;
     } else {
-        writeln!(told, "Parameters that differ:")?;
+        writeln!(text, "Parameters that differ:")?;
         for found in &differences {
             let shown =
                 |value: &str| if value.is_empty() { "–".to_owned() } else { value.into() };
-            writeln!(told, "  {}: {} | {}", found.name, shown(&found.a), shown(&found.b))?;
+            writeln!(text, "  {}: {} | {}", found.name, shown(&found.a), shown(&found.b))?;
         }
     }
-    warnings(told, a, b)?;
-    let judged = judge(a, b);
+    warnings(text, a, b)?;
+    let classified = classify(a, b);
     for metric in Metric::ALL {
-        if let Some(judged) = judged.iter().find(|judged| judged.metric == metric) {
-            writeln!(told, "  {}", sentence(judged))?;
+        if let Some(classified) = classified.iter().find(|classified| classified.metric == metric) {
+            writeln!(text, "  {}", sentence(classified))?;
         } else if let ([a], [b]) = (a, b)
             && let (Some(a), Some(b)) = (metric.of(&a.run), metric.of(&b.run))
         {
-            writeln!(told, "  {}. No verdict", figures(metric, a, b))?;
+            writeln!(text, "  {}. No verdict", figures(metric, a, b))?;
         }
     }
-    left_out(told, a, b, &judged)?;
-    verdict(told, &judged)
+    left_out(text, a, b, &classified)?;
+    verdict(text, &classified)
 }
 
 /// Runs whose own figures are in doubt cannot prove anything.
-fn warnings(told: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
+fn warnings(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
     for (name, side) in [("A", a), ("B", b)] {
         let mut codes: Vec<_> = side
             .iter()
@@ -121,65 +121,73 @@ fn warnings(told: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
         codes.sort_unstable();
         codes.dedup();
         if !codes.is_empty() {
-            writeln!(told, "WARNING {name} has runs with warnings: {}", codes.join(", "))?;
+            writeln!(text, "WARNING {name} has runs with warnings: {}", codes.join(", "))?;
         }
     }
     Ok(())
 }
 
 /// What could not be compared, and what that means.
-fn left_out(told: &mut String, a: &[Saved], b: &[Saved], judged: &[Judged]) -> std::fmt::Result {
-    let told_by = |metric: &Metric, side: &[Saved]| metrics::of_runs(*metric, side).is_some();
+fn left_out(
+    text: &mut String,
+    a: &[Saved],
+    b: &[Saved],
+    classified: &[Classified],
+) -> std::fmt::Result {
+    let reported_by = |metric: &Metric, side: &[Saved]| metrics::of_runs(*metric, side).is_some();
     let absent: Vec<_> = Metric::ALL
         .iter()
-        .filter(|metric| !judged.iter().any(|judged| judged.metric == **metric))
-        .filter(|metric| !told_by(metric, a) || !told_by(metric, b))
+        .filter(|metric| !classified.iter().any(|classified| classified.metric == **metric))
+        .filter(|metric| !reported_by(metric, a) || !reported_by(metric, b))
         .map(|metric| metric.name())
         .collect();
     if !absent.is_empty() {
-        writeln!(told, "Not compared, for not all runs tell them: {}", absent.join(", "))?;
+        writeln!(text, "Not compared, for not all runs tell them: {}", absent.join(", "))?;
     }
     let repeats = least_repeats();
     if sampling(a, b) == Sampling::Stretches {
-        if judged.is_empty() {
+        if classified.is_empty() {
             let least = metrics::least_seconds();
             return writeln!(
-                told,
+                text,
                 "One run of each cannot be told from noise: that takes {repeats} repeats of each, \
                  or a timeline.csv of {least} s or more in both."
             );
         }
         writeln!(
-            told,
+            text,
             "One run of each: its seconds show the noise within it, not what runs differ by from \
              start to start. Nothing below 5 % is called real; {repeats} repeats of each tell more."
         )?;
-    } else if judged.iter().any(|judged| judged.verdict == Verdict::TooFew) {
-        writeln!(told, "Too few repeats: {repeats} or more of each side can tell.")?;
+    } else if classified.iter().any(|classified| classified.verdict == Verdict::TooFew) {
+        writeln!(text, "Too few repeats: {repeats} or more of each side can tell.")?;
     }
     Ok(())
 }
 
 /// One metric in words.
-fn sentence(judged: &Judged) -> String {
-    let figures = figures(judged.metric, judged.a, judged.b);
-    let (more, less) = judged.metric.more();
-    let word = if judged.effect >= 0.0 { more } else { less };
-    let by = amount(judged, judged.effect.abs());
-    let ends =
-        if judged.effect >= 0.0 { (judged.low, judged.high) } else { (-judged.high, -judged.low) };
-    let (low, high) = (amount(judged, ends.0), amount(judged, ends.1));
-    match judged.verdict {
+fn sentence(classified: &Classified) -> String {
+    let figures = figures(classified.metric, classified.a, classified.b);
+    let (more, less) = classified.metric.more();
+    let word = if classified.effect >= 0.0 { more } else { less };
+    let by = amount(classified, classified.effect.abs());
+    let ends = if classified.effect >= 0.0 {
+        (classified.low, classified.high)
+    } else {
+        (-classified.high, -classified.low)
+    };
+    let (low, high) = (amount(classified, ends.0), amount(classified, ends.1));
+    match classified.verdict {
         Verdict::Differs => {
             format!("{figures}. B's is {by} {word} ({low}..{high}): more than the noise")
         }
         Verdict::Same if ends.0 > 0.0 => {
-            let least = amount(judged, judged.least);
+            let least = amount(classified, classified.least);
             format!("{figures}. B's is {by} {word} ({low}..{high}): below {least}, too little")
         }
         Verdict::Same if ends.1.is_finite() => {
-            let most = judged.low.abs().max(judged.high.abs());
-            let most = amount(judged, most);
+            let most = classified.low.abs().max(classified.high.abs());
+            let most = amount(classified, most);
             format!("{figures}. No difference; one above {most} would have been seen")
         }
         Verdict::Same => format!("{figures}. No difference"),
@@ -198,8 +206,8 @@ fn figures(metric: Metric, a: f64, b: f64) -> String {
     format!("{}: A {}, B {}", metric.name(), figure(a), figure(b))
 }
 
-fn amount(judged: &Judged, value: f64) -> String {
-    if judged.metric.is_ratio() {
+fn amount(classified: &Classified, value: f64) -> String {
+    if classified.metric.is_ratio() {
         format!("{:.1} %", value * 100.0)
     } else {
         format!("{:.3} points", value * 100.0)
@@ -207,17 +215,17 @@ fn amount(judged: &Judged, value: f64) -> String {
 }
 
 /// The last line, for people in a hurry and for scripts.
-fn verdict(told: &mut String, judged: &[Judged]) -> std::fmt::Result {
+fn verdict(text: &mut String, classified: &[Classified]) -> std::fmt::Result {
     let named = |verdict: Verdict| {
-        let named = judged.iter().filter(|judged| judged.verdict == verdict);
-        named.map(|judged| judged.metric.name()).collect::<Vec<_>>().join(", ")
+        let named = classified.iter().filter(|classified| classified.verdict == verdict);
+        named.map(|classified| classified.metric.name()).collect::<Vec<_>>().join(", ")
     };
     let differs = named(Verdict::Differs);
     if !differs.is_empty() {
-        writeln!(told, "verdict: B differs from A: {differs}")
-    } else if judged.is_empty() || judged.iter().any(|one| one.verdict == Verdict::TooFew) {
-        writeln!(told, "verdict: cannot be told")
+        writeln!(text, "verdict: B differs from A: {differs}")
+    } else if classified.is_empty() || classified.iter().any(|one| one.verdict == Verdict::TooFew) {
+        writeln!(text, "verdict: cannot be told")
     } else {
-        writeln!(told, "verdict: no difference")
+        writeln!(text, "verdict: no difference")
     }
 }

@@ -8,7 +8,7 @@ const REACH: usize = 8;
 /// What a command line of wrk or wrk2 says.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Command {
-    /// Its words.
+    /// The command line, word by word.
     pub(super) argv: Vec<String>,
     pub(super) threads: Option<usize>,
     pub(super) connections: Option<usize>,

@@ -80,7 +80,7 @@ pub fn read(text: &str, stem: &str) -> Vec<Imported> {
 /// Writes a run directory for each output in the files. Returns what to tell, a line for each, or
 /// what stopped it: also that there is no output in any of them.
 pub fn import(args: &ImportArgs) -> Result<String, String> {
-    let mut told = String::new();
+    let mut printed = String::new();
     let mut found = 0;
     for file in &args.files {
         let text = contents(file)?;
@@ -89,15 +89,15 @@ pub fn import(args: &ImportArgs) -> Result<String, String> {
         let runs = read(&text, stem);
         found += runs.len();
         if runs.is_empty() {
-            told.push_str(&format!("{}: {NOTHING}\n", file.display()));
+            printed.push_str(&format!("{}: {NOTHING}\n", file.display()));
         }
         for imported in &runs {
             let directory = args.out.join(&imported.name);
             save(&directory, imported)?;
-            told.push_str(&summary(file, &directory, imported));
+            printed.push_str(&summary(file, &directory, imported));
         }
     }
-    if found == 0 { Err(told.trim_end().to_owned()) } else { Ok(told) }
+    if found == 0 { Err(printed.trim_end().to_owned()) } else { Ok(printed) }
 }
 
 fn contents(file: &Path) -> Result<String, String> {
@@ -132,14 +132,14 @@ fn save(directory: &Path, imported: &Imported) -> Result<(), String> {
 
 /// `FILE:LINE -> DIR`, then what is wrong and what is missing, a line each.
 fn summary(file: &Path, directory: &Path, imported: &Imported) -> String {
-    let mut told = format!("{}:{} -> {}\n", file.display(), imported.line, directory.display());
+    let mut printed = format!("{}:{} -> {}\n", file.display(), imported.line, directory.display());
     for warning in &imported.run.warnings {
-        told.push_str(&format!("  WARNING {}: {}\n", warning.code, warning.text));
+        printed.push_str(&format!("  WARNING {}: {}\n", warning.code, warning.text));
     }
     for missing in &imported.run.missing {
-        told.push_str(&format!("  missing: {missing}\n"));
+        printed.push_str(&format!("  missing: {missing}\n"));
     }
-    told
+    printed
 }
 
 /// What was measured, as a name: `FILE-2-get-25000-c64-19234`.

@@ -18,7 +18,7 @@ const LAST: &str = "Transfer/sec:";
 pub(super) struct Output {
     /// Line of the text on which it begins, from 1.
     pub(super) line: usize,
-    /// Its lines.
+    /// The lines of the output itself.
     pub(super) text: String,
     /// What stands between the output before it, or the beginning, and it.
     pub(super) before: String,

@@ -94,7 +94,7 @@ fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
             td { (row(figure)) }
         },
         None => html! {
-            @for run in runs { td { (told((figure.of)(run), figure.write)) } }
+            @for run in runs { td { (shown((figure.of)(run), figure.write)) } }
             td { (row(figure)) }
         },
     })
@@ -116,7 +116,7 @@ fn medians(name: &str, repeats: &[(Shown<'_>, Shown<'_>)]) -> Markup {
         };
         let change = change(middles[0], middles[1], figure.words);
         html! {
-            @for value in middles { td { (told(value, figure.write)) } }
+            @for value in middles { td { (shown(value, figure.write)) } }
             td { (change) @if !apart && change != SAME { " (the repeats overlap)" } }
         }
     })
@@ -163,7 +163,7 @@ fn table(caption: &str, keys: (Markup, Markup), cells: impl Fn(&Figure<'_>) -> M
     }
 }
 
-fn told(value: Option<f64>, write: fn(f64) -> String) -> String {
+fn shown(value: Option<f64>, write: fn(f64) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), write)
 }
 

@@ -96,7 +96,7 @@ fn points(latency: &Latency) -> Vec<(f64, f64)> {
     finite.map(|point| (place(point.quantile), point.value)).chain(end).collect()
 }
 
-/// 1/(1−p).
+/// Where a quantile p is on the axis: at 1/(1−p).
 fn place(quantile: f64) -> f64 {
     1.0 / (1.0 - quantile)
 }

@@ -151,8 +151,9 @@ impl Stack<'_> {
             let mut values = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
             values.any(|value| value != 0.0 && value.is_finite())
         };
-        let told = metrics.into_iter().filter(|(_, lines)| moved(lines)).take(MAX_METRICS);
-        told.enumerate()
+        let shown = metrics.into_iter().filter(|(_, lines)| moved(lines)).take(MAX_METRICS);
+        shown
+            .enumerate()
             .map(|(place, (metric, lines))| {
                 let (unit, note) = unit(metric);
                 self.finish((&format!("metric-{place}"), metric, note), unit, lines)

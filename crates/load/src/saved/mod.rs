@@ -53,7 +53,7 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// Its runs.
+    /// All runs that were found.
     pub(crate) fn runs(&self) -> &[Saved] {
         match self {
             Self::Run(saved) => std::slice::from_ref(saved),

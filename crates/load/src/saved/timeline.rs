@@ -13,7 +13,7 @@ pub(crate) struct Timeline {
     columns: Vec<Column>,
 }
 
-/// One column.
+/// One column of the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Column {
     /// As the first row has it.

@@ -11,15 +11,15 @@ pub(super) const WRK: &str = "wrk.lua";
 pub enum Phase {
     /// The file was being run.
     Load,
-    /// `setup(thread)`.
+    /// It called `setup(thread)`.
     Setup,
-    /// `init(args)`.
+    /// It called `init(args)`.
     Init,
-    /// `request()`.
+    /// It called `request()`.
     Request,
     /// `response(status, headers, body)`.
     Response,
-    /// `delay()`.
+    /// It called `delay()`.
     Delay,
     /// `done(summary, latency, requests)`.
     Done,
@@ -45,7 +45,7 @@ pub enum Error {
     /// The file can't be read.
     #[error("can't read the script {file}: {cause}")]
     Read {
-        /// The file.
+        /// The script's file.
         file: String,
         /// What the system said.
         cause: io::Error,
@@ -92,7 +92,7 @@ fn message(error: &mlua::Error) -> String {
     text.split("\nstack traceback:").next().unwrap_or_default().trim_end().to_owned()
 }
 
-/// `SOURCE:LINE: MESSAGE`.
+/// Splits `SOURCE:LINE: MESSAGE` into its three parts.
 fn split(text: &str) -> Option<(&str, &str, &str)> {
     let colons = text.match_indices(':').map(|(at, _)| at);
     colons.take(8).find_map(|at| {

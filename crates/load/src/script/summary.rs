@@ -16,9 +16,9 @@ use mlua::{Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Va
 pub struct Summary<'a> {
     /// How long the run took.
     pub duration: Duration,
-    /// Answers.
+    /// Number of answers.
     pub requests: u64,
-    /// Bytes received.
+    /// Bytes that were received.
     pub bytes: u64,
     /// Connections that could not be made.
     pub connect: u64,

@@ -71,7 +71,7 @@ pub(crate) struct History {
     pub(crate) tried: Vec<Tried>,
 }
 
-/// One trial.
+/// What one trial found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tried {
     pub(crate) rate: u64,

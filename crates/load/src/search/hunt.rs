@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::args::Args;
+use super::classify::{Classified, classify};
 use super::decide::{Bounds, Found, History, Role, Step, Tried, Verdict, found, next};
 use super::grouped;
-use super::judge::{Judgment, judge};
 use super::limit::{DIED, Limit, limit};
 use super::plot::{Dot, plot};
 use super::recorded::commands;
@@ -42,7 +42,7 @@ const OTHERS: &str = "other-processes";
 /// What a trial's line and its row in `curve.csv` say, under these names.
 const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_ms,p99.9_ms,verdict";
 
-/// One search.
+/// One search, with all it needs and has found so far.
 pub(super) struct Hunt<'a> {
     args: &'a Args,
     known: &'a Known,
@@ -71,7 +71,7 @@ pub(super) struct Hunt<'a> {
 /// A trial that is over.
 struct Over {
     figures: Figures,
-    judged: Option<Judgment>,
+    classified: Option<Classified>,
 }
 
 impl<'a> Hunt<'a> {
@@ -125,11 +125,11 @@ impl<'a> Hunt<'a> {
                 Step::Ceiling => self.find_ceiling()?,
                 Step::Try { rate, role, full } => {
                     let over = self.trial(Some(rate), role, full)?;
-                    let Some(judged) = over.judged else { break };
+                    let Some(classified) = over.classified else { break };
                     if self.history.ceiling.is_none() && self.history.tried.is_empty() {
                         sound(&over.figures, &format!("at {}/s", grouped(rate)))?;
                     }
-                    let verdict = judged.verdict;
+                    let verdict = classified.verdict;
                     self.history.tried.push(Tried { rate, full, verdict });
                 }
                 Step::Done(found) => return self.record(&found),
@@ -190,8 +190,9 @@ impl<'a> Hunt<'a> {
         let path = self.kept.dir().join(&dir);
         let figures = run(&mut self.ground, self.workload, &ask, &path)?;
         bar.finish_and_clear();
-        let judged = rate.filter(|_| !figures.interrupted).map(|_| judge(&self.slo, &figures));
-        let over = Over { figures, judged };
+        let classified =
+            rate.filter(|_| !figures.interrupted).map(|_| classify(&self.slo, &figures));
+        let over = Over { figures, classified };
         self.keep(&over, role, &ask, dir)?;
         self.learn(rate, &over);
         Ok(over)
@@ -205,15 +206,15 @@ impl<'a> Hunt<'a> {
     }
 
     fn keep(&mut self, over: &Over, role: Role, ask: &Ask<'_>, dir: String) -> Result<(), Error> {
-        let Over { figures, judged } = over;
-        let verdict = judged.as_ref().map_or("", |judged| verdict_name(judged.verdict));
-        let why = judged.as_ref().map_or(String::new(), |judged| judged.why.clone());
+        let Over { figures, classified } = over;
+        let verdict = classified.as_ref().map_or("", |classified| verdict_name(classified.verdict));
+        let why = classified.as_ref().map_or(String::new(), |classified| classified.why.clone());
         let why = if figures.interrupted { "ended early".to_owned() } else { why };
         self.say_trial(role, ask, figures, verdict, &why);
         self.add_to_curve(role, ask, figures, verdict)?;
-        if let (Some(rate), Some(judged)) = (ask.rate, judged) {
+        if let (Some(rate), Some(classified)) = (ask.rate, classified) {
             let ms = figures.value(What::Quantile(self.slo.quantile()));
-            self.dots.push(Dot { rate, ms, verdict: judged.verdict });
+            self.dots.push(Dot { rate, ms, verdict: classified.verdict });
         }
         self.kept.add_trial(Trial {
             dir,
@@ -230,8 +231,8 @@ impl<'a> Hunt<'a> {
         self.others = self.others.max(over.figures.others_cpus().unwrap_or(0.0));
         self.made += 1;
         self.died.extend(over.figures.died.clone());
-        let (Some(rate), Some(judged)) = (rate, &over.judged) else { return };
-        if judged.verdict != Verdict::Pass {
+        let (Some(rate), Some(classified)) = (rate, &over.classified) else { return };
+        if classified.verdict != Verdict::Pass {
             self.missed.insert(rate, over.figures.clone());
         }
         if self.unloaded.is_none_or(|(lowest, _)| rate <= lowest) {
@@ -474,12 +475,12 @@ mod tests {
     fn a_server_that_died_is_what_was_found() {
         let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
         let found = Found { fails: Some(100), confirmed: true, ..Found::default() };
-        let told = describe(&bounds, &found, &"p99<10ms".parse().unwrap(), None, true);
-        assert_eq!(told, "the server died at 100/s (p99<10ms)", "no lower rate would help");
+        let text = describe(&bounds, &found, &"p99<10ms".parse().unwrap(), None, true);
+        assert_eq!(text, "the server died at 100/s (p99<10ms)", "no lower rate would help");
         assert_eq!(deaths(&[], 3), None);
         let died = ["signal 9 ended it", "exit code 1"].map(str::to_owned);
-        let told = "the server died in 2 of 3 trials, at last so: exit code 1";
-        assert_eq!(deaths(&died, 3).as_deref(), Some(told));
+        let text = "the server died in 2 of 3 trials, at last so: exit code 1";
+        assert_eq!(deaths(&died, 3).as_deref(), Some(text));
     }
 
     #[test]

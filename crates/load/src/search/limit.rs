@@ -78,7 +78,7 @@ pub(crate) fn limit(figures: &Figures, held_back: &[&str], unloaded: f64) -> Lim
 fn client(figures: &Figures) -> Option<Limit> {
     let busy = figures.client_busy;
     let why = || format!("the client's busiest thread took {} of a CPU", percent(busy));
-    (busy > super::judge::CPU_LIMIT).then(|| Limit { what: "client", why: why() })
+    (busy > super::classify::CPU_LIMIT).then(|| Limit { what: "client", why: why() })
 }
 
 fn disk(figures: &Figures, held_back: &[&str]) -> Option<Limit> {

@@ -6,7 +6,7 @@
 //!  slo.rs     the objective: p99<10ms,errors<0.1%
 //!  hunt.rs    one search: asks decide.rs what to try, runs it, has it judged, says so
 //!  decide.rs  pure: history ─▶ next trial
-//!  judge.rs   pure: figures of a trial ─▶ pass, fail, inconclusive
+//!  classify.rs  pure: figures of a trial ─▶ pass, fail, inconclusive
 //!  limit.rs   pure: figures of a failed trial ─▶ CPU, disk, lock, connections, client
 //!  recorded.rs  what to type to see what recordings differ by
 //!  sweep.rs   a flag of the server and its values
@@ -14,9 +14,9 @@
 //! ```
 
 mod args;
+mod classify;
 mod decide;
 mod hunt;
-mod judge;
 mod limit;
 mod plot;
 mod recorded;
@@ -114,7 +114,7 @@ fn table(findings: &[Finding]) -> String {
     text.trim_end().to_owned()
 }
 
-/// `38,400`.
+/// A number with commas between its thousands, as in `38,400`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;

@@ -46,10 +46,10 @@ mod tests {
                 std::fs::write(file, "a;b 1\n").unwrap();
             }
         }
-        let told = commands("kvorum profile diff", &dir, "1-a", "2-b");
-        let words = shlex::split(&told[0]).unwrap();
+        let shown = commands("kvorum profile diff", &dir, "1-a", "2-b");
+        let words = shlex::split(&shown[0]).unwrap();
         assert_eq!(
-            (told.len(), &words[..3]),
+            (shown.len(), &words[..3]),
             (1, &["kvorum", "profile", "diff"].map(str::to_owned)[..])
         );
         for file in &words[3..5] {

@@ -9,7 +9,7 @@ const SAMPLES_ABOVE: f64 = 10.0;
 /// What must hold, all of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Slo {
-    /// Never empty.
+    /// The conditions; there is at least one.
     pub(crate) terms: Vec<Term>,
 }
 

@@ -33,7 +33,7 @@ impl Endpoint {
     }
 }
 
-/// In clear.
+/// An address alone is asked in clear, and without a token.
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Self {
         Self { address, host: address.to_string(), tls: None, authorization: None }

@@ -24,7 +24,7 @@ impl Command {
         Ok(Self { words })
     }
 
-    /// As given.
+    /// The words of the command, as given.
     pub fn words(&self) -> &[String] {
         &self.words
     }

@@ -23,9 +23,9 @@ pub struct Data {
 /// Files given up by the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of all those files.
     pub bytes: u64,
 }
 

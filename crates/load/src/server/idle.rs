@@ -36,7 +36,7 @@ pub enum Idle {
         with: String,
     },
     /// It is on another machine and tells nothing; a short pause was made.
-    Untold,
+    Unknown,
 }
 
 /// Waits until all of `known.idle` are zero on all servers, and their processes rest.
@@ -50,7 +50,7 @@ pub fn wait_until_idle(
     let mut quiet = 0;
     let mut looks: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, Look::at(*pid)?))).collect();
     let asked = !known.idle.is_empty() && !known.metrics_path.is_empty();
-    let mut told = !looks.is_empty();
+    let mut looked = !looks.is_empty();
     loop {
         std::thread::sleep(LOOK);
         if stop.load(Ordering::Relaxed) {
@@ -60,14 +60,14 @@ pub fn wait_until_idle(
         for endpoint in endpoints.iter().filter(|_| asked) {
             // One that tells nothing is looked at from outside only.
             let metrics = Metrics::scrape(endpoint, known.metrics_path, SCRAPE_LIMIT).ok();
-            told |= metrics.is_some();
+            looked |= metrics.is_some();
             busy = busy.or_else(|| busy_with(metrics.as_ref()?, known.idle));
         }
         busy = busy.or_else(|| working(&mut looks));
         quiet = if busy.is_some() { 0 } else { quiet + 1 };
         if quiet >= QUIET {
             let yes = Idle::Yes { waited: begun.elapsed() };
-            return Ok(if told { yes } else { Idle::Untold });
+            return Ok(if looked { yes } else { Idle::Unknown });
         }
         if begun.elapsed() > IDLE_LIMIT {
             return Ok(Idle::Busy { with: busy.unwrap_or_default() });

@@ -68,9 +68,9 @@ pub struct Usage {
 /// A thread, and how much of the time it was on a CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Busiest {
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
-    /// 0–1.
+    /// Share of the time that it was on a CPU, 0–1.
     pub share: f64,
 }
 

@@ -36,7 +36,7 @@ pub enum Error {
     /// The command line makes no sense.
     #[error("--server {line:?}: {why}")]
     Command {
-        /// As given.
+        /// The command line, as given.
         line: String,
         /// What is wrong, and how to mend it.
         why: &'static str,
@@ -47,7 +47,7 @@ pub enum Error {
          that is measured: stop it, or leave out --server to measure it"
     )]
     Taken {
-        /// Where.
+        /// The address that is taken.
         address: std::net::SocketAddr,
     },
     /// It could not be run.
@@ -81,9 +81,9 @@ pub enum Error {
     /// Its figures could not be had.
     #[error("can't read {url}: {cause}")]
     Metrics {
-        /// Which.
+        /// The URL that was asked.
         url: String,
-        /// Why.
+        /// Why it can't be read.
         cause: String,
     },
     /// Somebody wants to end all this.

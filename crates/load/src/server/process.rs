@@ -113,7 +113,7 @@ impl Server {
         Ok(())
     }
 
-    /// Its process.
+    /// Id of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

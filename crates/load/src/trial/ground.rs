@@ -106,7 +106,7 @@ impl<'a> Ground<'a> {
         let pids = self.pids();
         match wait_until_idle(&self.endpoints, &pids, self.known, &self.stop)? {
             Idle::Busy { with } => Ok(Some(format!("the server was still busy: {with}"))),
-            Idle::Yes { .. } | Idle::Untold => Ok(None),
+            Idle::Yes { .. } | Idle::Unknown => Ok(None),
         }
     }
 
@@ -147,8 +147,8 @@ impl<'a> Ground<'a> {
         let used = before.looks.iter().filter_map(|(pid, then)| Some(Look::at(*pid)?.since(then)));
         let used = used.collect();
         let pairs = self.scrape().into_iter().zip(&before.metrics);
-        let told = pairs.filter_map(|(now, then)| Some(now?.since(then.as_ref()?)));
-        (used, told.collect())
+        let pairs = pairs.filter_map(|(now, then)| Some(now?.since(then.as_ref()?)));
+        (used, pairs.collect())
     }
 
     /// Of each server, nothing if it tells nothing.

@@ -37,16 +37,16 @@ pub enum Error {
     /// What was asked for makes no sense.
     #[error("{0}")]
     Asked(String),
-    /// The server.
+    /// The server can't be started or looked at.
     #[error(transparent)]
     Server(#[from] server::Error),
-    /// The load.
+    /// The load could not be made.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// What must be there before the trials could not be written.
     #[error("can't prepare the data: {0}; nothing was measured on them")]
     Prepare(String),
-    /// A script.
+    /// The script does not work.
     #[error(transparent)]
     Script(#[from] script::Error),
     /// A run's directory.

@@ -9,7 +9,7 @@ use super::{Error, Workload};
 use crate::cli::{Count, RequestArgs};
 use crate::known::Known;
 
-/// `--prepare`.
+/// What `--prepare` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Prepare {
     /// Each of the workload's keys once.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{Ask, Error, Figures};
 use crate::cli::servers::Servers;
-use crate::cli::{Asked, RequestArgs, profile, told};
+use crate::cli::{Asked, RequestArgs, profile, reported};
 use crate::control::Control;
 use crate::known::Known;
 use crate::outcome::Outcome;
@@ -75,13 +75,13 @@ impl Workload {
         let plan = &asked.plan;
         let servers = Servers::look(known, &plan.targets);
         let mut kept = RunDir::create(dir, started, &servers.columns())?;
-        let mut run = told::planned(&asked, known, started);
+        let mut run = reported::planned(&asked, known, started);
         run.plan.warmup_s = ask.warmup.as_secs_f64();
         let recordings =
             profile::start(known, &plan.targets, ask.profile, Duration::ZERO, ask.duration);
         let sent = {
             let control = Control::new(Arc::clone(stop));
-            let control = control.watched(|interval| kept.second(interval, &servers.told()));
+            let control = control.watched(|interval| kept.second(interval, &servers.reported()));
             self.run(plan, &control)
         };
         let outcome = match sent {
@@ -91,7 +91,7 @@ impl Workload {
                 return Err(error);
             }
         };
-        told::fill(&mut run, &outcome);
+        reported::fill(&mut run, &outcome);
         run.servers = servers.finish();
         let recordings = recordings.map(|all| all.finish(outcome.interrupted));
         profile::keep(&mut run, Some(&mut kept), recordings.unwrap_or_default());

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use profile::{Kind, Place};
+use profile::{Place, WaitKind};
 
 use super::Shared;
 use crate::batch::Batch;
@@ -25,10 +25,11 @@ const MAX_GROUP_BYTES: usize = 4 << 20;
 const MAX_QUEUED_BYTES: usize = 64 << 20;
 
 /// Where it is waited, for profiles.
-static QUEUE: Place = Place::new(Kind::Lock, "commit queue");
-static LED: Place = Place::new(Kind::Queue, "commit: another caller leads");
-static QUEUED: Place = Place::new(Kind::Queue, "commit: batches behind the one that is committed");
-static NO_BATCH: Place = Place::new(Kind::Idle, "commit: no batch");
+static QUEUE: Place = Place::new(WaitKind::Lock, "commit queue");
+static LED: Place = Place::new(WaitKind::Queue, "commit: another caller leads");
+static QUEUED: Place =
+    Place::new(WaitKind::Queue, "commit: batches behind the one that is committed");
+static NO_BATCH: Place = Place::new(WaitKind::Idle, "commit: no batch");
 
 type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
 

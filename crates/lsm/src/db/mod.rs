@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commit::CommitQueue;
-use profile::{Kind, Place};
+use profile::{Place, WaitKind};
 use threads::{Signals, Threads};
 use times::Times;
 pub use whole::Compaction;
@@ -50,7 +50,7 @@ const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
 
 /// Where it is waited, for profiles.
-static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed by flush or compaction backlog");
+static SLOWED: Place = Place::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
 /// A store. Cheap to share by reference or `Arc`; dropped, it stops its threads.
 pub struct Db {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use profile::{Kind, Place};
+use profile::{Place, WaitKind};
 
 use super::whole::Run;
 use super::{Shared, sync_interval};
@@ -25,8 +25,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Where it is waited, for profiles.
-static NO_WORK: Place = Place::new(Kind::Idle, "store: nothing to flush, compact or prepare");
-static NO_ROOM: Place = Place::new(Kind::Queue, "writes: stalled by flush or compaction backlog");
+static NO_WORK: Place = Place::new(WaitKind::Idle, "store: nothing to flush, compact or prepare");
+static NO_ROOM: Place =
+    Place::new(WaitKind::Queue, "writes: stalled by flush or compaction backlog");
 
 /// Something happened; whoever waits looks again.
 #[derive(Default)]

@@ -23,11 +23,11 @@ const SCRIPT: &str = include_str!("flame.js");
 /// What weights are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Nanoseconds.
+    /// Weights are nanoseconds.
     Nanos,
-    /// Bytes.
+    /// Weights are bytes.
     Bytes,
-    /// Events.
+    /// Weights are numbers of events.
     Count,
 }
 
@@ -42,7 +42,7 @@ impl Unit {
     }
 }
 
-/// One graph.
+/// One graph of the page.
 #[derive(Debug, Clone)]
 pub struct Tab<'a> {
     /// What its tab says.
@@ -51,7 +51,7 @@ pub struct Tab<'a> {
     pub unit: Unit,
     /// A line about it: how it was taken, what it leaves out.
     pub note: String,
-    /// The stacks.
+    /// The stacks that are drawn.
     pub folded: &'a Folded,
     /// The same stacks, weighted by how many events they are of; none = not known.
     pub counts: Option<&'a Folded>,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profile::{Clock, Event, Kind, Place};
+use profile::{Clock, Event, Place, WaitKind};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{PATIENCE, alone, assert_close, folded, order, share, start};
@@ -161,9 +161,9 @@ fn bytes_by_call_path_and_what_is_left_of_them() {
     });
 }
 
-static SLOW: Place = Place::new(Kind::Lock, "the slow one");
-static QUICK: Place = Place::new(Kind::Lock, "the quick one");
-static WORK: Place = Place::new(Kind::Idle, "no work");
+static SLOW: Place = Place::new(WaitKind::Lock, "the slow one");
+static QUICK: Place = Place::new(WaitKind::Lock, "the quick one");
+static WORK: Place = Place::new(WaitKind::Idle, "no work");
 
 /// Takes `lock` as often as it can while another thread holds it for `hold`; nanoseconds waited.
 fn contend(lock: &'static profile::Mutex<()>, hold: Duration, stop: Arc<AtomicBool>) -> u64 {

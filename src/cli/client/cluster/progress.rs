@@ -13,7 +13,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 
 use super::no_majority;
 use crate::cli::client::admin::{Worker, show};
-use crate::cli::client::status::troubles;
+use crate::cli::client::status::problems;
 use crate::cli::client::{Unable, fail};
 use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus};
 use crate::operations::status::Cluster;
@@ -40,7 +40,7 @@ pub(in crate::cli::client) fn come_to_rest(worker: &mut Worker<'_>) -> Result<()
     wait(worker, |layout| (layout.stage == "settled").then_some(()))
 }
 
-/// Looks at the layout until `ended` finds its end in it, and tells meanwhile how far it is.
+/// Looks at the layout until `ended` finds its end in it, and reports meanwhile how far it is.
 fn wait<End>(
     worker: &mut Worker<'_>,
     ended: impl Fn(&LayoutStatus) -> Option<End>,
@@ -51,7 +51,7 @@ fn wait<End>(
             return Some(Ok(end));
         }
         if bar.is_hidden() {
-            return log.tell(worker, &layout).err().map(Err);
+            return log.report(worker, &layout).err().map(Err);
         }
         show_moves(bar, &layout);
         None
@@ -92,7 +92,7 @@ struct Log {
 impl Log {
     /// Says that it is another stage, and what it waits for once that is a while ago. Nodes that
     /// join are down at first.
-    fn tell(&mut self, worker: &mut Worker<'_>, layout: &LayoutStatus) -> Result<(), Unable> {
+    fn report(&mut self, worker: &mut Worker<'_>, layout: &LayoutStatus) -> Result<(), Unable> {
         let LayoutStatus { epoch, stage, .. } = layout;
         if self.stage != *stage {
             stderr::say(format_args!("epoch {epoch}, {stage}: {}", stage_text(stage)));
@@ -103,9 +103,9 @@ impl Log {
         }
         let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
         let state = held_up(layout, &cluster).unwrap_or_else(|| "asking the council".to_owned());
-        let troubles = cluster.nodes.iter().flat_map(|row| troubles(row, &cluster.asked));
-        let troubles: String = troubles.map(|line| format!("; {line}")).collect();
-        stderr::say(format_args!("epoch {epoch}, {state}{troubles}"));
+        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
+        let problems: String = problems.map(|line| format!("; {line}")).collect();
+        stderr::say(format_args!("epoch {epoch}, {state}{problems}"));
         self.said = Instant::now();
         Ok(())
     }
@@ -120,8 +120,8 @@ pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster) -> Option<String
     }
     let down = cluster.nodes.iter().filter(|row| row.status.is_none());
     let down: Vec<&str> = down.map(|row| row.name.as_str()).collect();
-    let is_told = !layout.moves.is_empty() && stage != "read new";
-    let slow = slow(layout).into_iter().filter(|name| is_told && !down.contains(name));
+    let is_known = !layout.moves.is_empty() && stage != "read new";
+    let slow = slow(layout).into_iter().filter(|name| is_known && !down.contains(name));
     let slow = slow.map(|name| format!("{name}{}", taken(layout, name)));
     let waits: Vec<String> = slow.chain(down.iter().map(|name| format!("{name} (down)"))).collect();
     let mut text = format!("{stage}: {}: ", stage_text(stage));
@@ -138,10 +138,11 @@ pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster) -> Option<String
 
 /// What a node that does not hold all yet has taken.
 fn taken(layout: &LayoutStatus, name: &str) -> String {
-    let told = layout.moves.iter().find(|told| told.node == name && layout.stage == "read old");
-    told.map_or(String::new(), |told| {
-        let (records, bytes) = (HumanCount(told.records), HumanBytes(told.bytes));
-        let (done, of) = (told.sources, told.of_sources);
+    let status =
+        layout.moves.iter().find(|status| status.node == name && layout.stage == "read old");
+    status.map_or(String::new(), |status| {
+        let (records, bytes) = (HumanCount(status.records), HumanBytes(status.bytes));
+        let (done, of) = (status.sources, status.of_sources);
         format!(" (took {records} records, {bytes}; all of {done} of {of} nodes)")
     })
 }
@@ -157,7 +158,8 @@ fn stage_text(stage: &str) -> &'static str {
 
 /// The nodes that a stage waits for, as far as the node that is asked knows.
 fn slow(layout: &LayoutStatus) -> Vec<&str> {
-    let has_all = |name: &str| layout.moves.iter().any(|told| told.node == name && told.has_all);
+    let has_all =
+        |name: &str| layout.moves.iter().any(|status| status.node == name && status.has_all);
     let names = layout.nodes.iter().map(|node| node.name.as_str());
     names.filter(|name| !has_all(name)).collect()
 }
@@ -169,15 +171,15 @@ fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
         "settled" => "asking the council".to_owned(),
         "read old" => format!(
             "{} records taken, {}",
-            HumanCount(sum(|told| told.records)),
-            HumanBytes(sum(|told| told.bytes))
+            HumanCount(sum(|status| status.records)),
+            HumanBytes(sum(|status| status.bytes))
         ),
         stage => stage_text(stage).to_owned(),
     };
     if ["prepare", "read old"].contains(&layout.stage.as_str()) {
         let _ = write!(message, "; not yet all: {}", slow(layout).join(", "));
     }
-    let (done, of) = (sum(|told| told.sources.into()), sum(|told| told.of_sources.into()));
+    let (done, of) = (sum(|status| status.sources.into()), sum(|status| status.of_sources.into()));
     show(bar, done, Some(of).filter(|of| *of > 0), message);
 }
 
@@ -193,13 +195,13 @@ mod tests {
                 serde_json::json!({"name": name, "url": url, "weight": 1, "id": 0})
             };
             let nodes = ["a", "c", "d"].map(member);
-            let told = serde_json::json!({"node": "d", "epoch": 3, "has_all": false, "sources": 1,
+            let status = serde_json::json!({"node": "d", "epoch": 3, "has_all": false, "sources": 1,
                 "of_sources": 3, "records": 1234, "bytes": 5 << 20});
             let has_all = serde_json::json!({"node": "a", "epoch": 3, "has_all": true, "sources": 0,
                 "of_sources": 0, "records": 0, "bytes": 0});
             serde_json::from_value(serde_json::json!({"node": "a", "epoch": 3, "stage": stage,
                 "replicas": 3, "nodes": nodes, "council": ["a"],
-                "has_vote": true, "moves": [told, has_all]}))
+                "has_vote": true, "moves": [status, has_all]}))
             .unwrap()
         };
         let cluster: Cluster = serde_json::from_str(

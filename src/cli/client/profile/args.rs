@@ -16,7 +16,6 @@ pub(crate) struct ProfileArgs {
     #[command(subcommand)]
     pub(super) action: Option<Action>,
 
-    /// Recording.
     #[command(flatten)]
     pub(super) record: RecordArgs,
 }
@@ -44,7 +43,7 @@ pub(super) struct RecordArgs {
     #[arg(value_parser = profile::event::list)]
     pub(super) events: std::vec::Vec<Event>,
 
-    /// Seconds, 1..300
+    /// Seconds to record, 1..300
     #[arg(short, long, value_name = "SECONDS", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=300))]
     pub(super) duration: u64,
@@ -62,7 +61,6 @@ pub(super) struct RecordArgs {
     #[arg(long)]
     pub(super) idle: bool,
 
-    /// By what.
     #[command(flatten)]
     pub(super) certificates: Certificates,
 
@@ -72,7 +70,7 @@ pub(super) struct RecordArgs {
     pub(super) token_file: Option<PathBuf>,
 }
 
-/// Two recordings.
+/// Everything after `profile diff`.
 #[derive(Debug, Args)]
 pub(super) struct DiffArgs {
     /// The one before: collapsed stacks (folded) or pprof
@@ -86,7 +84,7 @@ pub(super) struct DiffArgs {
     pub(super) output: PathBuf,
 }
 
-/// Recordings.
+/// Everything after `profile shares`.
 #[derive(Debug, Args)]
 pub(super) struct SharesArgs {
     /// Collapsed stacks (folded) or pprof

@@ -49,7 +49,7 @@ struct Plane<'a> {
     height: f64,
 }
 
-/// The drawing.
+/// Draws a chart as SVG.
 pub(super) fn svg(chart: &Chart, size: &Size) -> Markup {
     let height = if chart.low { size.low } else { size.height };
     let plane = Plane { chart, size, height };

@@ -15,7 +15,7 @@ pub(crate) use scale::{Axis, Unit};
 /// Lines with colours of their own; further ones are dashed.
 pub(crate) const COLOURS: usize = 7;
 
-/// A chart.
+/// What is drawn in one chart.
 #[derive(Debug, Clone)]
 pub(crate) struct Chart {
     /// Unique in the page; letters, digits and hyphens.
@@ -67,11 +67,11 @@ pub(crate) enum Mark {
 pub(crate) enum Shape {
     /// A filled circle.
     Pass,
-    /// A cross.
+    /// Drawn as a cross.
     Fail,
-    /// A diamond.
+    /// Drawn as a diamond.
     Unclear,
-    /// A ring.
+    /// Drawn as a ring.
     Knee,
     /// A small ring.
     Unjudged,

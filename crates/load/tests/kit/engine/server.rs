@@ -14,7 +14,7 @@ pub(crate) struct Answer {
     pub(crate) status: &'static str,
     pub(crate) body: &'static [u8],
     pub(crate) delay: Duration,
-    /// Never.
+    /// The request is never answered.
     pub(crate) silent: bool,
     /// The connection ends after it, as announced.
     pub(crate) close: bool,
@@ -51,7 +51,7 @@ impl Answer {
         Self { stored: true, ..Self::value(b"") }
     }
 
-    /// These bytes.
+    /// An answer that consists of these bytes.
     pub(crate) fn verbatim(bytes: &'static [u8]) -> Self {
         Self { verbatim: Some(bytes), ..Self::value(b"") }
     }

@@ -1,4 +1,4 @@
-//! From the figures of both sides to a judgment of each metric.
+//! From the figures of both sides to a verdict on each metric.
 //!
 //! Every metric that is tested weakens the tests of the others (Holm divides by their number), so
 //! one that *cannot* differ is not: where all figures of both sides lie closer together than the
@@ -33,9 +33,9 @@ const LEAST_SHARE: f64 = 0.001;
 /// lay-out, file placement and neighbours change from start to start.
 const SINGLE_RUN_RATIO: f64 = 0.05;
 
-/// The judgment of one metric.
+/// The verdict on one metric.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Judged {
+pub(crate) struct Classified {
     pub(crate) metric: Metric,
     /// The median figure of each side.
     pub(crate) a: f64,
@@ -65,7 +65,7 @@ pub(crate) enum Verdict {
 /// What stands for repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sampling {
-    /// Runs.
+    /// Each run is one sample.
     Runs,
     /// Stretches of one run of each side.
     Stretches,
@@ -76,8 +76,8 @@ pub(crate) fn sampling(a: &[Saved], b: &[Saved]) -> Sampling {
     if a.len() == 1 && b.len() == 1 { Sampling::Stretches } else { Sampling::Runs }
 }
 
-/// Judges every metric that both sides tell.
-pub(crate) fn judge(a: &[Saved], b: &[Saved]) -> Vec<Judged> {
+/// Classifies every metric that both sides report.
+pub(crate) fn classify(a: &[Saved], b: &[Saved]) -> Vec<Classified> {
     let sampling = sampling(a, b);
     let figures = |metric, side: &[Saved]| match sampling {
         Sampling::Runs => metrics::of_runs(metric, side),
@@ -91,7 +91,10 @@ pub(crate) fn judge(a: &[Saved], b: &[Saved]) -> Vec<Judged> {
 }
 
 /// The same from the figures themselves.
-pub(super) fn decide(samples: &[(Metric, Vec<f64>, Vec<f64>)], sampling: Sampling) -> Vec<Judged> {
+pub(super) fn decide(
+    samples: &[(Metric, Vec<f64>, Vec<f64>)],
+    sampling: Sampling,
+) -> Vec<Classified> {
     let scaled: Vec<_> =
         samples.iter().map(|(metric, a, b)| [a, b].map(|side| scale(*metric, side))).collect();
     let leasts: Vec<f64> = samples.iter().map(|sample| least(sample.0, sampling)).collect();
@@ -124,7 +127,7 @@ pub(super) fn decide(samples: &[(Metric, Vec<f64>, Vec<f64>)], sampling: Samplin
             } else {
                 Verdict::Same
             };
-            Judged {
+            Classified {
                 metric: *metric,
                 a: median(a),
                 b: median(b),

@@ -1,4 +1,4 @@
-//! A run as it is told: `run.json` filled in, and the text.
+//! A run as it is reported: `run.json` filled in, and the text.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -87,22 +87,22 @@ pub(super) fn by_target(
         // Those of all together are told once, and these hold no more than their figures.
         of.warnings.clear();
         of.backlog.clear();
-        let told = Told { run: &of, args, tally, rates };
-        let text = format!("{}{told}", print::header(&of));
+        let reported = Reported { run: &of, args, tally, rates };
+        let text = format!("{}{reported}", print::header(&of));
         (name.replace(':', "-"), of, text)
     });
     each.collect()
 }
 
 /// The text below the header.
-pub(super) struct Told<'a> {
+pub(super) struct Reported<'a> {
     pub(super) run: &'a Run,
     pub(super) args: &'a LoadArgs,
     pub(super) tally: &'a Tally,
     pub(super) rates: &'a Histogram<u64>,
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for Reported<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let latencies = self.tally.all_latencies();
         let printed = Printed {

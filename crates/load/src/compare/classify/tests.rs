@@ -32,7 +32,9 @@ fn found(times: usize, repeats: usize, noise: f64, factor: f64) -> usize {
                 (*metric, a, runs(rng, *metric, repeats, 100.0 * factor, noise))
             })
             .collect();
-        decide(&samples, Sampling::Runs).iter().any(|judged| judged.verdict == Verdict::Differs)
+        decide(&samples, Sampling::Runs)
+            .iter()
+            .any(|classified| classified.verdict == Verdict::Differs)
     };
     (0..times).filter(|_| alarm(&mut rng)).count()
 }
@@ -67,9 +69,9 @@ fn verdict_and_interval_agree() {
                 (*metric, a, runs(&mut rng, *metric, 6, 0.5 * factor, 0.1))
             })
             .collect();
-        for judged in decide(&samples, Sampling::Runs) {
-            let without_zero = judged.low > 0.0 || judged.high < 0.0;
-            assert_eq!(judged.verdict == Verdict::Differs, without_zero, "{judged:?}");
+        for classified in decide(&samples, Sampling::Runs) {
+            let without_zero = classified.low > 0.0 || classified.high < 0.0;
+            assert_eq!(classified.verdict == Verdict::Differs, without_zero, "{classified:?}");
             verdicts[usize::from(without_zero)] += 1;
         }
     }
@@ -115,9 +117,10 @@ fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
     };
     let mut alarms = 0;
     for _ in 0..400 {
-        let judged = judge(&[run()], &[run()]);
-        assert_eq!(judged.len(), 4, "p50, p99, throughput, errors");
-        alarms += usize::from(judged.iter().any(|judged| judged.verdict == Verdict::Differs));
+        let classified = classify(&[run()], &[run()]);
+        assert_eq!(classified.len(), 4, "p50, p99, throughput, errors");
+        alarms +=
+            usize::from(classified.iter().any(|classified| classified.verdict == Verdict::Differs));
     }
     assert!(alarms <= 20, "{alarms} of 400");
 }
@@ -126,8 +129,8 @@ fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
 fn what_is_certain_but_tiny_is_no_difference() {
     let a: Vec<f64> = (0..8).map(|i| 10_000.0 + f64::from(i) * 0.1).collect();
     let b: Vec<f64> = a.iter().map(|value| value + 5.0).collect();
-    let judged = decide(&[(Metric::Throughput, a, b)], Sampling::Runs);
-    assert!(judged[0].low > 0.0 && judged[0].verdict == Verdict::Same, "{judged:?}");
+    let classified = decide(&[(Metric::Throughput, a, b)], Sampling::Runs);
+    assert!(classified[0].low > 0.0 && classified[0].verdict == Verdict::Same, "{classified:?}");
 }
 
 #[test]
@@ -141,6 +144,6 @@ fn too_few_repeats_are_said_to_be_too_few() {
 #[test]
 fn errors_differ_by_shares() {
     let (a, b) = (vec![0.0; 8], vec![0.5; 8]);
-    let judged = &decide(&[(Metric::Errors, a, b)], Sampling::Runs)[0];
-    assert_eq!((judged.verdict, judged.effect), (Verdict::Differs, 0.5));
+    let classified = &decide(&[(Metric::Errors, a, b)], Sampling::Runs)[0];
+    assert_eq!((classified.verdict, classified.effect), (Verdict::Differs, 0.5));
 }

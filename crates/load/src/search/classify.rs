@@ -25,33 +25,33 @@ const ACHIEVED: f64 = 0.99;
 
 /// A verdict and how it came about.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Judgment {
+pub(crate) struct Classified {
     pub(crate) verdict: Verdict,
     /// In words; empty where there is nothing to say.
     pub(crate) why: String,
 }
 
-pub(crate) fn judge(slo: &Slo, figures: &Figures) -> Judgment {
-    let judged = |verdict, why: String| Judgment { verdict, why };
+pub(crate) fn classify(slo: &Slo, figures: &Figures) -> Classified {
+    let classified = |verdict, why: String| Classified { verdict, why };
     if let Some(died) = &figures.died {
-        return judged(Verdict::Fail, format!("the server died: {died}"));
+        return classified(Verdict::Fail, format!("the server died: {died}"));
     }
     let missed: Vec<_> =
         slo.terms.iter().filter(|term| figures.value(term.what) >= term.limit).collect();
     if missed.iter().any(|term| term.what == What::Errors) {
         let share = figures.value(What::Errors) * 100.0;
         let why = format!("{share:.2} % errors{}", figures.redirected(": "));
-        return judged(Verdict::Fail, why);
+        return classified(Verdict::Fail, why);
     }
     if figures.client_busy > CPU_LIMIT {
         let busy = figures.client_busy * 100.0;
         let why = format!("client limited: its busiest thread took {busy:.0} % of a CPU");
-        return judged(Verdict::Inconclusive, why);
+        return classified(Verdict::Inconclusive, why);
     }
     if figures.intended.len() < slo.samples() {
         let (have, need) = (figures.intended.len(), slo.samples());
         let why = format!("{have} samples, the objective needs {need}: a longer -d");
-        return judged(Verdict::Inconclusive, why);
+        return classified(Verdict::Inconclusive, why);
     }
     let mut whys: Vec<String> = missed
         .iter()
@@ -65,7 +65,7 @@ pub(crate) fn judge(slo: &Slo, figures: &Figures) -> Judgment {
         whys.push(format!("backlog grew to {backlog}"));
     }
     if whys.is_empty() {
-        return judged(Verdict::Pass, String::new());
+        return classified(Verdict::Pass, String::new());
     }
     let without_lateness = |what| figures.value(what) - figures.lateness(what);
     let only_late = achieved >= ACHIEVED
@@ -74,9 +74,9 @@ pub(crate) fn judge(slo: &Slo, figures: &Figures) -> Judgment {
     if only_late {
         let late = Time(figures.lateness(slo.terms[0].what));
         whys.push(format!("of which the client's own lateness is {late}"));
-        return judged(Verdict::Inconclusive, whys.join(", "));
+        return classified(Verdict::Inconclusive, whys.join(", "));
     }
-    judged(Verdict::Fail, whys.join(", "))
+    classified(Verdict::Fail, whys.join(", "))
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     fn verdict(figures: &Figures) -> (Verdict, String) {
-        let Judgment { verdict, why } = judge(&slo(), figures);
+        let Classified { verdict, why } = classify(&slo(), figures);
         (verdict, why)
     }
 
