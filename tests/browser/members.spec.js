@@ -127,7 +127,7 @@ test('what is refused is told, and a warning is shown before', async ({ members,
   await chosen(members, 'node-3').selectOption('is lost with its disk');
   await members.getByLabel('Copies of a key').fill('2');
   await button(members, 'Plan').click();
-  await expect(members.locator('.warning')).toContainText('what node-3 alone held is lost');
+  await expect(members.locator('.warning')).toContainText('what only node-3 held is lost');
 });
 
 test('progress is shown by receiver', async ({ members, page }) => {
