@@ -46,7 +46,7 @@ pub(crate) struct CaArgs {
     #[arg(long, value_name = "DIR", default_value = "certs")]
     dir: PathBuf,
 
-    /// How long it is good, in s, m, h or d
+    /// How long it is valid, in s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "3650d")]
     expires: Ttl,
 }
@@ -54,14 +54,15 @@ pub(crate) struct CaArgs {
 /// Everything after `cert node`.
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// Names and IP addresses by which clients ask the node; several nodes may share a certificate
+    /// Names and IP addresses in the node's URLs; several nodes may share a certificate
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', required = true)]
     host: Vec<String>,
 
     #[command(flatten)]
     issue: IssueArgs,
 
-    /// The certificate, and FILE with .key instead of .pem, its key [default: node.pem in --dir]
+    /// File for the certificate; its key goes to the same name with .key instead of .pem [default:
+    /// node.pem in --dir]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -69,14 +70,15 @@ pub(crate) struct NodeArgs {
 /// Everything after `cert client`.
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
-    /// Who it is for, for people
+    /// Name of the client, for people to read
     #[arg(long, value_name = "NAME", default_value = "client")]
     name: String,
 
     #[command(flatten)]
     issue: IssueArgs,
 
-    /// The certificate, and FILE with .key instead of .pem, its key [default: client.pem in --dir]
+    /// File for the certificate; its key goes to the same name with .key instead of .pem [default:
+    /// client.pem in --dir]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -88,7 +90,7 @@ struct IssueArgs {
     #[arg(long, value_name = "DIR", default_value = "certs")]
     dir: PathBuf,
 
-    /// How long it is good, in s, m, h or d
+    /// How long it is valid, in s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "365d")]
     expires: Ttl,
 }

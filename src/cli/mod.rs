@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// While it runs, `kvorum dev add` and `kvorum dev remove` in another terminal change its
     /// members. Started again with the same data directory, it starts the nodes that it had.
     Dev(DevArgs),
-    /// Remove records with timestamps far in the future from a stopped node's data
+    /// Remove records with timestamps far ahead of the clock from a stopped node's data
     ///
     /// A node whose clock ran ahead writes such records; the other nodes refuse them. Without
     /// --yes, only counts them.
@@ -62,24 +62,26 @@ pub(crate) enum Command {
     /// One item per line: KEY, tab, VALUE. Backslashes, control characters and bytes that are not
     /// UTF-8 are escaped as \n, \t, \\, \xNN. Exit code 2 if the range was interrupted.
     Scan(client::ScanArgs),
-    /// Show the state of every node, self-reported. Exit code 1 if a node is down
+    /// Show the state of every node, as it reports it. Exit code 1 if a node is down
     Status(client::StatusArgs),
-    /// Have the replicas of all keys compared and made equal
+    /// Compare the replicas of all keys and make them equal
     ///
-    /// One node compares what all nodes hold, brings what differs to whoever lacks it, and has
-    /// damaged blocks written anew from the other replicas. If all nodes took part and hold the
-    /// same, deleted keys may be purged. Compared is all that was written before; if that was in
-    /// the last seconds, the round begins so much later. Nodes do that by themselves, slowly:
-    /// --repair-interval. Exit code 1 with --wait if not all replicas are known to hold the same.
+    /// One node compares what all nodes hold, copies what differs to the nodes that lack it, and
+    /// has damaged blocks rewritten from the other replicas. If all nodes took part and hold the
+    /// same, deleted keys may be purged. It compares everything written before the command; if
+    /// there were writes in the last seconds, it first waits for these. Nodes also do this by
+    /// themselves, slowly: `kvorum serve --repair-interval`. Exit code 1 with --wait if not all
+    /// replicas are known to hold the same.
     Repair(client::RepairArgs),
     /// Show the cluster's members and who decides about them, and plan changes
     Cluster(client::ClusterArgs),
-    /// Make tokens, list and revoke them: who may ask the nodes for what
+    /// Create, list and revoke tokens, which say what a client may do
     ///
-    /// Requests from another machine need one, and from loopback with --require-auth. Tokens are
-    /// decided by the council and known to every node, also while the council is down.
+    /// Requests from another machine need a token; with `kvorum serve --require-auth` those from
+    /// this machine too. The council decides about tokens; every node knows them, also while the
+    /// council is down.
     Token(client::TokenArgs),
-    /// Set how much clients may store under a prefix, list and remove these quotas
+    /// Set, list and remove quotas: how much clients may store under a prefix
     Quota(client::QuotaArgs),
     /// Make a CA, and certificates for nodes and clients
     ///
@@ -88,10 +90,10 @@ pub(crate) enum Command {
     Cert(cert::CertCommand),
     /// Compact the whole store of one node now
     ///
-    /// Nodes compact by themselves what is due. This gives back all space of the node at --url that
-    /// can be had: older versions go, and tombstones and expired values that may; in a cluster
-    /// these are the ones that a repair round has proven to be on all nodes (kvorum repair).
-    /// Requests are served meanwhile. Exit code 1 with --wait if it failed.
+    /// Nodes compact by themselves when it is due. This frees as much disk space as possible on the
+    /// node at --url: it removes older versions, and the tombstones and expired values that may be
+    /// purged; in a cluster these are the ones that a repair round has proven to be on all nodes
+    /// (`kvorum repair`). The node serves requests meanwhile. Exit code 1 with --wait if it failed.
     Compact(client::CompactArgs),
     /// Record flame graphs of running nodes, and compare them
     Profile(client::ProfileArgs),
@@ -110,13 +112,13 @@ const DEV_DATA: &str = "./kvorum-data/dev";
 pub(crate) enum DevCommand {
     /// Add a node to the cluster of the `kvorum dev` that runs
     ///
-    /// Starts the next node, plans a change that adds it, has that decided, and waits until its
-    /// share of the keys has moved to it.
+    /// Starts the next node, makes and applies a plan that adds it, and waits until its share of
+    /// the keys has moved to it.
     Add(DevAddArgs),
     /// Remove a node from the cluster of the `kvorum dev` that runs
     ///
-    /// Plans a change without it, has that decided, waits until all keys that it held have moved,
-    /// and stops its process. Its directory is kept.
+    /// Makes and applies a plan without it, waits until all keys that it held have moved, and
+    /// stops its process. Its directory is kept.
     Remove(DevRemoveArgs),
 }
 
@@ -143,7 +145,7 @@ pub(crate) struct DevRemoveArgs {
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
 
-    /// Another number of copies, 1..255, with the same change: there must be as many nodes
+    /// New number of replicas of a key, 1..255, in the same change; there must be as many nodes
     #[arg(long, value_name = "N")]
     pub(crate) replicas: Option<u8>,
 
@@ -172,7 +174,7 @@ pub(crate) struct DevArgs {
     #[command(subcommand)]
     pub(crate) command: Option<DevCommand>,
 
-    /// Number of nodes to begin with, 1..16; no effect if the data directory has nodes [default: 3]
+    /// Number of nodes to start with, 1..16; no effect if the data directory has nodes [default: 3]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(crate) nodes: Option<u16>,
@@ -183,7 +185,8 @@ pub(crate) struct DevArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
     pub(crate) port: Option<u16>,
 
-    /// Serve by TLS: makes a CA in the data directory, and a certificate for this machine
+    /// Serve by TLS, with a CA in the data directory and a certificate for this machine, both made
+    /// at the first start
     #[arg(long)]
     pub(crate) tls: bool,
 

@@ -26,11 +26,11 @@ pub(crate) struct RecoverArgs {
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     lost: Vec<String>,
 
-    /// Councillors that are up with another disk than they were seated with, and so have no vote
+    /// Members of the council that came back with another disk, and so have no vote
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     without_vote: Vec<String>,
 
-    /// Decide the new layout
+    /// Make the change; without it, only show what would happen
     #[arg(long)]
     yes: bool,
 }
@@ -51,8 +51,8 @@ pub(super) fn run(args: &RecoverArgs) -> Result<String, String> {
     let text = state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed);
     if !args.yes {
         return Ok(text
-            + "Nothing was changed. Be sure that the lost nodes are off for good, and that no \
-               other survivor goes by a later epoch;\nthen run again with --yes.\n");
+            + "Nothing was changed. Make sure that the lost nodes are off for good, and that no \
+               other remaining node has a later\nepoch; then run again with --yes.\n");
     }
     let epoch = decreed.epoch;
     survivor.decide(&engine, decreed, number).map_err(failed)?;
@@ -70,7 +70,7 @@ fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, String> {
     let all: Vec<&str> = layout.all().map(|node| node.member.name.as_str()).collect();
     let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
         Some(node) if node.id == survivor.node() => {
-            Err(format!("it is that of node {name}, which is not lost then: name the others"))
+            Err(format!("it belongs to node {name}, which is not lost then: name only other nodes"))
         }
         Some(node) => Ok(node.id),
         None => Err(format!("node {name:?} is not a member: the members are {}", all.join(", "))),
@@ -156,17 +156,16 @@ fn cost(survivor: &Survivor, decreed: &Layout) -> String {
     let (layout, name) = (survivor.layout(), survivor.name());
     let (epoch, next) = (layout.epoch, decreed.epoch);
     let mut text = format!(
-        "\nNode {name} would go by epoch {next}, and decide alone about what comes next. Other \
-         nodes hear of that from it.\n\n\
-         If the lost councillors had decided anything after epoch {epoch}, it never was: a node \
-         that goes by that is refused by\nthe others for good, and can come back only with an \
-         empty directory.\n"
+        "\nNode {name} would be in epoch {next}, and be the whole council. The other nodes learn \
+         that from it.\n\n\
+         If the lost nodes decided a change after epoch {epoch}, it is given up: the others \
+         refuse a node that already uses it,\nand it can come back only with an empty directory.\n"
     );
     if let Some(accepted) = survivor.accepted() {
         let _ = writeln!(
             text,
-            "That may be so: this node has voted for a change to epoch {accepted}, and not heard \
-             what became of it."
+            "This is possible: this node has voted for a change to epoch {accepted}, and does not \
+             know whether it was decided."
         );
     }
     if survivor.state() == MembershipState::Rebuilding {
@@ -174,13 +173,13 @@ fn cost(survivor: &Survivor, decreed: &Layout) -> String {
                  another node if one is left.\n";
     }
     text += match layout.stage {
-        Stage::Settled => "No key moves by this. ",
+        Stage::Settled => "No keys move because of this. ",
         Stage::Prepare | Stage::ReadOld => {
-            "The change that is under way is gone back from: nodes that were about to join must \
-             ask again, with an empty directory. "
+            "The change that is under way is undone: nodes that were about to join must ask again, \
+             with an empty directory. "
         }
         Stage::ReadNew => {
-            "The change that is under way goes forward, and waits for no node that is lost. "
+            "The change that is under way is completed, without waiting for lost nodes. "
         }
     };
     text += "What only lost nodes held is lost.\n\n";
@@ -190,9 +189,8 @@ fn cost(survivor: &Survivor, decreed: &Layout) -> String {
 fn done(survivor: &Survivor, epoch: u64, lost: &[String]) -> String {
     let dead: String = lost.iter().map(|name| format!(" --remove-dead {name}")).collect();
     format!(
-        "Done: node {} goes by epoch {epoch} from its next start on. Start it; then let nodes \
-         take the places of those\nthat are lost, which gives the council back its size, for \
-         example:\n\n  \
+        "Done: node {} is in epoch {epoch} from its next start on. Start it; then replace the lost \
+         nodes, which also restores\nthe council's size, for example:\n\n  \
          kvorum serve --join URL --name NEW …\n  \
          kvorum cluster plan --add NEW{dead}\n",
         survivor.name()

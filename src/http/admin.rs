@@ -11,7 +11,7 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 const FENCED: &str =
     "fenced: another process with a copy of this node's data directory serves in its place\n";
 
-const REMOVED: &str = "removed: this node is no member of the cluster any more\n";
+const REMOVED: &str = "removed: this node is not a member of the cluster any more\n";
 
 pub(super) fn health() -> Answer {
     Answer::text(StatusCode::OK, "ok\n")

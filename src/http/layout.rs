@@ -107,13 +107,13 @@ pub(super) async fn abort(service: &Service, query: &str) -> Result<Answer, Prob
     let Some(before) = service.reports.aborted(&known) else {
         let why = match known.stage {
             Stage::ReadNew => {
-                "reads go to the new replicas already: the change can only go forward, and does \
-                 once most nodes of before are up"
+                "reads use the new replicas already: the change can't be aborted any more, and \
+                 ends once a majority of the previous members is up"
             }
             Stage::Settled => "no keys move: there is nothing to abort",
             Stage::Prepare | Stage::ReadOld => {
-                "this node sees none of the nodes of before, of which one at least must be a \
-                 councillor afterwards: abort at one of them, or once they are up"
+                "this node cannot reach any of the previous members, one of which must be in the \
+                 council after an abort: abort at one of them, or once they are up"
             }
         };
         return Err(Problem::no_plan(why.to_owned()));

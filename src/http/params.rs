@@ -333,7 +333,7 @@ pub(super) fn apply(query: &str) -> Result<u128, Problem> {
     let [plan] = fill(query, APPLY)?;
     let plan = required("plan", plan)?;
     u128::from_str_radix(plan, 16).map_err(|_| {
-        bad(format!("{plan:?} is no plan's id: it has 32 hexadecimal digits, as the plan says"))
+        bad(format!("{plan:?} is not a valid plan id: 32 hexadecimal digits, as the plan shows it"))
     })
 }
 

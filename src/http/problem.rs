@@ -303,9 +303,9 @@ impl Problem {
 
     /// A write with an idempotency key that came before, and whose outcome is not known any more.
     pub(super) fn forgotten() -> Self {
-        let detail = "a write with this Idempotency-Key was begun before, and whether it was \
-            this one, and was done, can't be told any more; it was not done once more: read the \
-            key, and give each write a word of its own";
+        let detail = "an earlier write used this Idempotency-Key, and its outcome is not known any \
+            more; this request was not applied. Read the key to see what is there, and use a new \
+            Idempotency-Key for each write";
         let problem = Self::new(Type::IdempotencyKeyUsed, detail.to_owned());
         Self { outcome: Some(Outcome::Unknown), ..problem }
     }
@@ -383,7 +383,7 @@ impl Problem {
         Self::new(
             Type::Removed,
             format!(
-                "this node was removed from the cluster: it is no member in epoch {epoch}. Ask \
+                "this node was removed from the cluster and is not a member in epoch {epoch}. Ask \
                  another node; to add this one again, start it with an empty directory and --join"
             ),
         )
@@ -497,7 +497,7 @@ fn described(named: &[(String, Part)], is_write: bool, took: Duration) -> String
         (Part::NoSpace, "disk full"),
         (Part::Failed, "storage failed"),
         (Part::Declined, "refused, because clocks or topologies differ"),
-        (Part::Hidden, "hidden by a record with a timestamp in the future"),
+        (Part::Hidden, "hidden by a record whose timestamp is ahead of the clock"),
         (Part::NotAuthoritative, "not authoritative (joining or rebuilding)"),
         (Part::Open, "not waited for"),
     ];

@@ -22,11 +22,11 @@ pub(super) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     }
     let unused = planned.council.iter().filter(|seat| !after.contains(seat.node)).count();
     if unused > 0 {
-        warnings.push(format!("{unused} councillors leave"));
+        warnings.push(format!("{unused} members of the council leave the cluster"));
     }
     let lost = text(before(planned).filter(|node| node.is_lost));
     if !lost.is_empty() {
-        warnings.push(format!("what {lost} alone held is lost: writes with ack=1 above all"));
+        warnings.push(format!("what only {lost} held is lost, above all writes with ack=1"));
     }
     warnings
 }
@@ -55,9 +55,9 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
     let can = base.council.len() - away.len();
     (can < base.council.len() / 2 + 1).then(|| {
         format!(
-            "no majority of the council ({}) can vote: not {}. The plan can't be decided before \
-             more of them are up with the disks that they were seated with; if those are lost for \
-             good: kvorum cluster recover, on the directory of a node that is left",
+            "no majority of the council ({}) can vote: not {}. The plan can't be decided until \
+             more of them are up with their disks; if they are lost for good, run `kvorum cluster \
+             recover` on the directory of a remaining node",
             names(base, &base.council).join(", "),
             names(base, &away).join(", ")
         )
@@ -69,7 +69,8 @@ fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
     let text = |node: &cluster::layout::Node| {
         let was = base.node(node.id).filter(|was| was.url != node.url)?;
         Some(format!(
-            "{} is at {}, as far as this node knows: the layout says so from then on, no longer {}",
+            "{} is at {}, as far as this node knows: the plan changes its URL in the layout, \
+             which is {}",
             node.member.name, node.url, was.url
         ))
     };

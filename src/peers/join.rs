@@ -233,7 +233,7 @@ fn read(
     let mut head = httparse::Response::new(&mut headers);
     let length = match head.parse(received) {
         Ok(httparse::Status::Complete(length)) => length,
-        _ => return Err(unexpected("it is no HTTP")),
+        _ => return Err(unexpected("it is not HTTP")),
     };
     let (status, body) = (head.code.unwrap_or(0), &received[length..]);
     if !matches!(status, 200 | 202) {

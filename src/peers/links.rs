@@ -14,7 +14,7 @@ use super::{FromPeers, PeerConnections};
 use crate::counters::clocks;
 
 /// Why connections with a node that has left are closed.
-const LEFT: &str = "it is no member of the cluster any more";
+const LEFT: &str = "it is not a member of the cluster any more";
 
 /// The link to one peer.
 pub(super) type Link = node::link::Link<AbortHandle, Rc<PeerConnection>>;

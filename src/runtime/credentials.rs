@@ -63,7 +63,9 @@ impl Credentials {
                 if let Err(error) = &read
                     && failed.as_ref() != Some(error)
                 {
-                    tracing::error!("the cluster's secrets stay as they are: {error}");
+                    tracing::error!(
+                        "cluster secrets not reloaded, the old ones stay in use: {error}"
+                    );
                 }
                 failed = read.err();
             }
@@ -99,7 +101,7 @@ fn look_at(files: &SecretFiles, secrets: &Secrets) -> Result<(), String> {
     let two = also.is_some();
     if secrets.replace(own, also) {
         let accepted = if two { 2 } else { 1 };
-        tracing::info!(accepted, "the cluster's secrets were read anew");
+        tracing::info!(accepted, "cluster secrets reloaded");
     }
     Ok(())
 }

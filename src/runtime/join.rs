@@ -64,7 +64,7 @@ pub(super) fn place(config: &Config, db: &lsm::Db, address: SocketAddr) -> Resul
         said: BTreeMap::new(),
     };
     let Some(placed) = runtime.block_on(asking.run())? else { return Ok(Ended::Stopped) };
-    tracing::info!(epoch = placed.layout.epoch, "a layout has this node: it joins the cluster");
+    tracing::info!(epoch = placed.layout.epoch, "accepted into the cluster");
     let skew = config.max_clock_skew.as_micros() as u64;
     candidate.takes(db, placed, wall_micros(), skew).map_err(in_data)?;
     Ok(Ended::Placed)
@@ -90,7 +90,7 @@ fn greet(unlisted: &Unlisted, asker: &Asker) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
     serve::say(format!(
         "kvorum {} at {url} waits for a place in the cluster of {first}, as node {name}. It serves \
-         nothing yet. Try:\n\
+         nothing until then. Run:\n\
          \n  kvorum cluster plan --add '{name}' --url {first}\
          \n  kvorum cluster apply --wait PLAN --url {first}\n",
         env!("KVORUM_VERSION"),

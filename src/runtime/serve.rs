@@ -126,7 +126,8 @@ fn end_setting_aside(data: &Path) -> Result<(), String> {
         let aside = aside.display();
         tracing::warn!(
             %aside,
-            "this data directory was an older copy: it is set aside, and begins anew"
+            "this data directory was an outdated copy: its content was moved aside, and the node \
+             is rebuilt from the others"
         );
     }
     Ok(())
@@ -311,8 +312,9 @@ fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String 
             tracing::warn!(
                 said,
                 known,
-                "the other nodes look for this one at another URL than it is said to have: list it \
-                 in their --cluster, or type on this machine: kvorum cluster plan, and apply"
+                "the other nodes use another URL for this node than --advertise or --cluster says: \
+                 correct it in --cluster on the other nodes, or run `kvorum cluster plan` on this \
+                 machine and apply the plan"
             );
             said.to_owned()
         }
@@ -322,8 +324,8 @@ fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String 
                 tracing::warn!(
                     %address,
                     known,
-                    "this node listens elsewhere than the other nodes look for it: set --listen to \
-                     that, or --advertise"
+                    "this node does not listen at the URL that the other nodes use for it: set \
+                     --listen to that address, or --advertise to the URL of this one"
                 );
             }
             known.clone()

@@ -301,7 +301,12 @@ fn origin(text: &str) -> Result<String, String> {
         _ => {}
     }
     written(&text.to_ascii_lowercase()).map_or_else(
-        || refused("this is no origin: http:// or https://, host, and port if any, without a path"),
+        || {
+            refused(
+                "this is not a valid origin: write http:// or https://, the host, and the port if \
+                 it is not the usual one, without a path",
+            )
+        },
         Ok,
     )
 }

@@ -34,27 +34,29 @@ settings! {
         "Data directory; created if missing";
 
     cluster: String, "KVORUM_CLUSTER", "[NAME=]URL,...", computed "this node alone",
-        "All nodes of the cluster, including this one; the list must be the same on every node. \
-         NAME is the node's identity and defaults to its URL; the URL is its address and may \
-         change. Append \";zone=ZONE\" to spread replicas over zones, \";weight=W\" (1..1000, \
-         default 1) to set the node's share of the keys";
+        "All nodes of the cluster at its first start, including this one; the list must be the \
+         same on every node. After the first change of the cluster (members, tokens or quotas) \
+         the members stored in the data directory are used: then this may be omitted, and only \
+         says at which URLs nodes are. NAME is the node's identity and defaults to its URL; the \
+         URL is its address and may change. Append \";zone=ZONE\" to spread replicas over zones, \
+         \";weight=W\" (1..1000, default 1) to set the node's share of the keys";
 
     advertise: String, "KVORUM_ADVERTISE", "URL", computed "http://LISTEN, or https:// with TLS",
         "URL at which the other nodes reach this one; must be in --cluster if that is set";
 
     join: String, "KVORUM_JOIN", "URL,...", computed "none",
-        "URLs of nodes of a cluster that this node asks for a place in, with an empty data \
-         directory: it serves nothing until `kvorum cluster plan --add NAME` was applied. Without \
-         effect once it has its place";
+        "URLs of nodes of the cluster that this node asks to join, with an empty data directory: \
+         it serves nothing until a plan of `kvorum cluster plan --add NAME` was applied. No \
+         effect once it has joined";
 
     name: String, "KVORUM_NAME", "NAME", computed "its URL",
-        "Name of a node that joins, or begins alone: 1 to 255 bytes without white space";
+        "Name of a node that joins a cluster or starts alone: 1 to 255 bytes without white space";
 
     zone: String, "KVORUM_ZONE", "ZONE", computed "none",
-        "Zone of a node that joins, or begins alone";
+        "Zone of a node that joins a cluster or starts alone";
 
     weight: UpTo<1000>, "KVORUM_WEIGHT", "W", fixed "1",
-        "Weight of a node that joins, or begins alone, 1..1000: its share of the keys";
+        "Weight of a node that joins a cluster or starts alone, 1..1000: its share of the keys";
 
     cluster_secret_file: PathBuf, "KVORUM_CLUSTER_SECRET_FILE", "FILE", computed "none",
         "File with the secret that all nodes of the cluster share, 16 to 4096 bytes; \
@@ -62,22 +64,22 @@ settings! {
          listen on loopback";
 
     cluster_secret_also_file: PathBuf, "KVORUM_CLUSTER_SECRET_ALSO_FILE", "FILE", computed "none",
-        "File with a second secret that other nodes may prove themselves with, while one replaces \
-         the other; it may be missing or empty. Both files are read anew when they change";
+        "File with a second secret that this node also accepts from other nodes, while one secret \
+         replaces the other; it may be missing or empty. Both files are reloaded when they change";
 
     tls_cert: PathBuf, "KVORUM_TLS_CERT", "FILE", computed "none",
-        "Certificate of the node in PEM, followed by those between it and its CA: then the port \
-         speaks TLS 1.3 only. Read anew, with --tls-key and --tls-client-ca, when it changes";
+        "Certificate of the node in PEM, followed by the intermediate certificates. With it, the \
+         port speaks TLS 1.3 only. Reloaded, with --tls-key and --tls-client-ca, when it changes";
 
     tls_key: PathBuf, "KVORUM_TLS_KEY", "FILE", computed "none",
         "Private key of --tls-cert, in PEM";
 
     tls_client_ca: PathBuf, "KVORUM_TLS_CLIENT_CA", "FILE", computed "none",
-        "Certificates of CAs in PEM: then each client must show a certificate that one of them \
-         issued. Other nodes need none, they prove themselves by the cluster's secret";
+        "Certificates of CAs in PEM. With it, each client must show a certificate that one of them \
+         issued; other nodes need none, because they prove themselves by the cluster's secret";
 
     admin_token_file: PathBuf, "KVORUM_ADMIN_TOKEN_FILE", "FILE", computed "none",
-        "File with a token of this node's that is good for every request, 16 to 4096 bytes; \
+        "File with a token that this node accepts for every request, 16 to 4096 bytes; \
          KVORUM_ADMIN_TOKEN can hold the token itself instead. Admin requests (/admin/...) must \
          then send a token even from loopback. `kvorum token create` makes others, for all nodes";
 
@@ -85,8 +87,8 @@ settings! {
         "Require a token from loopback too: set it behind a proxy on this machine";
 
     insecure: Switch, "KVORUM_INSECURE", "BOOL", flag "false",
-        "Serve without TLS and without tokens to whoever can reach the port; admin requests still \
-         need a token, or come from loopback";
+        "Serve without TLS and without tokens to whoever can reach the port; admin requests from \
+         other machines still need a token";
 
     allow_host: String, "KVORUM_ALLOW_HOST", "NAME,...", computed "none",
         "Additional host names, without port, that a node listening on loopback answers to, for \
@@ -95,8 +97,8 @@ settings! {
 
     allow_origin: String, "KVORUM_ALLOW_ORIGIN", "URL,...", computed "none",
         "Origins whose web pages may send requests to this node and read the answers (CORS), as \
-         http://HOST:PORT or https://HOST; requests that need a token need it from them too, and \
-         admin requests always do";
+         http://HOST:PORT or https://HOST. Their requests need the same tokens as others, and \
+         their admin requests always need one";
 
     max_clock_skew: ClockSkew, "KVORUM_MAX_CLOCK_SKEW", "TIME", fixed "500ms",
         "Maximum clock skew between nodes, in ms or s, 1ms..60s; writes with timestamps further \
@@ -113,7 +115,8 @@ settings! {
 
     replicas: UpTo<255>, "KVORUM_REPLICAS", "N", fixed "3",
         "Replicas of a key if a request does not set `from`, 1..255; limited to the number of \
-         nodes";
+         nodes, and the same on every node. After the first change of the cluster the stored \
+         number is used: `kvorum cluster plan --replicas N` changes it";
 
     deadline: TimeIn<250, 60_000>, "KVORUM_DEADLINE", "TIME", fixed "1s",
         "Time after which a waiting request is answered with 504, in ms or s, 250ms..60s";
@@ -127,20 +130,21 @@ settings! {
          or d, 1s..3650d; longer ones are answered with 400";
 
     repair_interval: Every, "KVORUM_REPAIR_INTERVAL", "TIME", fixed "1h",
-        "Time between two rounds of repair, which compare what was written since the last one on \
-         all nodes and make it equal, in s, m, h or d, 10s..365d, or \"off\"; `kvorum repair` runs \
-         one now";
+        "Time between two repair rounds, in s, m, h or d, 10s..365d, or \"off\". A round compares \
+         what was written since the last one on all nodes, and makes it equal; `kvorum repair` \
+         runs one now";
 
     repair_full_interval: Every, "KVORUM_REPAIR_FULL_INTERVAL", "TIME", fixed "7d",
-        "Time between two rounds of repair that compare everything and read every block, in s, m, \
-         h or d, 10s..365d, or \"off\": then only the first one after a start does";
+        "Time between two full repair rounds, which compare everything and read every block, in s, \
+         m, h or d, 10s..365d. With \"off\" only the first round after a start is a full one";
 
     repair_share: UpTo<100>, "KVORUM_REPAIR_SHARE", "PERCENT", fixed "5",
-        "Percent of the time that a round of repair which nobody asked for is at work, 1..100";
+        "Percent of the time, 1..100, that a repair round works (and rests otherwise), if the node \
+         began it by itself";
 
     stream_rate: Rate, "KVORUM_STREAM_RATE", "SIZE", fixed "off",
-        "Bytes a second at which this node takes partitions that move to it when members come and \
-         go, in KiB, MiB or GiB, at least 64KiB, or \"off\": as fast as clients leave room";
+        "Maximum bytes a second at which this node receives partitions that move to it, in KiB, \
+         MiB or GiB, at least 64KiB; \"off\": no maximum, as fast as clients leave CPU and disk";
 
     loops: UpTo<256>, "KVORUM_LOOPS", "N", computed "one per available CPU",
         "Event loops (threads that serve connections), 1..256";

@@ -95,7 +95,10 @@ impl FromStr for Every {
         let seconds = number.parse::<u64>().ok().zip(unit);
         let seconds = seconds.and_then(|(number, (_, scale))| number.checked_mul(*scale));
         let seconds = seconds.ok_or_else(|| {
-            format!("{shown:?} is no interval: write off, or a number and s, m, h or d, as in 1h")
+            format!(
+                "{shown:?} is not a valid interval: write off, or a number and s, m, h or d, as in \
+                 1h"
+            )
         })?;
         if (Self::LEAST..=Self::MOST).contains(&seconds) {
             Ok(Self(Some(Duration::from_secs(seconds))))
@@ -134,8 +137,8 @@ impl FromStr for Rate {
         let Size(bytes) = text.parse().map_err(|_| {
             let shown: String = text.chars().take(SHOWN).collect();
             format!(
-                "{shown:?} is no rate: write off, or bytes a second as a whole number and KiB, \
-                 MiB or GiB, as in 50MiB"
+                "{shown:?} is not a valid rate: write off, or bytes a second as a whole number and \
+                 KiB, MiB or GiB, as in 50MiB"
             )
         })?;
         match bytes {

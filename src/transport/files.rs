@@ -90,7 +90,7 @@ pub(super) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>,
 pub(super) fn roots(bytes: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for cert in certificates(bytes)? {
-        roots.add(cert).map_err(|error| format!("a certificate that is no CA's ({error})"))?;
+        roots.add(cert).map_err(|error| format!("a certificate that is not a CA's ({error})"))?;
     }
     Ok(roots)
 }

@@ -62,7 +62,7 @@ impl TlsError {
 
 impl TlsError {
     pub(super) fn none_trusted() -> Self {
-        Self("this machine trusts no CA at all: name one with --ca-file".to_owned())
+        Self("this machine trusts no CA: name one with --ca-file".to_owned())
     }
 }
 
@@ -139,7 +139,7 @@ impl Tls {
                 self.served.store(Arc::new(served));
                 self.is_bad.store(false, Ordering::Relaxed);
                 self.reloads.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(days, "TLS certificate read anew: it expires in so many days");
+                tracing::info!(days, "TLS certificate reloaded; `days` are left until it expires");
             }
             Err(error) => {
                 // Files that can't be read are not worth a line a second.

@@ -101,7 +101,7 @@ class Cluster {
       for (;;) {
         const { text } = await this.ask(node, 'GET', '/v0/status');
         if (JSON.parse(text).membership === 'member') break;
-        if (Date.now() - begun > PATIENCE) throw new Error(`${this.name(node)} is no member`);
+        if (Date.now() - begun > PATIENCE) throw new Error(`${this.name(node)} is not a member`);
       }
     }
   }

@@ -112,7 +112,7 @@ test('a change that waits for a node is aborted', async ({ members, cluster }) =
   await button(members, 'Plan').click();
   await button(members, 'Apply').click();
   await expect(members.locator('#layout')).toContainText('Epoch 2, prepare');
-  await expect(members.locator('#layout')).toContainText('All nodes must be up');
+  await expect(members.locator('#layout')).toContainText('Waiting until all nodes are up');
   await button(members, 'Abort the change').click();
   await expect(members.locator('#layout')).toContainText('Epoch 3, settled');
   await expect(button(members, 'Abort the change')).toBeHidden();
@@ -127,7 +127,7 @@ test('what is refused is told, and a warning is shown before', async ({ members,
   await chosen(members, 'node-3').selectOption('is lost with its disk');
   await members.getByLabel('Copies of a key').fill('2');
   await button(members, 'Plan').click();
-  await expect(members.locator('.warning')).toContainText('what node-3 alone held is lost');
+  await expect(members.locator('.warning')).toContainText('what only node-3 held is lost');
 });
 
 test('progress is shown by receiver', async ({ members, page }) => {
@@ -142,7 +142,7 @@ test('progress is shown by receiver', async ({ members, page }) => {
   const bars = members.locator('#moving').getByRole('listitem');
   await expect(bars).toHaveText(['node-12.00 KiB, 1 of 3 nodes', 'node-2all, 4.00 KiB']);
   await expect(members.getByRole('meter', { name: 'node-1 has taken' })).toHaveJSProperty('value', 1);
-  await expect(members.locator('#layout')).toContainText('Keys move.');
+  await expect(members.locator('#layout')).toContainText('Keys move;');
   await expect(button(members, 'Abort the change')).toBeVisible();
   layout.has_vote = false;
   layout.moves = [];

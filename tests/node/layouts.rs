@@ -200,7 +200,7 @@ fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
         ("/admin/layout/plan?weight=a=1&weight=b=2", "duplicate parameter"),
         ("/admin/layout/plan?size=3", "unknown parameter"),
         ("/admin/layout/apply", "plan"),
-        ("/admin/layout/apply?plan=xyz", "is no plan's id"),
+        ("/admin/layout/apply?plan=xyz", "is not a valid plan id"),
     ] {
         let refused = client.request("POST", target, b"");
         assert_eq!(refused.status, 400, "{target}");

@@ -171,7 +171,7 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
             assert!(why.contains("another change is under way, since epoch"), "{why}");
             let aborted = cluster_command(&cluster, 1, &["abort", "--wait"]);
             let told = text(&aborted.stdout);
-            assert_eq!(told, format!("aborted: epoch {epoch}, with the members of before\n"));
+            assert_eq!(told, format!("aborted: epoch {epoch}, with the previous members\n"));
             clients.go_on();
         }
     });

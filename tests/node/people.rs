@@ -391,7 +391,7 @@ fn conditions_are_said_on_the_command_line_too() {
     done(&node, &["del", "k", "--if-match", "*"]);
     refused(&node, 1, &["del", "k", "--if-match", "*"]);
     let nonsense = refused(&node, 2, &["put", "k", "x", "--if-match", "one"]);
-    assert!(nonsense.contains("\"one\" is no version"), "{nonsense}");
+    assert!(nonsense.contains("\"one\" is not a valid version"), "{nonsense}");
     refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--if-match", &first]);
     refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--from", "2"]);
 

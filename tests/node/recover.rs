@@ -83,7 +83,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     for (args, said) in [
         (&[][..], "n0, n1, n2 can vote, and 2 are enough"),
         (&["--lost", "n1", "--yes"], "n0, n2 can vote, and 2 are enough"),
-        (&["--lost", "n0"], "is that of node n0, which is not lost then"),
+        (&["--lost", "n0"], "belongs to node n0, which is not lost then"),
         (&["--lost", "x"], "node \"x\" is not a member: the members are n0, n1, n2"),
     ] {
         let refused = recover(&cluster, 0, args);
@@ -94,7 +94,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     for said in [
         "node n0, member: epoch 1, settled, replicas 3",
         "council: n0 (can vote), n1 (lost), n2 (lost); 2 must vote, and 1 can",
-        "Node n0 would go by epoch 1000000",
+        "Node n0 would be in epoch 1000000",
         "Nothing was changed",
     ] {
         assert!(shown.contains(said), "{said}: {shown}");
@@ -191,7 +191,7 @@ fn a_change_that_is_under_way_is_gone_back_from() {
     (0..3).for_each(|node| cluster.kill(node));
     let done = recovered(&cluster, 0, &["--lost", "n1,n2"]);
     assert!(done.contains("epoch 3, keys move, and reads have not switched"), "{done}");
-    assert!(done.contains("The change that is under way is gone back from"), "{done}");
+    assert!(done.contains("The change that is under way is undone"), "{done}");
     cluster.up(0);
     goes_by(&cluster, 0, RECOVERED);
     assert_eq!(layout(&cluster, 0)["nodes"].as_array().unwrap().len(), 4);

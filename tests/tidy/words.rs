@@ -5,7 +5,8 @@
 use crate::{Finding, text};
 
 /// A word, or several in a row, and what is said instead. Capitals do not matter.
-const OLD: [(&str, &str); 32] = [
+const OLD: [(&str, &str); 33] = [
+    ("amnesia", "lost disk"),
     ("amnesiac", "rebuilding"),
     ("vouch", "be authoritative"),
     ("vouches", "is authoritative"),
@@ -43,6 +44,16 @@ const OLD: [(&str, &str); 32] = [
 const WHY: &str =
     "two words for one thing look like two things: see the glossary in CONTRIBUTING.md";
 
+/// How a message refuses a word in a way that nobody says it.
+const IS_NO: &str = " is no ";
+
+/// What is said so all the same: before that, and after it.
+const THERE: &str = "there";
+const OFTEN: [&str; 4] = ["longer", "more", "slower", "news"];
+
+const WHY_IS_NO: &str = "messages are read at night: \"is not a valid X\" or \"is not an X\" is \
+                         plain English";
+
 /// Recorded pages and the changelog tell what was; everything else what is.
 fn is_history(path: &str) -> bool {
     path == "CHANGELOG.md" || path.starts_with("docs/reports/")
@@ -58,17 +69,54 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric()
 }
 
-/// Every old word in `files` (path, text).
+/// The old words in a line, or in a path, each with what is said instead.
+fn old_words(line: &str) -> impl Iterator<Item = String> {
+    let line = line.to_lowercase();
+    OLD.into_iter()
+        .filter(move |(old, _)| text::holds(&line, old, is_of_word))
+        .map(|(old, new)| format!("\"{old}\" is said: {new}"))
+}
+
+/// Whether the messages of a file are for people: tests and their scripts tell only each other.
+fn has_messages(path: &str) -> bool {
+    let is_code = path.ends_with(".rs") || path.ends_with(".js");
+    let is_of_program = ["src/", "crates/", "torture/"].iter().any(|room| path.starts_with(room));
+    is_code && is_of_program && !path.contains("tests")
+}
+
+/// Whether a string in this line says that something "is no" something. A line without quotes is
+/// of a string if another one of it follows.
+fn says_is_no(line: &str) -> bool {
+    let code = line.split(" //").next().unwrap_or_default().trim();
+    let is_comment = ["//", "/*", "*"].iter().any(|start| code.starts_with(start));
+    let is_string = code.contains(['"', '`']) || code.ends_with('\\');
+    let is_bug = ["unreachable!", "panic!"].iter().any(|end| code.contains(end));
+    if is_comment || !is_string || is_bug {
+        return false;
+    }
+    code.match_indices(IS_NO).any(|(at, _)| {
+        let after = &code[at + IS_NO.len()..];
+        let next = after.split(|c| !is_of_word(c)).next().unwrap_or_default();
+        !code[..at].to_lowercase().ends_with(THERE) && !OFTEN.contains(&next)
+    })
+}
+
+/// Every old word in `files` (path, text), in their paths too, and every message in unusual words.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in files {
+        if allowed(path) {
+            continue;
+        }
+        let in_path = old_words(path);
+        findings.extend(in_path.map(|what| Finding { place: path.clone(), what, why: WHY }));
         for (number, line) in (1..).zip(text.lines()) {
-            let line = line.to_lowercase();
-            for (old, new) in OLD {
-                if text::holds(&line, old, is_of_word) && !allowed(path) {
-                    let what = format!("\"{old}\" is said: {new}");
-                    findings.push(Finding { place: format!("{path}:{number}"), what, why: WHY });
-                }
+            let place = format!("{path}:{number}");
+            let in_line = old_words(line);
+            findings.extend(in_line.map(|what| Finding { place: place.clone(), what, why: WHY }));
+            if has_messages(path) && says_is_no(line) {
+                let what = "\"is no …\" is said: is not a valid …".to_owned();
+                findings.push(Finding { place, what, why: WHY_IS_NO });
             }
         }
     }
@@ -92,6 +140,34 @@ mod tests {
         assert_eq!(found("src/a.rs", "let small_lane = Lane::small();\n"), lane);
         assert_eq!(found("src/a.rs", "\"Too much at once\"").len(), 1);
         assert_eq!(found("src/cli/a.rs", "let vouching = 1;").len(), 1);
+    }
+
+    #[test]
+    fn old_words_are_refused_in_paths_too() {
+        let path = "planted/protocol/03-stamp-not-renewed.patch";
+        let said = [format!("{path}: \"stamp\" is said: version, or timestamp")];
+        assert_eq!(found(path, "What it does.\n"), said);
+        assert_eq!(found("src/sieve.rs", "").len(), 1);
+        assert_eq!(found("src/timestamp.rs", ""), [""; 0]);
+    }
+
+    #[test]
+    fn messages_say_that_something_is_not_valid() {
+        let said = ["src/a.rs:2: \"is no …\" is said: is not a valid …"];
+        assert_eq!(found("src/a.rs", "// it is no message\nf(\"{x:?} is no rate: write\")"), said);
+        assert_eq!(found("src/a.rs", "    {x} is no rate: write it as \\\n").len(), 1);
+        assert_eq!(found("src/a.js", "throw new Error(`${x} is no member`);").len(), 1);
+        for text in [
+            "/// A value that is no number.",
+            "f(\"ok\"); // what is no number",
+            "let is_no = x; // of \"x\"",
+            "f(\"there is no value\")",
+            "f(\"{x} is no longer a member, and {y} is no more than 3\")",
+            "unreachable!(\"{id:?} is no read\")",
+        ] {
+            assert_eq!(found("src/a.rs", text), [""; 0], "{text}");
+        }
+        assert_eq!(found("crates/a/src/tests.rs", "f(\"it is no news\", \"is no x\")"), [""; 0]);
     }
 
     #[test]

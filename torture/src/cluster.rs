@@ -188,7 +188,9 @@ impl Cluster {
                 if begun.elapsed() > PATIENCE {
                     let last =
                         answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
-                    return Err(Failure::Broken(format!("{address} is no cluster yet: {last:?}")));
+                    return Err(Failure::Broken(format!(
+                        "{address} is not a cluster yet: {last:?}"
+                    )));
                 }
                 thread::sleep(AGAIN);
             }

@@ -157,7 +157,7 @@ fn target(counter: usize) -> String {
 
 fn sum(answer: &Answer) -> Result<i64, Failure> {
     let text = String::from_utf8_lossy(&answer.body).into_owned();
-    text.parse().map_err(|_| Failure::Broken(format!("{text:?} is no sum")))
+    text.parse().map_err(|_| Failure::Broken(format!("{text:?} is not a sum")))
 }
 
 impl Shared {

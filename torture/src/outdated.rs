@@ -192,7 +192,9 @@ pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<Path
     let aside = fs::read_dir(&place)?.count();
     match aside > 1 && place.parent() == Some(data) && left.is_empty() {
         true => Ok(place),
-        false => Err(Failure::Broken(format!("{data:?} holds {left:?}, and {place:?} is no copy"))),
+        false => {
+            Err(Failure::Broken(format!("{data:?} holds {left:?}, and {place:?} is not a copy")))
+        }
     }
 }
 

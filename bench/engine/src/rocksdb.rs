@@ -32,7 +32,7 @@ pub(crate) fn version(program: &Path, dir: &Path) -> Result<String, String> {
 
 fn version_of(said: &str) -> Result<String, String> {
     if let Some(warning) = said.lines().find(|line| line.starts_with("WARNING:")) {
-        return Err(format!("this db_bench is no release build with LZ4; it says: {warning}"));
+        return Err(format!("this db_bench is not a release build with LZ4; it says: {warning}"));
     }
     let version = said.lines().find_map(|line| line.split_once("version ").map(|(_, v)| v.trim()));
     version.map(str::to_owned).ok_or_else(|| format!("db_bench does not run: {said}"))

@@ -30,7 +30,7 @@ pub struct Url {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No scheme, or another one.
-    #[error("{0} is no URL that load can be sent to: say http://{host}", host = after_scheme(.0))]
+    #[error("{0} is not a valid URL to send load to: say http://{host}", host = after_scheme(.0))]
     Scheme(String),
     /// It names no host.
     #[error("{0} names no host: say http://HOST:PORT/PATH")]

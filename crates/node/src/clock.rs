@@ -170,8 +170,8 @@ fn bound_record(engine: &Engine) -> Result<Option<Record>, StartError> {
 fn decode_bound(record: &Record) -> Result<u64, StartError> {
     let value = record.value();
     let bytes = value.as_ref().try_into().map_err(|_| StartError::Damaged {
-        what: "the clock's bound is corrupt".to_owned(),
-        why: format!("{} bytes instead of 8", value.len()),
+        what: "the clock's bound".to_owned(),
+        why: format!("{} bytes instead of 8 in the node's own record `clock-bound`", value.len()),
     })?;
     Ok(u64::from_le_bytes(bytes))
 }

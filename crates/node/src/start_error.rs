@@ -23,7 +23,10 @@ pub enum StartError {
         why: String,
     },
     /// The new life could not be noted in the directory.
-    #[error("the directory's lives: {0}")]
+    #[error(
+        "cannot write the file LIFE in the data directory: {0}; check the directory's permissions \
+         and free space"
+    )]
     Directory(#[source] io::Error),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]

@@ -141,7 +141,7 @@ impl Task {
 
     /// What is placed on other nodes goes, by the view in force as each record is looked at.
     fn drop_leftovers<D: TaskDriver>(&self, driver: &mut D) {
-        tracing::info!("dropping what is placed on other nodes now: the store is compacted");
+        tracing::info!("compacting the store to drop records that now belong on other nodes only");
         let shared = Arc::clone(&self.shared);
         driver.purge_rule().drop_leftovers(move |key, copies| shared.holds(key, copies));
         let number = driver.compact();
@@ -153,15 +153,15 @@ impl Task {
         let ended = driver.compacted(number);
         if ended == Some(false) {
             tracing::warn!(
-                "what is placed on other nodes could not be dropped yet, will retry: the \
-                 compaction failed; kvorum compact --wait says why"
+                "cannot drop records that now belong on other nodes only, will retry: the \
+                 compaction failed; `kvorum compact --wait` says why"
             );
             return self.dispatch(driver, NodeEvent::LeftoversDropped { done: false });
         }
         if ended == Some(true) {
             driver.purge_rule().stop_dropping();
             if !driver.purge_rule().is_dropping() {
-                tracing::info!("dropped what is placed on other nodes now");
+                tracing::info!("dropped records that now belong on other nodes only");
                 return self.dispatch(driver, NodeEvent::LeftoversDropped { done: true });
             }
         }
@@ -229,7 +229,11 @@ impl Task {
             Keeps::MembershipState { state, .. } => {
                 tracing::warn!(%error, ?state, "cannot persist the node's membership state");
             }
-            Keeps::Proof(_) => tracing::warn!(%error, "cannot persist what is proven"),
+            Keeps::Proof(_) => tracing::warn!(
+                %error,
+                "cannot persist the repair seal and watermark: deleted keys stay on disk until a \
+                 later repair round"
+            ),
             Keeps::Layouts(_) => tracing::warn!(%error, "cannot persist the cluster's layout"),
             Keeps::Missed(node, _) => {
                 let node = self.name(*node);

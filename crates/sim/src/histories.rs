@@ -284,7 +284,7 @@ impl Histories {
                 }
                 Done::Forgotten => unreachable!("it was looked for above"),
             }),
-            ClientOutcome::Range(_) => return Some(format!("{number} is no range")),
+            ClientOutcome::Range(_) => return Some(format!("{number} is not a range")),
         };
         match answered {
             None if kept.operation.asked == linear::Asked::Get => kept.is_void = true,

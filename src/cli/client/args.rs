@@ -1,4 +1,5 @@
-//! What `put`, `get`, `del`, `scan` and `status` take on the command line.
+//! What `put`, `get`, `del`, `add`, `scan`, `status`, `repair` and `compact` take on the command
+//! line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -55,8 +56,8 @@ pub(crate) struct Votes {
 /// A condition: what must be there for a write to be done.
 #[derive(Debug, Args)]
 pub(crate) struct IfMatch {
-    /// Only if the value has this version, as `get --json` prints it; "*": only if there is a
-    /// value. Can be given several times
+    /// Write only if the value has this version, as `get --json` prints it; "*": only if there is
+    /// a value. Can be given several times
     #[arg(long, value_name = "VERSION")]
     pub(crate) if_match: Vec<String>,
 }
@@ -64,8 +65,8 @@ pub(crate) struct IfMatch {
 /// What a write is known by.
 #[derive(Debug, Args)]
 pub(crate) struct Known {
-    /// A word of 1 to 64 bytes that is new for each write: sent again with it within a day, the
-    /// write is done once
+    /// A word of 1 to 64 bytes, another one for each write: a write that is sent again with the
+    /// same word within a day is done once
     #[arg(long, value_name = "WORD")]
     pub(crate) idempotency_key: Option<String>,
 }
@@ -73,8 +74,8 @@ pub(crate) struct Known {
 /// How long a value lives.
 #[derive(Debug, Args)]
 pub(crate) struct Life {
-    /// Time to live, in s, m, h or d, as in 90s or 30d, up to the node's --max-ttl; then the value
-    /// is gone [default: put: it never expires; add: it expires when it would have]
+    /// Time to live, in s, m, h or d, as in 90s or 30d, up to the node's --max-ttl; after it the
+    /// value is gone [default: put: it never expires; add: the value's expiry stays]
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<Ttl>,
 }
@@ -83,7 +84,7 @@ pub(crate) struct Life {
 #[derive(Debug, Args)]
 pub(crate) struct RepairArgs {
     /// Compare everything and read every block, not only what was written since the last round
-    /// that ended equal: it alone finds damage on disks. Takes as long as reading the store
+    /// that ended equal. Only this finds damage on disks. Takes as long as reading the store
     #[arg(long)]
     pub(crate) full: bool,
 
@@ -136,7 +137,7 @@ pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) condition: IfMatch,
 
-    /// Only if there is no value: "*"
+    /// Write only if there is no value: "*"
     #[arg(long, value_name = "*", value_parser = ["*"], conflicts_with = "if_match")]
     pub(crate) if_none_match: Option<String>,
 
@@ -178,7 +179,7 @@ pub(crate) struct AddArgs {
     /// The key, taken as raw bytes
     pub(crate) key: OsString,
 
-    /// What is added: a decimal number, as in 1 or -20
+    /// Number to add, decimal, as in 1 or -20
     #[arg(allow_hyphen_values = true)]
     pub(crate) number: i64,
 

@@ -37,27 +37,27 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
-    /// Show the members, the epoch that each goes by, and the council. Exit code 1 if a node is
-    /// down or goes by another epoch
+    /// Show the members, each one's epoch, and the council. Exit code 1 if a node is down or in
+    /// another epoch
     Status(StatusArgs),
     /// Show what a change of the members would do; changes nothing
     ///
-    /// Prints which nodes would hold how much of their share, what would move from whom to whom,
-    /// and an id for `kvorum cluster apply`.
+    /// Prints what each node would hold, as a part of its share, what would move from which node to
+    /// which, and an id for `kvorum cluster apply`.
     Plan(PlanArgs),
-    /// Have a plan decided by the council
+    /// Apply a plan: the council decides it, and the keys move
     ///
     /// Refused if the members changed since the plan was made. Exit code 1 with --wait if another
     /// change was decided instead, or no majority of the council answered.
     Apply(ApplyArgs),
-    /// Go back to the members of before, as long as reads have not switched to the new ones
+    /// Go back to the previous members, as long as reads do not use the new replicas yet
     Abort(AbortArgs),
-    /// Have a stopped node decide alone what follows, for the council's majority is lost for good
+    /// Let one stopped node replace a council whose majority is lost for good
     ///
-    /// Reads the node's data directory, and shows what it knows and what this may cost; without
-    /// --yes, changes nothing. From its next start on the node is the whole council, and the other
-    /// nodes that are left hear of that from it. Run it on one node only: the one that `kvorum
-    /// cluster status` showed with the greatest epoch.
+    /// Reads the node's data directory, and shows what it knows and what may be lost. Without --yes
+    /// it changes nothing. From its next start on this node is the whole council; the remaining
+    /// nodes learn that from it. Run it on one node only: the one that `kvorum cluster status`
+    /// showed with the greatest epoch.
     Recover(RecoverArgs),
 }
 
@@ -78,24 +78,24 @@ struct PlanArgs {
     )]
     add: Vec<String>,
 
-    /// A node that hands over what it holds, and leaves; may be given several times
+    /// A node that is to hand over its keys and leave; can be given several times
     #[arg(long, value_name = "NAME")]
     remove: Vec<String>,
 
-    /// A node that is lost with its disk; may be given several times
+    /// A node that is lost for good, with its disk; can be given several times
     #[arg(long, value_name = "NAME")]
     remove_dead: Vec<String>,
 
-    /// Another weight, 1..1000; may be given several times
+    /// A node's new weight, 1..1000; can be given several times
     #[arg(long, value_name = "NAME=W")]
     weight: Vec<String>,
 
-    /// Another number of copies, 1..255
+    /// New number of replicas of a key, 1..255
     #[arg(long, value_name = "N")]
     replicas: Option<u8>,
 
-    /// Who decides about the next change: 1, 3, 5 or 7 nodes [default: who does now, and others if
-    /// there are too few]
+    /// The new council, which decides about later changes: 1, 3, 5 or 7 nodes [default: the current
+    /// one, completed if it has too few]
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     council: Vec<String>,
 
@@ -109,7 +109,7 @@ struct ApplyArgs {
     #[arg(value_name = "PLAN")]
     plan: String,
 
-    /// Wait until a majority of the council knows it and all keys have moved
+    /// Wait until the change is decided and all keys have moved
     #[arg(long)]
     wait: bool,
 
@@ -120,7 +120,7 @@ struct ApplyArgs {
 
 #[derive(Debug, Args)]
 struct AbortArgs {
-    /// Wait until it is decided
+    /// Wait until the council has decided it
     #[arg(long)]
     wait: bool,
 
@@ -327,7 +327,7 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
     };
     match ended {
         Ok(epoch) if args.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
-        Ok(epoch) => print(&format!("aborted: epoch {epoch}, with the members of before\n")),
+        Ok(epoch) => print(&format!("aborted: epoch {epoch}, with the previous members\n")),
         Err(why) => {
             fail(why);
             Err(Unable::No)

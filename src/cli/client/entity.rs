@@ -155,7 +155,7 @@ fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, Unable> {
         match connection::version(&tag) {
             Some(_) => Ok(tag),
             None => Err(fail(format!(
-                "--if-match {shown:?} is no version; `kvorum get KEY --json` prints one"
+                "--if-match {shown:?} is not a valid version; `kvorum get KEY --json` prints one"
             ))),
         }
     };

@@ -22,12 +22,12 @@ pub(crate) struct QuotaArgs {
 
 #[derive(Debug, Subcommand)]
 enum QuotaCommand {
-    /// Set the quota of a prefix, instead of the one it has
+    /// Set the quota of a prefix, or replace it
     ///
-    /// It counts bytes of keys and values, each key once, not for each replica, and without what
-    /// was deleted. Each node estimates that from the keys that it holds: every second if they are
-    /// few, and as often as 2 % of its time allows if they are many. So more can be stored than a
-    /// hard limit before writes are refused.
+    /// Counted are the bytes of keys and values that are not deleted; each key counts once, however
+    /// many replicas it has. Each node estimates the sum from the keys that it holds: every second
+    /// if they are few, less often if they are many (it spends at most 2 % of its time on this). So
+    /// clients can exceed a hard limit before writes are refused.
     Set(SetArgs),
     /// List the quotas, and how much is stored under each as the node estimates it
     List(Ask),
@@ -37,15 +37,15 @@ enum QuotaCommand {
 
 #[derive(Debug, Args)]
 struct SetArgs {
-    /// What the keys begin with, up to 128 bytes; "" = all keys
+    /// Prefix of the keys, up to 128 bytes; "" = all keys
     #[arg(value_name = "PREFIX")]
     prefix: String,
 
-    /// Above this the metrics and the alerts say so, as in 8GiB [default: never]
+    /// Soft limit: above it metrics and alerts warn, as in 8GiB [default: none]
     #[arg(long, value_name = "SIZE", required_unless_present = "hard")]
     soft: Option<Size>,
 
-    /// From this on writes are refused with 507, as in 10GiB [default: never]
+    /// Hard limit: from it on writes are refused with 507, as in 10GiB [default: none]
     #[arg(long, value_name = "SIZE")]
     hard: Option<Size>,
 
@@ -55,7 +55,7 @@ struct SetArgs {
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
-    /// What its keys begin with
+    /// Prefix of the quota
     #[arg(value_name = "PREFIX")]
     prefix: String,
 

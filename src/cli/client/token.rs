@@ -24,7 +24,7 @@ pub(crate) struct TokenArgs {
 
 #[derive(Debug, Subcommand)]
 enum TokenCommand {
-    /// Make a token, and print it: nobody can show it again
+    /// Create a token and print it; it can't be shown again
     Create(CreateArgs),
     /// List the tokens, without their texts
     List(Ask),
@@ -34,32 +34,33 @@ enum TokenCommand {
 
 #[derive(Debug, Args)]
 struct CreateArgs {
-    /// What people call it: 1 to 64 visible characters
+    /// Name of the token: 1 to 64 visible characters
     #[arg(long, value_name = "NAME")]
     name: String,
 
-    /// What it may do: read, write, or GET, PUT, DELETE, POST [default: read,write]
+    /// Methods that it allows: read, write, or GET, PUT, DELETE, POST [default: read,write]
     #[arg(long, value_name = "LIST")]
     methods: Option<String>,
 
-    /// Only keys that begin with this, up to 128 bytes [default: all keys]
+    /// Prefix of the keys that it allows, up to 128 bytes [default: all keys]
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
 
-    /// What it is for: data, keys and values; metrics, what nodes say of themselves; admin,
-    /// everything under /admin, and with that any token [default: data]
+    /// What it allows: data (keys and values), metrics (what nodes report of themselves), admin
+    /// (everything under /admin, also creating tokens of any kind) [default: data]
     #[arg(long = "for", value_name = "LIST")]
     kinds: Option<String>,
 
-    /// When it ends, in s, m, h or d from now, as in 30d [default: never]
+    /// Time after which it expires, in s, m, h or d from now, as in 30d [default: never]
     #[arg(long, value_name = "TIME")]
     expires: Option<Ttl>,
 
-    /// Requests a second that each node answers, as in 1000/s [default: any]
+    /// Maximum requests a second at each node, as in 1000/s [default: no maximum]
     #[arg(long, value_name = "N/s", value_parser = requests)]
     rate: Option<NonZeroU64>,
 
-    /// Bytes a second of bodies, in and out, of each node, as in 10MiB/s [default: any]
+    /// Maximum bytes a second of bodies, in and out, at each node, as in 10MiB/s [default: no
+    /// maximum]
     #[arg(long, value_name = "SIZE/s", value_parser = bytes)]
     bytes: Option<Size>,
 
@@ -69,7 +70,7 @@ struct CreateArgs {
 
 #[derive(Debug, Args)]
 struct RevokeArgs {
-    /// Its id, or its name
+    /// The token's id or name
     #[arg(value_name = "ID|NAME")]
     token: String,
 
@@ -79,7 +80,7 @@ struct RevokeArgs {
 
 fn requests(text: &str) -> Result<NonZeroU64, String> {
     let number = text.strip_suffix("/s").unwrap_or(text).parse();
-    number.map_err(|_| format!("{text:?} is no rate: write a number, as in 1000/s"))
+    number.map_err(|_| format!("{text:?} is not a valid rate: write a number, as in 1000/s"))
 }
 
 fn bytes(text: &str) -> Result<Size, String> {

@@ -25,7 +25,7 @@ pub(in crate::http) fn quota(query: &str) -> Result<Quota, Problem> {
     let limit = |name: &str, text: Option<&str>| match text.map(str::parse) {
         None => Ok(0),
         Some(Ok(bytes)) if bytes > 0 => Ok(bytes),
-        Some(_) => Err(bad(format!("{name}: it is no number of bytes, 1 or more"))),
+        Some(_) => Err(bad(format!("{name}: it is not a valid number of bytes, 1 or more"))),
     };
     let (soft, hard) = (limit("soft", soft)?, limit("hard", hard)?);
     Ok(Quota { prefix: prefix_of(prefix)?, soft, hard })
@@ -51,8 +51,8 @@ mod tests {
         assert_eq!(quota_to_remove("").unwrap(), b"");
         assert_eq!(quota_to_remove("prefix=a").unwrap(), b"a");
         for (query, said) in [
-            ("prefix=a&hard=0", "hard: it is no number of bytes"),
-            ("prefix=a&soft=-1", "soft: it is no number of bytes"),
+            ("prefix=a&hard=0", "hard: it is not a valid number of bytes"),
+            ("prefix=a&soft=-1", "soft: it is not a valid number of bytes"),
             ("prefix=a&soft=1&soft=2", "duplicate"),
             ("size=1", "unknown parameter \"size\""),
         ] {

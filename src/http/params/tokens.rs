@@ -42,7 +42,9 @@ pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
     let rate = |name: &str, value: Slot<'_>| match value.map(str::parse) {
         None => Ok(0),
         Some(Ok(rate)) if rate > 0 => Ok(rate),
-        Some(_) => Err(bad(format!("{name}: it is no number a second, 1 or more"))),
+        Some(_) => {
+            Err(bad(format!("{name}: it is not a valid rate: a whole number a second, 1 or more")))
+        }
     };
     Ok(Wanted {
         name,
@@ -105,8 +107,8 @@ mod tests {
             ("name=a&methods=get", "methods: \"get\" is unknown"),
             ("name=a&for=data,", "for: \"\" is unknown"),
             ("name=a&expires=never", "expires=\"never\" is not"),
-            ("name=a&requests=0", "requests: it is no number"),
-            ("name=a&bytes=-1", "bytes: it is no number"),
+            ("name=a&requests=0", "requests: it is not a valid rate"),
+            ("name=a&bytes=-1", "bytes: it is not a valid rate"),
             ("name=a&scope=x", "unknown parameter \"scope\""),
             ("name=a&token=secret", "must not be in a URL"),
         ] {

@@ -441,7 +441,7 @@ fn who_was_away_hears_of_a_joiner_from_it() {
         let refused = if d_dials { accepted } else { dialed };
         let refused = refused.unwrap_err();
         assert_eq!(refused.reason, Reason::Name);
-        assert!(refused.text.contains("d is no member of the cluster"), "{refused}");
+        assert!(refused.text.contains("d is not a member of the cluster"), "{refused}");
         assert_eq!(b.layouts.known().id(), d.layouts.known().id(), "{d_dials}");
     }
 }

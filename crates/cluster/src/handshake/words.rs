@@ -164,9 +164,9 @@ pub(super) fn refused(
              start it with an empty directory and --join"
         ),
         Reason::Name if is_unknown(ours, theirs) => format!(
-            "{name} is no member of the cluster that this node, {own}, knows: if it was removed, \
-             start it with an empty directory and --join to add it again; if this node knows less, \
-             it learns the rest from the other nodes"
+            "{name} is not a member of the cluster that this node, {own}, knows: if it was \
+             removed, start it with an empty directory and --join to add it again; if it is a \
+             member by now, this node learns that from the other nodes"
         ),
         Reason::Name => format!(
             "{name} or this node, {own}, is not the node expected at its URL: check which URL \
@@ -176,8 +176,8 @@ pub(super) fn refused(
             "another node with another data directory uses the name {own} too: stop one of them"
         ),
         Reason::Outlived => format!(
-            "two processes run as {name} with copies of one data directory: this one was started \
-             first and is refused; stop it"
+            "two processes run as {name} with copies of one data directory: {name}'s older process \
+             is refused; stop that one"
         ),
         Reason::Fenced => format!(
             "{name} is connected to another process that runs as this node, {own}, with a copy of \

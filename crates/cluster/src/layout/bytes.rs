@@ -96,7 +96,7 @@ impl Layout {
         let size = self.council.len();
         let before = self.before.as_ref();
         if (self.stage == Stage::Settled) != before.is_none() {
-            return Err("its stage and its nodes of before don't fit together");
+            return Err("its stage and its previous nodes don't fit together");
         }
         if !(1..=MAX_COUNCIL).contains(&size) {
             return Err("its council is empty, or too large");
@@ -129,7 +129,7 @@ impl Layout {
         if seats.windows(2).any(|pair| pair[0] == pair[1])
             || seats.iter().any(|seat| self.node(*seat).is_none())
         {
-            return Err("a councillor is no node of it, or has two seats");
+            return Err("a councillor is not a node of it, or has two seats");
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ pub struct Decree {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoDecree {
     /// The node is about to leave, or has not come to stay.
-    #[error("this node is no member of that layout: take the directory of a node that is")]
+    #[error("this node is not a member of that layout: take the directory of a node that is one")]
     NoMember,
     /// There were too many.
     #[error("the cluster was recovered {MAX_DECREES} times, and can't be once more")]

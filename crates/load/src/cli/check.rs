@@ -143,7 +143,7 @@ impl RequestArgs {
             let (name, value) = header.split_once(':').unwrap_or((header, ""));
             let wrong = name.is_empty() || name == header || name.contains(char::is_whitespace);
             if wrong {
-                return Err(format!("-H {header:?} is no header: say -H 'Name: value'"));
+                return Err(format!("-H {header:?} is not a valid header: say -H 'Name: value'"));
             }
             Ok((name.to_owned(), value.trim().to_owned()))
         });

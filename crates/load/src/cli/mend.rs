@@ -56,7 +56,7 @@ fn mended(word: &str) -> Option<String> {
     let letter = flag.chars().next()?;
     if letter.is_ascii_digit() {
         return Some(format!(
-            "{word} is no flag: say -R{flag} if it is the rate in requests a second (-c{flag} \
+            "{word} is not a flag: say -R{flag} if it is the rate in requests a second (-c{flag} \
              connections, -t{flag} threads, -d{flag} seconds)"
         ));
     }
@@ -64,11 +64,11 @@ fn mended(word: &str) -> Option<String> {
         let lower = long.to_ascii_lowercase().replace('-', "_");
         let name = lower.split('=').next().unwrap_or_default();
         return (lower != long && LONG.contains(&name))
-            .then(|| format!("{word} is no flag: say --{lower}"));
+            .then(|| format!("{word} is not a flag: say --{lower}"));
     }
     let name = flag.split('=').next().unwrap_or_default();
     if LONG.contains(&name) {
-        return Some(format!("{word} is no flag: say --{flag}, with two dashes"));
+        return Some(format!("{word} is not a flag: say --{flag}, with two dashes"));
     }
     if SHORT.contains(letter) {
         return None;
@@ -79,7 +79,7 @@ fn mended(word: &str) -> Option<String> {
         letter.to_ascii_lowercase()
     };
     SHORT.contains(other).then(|| {
-        format!("-{letter} is no flag: say -{other}{rest}", rest = &flag[letter.len_utf8()..])
+        format!("-{letter} is not a flag: say -{other}{rest}", rest = &flag[letter.len_utf8()..])
     })
 }
 

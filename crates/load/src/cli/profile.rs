@@ -154,6 +154,6 @@ fn record(
         return Err(format!("{url}: {status} {why}"));
     }
     let answer: Answer = serde_json::from_str(&text)
-        .map_err(|cause| format!("{url}: its answer is no recording of itself ({cause})"))?;
+        .map_err(|cause| format!("{url}: its answer is not a recording of itself ({cause})"))?;
     Ok(answer.events.into_iter().map(|(name, event)| (name, event.folded)).collect())
 }

@@ -71,7 +71,7 @@ fn side(directory: &Path) -> Result<Vec<Saved>, String> {
     }
     if let Some(why) = parameters::mixed(&runs) {
         return Err(format!(
-            "{shown}: its runs are no repeats of the same: {why}. Give single runs (one of the \
+            "{shown}: its runs are not repeats of the same: {why}. Give single runs (one of the \
              directories in it), or move the repeats of one into a directory of their own"
         ));
     }

@@ -32,7 +32,10 @@ fn one(bytes: &[u8]) -> Result<usize, String> {
         Err(cause) => {
             let line = bytes.split(|&b| b == b'\n').next().unwrap_or_default();
             let line = String::from_utf8_lossy(line);
-            return Err(format!("what is no HTTP request ({cause}): {:?}", line.trim_end()));
+            return Err(format!(
+                "what is not a valid HTTP request ({cause}): {:?}",
+                line.trim_end()
+            ));
         }
     };
     let value = |name: &str| {
@@ -44,7 +47,7 @@ fn one(bytes: &[u8]) -> Result<usize, String> {
     }
     let Some(length) = value("content-length") else { return Ok(head) };
     let length = std::str::from_utf8(length).ok().and_then(|digits| digits.parse().ok());
-    let length: usize = length.ok_or("a request whose Content-Length is no number")?;
+    let length: usize = length.ok_or("a request whose Content-Length is not a number")?;
     let there = bytes.len() - head;
     if there < length {
         return Err(format!("a request with {there} bytes of the {length} of its Content-Length"));
@@ -86,9 +89,9 @@ mod tests {
         for (text, says) in [
             ("", "empty string"),
             ("GET / HTTP/1.1\r\nHost: h\r\n", "no empty line ends its head"),
-            ("key=value&x=y\r\n\r\n", "no HTTP request"),
+            ("key=value&x=y\r\n\r\n", "not a valid HTTP request"),
             ("PUT / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab", "2 bytes of the 9"),
-            ("PUT / HTTP/1.1\r\nContent-Length: x\r\n\r\nab", "is no number"),
+            ("PUT / HTTP/1.1\r\nContent-Length: x\r\n\r\nab", "is not a number"),
             ("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "has no end"),
             ("GET / HTTP/1.1\r\n\r\nGET", "after 1 whole requests"),
         ] {

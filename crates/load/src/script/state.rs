@@ -141,7 +141,7 @@ fn lookup(lua: &Lua, (host, service): (String, Value)) -> mlua::Result<Table> {
         "http" | "https" | "nil" => None,
         digits => Some(digits.parse().map_err(|_| {
             mlua::Error::runtime(format!(
-                "{digits} is no port: lookup takes 1 to 65535, http or https"
+                "{digits} is not a valid port: lookup takes 1 to 65535, http or https"
             ))
         })?),
     };

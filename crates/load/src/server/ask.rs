@@ -88,7 +88,7 @@ fn talk(mut stream: impl Read + Write, request: &str, max_len: usize) -> io::Res
             Err(error) => return Err(error),
         };
         let fed = reply.feed(&buffer[..len]);
-        fed.map_err(|_| io::Error::other("its answer is no HTTP/1.1"))?;
+        fed.map_err(|_| io::Error::other("its answer is not HTTP/1.1"))?;
         if reply.body().len() > max_len {
             return Err(io::Error::other(format!("its answer has more than {max_len} bytes")));
         }

@@ -68,7 +68,7 @@ impl Trust {
     /// For connections to this host: a name or an address, without port.
     pub fn host(&self, host: &str) -> Result<Tls, String> {
         let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| format!("{host} is no name that a certificate can have"))?;
+        let name = name.map_err(|_| format!("{host} is not a name that a certificate can have"))?;
         Ok(Tls { config: Arc::clone(&self.config), name, files: Arc::clone(&self.files) })
     }
 }
@@ -99,7 +99,7 @@ fn roots(path: &Path) -> Result<RootCertStore, String> {
     for cert in certificates("--ca-file", path)? {
         let added = roots.add(cert);
         added.map_err(|error| {
-            format!("--ca-file {}: a certificate that is no CA's ({error})", path.display())
+            format!("--ca-file {}: a certificate that is not a CA's ({error})", path.display())
         })?;
     }
     Ok(roots)

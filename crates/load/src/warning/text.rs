@@ -87,7 +87,7 @@ fn lost(f: &mut fmt::Formatter<'_>, count: u64, share: f64) -> fmt::Result {
 fn not_http(f: &mut fmt::Formatter<'_>, count: u64, first: &str) -> fmt::Result {
     write!(
         f,
-        "{} {} no HTTP/1.1 (first bytes: {first:?}): the latencies are without {}",
+        "{} {} not HTTP/1.1 (first bytes: {first:?}): the latencies are without {}",
         counted(count, "answer"),
         of(count, "was", "were"),
         of(count, "it", "them"),

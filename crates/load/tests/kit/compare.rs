@@ -72,7 +72,7 @@ fn what_is_no_repeat_is_refused() {
         compared(&[run(1.0), run(1.1)], &[run(1.0), run(1.1), other]).unwrap_err()
     };
     let rate = of(|run| run.plan.rate = Some(3000.0));
-    assert!(rate.contains("/b: its runs are no repeats of the same"), "{rate}");
+    assert!(rate.contains("/b: its runs are not repeats of the same"), "{rate}");
     assert!(rate.contains("plan: rate is 2000 in run-0, but 3000 in run-2. Give"), "{rate}");
     let method = of(|run| run.plan.requests = "get=100".to_owned());
     assert!(method.contains("plan: requests is put=100 in run-0, but get=100 in run-2"));

@@ -235,7 +235,10 @@ fn an_error_names_file_line_and_phase() {
         ("function setup(t)\n  t.addr = 'x'\nend", "script bad.lua:2: in setup: an address from"),
         ("t = {}\nt.t = t\nfunction setup(x) x:set('t', t) end", "bad.lua:3: in setup: a table 64"),
         ("function init(args)\n  error('no token')\nend", "script bad.lua:2: in init: no token"),
-        ("function init()\n  wrk.lookup('h', 'x')\nend", "script bad.lua:2: in init: x is no port"),
+        (
+            "function init()\n  wrk.lookup('h', 'x')\nend",
+            "script bad.lua:2: in init: x is not a valid port",
+        ),
         ("function request()\n  return nil + 1\nend", "script bad.lua:2: in request: attempt to"),
         ("function request() end", "script bad.lua: in request: request() must return the request"),
         (

@@ -39,7 +39,8 @@ impl Survivor {
         let record = record.map_err(|why| damaged("the cluster's layout", why.to_owned()))?;
         let lives = engine.read(Space::Node, LIVES).map_err(in_store)?;
         let lives = lives.map(|lives| format::decode_lives(&lives.value())).transpose();
-        let marker = lives.map_err(|why| damaged("the directory's lives", why))?;
+        let marker =
+            lives.map_err(|why| damaged("the record of the node's earlier starts (lives)", why))?;
         if marker.is_some_and(|(marker, _)| !directory.holds(&marker)) {
             return Err(another(
                 "it is a copy, or was moved from another file system, and its node does not know \

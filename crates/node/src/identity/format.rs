@@ -52,7 +52,7 @@ impl Kept {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         check_format(bytes, &[FORMAT])?;
-        let damaged = || format!("{} bytes that make none: damaged", bytes.len());
+        let damaged = || format!("damaged: {} bytes, too short or malformed", bytes.len());
         let (fixed, rest) = bytes.split_first_chunk::<FIXED>().ok_or_else(damaged)?;
         let number =
             |at: usize| fixed[at..at + 8].iter().rfold(0, |n, byte| n << 8 | u64::from(*byte));

@@ -78,11 +78,7 @@ pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
     }
     if shared.enters(kept) {
         let layout = shared.layouts.entered();
-        tracing::info!(
-            epoch = layout.epoch,
-            nodes = layout.nodes.len(),
-            "another layout is in force"
-        );
+        tracing::info!(epoch = layout.epoch, nodes = layout.nodes.len(), "cluster layout changed");
         log_if_removed(shared);
     }
 }

@@ -472,7 +472,7 @@ impl Identity {
         wall: u64,
         number: u64,
     ) -> Result<Lineage, StartError> {
-        let what = "the directory's lives";
+        let what = "the record of the node's earlier starts (lives)";
         let failed = |source| StartError::Store { what, source };
         let stored = store.engine().read(Space::Node, LIVES).map_err(failed)?;
         let stored = stored.map(|record| format::decode_lives(&record.value()));
@@ -610,7 +610,7 @@ fn note_difference(named: Named<'_>, layout: &Layout) {
     let mut differs: Vec<String> = Vec::new();
     for member in &listed {
         match layout.named(&member.name) {
-            None => differs.push(format!("node {} is no member", member.name)),
+            None => differs.push(format!("node {} is not a member", member.name)),
             Some(node) if node.member != **member => {
                 differs.push(format!("node {} has another zone or weight", member.name));
             }
@@ -626,9 +626,9 @@ fn note_difference(named: Named<'_>, layout: &Layout) {
         tracing::warn!(
             epoch,
             differences = differs.len(),
-            "--cluster is not what the cluster has become, which the data directory knows: \
-             {first}. The node goes by the latter; remove --cluster, or list the members of \
-             `kvorum cluster status`"
+            "--cluster differs from the cluster's current members, which the data directory holds: \
+             {first}. The stored members are used; remove --cluster, or list what `kvorum cluster \
+             status` shows"
         );
     }
 }
@@ -654,7 +654,7 @@ fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
 fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
     let stored = engine.read(Space::Node, PROOF).map_err(in_store)?;
     let proof = stored.map(|record| format::decode_proof(&record.value())).transpose();
-    proof.map_err(|why| damaged("what is proven", why))
+    proof.map_err(|why| damaged("the repair seal and watermark (proof)", why))
 }
 
 /// What is known of the peers that were seen.

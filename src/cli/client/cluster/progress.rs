@@ -150,9 +150,11 @@ fn taken(layout: &LayoutStatus, name: &str) -> String {
 /// What a stage waits for.
 fn stage_text(stage: &str) -> &'static str {
     match stage {
-        "prepare" => "waiting until all nodes are up and have room",
-        "read old" => "waiting until all nodes hold what moves to them",
-        _ => "reads have switched; waiting for most nodes of before to go by it",
+        "prepare" => "waiting until all nodes are up and have dropped what earlier changes left",
+        "read old" => "keys move; waiting until all nodes hold what moves to them",
+        _ => {
+            "reads use the new replicas; waiting for a majority of the previous members to confirm"
+        }
     }
 }
 
@@ -211,11 +213,11 @@ mod tests {
         assert_eq!(held_up(&layout("settled"), &cluster), None);
         let text = held_up(&layout("read old"), &cluster).unwrap();
         let (d, c) = ("d (took 1,234 records, 5.00 MiB; all of 1 of 3 nodes)", "c (down)");
-        assert!(text.starts_with("read old: waiting until all nodes hold"), "{text}");
+        assert!(text.starts_with("read old: keys move; waiting until all nodes hold"), "{text}");
         assert!(text.contains(&format!(": not yet {d}, {c}; if one is gone for good")), "{text}");
         let text = held_up(&layout("prepare"), &cluster).unwrap();
-        assert!(text.contains("have room: not yet d, c (down); if one"), "{text}");
+        assert!(text.contains("changes left: not yet d, c (down); if one"), "{text}");
         let text = held_up(&layout("read new"), &cluster).unwrap();
-        assert!(text.ends_with("to go by it: not yet c (down)"), "{text}");
+        assert!(text.ends_with("to confirm: not yet c (down)"), "{text}");
     }
 }

@@ -23,33 +23,33 @@ pub(crate) struct ProfileArgs {
 /// What is done with recordings.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// Draw what is different between two recordings, as shares of each
+    /// Draw the difference between two recordings, as shares of each
     Diff(DiffArgs),
-    /// Print which share goes to which part of a node, for each recording a column
+    /// Print the share of each part of a node, one column for each recording
     Shares(SharesArgs),
 }
 
 /// What is to be recorded, and of whom.
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
-    /// Nodes, all recorded at once, as http://HOST:PORT
+    /// URLs of the nodes, all recorded at the same time, as http://HOST:PORT
     #[arg(value_name = "URL", value_parser = node_url)]
     #[arg(default_value = "http://127.0.0.1:8080")]
     pub(super) urls: Vec<String>,
 
-    /// Events: cpu, time on a CPU; alloc, bytes asked for; live, those still there at the end;
-    /// lock, time waited for locks, queues and files; wall, time of all threads
+    /// Events: cpu (time on a CPU), alloc (bytes allocated), live (bytes still allocated at the
+    /// end), lock (time waited for locks, queues and files), wall (time of all threads)
     #[arg(short, long, value_name = "LIST", default_value = "cpu,alloc,lock,wall")]
     #[arg(value_parser = profile::event::list)]
     pub(super) events: std::vec::Vec<Event>,
 
-    /// Seconds to record, 1..300
+    /// Length of the recording in seconds, 1..300
     #[arg(short, long, value_name = "SECONDS", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=300))]
     pub(super) duration: u64,
 
-    /// What is written: html, an interactive page; svg, a picture; folded, collapsed stacks; pprof,
-    /// for `go tool pprof`
+    /// Output format: html (an interactive page), svg (a picture), folded (collapsed stacks), pprof
+    /// (for `go tool pprof`)
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Html)]
     pub(super) output: Output,
 
@@ -57,7 +57,7 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(super) out: PathBuf,
 
-    /// Show threads that had nothing to do as well, in lock and wall
+    /// In lock and wall, also show threads that had nothing to do
     #[arg(long)]
     pub(super) idle: bool,
 
@@ -73,13 +73,13 @@ pub(super) struct RecordArgs {
 /// Everything after `profile diff`.
 #[derive(Debug, Args)]
 pub(super) struct DiffArgs {
-    /// The one before: collapsed stacks (folded) or pprof
+    /// The earlier recording: collapsed stacks (folded) or pprof
     pub(super) first: PathBuf,
 
-    /// The one after
+    /// The later recording
     pub(super) second: PathBuf,
 
-    /// The graph: a picture if it ends in .svg, otherwise an interactive page
+    /// File for the graph: a picture if it ends in .svg, otherwise an interactive page
     #[arg(short, long, value_name = "FILE", default_value = "diff.html")]
     pub(super) output: PathBuf,
 }

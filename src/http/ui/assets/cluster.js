@@ -47,7 +47,7 @@ function judge(node) {
   if (failed) return ["accepts no writes", "bad", failed];
   if (membership === "rebuilding") return ["rebuilding", "warn", "data streams back from other nodes"];
   if (membership === "fenced") return ["fenced", "bad", "a copy of it was started later"];
-  if (membership === "removed") return ["removed", "bad", "it is no member of the cluster any more"];
+  if (membership === "removed") return ["removed", "bad", "it is not a member of the cluster any more"];
   if (membership === "verifying") return ["verifying", "warn", "not confirmed by all other nodes yet"];
   if (membership === "starting") return ["starting", "warn", "waiting for the other nodes"];
   if (membership === "joining") return ["joining", "warn", "not connected to all other nodes yet"];

@@ -21,9 +21,9 @@ const CHOICES = {
 
 /** What a stage of a change waits for. */
 const STAGES = {
-  prepare: "All nodes must be up, and hold nothing of another time.",
-  "read old": "Keys move. Writes go to the replicas of before and to those of after.",
-  "read new": "All keys have moved, and reads have switched: most nodes must still go by that.",
+  prepare: "Waiting until all nodes are up and have dropped what earlier changes left.",
+  "read old": "Keys move; waiting until all nodes hold what moves to them. Writes go to the previous and to the new replicas.",
+  "read new": "Reads use the new replicas; waiting for a majority of the previous members to confirm.",
 };
 
 /** How often the layout is asked for, in milliseconds. */
@@ -283,7 +283,7 @@ export class MembersPanel {
     const layout = await this.change(`/apply?plan=${id}`, "asking the council …");
     if (layout === null) return;
     this.planned.replaceChildren();
-    this.tell("The council is asked for it.");
+    this.tell("The council is asked to decide the change.");
     for (const { choice } of this.rows.values()) choice.value = "";
     this.fill(layout);
     this.form.querySelector("button").focus();
@@ -291,6 +291,6 @@ export class MembersPanel {
 
   async goBack() {
     const layout = await this.change("/abort", "asking the council …");
-    if (layout !== null) this.tell("The council is asked to go back to the members of before.");
+    if (layout !== null) this.tell("The council is asked to go back to the previous members.");
   }
 }

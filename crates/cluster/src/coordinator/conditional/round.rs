@@ -42,8 +42,8 @@ const PLAIN_BETWEEN: &str = "a write without a condition came between two tries 
     whether the first try was done can't be told any more";
 
 /// The outcome is not known because the idempotency key was used before.
-const SAID_AGAIN: &str = "a write with this idempotency key was begun before, and whether it was \
-    done can't be told any more";
+const SAID_AGAIN: &str = "an earlier write used this idempotency key, and whether it was done \
+    can't be told any more";
 
 /// What is known of an earlier try, now that a majority has promised.
 enum Earlier {

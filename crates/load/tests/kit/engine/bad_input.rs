@@ -84,7 +84,7 @@ fn a_server_that_talks_garbage() {
     let garbage = &outcome.tally.garbage;
     assert_eq!((garbage.all(), garbage.answers), (garbage.answers, outcome.tally.errors.read));
     let text = named(&outcome, "no-http");
-    assert!(text.contains("answers were no HTTP/1.1 (first bytes: \"SSH-2.0-OpenSSH"), "{text}");
+    assert!(text.contains("answers were not HTTP/1.1 (first bytes: \"SSH-2.0-OpenSSH"), "{text}");
     assert!(!warned(&outcome, "errors"), "the same is not said twice: {outcome}");
 }
 
