@@ -69,6 +69,11 @@ mod tests {
         let locked = lsm::Error::Locked { directory: "/d".to_owned() };
         let said = Unusable::from(locked.clone()).said(Path::new("/d"), 3);
         assert_eq!(said, format!("data directory /d: {locked}"));
+        // To send somebody away from what a later release wrote would lose it.
+        let later = || StartError::LaterFormat { what: "the node's identity".into(), format: 9 };
+        let said = Unusable::from(later()).said(Path::new("/d"), 3);
+        assert_eq!(said, format!("data directory /d: {}", later()));
+        assert!(said.contains("start the release that ran here last"), "{said}");
         let another = StartError::Another("the name".to_owned());
         let expected = format!("data directory /d: {another}");
         assert_eq!(Unusable::from(another).said(Path::new("/d"), 3), expected);

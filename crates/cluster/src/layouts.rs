@@ -21,6 +21,7 @@ use crate::layout::{
 };
 use crate::node_id::NodeId;
 use crate::topology::Topology;
+use crate::unreadable::Unreadable;
 use crate::view::{FIRST_EPOCH, View, Views};
 pub use record::LayoutsRecord;
 use taking::Taking;
@@ -137,7 +138,7 @@ impl Layouts {
     /// As the node's disk has it; or what is wrong with that. As long as only the first layout is
     /// known, it is the one that the settings make: URLs may have changed, which is no difference
     /// to what was accepted.
-    pub fn decode(mut bytes: &[u8], first: Layout) -> Result<Self, &'static str> {
+    pub fn decode(mut bytes: &[u8], first: Layout) -> Result<Self, Unreadable> {
         let (own, vote, known, taking) = read(&mut bytes)?;
         let follows = |(_, layout): &(Ballot, Arc<Layout>)| layout.base == first.id();
         let is_first = known.epoch == FIRST_EPOCH && vote.accepted.as_ref().is_none_or(follows);
@@ -147,13 +148,13 @@ impl Layouts {
 
     /// Which node's record it is, and the layout that it knows, if that is later than the first
     /// one: then it rules, whatever the settings say.
-    pub fn rules(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, &'static str> {
+    pub fn rules(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, Unreadable> {
         let (own, _, known, _) = read(&mut bytes)?;
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
     }
 
     /// Such a record of a node that may have lost votes: it is no voter until its life begins.
-    pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
+    pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
         let (own, _, known, taking) = read(&mut bytes)?;
         let nobody = Voter { id: 0, is_first: false, ..own };
         let without = Self::of(Council::new(nobody, Arc::new(known), Vote::default()), taking);
@@ -375,12 +376,12 @@ impl Layouts {
     }
 }
 
-fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), &'static str> {
+fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), Unreadable> {
     let short = |_| "it ends early: damaged";
     let form = bytes.try_get_u8().map_err(short)?;
     match form {
         FORM | WITHOUT_FORGOTTEN => {}
-        _ => return Err("it is of a later release: upgrade"),
+        _ => return Err(Unreadable::Later(form)),
     }
     let is_first = bytes.try_get_u8().map_err(short)? == 1;
     let node = NodeId(bytes.try_get_u16_le().map_err(short)?);
@@ -390,7 +391,7 @@ fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), &'static str
     let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
     let taking = Taking::read(bytes, form == FORM)?;
     if !bytes.is_empty() {
-        return Err("it goes on behind its end: damaged");
+        return Err("it goes on behind its end: damaged".into());
     }
     Ok((Voter { node, id, is_first }, Vote { promise, accepted }, known, taking))
 }

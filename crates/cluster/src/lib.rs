@@ -36,6 +36,7 @@ mod scan;
 mod sums;
 mod topology;
 mod turns;
+mod unreadable;
 mod view;
 pub mod wire;
 
@@ -80,4 +81,5 @@ pub use topology::{
     Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,
     partition_of,
 };
+pub use unreadable::Unreadable;
 pub use view::{FIRST_EPOCH, View, ViewId, Views};

@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::node_id::NodeId;
 use crate::topology::PARTITIONS;
+use crate::unreadable::Unreadable;
 
 /// Partitions of one node that are marked one by one. With more, all of them are: a page request
 /// names those that are meant, and this many take 8 KiB.
@@ -167,13 +168,13 @@ impl Missed {
     }
 
     /// Reads what an earlier life of this node stored.
-    pub fn found(&self, node: NodeId, bytes: &[u8]) -> Result<(), String> {
+    pub fn found(&self, node: NodeId, bytes: &[u8]) -> Result<(), Unreadable> {
         let marks = match bytes.split_first() {
             Some((&FORMAT, marks)) if marks.len().is_multiple_of(MARK_LEN) => marks,
-            Some((&FORMAT, _)) | None => return Err(format!("{} bytes: damaged", bytes.len())),
-            Some((format, _)) => {
-                return Err(format!("format {format}, and this release reads {FORMAT}: upgrade"));
+            Some((&FORMAT, _)) | None => {
+                return Err(Unreadable::Damaged(format!("{} bytes: damaged", bytes.len())));
             }
+            Some((format, _)) => return Err(Unreadable::Later(*format)),
         };
         for mark in marks.chunks_exact(MARK_LEN) {
             let (partition, since) = mark.split_at(4);
@@ -183,7 +184,10 @@ impl Missed {
                 ALL => None,
                 partition => match u16::try_from(partition) {
                     Ok(partition) => Some(partition),
-                    Err(_) => return Err(format!("partition {partition}: damaged")),
+                    Err(_) => {
+                        let why = format!("partition {partition}: damaged");
+                        return Err(Unreadable::Damaged(why));
+                    }
                 },
             };
             self.mark(node, Mark { partition, since });
@@ -261,6 +265,6 @@ mod tests {
         for length in [0, 2, bytes.len() - 1] {
             assert!(Missed::default().found(B, &bytes[..length]).is_err(), "{length}");
         }
-        assert!(Missed::default().found(B, &[9]).unwrap_err().contains("upgrade"));
+        assert_eq!(Missed::default().found(B, &[9]), Err(Unreadable::Later(9)));
     }
 }

@@ -14,7 +14,18 @@ pub enum StartError {
         /// What the store reported.
         source: lsm::Error,
     },
-    /// Something that an earlier run stored is damaged, or is of a later release.
+    /// Something that an earlier run stored is of a later release.
+    #[error(
+        "{what} has format {format}, which a later release of kvorum wrote. Nothing was changed: \
+         start the release that ran here last, or a later one"
+    )]
+    LaterFormat {
+        /// What it is.
+        what: String,
+        /// The format that was found.
+        format: u8,
+    },
+    /// Something that an earlier run stored is damaged.
     #[error("{what}: {why}")]
     Damaged {
         /// What it is.
@@ -62,7 +73,11 @@ impl StartError {
         match self {
             Self::Store { source, .. } => is_corrupt(source),
             Self::Damaged { .. } => true,
-            Self::Directory(_) | Self::Thread(_) | Self::Another(_) | Self::Ahead { .. } => false,
+            Self::LaterFormat { .. }
+            | Self::Directory(_)
+            | Self::Thread(_)
+            | Self::Another(_)
+            | Self::Ahead { .. } => false,
         }
     }
 }

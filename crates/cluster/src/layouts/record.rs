@@ -3,6 +3,7 @@
 use super::taking::Taking;
 use super::{Arc, Council, Layout, Layouts, NodeId, Vote, Voter, read};
 use crate::layout::{NoDecree, Seat};
+use crate::unreadable::Unreadable;
 
 /// See the module.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub struct LayoutsRecord {
 
 impl LayoutsRecord {
     /// Its bytes; or what is wrong with them.
-    pub fn decode(mut bytes: &[u8]) -> Result<Self, &'static str> {
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, Unreadable> {
         let (voter, vote, known, taking) = read(&mut bytes)?;
         Ok(Self { voter, vote, known, taking })
     }

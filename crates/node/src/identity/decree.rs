@@ -12,7 +12,7 @@ use cluster::{MembershipState, NodeId};
 use lsm::{Batch, Engine, Space, Version};
 
 use super::marker::Directory;
-use super::{LIVES, damaged, format, in_store, layouts, newest, read};
+use super::{LIVES, format, in_store, layouts, newest, read, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -36,11 +36,11 @@ impl Survivor {
             return Err(another("it is of a release before layouts: start the node once"));
         };
         let record = LayoutsRecord::decode(&stored.value());
-        let record = record.map_err(|why| damaged("the cluster's layout", why.to_owned()))?;
+        let record = record.map_err(|why| unreadable("the cluster's layout", why))?;
         let lives = engine.read(Space::Node, LIVES).map_err(in_store)?;
         let lives = lives.map(|lives| format::decode_lives(&lives.value())).transpose();
-        let marker =
-            lives.map_err(|why| damaged("the record of the node's earlier starts (lives)", why))?;
+        let marker = lives
+            .map_err(|why| unreadable("the record of the node's earlier starts (lives)", why))?;
         if marker.is_some_and(|(marker, _)| !directory.holds(&marker)) {
             return Err(another(
                 "it is a copy, or was moved from another file system, and its node does not know \

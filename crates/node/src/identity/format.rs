@@ -1,7 +1,9 @@
 //! The identity in bytes. A change of the layout is a change of [`FORMAT`]: see
 //! `docs/file-format.md`.
 
-use cluster::{Claim, Life, Lineage, MembershipState, NodeId, Proof, Reported, RoundId};
+use cluster::{
+    Claim, Life, Lineage, MembershipState, NodeId, Proof, Reported, RoundId, Unreadable,
+};
 
 use super::marker::Marker;
 
@@ -50,9 +52,11 @@ impl Kept {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
         check_format(bytes, &[FORMAT])?;
-        let damaged = || format!("damaged: {} bytes, too short or malformed", bytes.len());
+        let damaged = || {
+            Unreadable::Damaged(format!("damaged: {} bytes, too short or malformed", bytes.len()))
+        };
         let (fixed, rest) = bytes.split_first_chunk::<FIXED>().ok_or_else(damaged)?;
         let number =
             |at: usize| fixed[at..at + 8].iter().rfold(0, |n, byte| n << 8 | u64::from(*byte));
@@ -89,7 +93,7 @@ pub(super) fn encode_peer(claim: &Claim) -> Vec<u8> {
     std::iter::once(PEER_FORMATS[1]).chain(bytes).collect()
 }
 
-pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, String> {
+pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, Unreadable> {
     let format = check_format(bytes, &PEER_FORMATS)?;
     let (numbers, rest) = bytes[1..].as_chunks::<8>();
     let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
@@ -101,7 +105,7 @@ pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, String> {
             let reported = Reported { life: *life, position: *position, late: *late };
             Ok(Claim { incarnation: *incarnation, reported })
         }
-        _ => Err(format!("{} bytes: damaged", bytes.len())),
+        _ => Err(Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()))),
     }
 }
 
@@ -112,9 +116,9 @@ pub(super) fn encode_lives(marker: &Marker, lineage: &Lineage) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Life>), String> {
+pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Life>), Unreadable> {
     check_format(bytes, &[LIVES_FORMAT])?;
-    let damaged = || format!("{} bytes: damaged", bytes.len());
+    let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
     let (marker, lives) = bytes[1..].split_first_chunk().ok_or_else(damaged)?;
     Ok((Marker::decode(*marker), Lineage::decode(lives).ok_or_else(damaged)?))
 }
@@ -130,9 +134,9 @@ pub(super) fn encode_proof(proof: &Proof) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode_proof(bytes: &[u8]) -> Result<Proof, String> {
+pub(super) fn decode_proof(bytes: &[u8]) -> Result<Proof, Unreadable> {
     check_format(bytes, &[PROOF_FORMAT])?;
-    let damaged = || format!("{} bytes: damaged", bytes.len());
+    let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
     let (is_uniform, bytes) = bytes[1..].split_first().ok_or_else(damaged)?;
     let (rounds, numbers) = bytes.split_at_checked(30).ok_or_else(damaged)?;
     let [seal, ready, proven] = rounds.as_chunks::<10>().0 else { return Err(damaged()) };
@@ -147,12 +151,10 @@ pub(super) fn decode_proof(bytes: &[u8]) -> Result<Proof, String> {
     Ok(Proof { seal, ready, proven, floor, is_uniform: *is_uniform == 1, made })
 }
 
-fn check_format(bytes: &[u8], known: &[u8]) -> Result<u8, String> {
+fn check_format(bytes: &[u8], known: &[u8]) -> Result<u8, Unreadable> {
     match bytes.first() {
         Some(format) if known.contains(format) => Ok(*format),
-        Some(newer) => Err(format!(
-            "format {newer}, and this release reads {known:?}: upgrade; nothing was changed"
-        )),
-        None => Err("no bytes: damaged".to_owned()),
+        Some(later) => Err(Unreadable::Later(*later)),
+        None => Err("no bytes: damaged".into()),
     }
 }

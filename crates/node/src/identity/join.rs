@@ -8,11 +8,11 @@
 //! They are durable first: a council may seat the voter while this process is restarted.
 
 use cluster::layout::{Layout, Voter};
-use cluster::{Clock, Layouts, MembershipState, NodeId, Proof};
+use cluster::{Clock, Layouts, MembershipState, NodeId, Proof, Unreadable};
 use lsm::{Batch, Engine, Space, Version};
 
 use super::format::{self, Kept};
-use super::{KEY, PROOF, damaged, earlier_alone, in_store, layouts, newest, read};
+use super::{KEY, PROOF, earlier_alone, in_store, layouts, newest, read, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -132,6 +132,9 @@ fn stored(engine: &Engine) -> Result<Option<Candidate>, StartError> {
             incarnation: u64::from_le_bytes(*incarnation),
             voter: u64::from_le_bytes(*voter),
         })),
-        _ => Err(damaged("who asks to join", format!("{} bytes: damaged", value.len()))),
+        _ => {
+            let why = Unreadable::Damaged(format!("{} bytes: damaged", value.len()));
+            Err(unreadable("who asks to join", why))
+        }
     }
 }

@@ -4,7 +4,7 @@ use cluster::layout::{Layout, Voter};
 use cluster::{Layouts, LayoutsKept, Logs, MembershipState, NodeId, Shared};
 use lsm::{Batch, Engine, PurgeRule, Space};
 
-use super::{Identity, Keeps, Named, damaged, in_store};
+use super::{Identity, Keeps, Named, in_store, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -25,7 +25,7 @@ impl Identity {
         let stored = store.engine().read(Space::Node, KEY).map_err(in_store)?;
         let layouts = match &stored {
             Some(record) => Layouts::decode(&record.value(), first)
-                .map_err(|why| damaged("the cluster's layout", why.to_owned()))?,
+                .map_err(|why| unreadable("the cluster's layout", why))?,
             None => {
                 // Whoever is new may have had a former life that voted, until others deny that.
                 let is_first = state == MembershipState::Member;
@@ -59,7 +59,7 @@ impl Identity {
 pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let without = stored.map(|record| Layouts::without_votes(&record.value())).transpose();
-    without.map_err(|why| damaged("the cluster's layout", why.to_owned()))
+    without.map_err(|why| unreadable("the cluster's layout", why))
 }
 
 /// Which node a directory's layout says that it is, and that layout, if it rules.
@@ -67,7 +67,7 @@ pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartEr
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
     let rules = Layouts::rules(&record.value());
-    rules.map_err(|why| damaged("the cluster's layout", why.to_owned()))
+    rules.map_err(|why| unreadable("the cluster's layout", why))
 }
 
 /// What is known of layouts is durable: a later one is in force.

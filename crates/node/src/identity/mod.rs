@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cluster::layout::Layout;
 use cluster::{
     Claim, Clock, LayoutsKept, Life, Lineage, MembershipState, NodeId, Proof, Shared, Topology,
-    difference,
+    Unreadable, difference,
 };
 use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use xxhash_rust::xxh3::xxh3_64;
@@ -454,7 +454,8 @@ impl Identity {
             let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
                 let found = shared.missed.found(node, &record.value());
-                found.map_err(|why| damaged(format!("missed-write marks of node {name}"), why))?;
+                found
+                    .map_err(|why| unreadable(format!("missed-write marks of node {name}"), why))?;
             }
         }
         Ok(())
@@ -476,7 +477,7 @@ impl Identity {
         let failed = |source| StartError::Store { what, source };
         let stored = store.engine().read(Space::Node, LIVES).map_err(failed)?;
         let stored = stored.map(|record| format::decode_lives(&record.value()));
-        let stored = stored.transpose().map_err(|why| damaged(what, why))?;
+        let stored = stored.transpose().map_err(|why| unreadable(what, why))?;
         let mut state = self.lock();
         if let Some((marker, _)) = &stored
             && !directory.holds(marker)
@@ -637,8 +638,12 @@ fn in_store(source: lsm::Error) -> StartError {
     StartError::Store { what: "the node's identity", source }
 }
 
-fn damaged(what: impl Into<String>, why: String) -> StartError {
-    StartError::Damaged { what: what.into(), why }
+fn unreadable(what: impl Into<String>, why: Unreadable) -> StartError {
+    let what = what.into();
+    match why {
+        Unreadable::Later(format) => StartError::LaterFormat { what, format },
+        Unreadable::Damaged(why) => StartError::Damaged { what, why },
+    }
 }
 
 /// The identity in the directory, and the version of its record.
@@ -646,7 +651,7 @@ fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
     let record = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = record else { return Ok(None) };
     let kept = Kept::decode(&record.value());
-    let kept = kept.map_err(|why| damaged("the node's identity", why))?;
+    let kept = kept.map_err(|why| unreadable("the node's identity", why))?;
     Ok(Some((kept, record.view().version())))
 }
 
@@ -654,7 +659,7 @@ fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
 fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
     let stored = engine.read(Space::Node, PROOF).map_err(in_store)?;
     let proof = stored.map(|record| format::decode_proof(&record.value())).transpose();
-    proof.map_err(|why| damaged("the repair seal and watermark (proof)", why))
+    proof.map_err(|why| unreadable("the repair seal and watermark (proof)", why))
 }
 
 /// What is known of the peers that were seen.
@@ -664,7 +669,7 @@ fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
     while let Some((key, record)) = scan.next().map_err(in_store)? {
         let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
         let claim = format::decode_peer(record.value()).map_err(|why| {
-            damaged(format!("persisted state of node {}", name.escape_debug()), why)
+            unreadable(format!("persisted state of node {}", name.escape_debug()), why)
         })?;
         peers.insert(name, Known { claim: Some(claim), ..Known::default() });
     }
