@@ -117,5 +117,5 @@ fn a_node_that_nobody_lists_says_where_it_is_by_a_plan() {
     let mut stderr = d.take_stderr();
     d.stop();
     std::io::Read::read_to_string(&mut stderr, &mut log).unwrap();
-    assert!(log.contains("type on this machine: kvorum cluster plan, and apply"), "{log}");
+    assert!(log.contains("run `kvorum cluster plan` on this machine and apply"), "{log}");
 }

@@ -109,7 +109,7 @@ fn who_joins_is_a_peer_and_a_start_needs_no_list() {
         node.signal(rustix::process::Signal::TERM);
         node.wait()
     };
-    let warned = log.lines().filter(|line| line.contains("--cluster is not what")).count();
+    let warned = log.lines().filter(|line| line.contains("--cluster differs from")).count();
     assert_eq!(warned, 1, "{log}");
     assert!(log.contains("node c is missing"), "{log}");
 }

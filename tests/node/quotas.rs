@@ -186,8 +186,8 @@ fn what_makes_no_quota_is_refused() {
     for (query, status, said) in [
         ("prefix=a", 409, "needs a soft limit or a hard one"),
         ("prefix=a&soft=2&hard=1", 409, "above the hard one"),
-        ("prefix=a&hard=0", 400, "no number of bytes"),
-        ("prefix=a&hard=much", 400, "hard: it is no"),
+        ("prefix=a&hard=0", 400, "not a valid number of bytes"),
+        ("prefix=a&hard=much", 400, "hard: it is not a valid number"),
         ("prefix=%zz&hard=1", 400, "prefix"),
         ("prefix=a&hard=1&ttl=1s", 400, "unknown parameter \"ttl\""),
     ] {

@@ -268,7 +268,7 @@ fn what_makes_no_token_is_refused() {
         (&["--name", "x", "--for", "all"], "for: \"all\" is unknown"),
         (&["--name", "x", "--for", "admin", "--prefix", "a"], "can't be limited to a prefix"),
         (&["--name", "x", "--expires", "0s"], "out of range"),
-        (&["--name", "x", "--rate", "0/s"], "no rate"),
+        (&["--name", "x", "--rate", "0/s"], "not a valid rate"),
     ] {
         let refused = files.run(at, "admin", &[&["token", "create"], args].concat());
         let stderr = text(&refused.stderr);
