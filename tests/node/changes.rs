@@ -334,5 +334,8 @@ fn once_reads_have_switched_there_is_no_way_back() {
             break why;
         }
     };
-    assert!(why.contains("reads use the new replicas already: the change can't be aborted"), "{why}");
+    assert!(
+        why.contains("reads use the new replicas already: the change can't be aborted"),
+        "{why}"
+    );
 }

@@ -20,7 +20,7 @@ fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
     let mut waiting = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let said = BufReader::new(waiting.stderr.take().unwrap());
     let mut lines = said.lines().map(Result::unwrap);
-    let stage = "epoch 3, read old: waiting until all nodes hold what moves to them";
+    let stage = "epoch 3, read old: keys move; waiting until all nodes hold what moves to them";
     assert!(lines.any(|line| line == stage));
     let line = lines.next().unwrap();
     let gone = format!("n3 does not answer n0 at http://{}: ", cluster.address(3));
