@@ -165,7 +165,8 @@ impl Clock {
 
     /// Takes in another node's clock: versions issued from now on are greater than `time`. One that
     /// is ahead, see [`Clock::is_ahead`], is not taken in, and `false` is returned: a single broken
-    /// clock must not carry the whole cluster away, nor this one what it takes from others as wrong.
+    /// clock must not carry the whole cluster away, nor one whose own clock is wrong follow others
+    /// that are as wrong.
     pub fn merge(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         if self.is_ahead(time, now, max_skew_micros) {
             return false;
@@ -192,8 +193,8 @@ impl Clock {
         ballot <= self.bound.load(Ordering::Relaxed)
     }
 
-    /// Whether a version's `time` is more than `max_skew_micros` after the wall clock, or later than
-    /// most other nodes take; with `u64::MAX` none is.
+    /// Whether a version's `time` is more than `max_skew_micros` after the wall clock, or later
+    /// than most other nodes take; with `u64::MAX` none is.
     pub fn is_ahead(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         time > self.takes_up_to(now, max_skew_micros)
     }
