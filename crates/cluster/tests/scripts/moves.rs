@@ -686,6 +686,12 @@ fn what_is_taken_is_looked_at_by_who_writes() {
     assert!(run(15_352_397_974_940_723_940, 1, 115).is_linearizable());
 }
 
+/// A node that is alone notes how new what it writes is: with others it looks by that.
+#[test]
+fn what_a_node_wrote_alone_is_looked_at_by_who_writes_once_others_have_joined() {
+    assert!(run(5_253_317_634_787_021_014, 0, 107).is_linearizable());
+}
+
 /// The worlds are not so rough that nothing comes of anything: most moves end, and most clients are
 /// told something.
 #[test]
