@@ -21,6 +21,13 @@ run_tests() {
     if [ $status -eq 124 ]; then echo "(no end within $limit s)"; fi
 }
 
+# The planted $patch does not compile: it is taken out, and counts as one that survived.
+does_not_compile() {
+    git apply --reverse "$patch"
+    echo "$name does not compile" >&2
+    survived=1
+}
+
 # Prints the first so many of some names in Markdown, and how many more there are.
 in_short() {
     local most=$1 names=$2 count

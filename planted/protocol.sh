@@ -55,7 +55,7 @@ for patch in $(printf '%s\n' planted/protocol/*.patch | sort -V); do
     bug=$(head -1 "$patch" | sed 's/\.$//')
     git apply "$patch"
     if [ "$number" -lt "$first_with_tests" ]; then
-        found=$(seeds_until_found "$seeds")
+        found=$(seeds_until_found "$seeds") || { does_not_compile; continue; }
         git apply --reverse "$patch"
         header seeds "| planted bug | seeds until it was found | as |" "|---|---|---|"
         if [ -z "$found" ]; then survived=1; fi
@@ -63,12 +63,7 @@ for patch in $(printf '%s\n' planted/protocol/*.patch | sort -V); do
         echo "| $bug | ${found%%: *} | ${found#*: } |"
         continue
     fi
-    if ! caught=$(tests_that_catch); then
-        git apply --reverse "$patch"
-        echo "$name does not compile" >&2
-        survived=1
-        continue
-    fi
+    caught=$(tests_that_catch) || { does_not_compile; continue; }
     if [ "$briefly" ] && [ "$caught" ]; then
         found=
     elif [ "$number" -lt "$first_with_moves" ]; then

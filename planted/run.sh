@@ -30,12 +30,7 @@ for patch in planted/*.patch; do
     name=$(basename "$patch" .patch)
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"
-    if ! caught=$(failing_tests); then
-        git apply --reverse "$patch"
-        echo "$name does not compile" >&2
-        survived=1
-        continue
-    fi
+    caught=$(failing_tests) || { does_not_compile; continue; }
     git apply --reverse "$patch"
     by=$(in_short 3 "$caught")
     if [ -z "$caught" ]; then

@@ -30,12 +30,7 @@ for patch in planted/runtime/*.patch; do
     name=$(basename "$patch" .patch)
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"
-    if ! caught=$(failing_tests); then
-        git apply --reverse "$patch"
-        echo "$name does not compile" >&2
-        survived=1
-        continue
-    fi
+    caught=$(failing_tests) || { does_not_compile; continue; }
     found=
     if [ -z "$briefly" ] || [ -z "$caught" ]; then found=$(seeds_until_found "$seeds"); fi
     git apply --reverse "$patch"

@@ -34,8 +34,8 @@ pub(super) async fn get(
     let first = timeout(service.limits().deadline, items.wait_for_first()).await;
     let range = items.range();
     match first {
-        Ok(Some(Ok(())) | None) => {}
-        Ok(Some(Err(_))) => return Err(refusal(range, quorum)),
+        Ok(Ok(())) => {}
+        Ok(Err(_)) => return Err(refusal(range, quorum)),
         // It is a long way over tombstones to the first item, and enough nodes are on it.
         Err(_) if range.is_served() => {}
         Err(_) if range.is_retrying() => return Err(too_many().votes(quorum)),

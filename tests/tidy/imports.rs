@@ -125,12 +125,12 @@ pub(crate) fn re_exported(path: &str, text: &str) -> BTreeMap<String, Vec<String
     let Some((_, own)) = module_of(path) else { return BTreeMap::new() };
     let code: String = code(path, text).flat_map(|(_, line)| [line, "\n"]).collect();
     let statements = || code.split(';').map(str::trim_start);
-    let last_word = |text: &str| text.rsplit([' ', '\n']).next().unwrap_or("").to_owned();
-    let children: BTreeSet<String> = statements()
-        .filter(|statement| statement.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
-        .filter(|statement| statement.rsplit([' ', '\n']).nth(1) == Some("mod"))
-        .map(last_word)
-        .collect();
+    let child = |statement: &str| {
+        let mut words = statement.split_whitespace().rev();
+        let name = words.next()?.to_owned();
+        (words.next() == Some("mod")).then_some(name)
+    };
+    let children: BTreeSet<String> = statements().filter_map(child).collect();
     let mut names = BTreeMap::new();
     for statement in statements() {
         let Some((before, what)) = statement.rsplit_once("use ") else { continue };

@@ -172,7 +172,7 @@ impl Clock {
             return false;
         }
         // Most of the time there is nothing to be taken in, and a load is cheaper than a write.
-        if self.last.load(Ordering::Relaxed) < time {
+        if self.last() < time {
             self.last.fetch_max(time, Ordering::Relaxed);
             let lead = (time >> COUNTER_BITS).saturating_sub(now.wall);
             if self.lead.load(Ordering::Relaxed) < lead {
@@ -244,7 +244,7 @@ impl Clock {
         // The next version may have to follow one of the clock that is furthest ahead; of a wall
         // clock further ahead than others take there is none.
         let ahead = Self::time_of(now.wall + self.lead.load(Ordering::Relaxed));
-        let now = self.last.load(Ordering::Relaxed).max(ahead.min(self.limit_of_most(now)));
+        let now = self.last().max(ahead.min(self.limit_of_most(now)));
         let bound = self.bound.load(Ordering::Relaxed);
         let slowest = self.slowest.load(Ordering::Relaxed).saturating_mul(AHEAD_OF_SLOWEST);
         let ahead = slowest.clamp(LEAST_AHEAD_MICROS, MOST_AHEAD_MICROS);
@@ -269,7 +269,7 @@ impl Clock {
     pub fn stop(&self) -> u64 {
         self.bound.store(0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.last.load(Ordering::Relaxed)
+        self.last()
     }
 }
 

@@ -1,13 +1,11 @@
 //! Why what an earlier run of a node stored can't be read.
 
 /// See the module.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// A later release wrote it, in a format of this number: nothing is wrong with it.
-    #[error("it has format {0}, which a later release of kvorum wrote")]
     Later(u8),
-    /// It is not what was written.
-    #[error("{0}")]
+    /// It is not what was written; why.
     Damaged(String),
 }
 

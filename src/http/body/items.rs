@@ -76,13 +76,11 @@ impl Items {
         }
     }
 
-    /// Waits for the first item, which is then sent first; `None` if there is none.
-    pub(in crate::http) async fn wait_for_first(&mut self) -> Option<Result<(), Broken>> {
-        let first = std::future::poll_fn(|cx| self.poll_range(cx)).await?;
-        Some(first.map(|item| {
-            self.first = Some(item);
-            self.range.forgive();
-        }))
+    /// Waits for the first item, which is then sent first, or for the end of a range without any.
+    pub(in crate::http) async fn wait_for_first(&mut self) -> Result<(), Broken> {
+        self.first = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()?;
+        self.range.forgive();
+        Ok(())
     }
 
     /// How far the range has come.
