@@ -235,9 +235,13 @@ fn an_expired_value_hides_an_older_one_that_lives() {
     assert_eq!(cluster.local(0), [b"k\nplanted", b"l\nplanted"]);
     assert_eq!(cluster.local(2), [] as [Vec<u8>; 0]);
     let all = "/v0/entities?start=a&ack=3";
-    wait_until("a range", || cluster.client(0).get(all).chunks.is_empty());
-    let got = cluster.client(0).get(&format!("{TARGET}&ack=3"));
-    assert_eq!(got.status, 404);
+    wait_until("a range of all three", || cluster.client(0).get(all).status == 200);
+    assert_eq!(cluster.client(0).get(all).chunks, [] as [Vec<u8>; 0]);
+    let of_all = format!("{TARGET}&ack=3");
+    wait_until("a read of all three", || cluster.client(0).get(&of_all).status == 404);
+    for node in [0, 1] {
+        wait_until("its repair", || cluster.local(node) == [b"l\nplanted"]);
+    }
     cluster.kill(2);
     assert_eq!(cluster.client(1).get(TARGET).status, 404, "it was repaired as any other record");
     let mut client = cluster.client(1);

@@ -20,8 +20,7 @@ use rustix::process::Signal;
 use crate::audit::{self, Found};
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
-use crate::proofs::{ARGS, Stage, compact, prove, stage_of};
-use crate::random::Random;
+use crate::proofs::{ARGS, Stage, begin_until, compact, prove, stage_of};
 use crate::rollback::{A, B, C, Findings, Form, KEYS, NODES, Report, copy};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
@@ -43,7 +42,7 @@ const SAYS: (&str, &str) = ("what it held was moved to ", ". Start the node agai
 const SLOW_SYNC: Duration = Duration::from_millis(150);
 
 /// How often a moment is tried before a copy of that stage counts as impossible.
-const TRIES: usize = 40;
+const TRIES: usize = 10;
 
 /// All of them, `rounds` times: A is stopped, or killed in every other round, before the copy takes
 /// its place.
@@ -67,7 +66,7 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
     let count = setup.size(KEYS.0, KEYS.1);
     audit::prepare(cluster.addresses(), &ledger, "", count)?;
     audit::prepare(cluster.addresses(), &ledger, "later-", count / 3)?;
-    let kept = copy_in(setup, &mut cluster, stage)?;
+    let kept = copy_in(&mut cluster, stage)?;
     audit::edit(cluster.addresses(), &ledger, "", count)?;
     prove(setup, &cluster, B)?;
     compact(setup, &cluster)?;
@@ -104,17 +103,15 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
 }
 
 /// A's directory as it was when it was killed in this stage of a round. It goes on as it was.
-fn copy_in(setup: &Setup, cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
-    let mut random = Random::new(setup.seed);
+fn copy_in(cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
     let kept = cluster.dir().join("copy");
     let log = cluster.dir().join("strace.log");
     for _ in 0..TRIES {
         let slow = format!("delay_enter={}", SLOW_SYNC.as_micros());
         let slow = Strace::attach(cluster.node(C)?, "fdatasync", &slow, &log)?;
-        cluster.node(B)?.client()?.request("POST", "/admin/repair", b"")?;
-        let step =
-            SLOW_SYNC * (wanted as u32) + SLOW_SYNC.mul_f64(random.below(150) as f64 / 100.0);
-        thread::sleep(step);
+        if !begin_until(cluster, (B, false), (A, wanted))? {
+            continue;
+        }
         cluster.kill(A)?;
         copy(cluster.data(A), &kept)?;
         let looked_at = cluster.dir().join("looked-at");

@@ -23,6 +23,9 @@ pub(crate) const ARGS: [&str; 8] =
 /// How long a command may take before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Between two looks at a round: its steps take milliseconds.
+const NEXT_LOOK: Duration = Duration::from_millis(1);
+
 /// Between two looks.
 const AGAIN: Duration = Duration::from_millis(5);
 
@@ -108,6 +111,52 @@ pub(crate) fn round(
     Ok(Round { json: parse(&printed)?, is_equal: status.success(), took })
 }
 
+/// Asks a node for a round, and waits until that has begun; its number.
+pub(crate) fn begin(cluster: &Cluster, driver: usize, full: bool) -> Result<u64, Failure> {
+    let mut client = cluster.node(driver)?.client()?;
+    let asked = client.request("POST", &format!("/admin/repair?full={full}"), b"")?;
+    let number = parse(&asked.body)?["number"].as_u64().unwrap_or_default();
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let repair = parse(&client.request("GET", "/admin/repair", b"")?.body)?;
+        if repair["current"]["number"].as_u64() >= Some(number)
+            || repair["last"]["number"].as_u64() >= Some(number)
+        {
+            return Ok(number);
+        }
+        thread::sleep(NEXT_LOOK);
+    }
+    Err(Failure::Broken(format!("node {} begins no round in {PATIENCE:?}", driver + 1)))
+}
+
+/// Begins a round and waits until a member has done this step of it and no more; `false` = it was
+/// not seen.
+pub(crate) fn begin_until(
+    cluster: &Cluster,
+    (driver, full): (usize, bool),
+    (member, done): (usize, Stage),
+) -> Result<bool, Failure> {
+    let mut client = cluster.node(member)?.client()?;
+    let mut read = || parse(&client.request("GET", "/admin/repair", b"")?.body);
+    let before = read()?["sealed_ms"].as_u64();
+    let number = begin(cluster, driver, full)?;
+    let mut driving = cluster.node(driver)?.client()?;
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let member = read()?;
+        let stage = Stage::shown(&member);
+        if member["sealed_ms"].as_u64() > before && stage >= done {
+            return Ok(stage == done);
+        }
+        let driven = parse(&driving.request("GET", "/admin/repair", b"")?.body)?;
+        if driven["last"]["number"].as_u64() >= Some(number) {
+            return Ok(false);
+        }
+        thread::sleep(NEXT_LOOK);
+    }
+    Err(Failure::Broken(format!("a round of node {} does not end in {PATIENCE:?}", driver + 1)))
+}
+
 /// Asks for rounds until all that was written so far is proven; the last of them.
 pub(crate) fn prove(setup: &Setup, cluster: &Cluster, node: usize) -> Result<Round, Failure> {
     let begun = Instant::now();
@@ -172,7 +221,7 @@ impl Stage {
     }
 
     /// As a node shows it that is asked for its rounds.
-    pub(crate) fn shown(repair: &Value) -> Self {
+    fn shown(repair: &Value) -> Self {
         let times = ["sealed_ms", "ready_ms", "proven_ms"];
         Self::of(times.map(|field| repair[field].as_u64().unwrap_or_default()))
     }

@@ -15,7 +15,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -26,7 +26,7 @@ use crate::fill::{Fill, fill};
 use crate::ground::Mount;
 use crate::ledger::Ledger;
 use crate::outdated::until_set_aside;
-use crate::proofs::{ARGS, Stages, compact, forget_hints, parse, prove, round, stage_of};
+use crate::proofs::{ARGS, Stages, begin, compact, forget_hints, parse, prove, round, stage_of};
 use crate::random::Random;
 use crate::rollback::{NODES, copy};
 use crate::strace::Strace;
@@ -86,10 +86,6 @@ const KILLED: u64 = 50;
 /// How much longer the syncs of one node take while it is struck, or another one is: steps of a
 /// round end with them.
 const SLOW_SYNC: Duration = Duration::from_millis(40);
-
-/// How long a round may wait for its turn, and how often that is looked at.
-const BEGINS: Duration = Duration::from_secs(60);
-const AGAIN: Duration = Duration::from_millis(1);
 
 /// Keys that are asked for one by one, at every node under every quorum.
 const ASKED: usize = 20;
@@ -240,29 +236,11 @@ impl<'a> Row<'a> {
         let delay = format!("delay_enter={}", SLOW_SYNC.as_micros());
         let node = self.cluster.node(slow)?;
         let slow = if_any(Strace::attach(node, "fdatasync", &delay, &log))?;
-        self.begin_round(driver)?;
+        let full = self.random.percent(50);
+        begin(&self.cluster, driver, full)?;
         let longest = self.takes + if slow.is_some() { SLOW_SYNC * 4 } else { Duration::ZERO };
         thread::sleep(longest.mul_f64(self.random.below(1000) as f64 / 1000.0));
         self.strike(strike, driver)
-    }
-
-    /// Asks a node for a round, and waits until that has begun; its number.
-    fn begin_round(&mut self, driver: usize) -> Result<u64, Failure> {
-        let full = self.random.percent(50);
-        let mut client = self.cluster.node(driver)?.client()?;
-        let asked = client.request("POST", &format!("/admin/repair?full={full}"), b"")?;
-        let number = parse(&asked.body)?["number"].as_u64().unwrap_or_default();
-        let begun = Instant::now();
-        while begun.elapsed() < BEGINS {
-            let repair = parse(&client.request("GET", "/admin/repair", b"")?.body)?;
-            if repair["current"]["number"].as_u64() >= Some(number)
-                || repair["last"]["number"].as_u64() >= Some(number)
-            {
-                return Ok(number);
-            }
-            thread::sleep(AGAIN);
-        }
-        Err(Failure::Broken(format!("node {} begins no round in {BEGINS:?}", driver + 1)))
     }
 
     /// Writes keys, and overwrites and deletes them while a node is away, which then comes back:

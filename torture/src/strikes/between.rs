@@ -10,14 +10,13 @@
 //! ```
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{AGAIN, BEGINS, Row};
+use super::Row;
 use crate::Failure;
-use crate::proofs::{Stage, parse, round, stage_of};
+use crate::proofs::{Stage, begin_until, round, stage_of};
 use crate::rollback::{NODES, copy};
 use crate::strace::Strace;
 
@@ -90,37 +89,14 @@ impl Row<'_> {
             held_up => held_up?,
         };
         for _ in 0..TRIES {
-            if self.comes(moment.done, driver, first)? {
+            let full = self.random.percent(50);
+            if begin_until(&self.cluster, (driver, full), (first, moment.done))? {
                 self.strike_one(node_of(moment.struck), moment.stops)?;
                 drop(held_up);
                 return Ok(true);
             }
         }
         Err(Failure::Environment(format!("in {TRIES} rounds {moment:?} never came")))
-    }
-
-    /// Begins a round and waits until a member has done this step of it and no more; `false` = it
-    /// was not seen.
-    fn comes(&mut self, done: Stage, driver: usize, member: usize) -> Result<bool, Failure> {
-        let mut client = self.cluster.node(member)?.client()?;
-        let mut read = || parse(&client.request("GET", "/admin/repair", b"")?.body);
-        let before = read()?["sealed_ms"].as_u64();
-        let number = self.begin_round(driver)?;
-        let mut driving = self.cluster.node(driver)?.client()?;
-        let begun = Instant::now();
-        while begun.elapsed() < BEGINS {
-            let member = read()?;
-            let stage = Stage::shown(&member);
-            if member["sealed_ms"].as_u64() > before && stage >= done {
-                return Ok(stage == done);
-            }
-            let driven = parse(&driving.request("GET", "/admin/repair", b"")?.body)?;
-            if driven["last"]["number"].as_u64() >= Some(number) {
-                return Ok(false);
-            }
-            thread::sleep(AGAIN);
-        }
-        Err(Failure::Broken(format!("a round of node {} does not end in {BEGINS:?}", driver + 1)))
     }
 
     /// A node is killed or stands still. It goes on at once, or after a round of another one.
