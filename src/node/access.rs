@@ -8,12 +8,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use cluster::layout::{Kinds, Token, TokenHash};
 use cluster::{Shared, layout};
+use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
 use crate::counters::clocks::wall_micros;
@@ -125,7 +126,7 @@ impl Access {
         if self.index.load().epoch >= epoch {
             return;
         }
-        let _alone = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.renewing.lock();
         let before = self.index.load_full();
         let layout = shared.layouts.entered();
         if before.epoch >= layout.epoch {

@@ -1,12 +1,13 @@
 //! The node's clock in this process: reads the wall clock, and keeps the bound of
 //! [`node::BoundedClock`] durable ahead of it, on a thread of its own.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lsm::{Db, Version};
 use node::{BoundedClock, NoVersion, StartError};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use crate::counters::clocks;
@@ -83,7 +84,7 @@ impl NodeClock {
     pub(crate) fn stop(&self) {
         *self.shared.stopping() = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panic in there was printed; the old bound stands and is as safe.
             let _ = thread.join();
@@ -96,8 +97,8 @@ impl NodeClock {
 }
 
 impl Shared {
-    fn stopping(&self) -> std::sync::MutexGuard<'_, bool> {
-        self.stopping.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stopping(&self) -> parking_lot::MutexGuard<'_, bool> {
+        self.stopping.lock()
     }
 
     fn keep_ahead(&self) {
@@ -113,8 +114,7 @@ impl Shared {
             }
             stopping = self.stopping();
             if !*stopping {
-                let waited = IDLE.during(|| self.changed.wait_timeout(stopping, PERIOD));
-                stopping = waited.unwrap_or_else(PoisonError::into_inner).0;
+                IDLE.during(|| self.changed.wait_for(&mut stopping, PERIOD));
             }
         }
     }

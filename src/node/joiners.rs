@@ -1,9 +1,9 @@
 //! Who asks for a place in the cluster: kept in memory, for whoever plans a change of the members.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::layout::Joiner;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::peers::join::Asker;
 
@@ -66,7 +66,7 @@ impl Joiners {
 
     /// Those that have asked lately.
     fn lock(&self, now: Instant) -> MutexGuard<'_, Vec<(Asker, Instant)>> {
-        let mut asking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asking = self.0.lock();
         asking.retain(|(_, last)| now.saturating_duration_since(*last) < FORGOTTEN_AFTER);
         asking
     }

@@ -17,13 +17,14 @@ pub(crate) mod store;
 pub(crate) mod task;
 pub(crate) mod writes;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use cluster::NodeId;
 use node::identity::Identity;
 use node::{Pages, TaskEvent};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use crate::counters::budget::Budget;

@@ -1,9 +1,10 @@
 //! The plans that this node made: what `apply` can have decided. They are kept in memory only.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cluster::layout::Layout;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Plans that are kept: the last ones. People look at a few before they take one.
 const MAX_PLANS: usize = 16;
@@ -29,7 +30,7 @@ impl Plans {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Layout>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -12,13 +12,14 @@
 //! when it comes, so that all that such a stream costs, on all nodes, keeps to that.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use cluster::{Class, CompareRequest, Compared, OpId, Page, PageRequest, StoreError};
 use lsm::{Db, Lookup, Space, Wait};
 use node::Pages;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use profile::{Place, WaitKind};
 use tokio::sync::oneshot;
 
@@ -150,8 +151,7 @@ impl Shared {
                 if queues.closed {
                     return;
                 }
-                let wait = || self.arrived.wait(queues).unwrap_or_else(PoisonError::into_inner);
-                queues = NO_READ.during(wait);
+                NO_READ.during(|| self.arrived.wait(&mut queues));
                 continue;
             };
             drop(queues);
@@ -211,7 +211,7 @@ impl ReadPool {
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.threads.lock()
     }
 
     /// The newest record of `key`, if it takes no more than `room` bytes of memory beyond what

@@ -10,12 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::mem;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use lsm::{Batch, Db, Pressure, SyncMode};
 use node::{Outcome, WriteError};
+use parking_lot::MutexGuard;
 use profile::{Place, WaitKind};
 
 use crate::counters::Counters;

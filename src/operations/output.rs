@@ -9,10 +9,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -82,7 +83,7 @@ impl Output {
     pub(crate) fn flush(&self) {
         let is_busy = |state: &mut State| state.busy || !state.waiting.is_empty();
         // Late or not, there is nothing more to do about it.
-        let _ = self.0.changed.wait_timeout_while(self.lock(), LAST_WORDS, is_busy);
+        self.0.changed.wait_while_for(&mut self.lock(), is_busy, LAST_WORDS);
     }
 
     /// Lines that were dropped so far.
@@ -91,7 +92,7 @@ impl Output {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     fn pass_on(&self, to: File, report: fn(&Self, u64)) {
@@ -118,8 +119,8 @@ impl Output {
     fn take(&self, lines: &mut Vec<u8>) -> u64 {
         lines.clear();
         let none = |state: &mut State| state.waiting.is_empty();
-        let state = self.0.changed.wait_while(self.lock(), none);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        self.0.changed.wait_while(&mut state, none);
         std::mem::swap(lines, &mut state.waiting);
         state.busy = true;
         std::mem::take(&mut state.unreported)

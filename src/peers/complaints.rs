@@ -1,10 +1,10 @@
 //! Log lines about peers that don't fit: one, not one for each retry of each loop.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::NodeId;
+use parking_lot::Mutex;
 
 /// How long the same complaint is not logged again.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ impl Complaints {
     /// Calls `say` to log it, unless it was just logged.
     pub(super) fn about(&self, whom: impl Into<Whom>, what: &'static str, say: impl FnOnce()) {
         let now = Instant::now();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock();
         let last = said.entry((whom.into(), what)).or_insert(now);
         if *last == now || now - *last >= SILENCE {
             *last = now;
@@ -36,7 +36,7 @@ impl Complaints {
     /// Whom something was logged about, in order.
     #[cfg(test)]
     pub(super) fn about_whom(&self) -> Vec<Whom> {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = self.said.lock();
         let mut whom: Vec<Whom> = said.keys().map(|(whom, _)| *whom).collect();
         whom.sort_unstable();
         whom

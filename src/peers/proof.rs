@@ -13,9 +13,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use cluster::handshake::{Channel, Nonce, Secret, Secrets};
+use parking_lot::Mutex;
 
 use super::greet::nonce;
 use super::join::{hex, unhex};
@@ -100,7 +100,7 @@ impl Proofs {
             return None;
         }
         let secret = secrets.find(|secret| secret.is_proven(ASKS, &parts, &proof))?;
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         // Each is remembered from when it came, and was made at most a window later. One that came
         // while the clock was ahead is of no use once it is right.
         while seen.front().is_some_and(|(came_ms, _)| came_ms.abs_diff(now_ms) > 2 * WINDOW_MS) {
@@ -162,10 +162,10 @@ mod tests {
         let late = NOW + 4 * WINDOW_MS;
         let another = asks(late).header;
         assert!(proofs.take(&ours, channel, asked, another.as_bytes(), late).is_some());
-        assert_eq!(proofs.0.lock().unwrap().len(), 1, "what is too old is forgotten");
+        assert_eq!(proofs.0.lock().len(), 1, "what is too old is forgotten");
         let (right, again) = (NOW + WINDOW_MS, asks(NOW + WINDOW_MS).header);
         assert!(proofs.take(&ours, channel, asked, again.as_bytes(), right).is_some());
-        assert_eq!(proofs.0.lock().unwrap().len(), 1, "and what came while the clock was ahead");
+        assert_eq!(proofs.0.lock().len(), 1, "and what came while the clock was ahead");
         for bad in ["", "a b c", &header[..header.len() - 2], &(header.clone() + " 1")] {
             let taken = Proofs::default().take(&ours, channel, asked, bad.as_bytes(), NOW);
             assert!(taken.is_none(), "{bad}");

@@ -8,8 +8,8 @@ use std::io;
 use std::net::TcpStream;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -146,7 +146,7 @@ impl EventLoop {
 
     async fn run(self: Rc<Self>, mut commands: mpsc::Receiver<Command>) {
         self.requests.start();
-        let events = self.node.task_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let events = self.node.task_events.lock().take();
         if let Some(events) = events {
             self.requests.keep_peers();
             tokio::task::spawn_local(task::run(Rc::clone(&self.requests), events));

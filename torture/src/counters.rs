@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 
 use crate::client::{Answer, Client};
@@ -108,7 +109,7 @@ fn faults(setup: &Setup, cluster: &mut Cluster, random: &mut Random) -> Result<(
 fn check(cluster: &Cluster, shared: &Shared, rounds: u32) -> Result<String, Failure> {
     let (mut done, mut unknown, mut refused, mut again) = (0, 0, 0, 0);
     for (counter, additions) in shared.additions.iter().enumerate() {
-        let additions = additions.lock().unwrap_or_else(PoisonError::into_inner);
+        let additions = additions.lock();
         let last = read(cluster.addresses()[counter % NODES], counter)?;
         let acknowledged = additions.sums.len() as i64;
         let greatest = additions.sums.last().copied().unwrap_or(0);
@@ -204,8 +205,7 @@ impl Shared {
         outcome: Outcome,
         insists: bool,
     ) -> Result<Option<Open>, Failure> {
-        let mut additions =
-            self.additions[addition.counter].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut additions = self.additions[addition.counter].lock();
         match outcome {
             Outcome::Done(sum) => {
                 if !additions.sums.insert(sum) {

@@ -13,8 +13,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::Failure;
 use crate::random::Random;
@@ -95,7 +96,7 @@ impl Default for Ledger {
 
 impl Ledger {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Attempt>>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock()
     }
 
     /// Now, as the ledger counts.

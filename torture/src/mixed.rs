@@ -13,9 +13,10 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::client::{Answer, Client, target};
 use crate::clocks::{faked, set_millis};
@@ -63,7 +64,7 @@ struct Book {
 
 impl Book {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Known>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn known(&self, key: u64) -> Vec<Known> {

@@ -2,10 +2,12 @@
 //! when one fails: what people see of a fault.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::Failure;
 use crate::client::{Answer, Client, target};
@@ -172,7 +174,7 @@ impl Prober {
             let ended = thread.join();
             ended.map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
-        let mut seen = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.shared.seen.lock();
         let since = seen.1.elapsed();
         seen.0.longest_gap = seen.0.longest_gap.max(since);
         Ok(seen.0.clone())
@@ -226,7 +228,7 @@ impl Shared {
 
     fn note(&self, tries: u32, why: String, due: Instant) {
         let (due, took) = (due.duration_since(self.begun), due.elapsed());
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let (seen, last) = &mut *seen;
         seen.requests += 1;
         seen.retried += u64::from(tries > 1);

@@ -2,12 +2,12 @@
 //! answers say, as a history that can be checked.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use linear::{
     Asked, Change, Condition, End, History, Life, Operation, Response, Tag, Value, Verdict, chain,
 };
+use parking_lot::Mutex;
 
 use crate::Failure;
 use crate::client::{Answer, Client};
@@ -89,7 +89,7 @@ impl Register {
 
     /// An operation on the present key. `number`: no two are equal.
     pub(crate) fn call(&self, number: u64, random: &mut Random) -> Call {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.kept.len() >= OPERATIONS {
             let kept = std::mem::take(&mut state.kept);
             state.finished.push(kept);
@@ -114,7 +114,7 @@ impl Register {
             Err(_) => Outcome::Unknown,
             Ok(answer) => outcome(call, &answer)?,
         };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if let Outcome::Told(Response::Changed { tag, .. } | Response::Found(Some((_, tag)))) =
             outcome
             && state.generation == call.generation
@@ -134,7 +134,7 @@ impl Register {
 
     /// Checks all histories, of which no operation is under way.
     pub(crate) fn check(&self) -> Result<Checked, Failure> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let last = std::mem::take(&mut state.kept);
         let all = std::mem::take(&mut state.finished).into_iter().chain([last]);
         let mut checked = Checked::default();

@@ -5,9 +5,11 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::client::Client;
 use crate::cluster::Cluster;
@@ -190,7 +192,7 @@ impl Recorder {
     }
 
     fn recordings(&self) -> Vec<Vec<u8>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         kept.iter().filter(|recording| recording.len() > UPGRADE.len()).cloned().collect()
     }
 }
@@ -203,14 +205,14 @@ fn pass_on(from: TcpStream, to: SocketAddr, keep: &Mutex<Vec<Vec<u8>>>) {
         let _ = back_to.shutdown(Shutdown::Both);
     });
     let place = {
-        let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = keep.lock();
         kept.push(Vec::new());
         kept.len() - 1
     };
     let (mut from, mut to) = (from, to);
     let mut bytes = [0; 16 << 10];
     while let Ok(len @ 1..) = from.read(&mut bytes) {
-        let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = keep.lock();
         if kept[place].len() < RECORDED {
             kept[place].extend_from_slice(&bytes[..len]);
         }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::Failure;
 use crate::client::{Answer, Client, target};
@@ -119,12 +121,12 @@ impl Writers {
 
     /// What was answered so far.
     pub fn statuses(&self) -> Statuses {
-        self.shared.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.statuses.lock().clone()
     }
 
     /// When (as the ledger counts) the first write was answered 500.
     pub fn first_500(&self) -> Option<Duration> {
-        *self.shared.first_500.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.shared.first_500.lock()
     }
 
     /// Waits until `done` says so of what was answered, at most so long; whether it did.
@@ -202,7 +204,7 @@ impl Shared {
                 self.write(&mut client, &key, dice < work.reads + work.deletes, random)
             };
             let status = answer.as_ref().map_or(0, |answer| answer.status);
-            let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut statuses = self.statuses.lock();
             *statuses.entry(status).or_default() += 1;
             drop(statuses);
             if answer.is_err() || answer.is_ok_and(|answer| answer.closes) {
@@ -235,7 +237,7 @@ impl Shared {
         };
         self.ledger.end(ticket, said(&answer));
         if answer.as_ref().is_ok_and(|answer| answer.status == 500) {
-            let mut first = self.first_500.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = self.first_500.lock();
             first.get_or_insert(self.ledger.now());
         }
         answer

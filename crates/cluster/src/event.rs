@@ -27,10 +27,11 @@
 //!
 //! All of that ends with the process: a crash may lose whatever is not durable by then.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::acks::Acks;
 use crate::clock::{Clock, Now, Version};
@@ -203,7 +204,7 @@ impl Shared {
     /// What is known of layouts is durable: a later one is in force from now on. Returns whether
     /// one is that was not before.
     pub fn enters(&self, kept: &LayoutsKept) -> bool {
-        let _alone = self.entering.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.entering.lock();
         let moves = self.layouts.is_placed_otherwise(kept);
         // Before and after: nothing of a round that began before is to be counted.
         if moves {

@@ -19,9 +19,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::clock::next_ballot;
 use crate::record::Record;
@@ -78,7 +79,7 @@ impl Keeper {
         }
         kept.record.bytes = Bytes::copy_from_slice(&kept.record.bytes);
         let key: Arc<[u8]> = key.into();
-        let mut all = self.all.lock().expect("nobody panics while it is locked");
+        let mut all = self.all.lock();
         all.order.push_back((Arc::clone(&key), kept.ballot));
         all.by_key.insert(key, kept);
         if all.order.len() > MOST
@@ -91,7 +92,7 @@ impl Keeper {
 
     /// What was kept of a key, if it is of use by this placement.
     pub(crate) fn take(&self, key: &[u8], mono: u64, placement: u64) -> Option<Kept> {
-        let mut all = self.all.lock().expect("nobody panics while it is locked");
+        let mut all = self.all.lock();
         let is_of_use = |kept: &Kept| {
             kept.placement == placement && mono.saturating_sub(kept.since) < MOST_MICROS
         };
@@ -154,7 +155,7 @@ mod tests {
             assert!(n % 2 == 0 || keeper.take(b"k", 8, 1).is_some());
         }
         assert_eq!(keeper.take(b"first", 8, 1), None);
-        let all = keeper.all.lock().unwrap();
+        let all = keeper.all.lock();
         assert_eq!((all.order.len(), all.by_key.len()), (MOST, 0));
     }
 }

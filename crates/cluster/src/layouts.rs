@@ -12,9 +12,10 @@
 mod record;
 mod taking;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Buf;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::layout::{
     Ballot, Council, Layout, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter, placed,
@@ -372,7 +373,7 @@ impl Layouts {
     }
 
     fn state(&self) -> MutexGuard<'_, LayoutsState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

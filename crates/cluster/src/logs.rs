@@ -15,8 +15,8 @@
 //! once the one with the greater life is accepted, and the other is refused.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
@@ -186,8 +186,7 @@ impl Logs {
 
     /// Does something with what is known of a node.
     fn with<T>(&self, node: NodeId, what: impl FnOnce(&mut Known) -> T) -> T {
-        self.peers
-            .with(node, |peer| what(&mut peer.known.lock().unwrap_or_else(PoisonError::into_inner)))
+        self.peers.with(node, |peer| what(&mut peer.known.lock()))
     }
 
     /// This process's life.

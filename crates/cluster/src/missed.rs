@@ -13,7 +13,8 @@
 //! counts as another one: that is what the numbers are for.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::node_id::NodeId;
 use crate::topology::PARTITIONS;
@@ -92,7 +93,7 @@ impl Inner {
 
 impl Missed {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Adds a mark.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::layout::{Layout, Stage};
 use crate::message::{MovesState, NodeId};
@@ -54,10 +55,10 @@ impl Moves {
 
     /// What nodes have reported, by their ids; empty = this one does not drive a transition.
     pub fn reported(&self) -> BTreeMap<NodeId, MovesState> {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reported.lock().clone()
     }
 
     pub(crate) fn publish(&self, reported: BTreeMap<NodeId, MovesState>) {
-        *self.reported.lock().unwrap_or_else(PoisonError::into_inner) = reported;
+        *self.reported.lock() = reported;
     }
 }

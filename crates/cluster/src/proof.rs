@@ -13,7 +13,8 @@
 //! on disk. Why each step is needed, and what a model found: `docs/repair-model.md`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::node_id::NodeId;
 use crate::record::{Kind, Rank};
@@ -343,7 +344,7 @@ impl Proofs {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

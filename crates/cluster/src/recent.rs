@@ -16,8 +16,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Version;
@@ -98,7 +98,7 @@ impl Recent {
     /// From this epoch on keys are placed otherwise. All that was tried under a ballot up to
     /// `until` may have been stored before.
     pub(crate) fn forget(&self, epoch: u64, until: u64) {
-        let mut kept = self.kept.lock().expect("nobody panics while it is locked");
+        let mut kept = self.kept.lock();
         if epoch > kept.placed {
             kept.placed = epoch;
             kept.forgotten = kept.forgotten.max(kept.greatest).max(until);
@@ -118,7 +118,7 @@ impl Recent {
     ) {
         let (hash, family) = (xxh3_64(key), record.rank.version);
         let ballot = if via == Via::Accept { record.rank.ballot } else { 0 };
-        let mut kept = self.kept.lock().expect("nobody panics while it is locked");
+        let mut kept = self.kept.lock();
         let Kept { stored, order, forgotten, greatest, placed } = &mut *kept;
         *greatest = (*greatest).max(record.rank.ballot);
         if epoch < *placed {
@@ -148,7 +148,7 @@ impl Recent {
 
     /// What is remembered of writes is known better, by those that had their partitions before.
     pub(crate) fn correct(&self, remembered: &[Remembered]) {
-        let mut kept = self.kept.lock().expect("nobody panics while it is locked");
+        let mut kept = self.kept.lock();
         for &Remembered { key_hash, id, ballot, family, step, result, .. } in remembered {
             if let Some(known) = kept.stored.get_mut(&(key_hash, id)) {
                 *known = Stored { ballot, family, step, result };
@@ -158,7 +158,7 @@ impl Recent {
 
     /// What is known of a write that was first tried under `since`.
     pub(crate) fn recall(&self, key: &[u8], id: u64, since: u64) -> Recalled {
-        let kept = self.kept.lock().expect("nobody panics while it is locked");
+        let kept = self.kept.lock();
         match kept.stored.get(&(xxh3_64(key), id)) {
             Some(&Stored { ballot, family, step, result }) => {
                 let tag = Tag { version: family, last: Some((step, id)) };

@@ -1,7 +1,9 @@
 //! How a run is watched and ended from outside.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use crate::tally::Tally;
 
@@ -64,22 +66,17 @@ impl<'a> Control<'a> {
     }
 
     pub(crate) fn is_watched(&self) -> bool {
-        self.watch.lock().is_ok_and(|watch| watch.is_some())
+        self.watch.lock().is_some()
     }
 
     pub(crate) fn begin(&self) {
-        if let Ok(mut begun) = self.begun.lock()
-            && let Some(begun) = begun.take()
-        {
+        if let Some(begun) = self.begun.lock().take() {
             begun();
         }
     }
 
     pub(crate) fn dispatch(&self, interval: &Interval) {
-        // A watch that panicked has ended the run that called it.
-        if let Ok(mut watch) = self.watch.lock()
-            && let Some(watch) = watch.as_mut()
-        {
+        if let Some(watch) = self.watch.lock().as_mut() {
             watch(interval);
         }
     }

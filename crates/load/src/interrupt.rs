@@ -4,11 +4,12 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -38,14 +39,14 @@ pub(crate) struct Care(Owned);
 
 impl Care {
     pub(crate) fn of(owned: Owned) -> Self {
-        OWNED.lock().unwrap_or_else(PoisonError::into_inner).push(owned.clone());
+        OWNED.lock().push(owned.clone());
         Self(owned)
     }
 }
 
 impl Drop for Care {
     fn drop(&mut self) {
-        let mut all = OWNED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = OWNED.lock();
         if let Some(place) = all.iter().position(|owned| *owned == self.0) {
             all.swap_remove(place);
         }
@@ -73,7 +74,7 @@ pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
 /// Processes first: what they write would come back. Until the process ends the list stays locked:
 /// whoever sees that its server is gone waits with it, and can't end the process another way.
 fn leave_nothing() -> MutexGuard<'static, Vec<Owned>> {
-    let all = OWNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = OWNED.lock();
     for owned in &*all {
         if let Owned::Group(group) = owned {
             let _ = kill_process_group(*group, Signal::KILL);

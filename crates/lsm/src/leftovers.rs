@@ -25,7 +25,9 @@
 //! [`PurgeRule::drop_leftovers`]: crate::PurgeRule::drop_leftovers
 //! [`PurgeRule::is_dropping`]: crate::PurgeRule::is_dropping
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Whether a record of this key, with so many copies, is placed here.
 pub(crate) type IsPlaced = Box<dyn Fn(&[u8], u8) -> bool + Send + Sync>;
@@ -45,7 +47,7 @@ struct State {
 
 impl Leftovers {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn begin(&self, is_placed: IsPlaced) {

@@ -7,10 +7,11 @@
 //!  stop ─▶ the bound is lowered to what was issued
 //! ```
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cluster::{Clock, NotIssued, Now};
 use lsm::{Batch, Engine, Record, Space, Version};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::start_error::StartError;
 use crate::store::Store;
@@ -148,7 +149,7 @@ impl BoundedClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

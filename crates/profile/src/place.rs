@@ -12,8 +12,9 @@
 use std::cell::Cell;
 use std::panic::Location;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
+
+use parking_lot::MutexGuard;
 
 use crate::random::Distance;
 use crate::ring::{self, Sample, Source, State};
@@ -160,33 +161,28 @@ struct Holder {
 
 const NOBODY: Holder = Holder { thread: 0, site: None };
 
-/// A mutex that knows, while waits are recorded, who held it last. A panic while it is held does
-/// not poison it.
+/// A mutex that knows, while waits are recorded, who held it last.
 #[derive(Debug)]
 pub struct Mutex<T> {
     place: &'static Place,
     /// The thread that took it last, and in the high half the recording in which it did.
     holder: AtomicU64,
     site: AtomicPtr<Location<'static>>,
-    inner: std::sync::Mutex<T>,
+    inner: parking_lot::Mutex<T>,
 }
 
 impl<T> Mutex<T> {
     /// An unlocked mutex.
     pub const fn new(place: &'static Place, value: T) -> Self {
-        let inner = std::sync::Mutex::new(value);
+        let inner = parking_lot::Mutex::new(value);
         let (holder, site) = (AtomicU64::new(0), AtomicPtr::new(std::ptr::null_mut()));
         Self { place, holder, site, inner }
     }
 
-    /// Waits for it and locks it. The guard works with [`std::sync::Condvar`].
+    /// Waits for it and locks it. The guard works with [`parking_lot::Condvar`].
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let guard = match self.inner.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => self.lock_held(),
-        };
+        let guard = self.inner.try_lock().unwrap_or_else(|| self.lock_held());
         if ring::wanted(Source::Lock) {
             let own = u64::from(own_thread().cast_unsigned());
             self.holder.store(own | u64::from(ring::recording()) << 32, Ordering::Relaxed);
@@ -197,7 +193,7 @@ impl<T> Mutex<T> {
 
     #[cold]
     fn lock_held(&self) -> MutexGuard<'_, T> {
-        let wait = || self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = || self.inner.lock();
         // Asked when it has been given back: whoever took it before the recording is not known, but
         // it may have had others since.
         self.place.held(wait, || self.last_holder())

@@ -9,10 +9,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
 
 use crate::perf::Events;
 use crate::ring::{self, Source, Taken};
@@ -125,7 +127,7 @@ struct Place;
 
 impl Drop for Place {
     fn drop(&mut self) {
-        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *RUNNING.lock() = None;
     }
 }
 
@@ -151,7 +153,7 @@ pub fn start(
 }
 
 fn take_place(order: &Order) -> Result<Place, Refused> {
-    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut running = RUNNING.lock();
     if let Some(running) = &*running {
         let left = running.until.duration_since(SystemTime::now()).unwrap_or_default();
         return Err(Refused::Busy {

@@ -14,6 +14,7 @@ mod turns;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use turns::Turns;
 
 use crate::place::Place;
@@ -182,7 +183,6 @@ pub(crate) use taking::{Taken, lost, take};
 
 #[cfg(feature = "record")]
 mod taking {
-    use std::sync::{Mutex, PoisonError};
 
     use super::*;
 
@@ -211,7 +211,7 @@ mod taking {
 
     /// Takes out what is there.
     pub(crate) fn take(mut each: impl FnMut(Taken)) {
-        let mut tail = TAIL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = TAIL.lock();
         for _ in 0..SLOTS {
             let Some(ticket) = TURNS.next(*tail) else { break };
             each(read(&RING[TURNS.slot(&ticket)].0));

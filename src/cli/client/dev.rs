@@ -10,10 +10,11 @@
 //! then.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -39,7 +40,7 @@ struct Truth(Arc<Mutex<String>>);
 
 impl Truth {
     fn is(&self, what: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        *self.0.lock() = what;
     }
 
     /// A change was applied at the node of that URL.
@@ -74,7 +75,7 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
         let working = thread::Builder::new().name("dev".to_owned()).spawn(work);
         working.map_err(|error| fail(format!("cannot start a thread: {error}")))?;
         let interrupted = || {
-            let truth = truth.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let truth = truth.0.lock();
             fail(format!("interrupted: {truth}"))
         };
         tokio::select! {

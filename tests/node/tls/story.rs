@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::Certs;
@@ -110,7 +110,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
                 if number.is_multiple_of(10) {
                     client = cluster.client(number as usize / 10 % 3);
                 }
-                let with = token.lock().unwrap().clone();
+                let with = token.lock().clone();
                 assert_eq!(put(&mut client, &with, &(number % 50).to_string()), 201, "{number}");
                 between_turns();
             }
@@ -130,7 +130,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
         fs::remove_file(desk.path("secret-also")).unwrap();
         step(reloads, 3);
         // The token.
-        *token.lock().unwrap() = desk.token("shop-2");
+        *token.lock() = desk.token("shop-2");
         goes_on();
         desk.asks(&["token", "revoke", "shop"]);
         goes_on();

@@ -2,7 +2,7 @@
 //! a thousand partitions, and a layout's nodes are placed by whoever plans it, applies it, and goes
 //! by it: they are placed once, as long as somebody in this process holds what came of it.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use super::Node;
 use crate::node_id::NodeId;
@@ -34,8 +34,8 @@ pub(crate) fn placed(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyE
     Ok(topology)
 }
 
-fn made() -> std::sync::MutexGuard<'static, Vec<Topology>> {
-    MADE.lock().unwrap_or_else(PoisonError::into_inner)
+fn made() -> parking_lot::MutexGuard<'static, Vec<Topology>> {
+    MADE.lock()
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! One coordinator, and all that surrounds it, as a script says.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cluster::{
     CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Coordinator, Effect,
     Event, HintId, Life, Lineage, Logs, Member, Membership, Node, NodeConfig, NodeId, Now, OpId,
     Proof, Quorum, RoundConfig, Scan, Shared, SlotId, StoreError, Tag, Topology, origin_of, quorum,
 };
+use parking_lot::Mutex;
 
 use crate::toy;
 use crate::words::{self, BASE, Words, micros, newer, next, node, numbered};
@@ -77,7 +78,7 @@ pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
     let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
     let members = || (0..nodes).map(member).collect();
     let make = || Topology::new(members(), replicas).expect("there is nothing to refuse");
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut made = MADE.lock();
     made.entry((nodes, replicas)).or_insert_with(make).clone()
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn without(nodes: u16, away: u16, replicas: u8) -> Topology {
     let stays = |id: &NodeId| away >> id.0 & 1 == 0;
     let members = || all.ids().filter(stays).map(|id| (id, all.member(id).clone())).collect();
     let make = || Topology::of(members(), replicas).expect("there is nothing to refuse");
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut made = MADE.lock();
     made.entry((nodes, away, replicas)).or_insert_with(make).clone()
 }
 

@@ -13,11 +13,12 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use parking_lot::Mutex;
 
 /// Longest body that is read, in bytes.
 const MAX_BODY: u64 = 16 << 20;
@@ -102,7 +103,7 @@ impl Queue {
     /// Takes the next place in the queue, and waits until it is its turn.
     fn wait_for_turn(&self) -> Option<()> {
         let turn = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self.next.lock();
             next.0 = next.0.max(Instant::now()) + self.each;
             next.1 += 1;
             if self.die_after.is_some_and(|last| next.1 > last) {

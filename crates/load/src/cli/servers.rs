@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::known::Known;
 use crate::plan::Target;
@@ -74,7 +76,7 @@ impl Servers {
 
     /// What they reported since this was asked last: what is older says nothing of this second.
     pub(crate) fn reported(&self) -> Vec<Option<f64>> {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest.lock();
         let reported = self.all.iter().zip(latest.iter_mut());
         let reported = reported.filter(|(first, _)| first.metrics.is_some());
         let values = reported.flat_map(|(_, metrics)| {
@@ -186,7 +188,7 @@ fn ask(known: &Known, all: &[Server], latest: &Latest) -> Option<(SyncSender<()>
             next = (next + PERIOD).max(Instant::now());
             for (index, endpoint) in &asked {
                 let reported = Metrics::scrape(endpoint, known.metrics_path, LIMIT).ok();
-                latest.lock().unwrap_or_else(PoisonError::into_inner)[*index] = reported;
+                latest.lock()[*index] = reported;
             }
         }
     });

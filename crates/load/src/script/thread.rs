@@ -2,10 +2,11 @@
 //! addresses that `wrk.lookup` returns.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value, WeakLua};
+use parking_lot::Mutex;
 
 /// How deep a table handed to another state may be: one that contains itself has no end.
 const MAX_DEPTH: usize = 64;
@@ -47,7 +48,7 @@ impl Shared {
     }
 
     pub(super) fn chosen(&self) -> Option<SocketAddr> {
-        *self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.chosen.lock()
     }
 }
 
@@ -70,7 +71,7 @@ impl UserData for Thread {
             Ok(Address(this.shared.chosen().unwrap_or(this.shared.first)))
         });
         fields.add_field_method_set("addr", |_, this, address: Address| {
-            let mut held = this.shared.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = this.shared.chosen.lock();
             *held = Some(address.0);
             Ok(())
         });

@@ -12,11 +12,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{Command, Data, Error};
@@ -142,7 +143,7 @@ impl Server {
         while self.ended.is_some() && !read() && Instant::now() < deadline {
             std::thread::sleep(LOOK);
         }
-        let lines = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.said.lock();
         if lines.is_empty() {
             return "(nothing)".to_owned();
         }
@@ -208,7 +209,7 @@ fn keep_lines(
         let mut line = Vec::new();
         while from.by_ref().take(LINE).read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-            let mut lines = said.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lines = said.lock();
             if lines.len() == LINES {
                 lines.pop_front();
             }

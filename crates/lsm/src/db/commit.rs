@@ -7,10 +7,11 @@
 //! while anything is queued.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use profile::{Place, WaitKind};
 
 use super::Shared;
@@ -61,18 +62,15 @@ struct Waiter {
 
 impl Waiter {
     fn set(&self, turn: Turn) {
-        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
+        *self.turn.lock() = turn;
         self.changed.notify_one();
     }
 
     fn wait(&self) -> Turn {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = self.turn.lock();
         loop {
             match std::mem::replace(&mut *turn, Turn::Waiting) {
-                Turn::Waiting => {
-                    let wait = || self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
-                    turn = LED.during(wait);
-                }
+                Turn::Waiting => LED.during(|| self.changed.wait(&mut turn)),
                 turn => return turn,
             }
         }
@@ -140,8 +138,7 @@ impl CommitQueue {
             if queue.closing {
                 return false;
             }
-            let wait = || self.thread_wanted.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            queue = NO_BATCH.during(wait);
+            NO_BATCH.during(|| self.thread_wanted.wait(&mut queue));
         }
     }
 

@@ -2,11 +2,12 @@
 //! nothing left, and waits again. While they are not far behind they offer their CPU to whoever
 //! serves requests (`YieldBudget` in the engine).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use profile::{Place, WaitKind};
 
 use super::whole::Run;
@@ -38,22 +39,21 @@ pub(super) struct Signal {
 
 impl Signal {
     pub(super) fn notify(&self) {
-        *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.raised.lock() = true;
         self.changed.notify_all();
     }
 
     /// Waits for the signal, at most so long, and clears it.
     fn wait(&self, at_most: Duration) {
-        let raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited =
-            NO_WORK.during(|| self.changed.wait_timeout_while(raised, at_most, |raised| !*raised));
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+        let mut raised = self.raised.lock();
+        NO_WORK.during(|| self.changed.wait_while_for(&mut raised, |raised| !*raised, at_most));
+        *raised = false;
     }
 
     /// Waits until `condition` holds; says whether it did in time.
     pub(super) fn wait_until(&self, at_most: Duration, condition: impl Fn() -> bool) -> bool {
         let deadline = Instant::now() + at_most;
-        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut raised = self.raised.lock();
         loop {
             if condition() {
                 return true;
@@ -63,9 +63,7 @@ impl Signal {
                 return false;
             }
             // The condition may change between the check and the wait: look again soon.
-            let wait = || self.changed.wait_timeout(raised, left.min(RETRY_AFTER));
-            let waited = NO_ROOM.during(wait);
-            raised = waited.unwrap_or_else(PoisonError::into_inner).0;
+            NO_ROOM.during(|| self.changed.wait_for(&mut raised, left.min(RETRY_AFTER)));
         }
     }
 }

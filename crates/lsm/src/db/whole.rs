@@ -2,8 +2,9 @@
 //! with what is due by itself: writes are not held up by more than one step. After each it rests
 //! for as long as that took, unless something is due.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Shared;
 use crate::engine::{Whole, Work};
@@ -80,7 +81,7 @@ pub(super) struct Run(Option<Whole>);
 
 impl Compactions {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Asks for one; its number is that of the one under way, if there is one.

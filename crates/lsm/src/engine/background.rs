@@ -1,8 +1,10 @@
 //! Flush and compaction: one step a call, and how their results replace what they came from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use super::leftovers::StepLeftovers;
 use super::open::STORE;

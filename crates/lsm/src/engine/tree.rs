@@ -2,9 +2,10 @@
 //! tables. All of it is one immutable value, replaced as a whole, so that a reader loads it once
 //! and sees a consistent tree for as long as it likes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::compaction::{MAX_LEVELS, Shape};
 use crate::memtable::Memtable;
@@ -54,7 +55,7 @@ impl Tree {
 
     /// Replaces the state by what `change` makes of it.
     pub(super) fn replace(&self, change: impl FnOnce(&mut TreeState)) {
-        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _replacing = self.replacing.lock();
         let mut state = TreeState::clone(&self.state.load());
         change(&mut state);
         self.state.store(Arc::new(state));
@@ -100,5 +101,5 @@ fn shape(table: &Arc<Table>, purgeable: u64) -> Shape<'_> {
 
 /// Locks a mutex whose holders can't leave it half-changed: a panic elsewhere does not spread.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -19,9 +19,10 @@
 //! The file's bytes: `docs/file-format.md`.
 
 use std::io::ErrorKind;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::cache::BlockCache;
 use crate::disk::File;
@@ -105,7 +106,7 @@ pub(crate) struct Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if let Some(obsolete) = self.obsolete.get() {
-            obsolete.lock().unwrap_or_else(PoisonError::into_inner).push(self.meta.id);
+            obsolete.lock().push(self.meta.id);
         }
     }
 }

@@ -7,10 +7,11 @@
 //!           read      skip     └── one read ──┘            the s before
 //! ```
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::block::{self, MAX_CONTENT_LEN, Opened};
 use super::entries::{Cursor, Malformed};
@@ -56,7 +57,7 @@ impl Walked {
     /// Takes in what could not be read. What one step meets in one table is told as one, lest a
     /// table that is gone altogether take memory for each of its blocks.
     fn note(&self, unread: Unread) {
-        let mut all = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.unread.lock();
         match all.last_mut().filter(|last| last.table == unread.table) {
             Some(last) => {
                 last.last = unread.last.max(std::mem::take(&mut last.last));
@@ -75,7 +76,7 @@ impl Walked {
         if !self.has_unread.load(Ordering::Acquire) {
             return None;
         }
-        let mut all = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.unread.lock();
         let unread = all.pop();
         self.has_unread.store(!all.is_empty(), Ordering::Release);
         unread

@@ -31,7 +31,7 @@ mod marker;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cluster::layout::Layout;
 use cluster::{
@@ -39,6 +39,7 @@ use cluster::{
     Unreadable, difference,
 };
 use lsm::{Batch, Engine, PurgeRule, Space, Version};
+use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::BOUND_KEY;
@@ -505,7 +506,7 @@ impl Identity {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,13 +1,14 @@
 //! What all links of a node know of the other nodes, and have seen of them.
 
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::wire::Sender;
 use cluster::{ByNode, Codec, NodeId, Now, Shared, View, ViewId};
+use parking_lot::Mutex;
 
 /// Memory for messages that wait on a connection.
 #[derive(Debug, Clone, Copy)]
@@ -221,7 +222,7 @@ impl PeerTable {
     /// half of them refuse what comes after this limit.
     fn compare(&self) {
         // Of two loops the later one has seen what both have.
-        let _alone = self.comparing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.comparing.lock();
         let own = self.own();
         let mut limits: Vec<i64> = self.shared.views.with(|view| {
             let others = view.ids().filter(|node| *node != own);

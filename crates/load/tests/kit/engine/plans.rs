@@ -1,8 +1,9 @@
 //! What a plan says is what servers get: threads, targets, warm-up, mixes, values, scripts.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::server::{Answer, Server};
 use load::script::{Scripts, Source};
@@ -123,12 +124,12 @@ fn seconds_are_told_while_the_run_goes_on_and_add_up() {
     let control = Control::default().watched(|interval| {
         let tally = &interval.tally;
         let answered = tally.all_latencies().intended.len();
-        seconds.lock().unwrap().push((interval.start_s, tally.sent, answered));
+        seconds.lock().push((interval.start_s, tally.sent, answered));
     });
     let duration = Duration::from_millis(2300);
     let outcome = load::run_under(&Plan { duration, ..plan(&server) }, &mut [], &control).unwrap();
     drop(control);
-    let seconds = seconds.into_inner().unwrap();
+    let seconds = seconds.into_inner();
     assert!(seconds.len() >= 3 && seconds.is_sorted(), "{seconds:?}");
     assert_eq!(seconds.iter().map(|second| second.1).sum::<u64>(), outcome.planned);
     assert_eq!(seconds.iter().map(|second| second.2).sum::<u64>(), outcome.answered());

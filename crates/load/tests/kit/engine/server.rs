@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// How one request is answered.
@@ -148,12 +149,12 @@ impl Server {
 
     /// Request lines and lengths of bodies.
     pub(crate) fn requests(&self) -> Vec<(String, usize)> {
-        self.shared.requests.lock().expect("no panic holding it").clone()
+        self.shared.requests.lock().clone()
     }
 
     /// Of each request, in the order of the answers.
     pub(crate) fn times(&self) -> Vec<Times> {
-        self.shared.times.lock().expect("no panic holding it").clone()
+        self.shared.times.lock().clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -178,7 +179,7 @@ impl Shared {
     fn keep(&self, line: &str, body: Vec<u8>) -> (&'static str, Vec<u8>) {
         let mut words = line.split(' ');
         let (method, path) = (words.next(), words.next().unwrap_or_default());
-        let mut values = self.values.lock().expect("no panic holding it");
+        let mut values = self.values.lock();
         match method {
             Some("PUT") => {
                 values.insert(path.to_owned(), body);
@@ -215,11 +216,7 @@ fn serve(wire: Box<dyn Wire>, socket: &TcpStream, shared: &Shared) -> Option<()>
         let mut sent = vec![0; length];
         reader.read_exact(&mut sent).ok()?;
         let came = Instant::now();
-        shared
-            .requests
-            .lock()
-            .expect("no panic holding it")
-            .push((line.trim_end().to_owned(), length));
+        shared.requests.lock().push((line.trim_end().to_owned(), length));
         let n = shared.answered.fetch_add(1, Ordering::SeqCst);
         let answer = (shared.script)(n);
         std::thread::sleep(answer.delay);
@@ -236,7 +233,7 @@ fn serve(wire: Box<dyn Wire>, socket: &TcpStream, shared: &Shared) -> Option<()>
             continue;
         }
         let times = Times { came, answered: Instant::now() };
-        shared.times.lock().expect("no panic holding it").push(times);
+        shared.times.lock().push(times);
         if let Some(bytes) = answer.verbatim {
             reader.get_mut().write_all(bytes).ok()?;
             if answer.close {

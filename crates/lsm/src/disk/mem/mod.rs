@@ -22,7 +22,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub use fault::{Fault, Op};
 
@@ -164,7 +166,7 @@ impl MemDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, DiskState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn handle(&self, inode: u64) -> Arc<dyn File> {
