@@ -73,15 +73,8 @@ fn line(what: &str, seen: Seen) -> String {
 /// What there is under a key of one of the lengths.
 fn value(length: usize, number: usize) -> Vec<u8> {
     // Not to be compressed: it is as long on the disk.
-    let mut state = (length * EACH + number) as u64 | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
+    let mut bytes = vec![0; length];
+    fastrand::Rng::with_seed((length * EACH + number) as u64).fill(&mut bytes);
     bytes
 }
 

@@ -35,13 +35,9 @@ fn long(query: &str, number: u64, out: &mut Vec<u8>) {
 
 /// The value that such a key has.
 pub(crate) fn long_value(number: u64, out: &mut Vec<u8>) {
-    let mut state = number;
+    let mut random = fastrand::Rng::with_seed(number);
     for _ in 0..LONG / HEX {
-        // Weyl's sequence, mixed: https://prng.di.unimi.it/splitmix64.c.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        say(out, format_args!("{:0HEX$x}", mixed ^ (mixed >> 31)));
+        say(out, format_args!("{:0HEX$x}", random.u64(..)));
     }
 }
 

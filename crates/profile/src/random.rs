@@ -10,12 +10,12 @@ use std::cell::Cell;
 /// any time, also from the allocator while the thread ends.
 pub(crate) struct Distance {
     left: Cell<i64>,
-    state: Cell<u64>,
+    random: Cell<Option<fastrand::Rng>>,
 }
 
 impl Distance {
     pub(crate) const fn new() -> Self {
-        Self { left: Cell::new(0), state: Cell::new(0) }
+        Self { left: Cell::new(0), random: Cell::new(None) }
     }
 
     /// Goes on by `size` units; if that hits, how many units the event stands for.
@@ -28,32 +28,26 @@ impl Distance {
 
     #[cold]
     fn hit(&self, size: u64, mean: u64) -> Option<u64> {
-        let fresh = self.state.get() == 0;
-        if fresh {
-            // Different in each thread, and not 0.
-            self.state.set((&raw const *self as u64) | 1);
+        let begun = self.random.take();
+        let fresh = begun.is_none();
+        let mut random = begun.unwrap_or_else(|| {
+            // Different in each thread.
+            let mut random = fastrand::Rng::with_seed(&raw const *self as u64);
             // Neighbouring threads begin far from each other.
             for _ in 0..8 {
-                self.draw();
+                random.u64(..);
             }
-        }
-        let distance = -self.draw().ln() * mean as f64;
-        self.left.set(distance as i64);
+            random
+        });
+        // Uniform in (0, 1].
+        let drawn = 1.0 - random.f64();
+        self.random.set(Some(random));
+        self.left.set((-drawn.ln() * mean as f64) as i64);
         if fresh {
             // The first event did not come by chance.
             return self.pass(size, mean);
         }
         Some(stands_for(size, mean))
-    }
-
-    /// Uniform in (0, 1].
-    fn draw(&self) -> f64 {
-        // splitmix64.
-        let state = self.state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.state.set(state);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (((mixed ^ (mixed >> 31)) >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 }
 

@@ -1,25 +1,21 @@
 //! Chance, repeated by its seed.
 
-/// splitmix64, after Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014).
+/// What else is drawn from the numbers that simulated disks draw from too.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(lsm::disk::Random);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(lsm::disk::Random::new(seed))
     }
 
     pub(crate) fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.number()
     }
 
     /// A sequence of its own: what is drawn from it does not move this one.
     pub(crate) fn fork(&mut self) -> Self {
-        Self(self.number())
+        Self::new(self.number())
     }
 
     /// `0..bound`; `bound` is not 0.

@@ -131,7 +131,7 @@ impl Client {
             let begun = Instant::now();
             let clients: Vec<_> = (0..self.clients)
                 .map(|client| {
-                    let numbers = Numbers { state: client as u64, keys };
+                    let numbers = Numbers { random: fastrand::Rng::with_seed(client as u64), keys };
                     let (session, statement) = (self.session.clone(), statement.clone());
                     let until = begun + duration;
                     tokio::spawn(one_client(session, statement, ask, numbers, until))
@@ -209,17 +209,13 @@ async fn applied(
 
 /// Numbers of keys, all as often.
 struct Numbers {
-    state: u64,
+    random: fastrand::Rng,
     keys: u64,
 }
 
 impl Numbers {
-    /// A step of `SplitMix64`.
     fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % self.keys
+        self.random.u64(..self.keys)
     }
 }
 
@@ -230,7 +226,7 @@ mod tests {
     #[test]
     fn all_keys_are_written_alike() {
         let mut counts = [0_u32; 10];
-        let mut numbers = Numbers { state: 3, keys: 10 };
+        let mut numbers = Numbers { random: fastrand::Rng::with_seed(3), keys: 10 };
         (0..10_000).for_each(|_| counts[numbers.next() as usize] += 1);
         assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
     }

@@ -18,7 +18,7 @@ mod real;
 #[cfg(test)]
 mod tests;
 
-pub use mem::{Fault, MemDisk, Op};
+pub use mem::{Fault, MemDisk, Op, Random};
 pub use real::RealDisk;
 
 /// One flat directory.

@@ -86,7 +86,7 @@ impl Client {
                     let client = Paced {
                         session: self.session.clone(),
                         statements: [get.clone(), put.clone()],
-                        numbers: Numbers { state: client as u64, keys },
+                        numbers: Numbers { random: fastrand::Rng::with_seed(client as u64), keys },
                         next: first,
                         pause,
                         until: begun + duration,

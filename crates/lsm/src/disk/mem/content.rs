@@ -185,8 +185,8 @@ impl Survival {
         match random.below(6) {
             0 => Self::All(0),
             1 => Self::All(changes),
-            2 | 3 => Self::Some { salt: random.next(), changes },
-            _ => Self::Prefix { salt: random.next(), changes },
+            2 | 3 => Self::Some { salt: random.number(), changes },
+            _ => Self::Prefix { salt: random.number(), changes },
         }
     }
 

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 pub use fault::{Fault, Op};
+pub use random::Random;
 
 use super::{Disk, File};
 use state::DiskState;

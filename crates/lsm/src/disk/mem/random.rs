@@ -1,15 +1,20 @@
 //! SplitMix64: enough chance for a crash, the same on every run. (Steele, Lea, Flood: "Fast
-//! splittable pseudorandom number generators", 2014.)
+//! splittable pseudorandom number generators", 2014.) Ours, for a seed must repeat a run under every
+//! release of every library.
 
+/// A sequence of pseudo-random numbers that its seed repeats: of a [`MemDisk`](super::MemDisk), and
+/// of a simulation around it.
 #[derive(Debug, Clone)]
-pub(super) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    /// The sequence of `seed`.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    /// The next number, of all that there are.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -19,7 +24,7 @@ impl Random {
 
     /// A number of `0..bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.number() % bound
     }
 
     /// A number of `from..=to`.
