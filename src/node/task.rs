@@ -93,8 +93,7 @@ impl TaskDriver for Process<'_> {
     }
 
     fn compacted(&self, number: u64) -> Option<bool> {
-        let (_, last) = self.0.node.db.compactions();
-        last.filter(|last| last.number >= number).map(|last| last.failed.is_none())
+        self.0.node.db.has_compacted(number)
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {

@@ -1,6 +1,7 @@
 //! kvorum's storage engine: a log-structured merge-tree in which a record's *version* decides what
 //! a key holds, never the order of arrival.
 
+mod asked_compactions;
 mod batch;
 mod cache;
 mod compaction;
@@ -19,8 +20,9 @@ mod stats;
 mod table;
 mod wal;
 
+pub use asked_compactions::{Compaction, Compactions, Moment};
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
-pub use db::{Compaction, Db, Pressure};
+pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use engine::{
     Above, Backlog, Committed, Damaged, Discarded, Engine, KeyRange, Lookup, MAX_IMMUTABLES, Newer,

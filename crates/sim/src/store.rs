@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::Arc;
 
 use cluster::OpId;
-use lsm::{Backlog, Batch, Engine, Error, MemDisk, Options, Whole, Work};
+use lsm::{Backlog, Batch, Compactions, Engine, Error, MemDisk, Moment, Options, Whole, Work};
 use node::Purpose;
 use node::identity::Keeps;
 
@@ -38,17 +38,10 @@ pub(crate) struct Store {
     waiting: Vec<(Asker, Batch)>,
     committing: Vec<(Asker, Batch)>,
     compactions: Compactions,
-}
-
-/// Compactions of the whole store.
-#[derive(Default)]
-struct Compactions {
-    /// The greatest number that was asked for.
-    asked: u64,
-    /// The last that ended, and whether it came to its end.
-    ended: (u64, bool),
-    /// The one under way, which is the next one.
-    under_way: Option<Whole>,
+    /// How far the one under way is.
+    compaction: Option<Whole>,
+    /// When compactions are asked for and end: nobody looks at their times.
+    opened: Moment,
 }
 
 impl Store {
@@ -56,8 +49,8 @@ impl Store {
     pub(crate) fn open(disk: &MemDisk, store_id: u64, plan: &Plan) -> Result<Self, Error> {
         let engine = Engine::open(Arc::new(disk.clone()), options(store_id, plan))?;
         let (waiting, committing) = (Vec::new(), Vec::new());
-        let compactions = Compactions::default();
-        Ok(Self { engine, starved: false, waiting, committing, compactions })
+        let (compactions, compaction, opened) = (Compactions::default(), None, Moment::now());
+        Ok(Self { engine, starved: false, waiting, committing, compactions, compaction, opened })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -110,35 +103,31 @@ impl Store {
 
     /// Asks for a compaction of the whole store that begins after this; its number.
     pub(crate) fn compact(&mut self) -> u64 {
-        let Compactions { asked, ended, under_way } = &mut self.compactions;
-        *asked = ended.0 + 1 + u64::from(under_way.is_some());
-        *asked
+        self.compactions.ask_anew(self.opened, 0)
     }
 
     /// Whether it, or one after it, came to its end; `None` = neither has ended.
     pub(crate) fn compacted(&self, number: u64) -> Option<bool> {
-        let (ended, done) = self.compactions.ended;
-        Some(done).filter(|_| ended >= number)
+        self.compactions.has_done(number)
     }
 
     /// A step of the one that is asked for; whether there is any.
     fn compact_next(&mut self) -> bool {
-        let Compactions { asked, ended, under_way } = &mut self.compactions;
-        if under_way.is_none() && ended.0 >= *asked {
+        if self.compactions.current().is_none() {
             return false;
         }
-        let engine = &self.engine;
+        let (engine, whole) = (&self.engine, &mut self.compaction);
         let mut step = || -> Result<Work, Error> {
-            if under_way.is_none() {
+            if whole.is_none() {
                 engine.rotate_all();
                 while engine.flush_one()? == Work::Done {}
             }
-            engine.compact_next(under_way.get_or_insert_default())
+            engine.compact_next(whole.get_or_insert_default())
         };
         let outcome = step();
-        if !matches!(outcome, Ok(Work::Done)) {
-            *ended = (ended.0 + 1, outcome.is_ok());
-            *under_way = None;
+        let so_far = whole.clone().unwrap_or_default();
+        if self.compactions.stepped(outcome, &so_far, self.opened, 0) {
+            *whole = None;
         }
         true
     }

@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commit::CommitQueue;
+use parking_lot::Mutex;
 use profile::{Place, WaitKind};
 use threads::{Signals, Threads};
 use times::Times;
-pub use whole::Compaction;
-use whole::Compactions;
 
+use crate::asked_compactions::{Compaction, Compactions, Moment};
 use crate::batch::{Batch, Space};
 use crate::disk::Disk;
 use crate::engine::{Backlog, Engine, Scan, Snapshot};
@@ -64,7 +64,7 @@ struct Shared {
     queue: CommitQueue,
     signals: Signals,
     times: Times,
-    compactions: Compactions,
+    compactions: Mutex<Compactions>,
 }
 
 impl Db {
@@ -72,7 +72,7 @@ impl Db {
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         let engine = Engine::open(disk, options)?;
         let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
-        let compactions = Compactions::default();
+        let compactions = Mutex::default();
         let shared = Arc::new(Shared { engine, queue, signals, times, compactions });
         let threads = Threads::start(&shared)?;
         Ok(Self { shared, threads: Some(threads) })
@@ -198,22 +198,32 @@ impl Db {
     /// Has the compaction thread do the same, in turns with what is due by itself. Returns the
     /// number of that compaction: if one is under way, it is that one.
     pub fn ask_to_compact(&self) -> u64 {
-        let number = self.shared.compactions.ask(self.shared.engine.table_bytes());
-        self.shared.signals.compaction.notify();
-        number
+        self.ask_for(Compactions::ask)
     }
 
     /// The same, but never one that is under way by now: it may have passed what this is asked for.
     /// If one is, this is the number of the one after it.
     pub fn ask_to_compact_anew(&self) -> u64 {
-        let number = self.shared.compactions.ask_anew(self.shared.engine.table_bytes());
+        self.ask_for(Compactions::ask_anew)
+    }
+
+    fn ask_for(&self, ask: fn(&mut Compactions, Moment, u64) -> u64) -> u64 {
+        let bytes = self.shared.engine.table_bytes();
+        let number = ask(&mut self.shared.compactions.lock(), Moment::now(), bytes);
         self.shared.signals.compaction.notify();
         number
     }
 
+    /// Whether the compaction of this number, or one after it, came to its end; `None` = neither has
+    /// ended.
+    pub fn has_compacted(&self, number: u64) -> Option<bool> {
+        self.shared.compactions.lock().has_done(number)
+    }
+
     /// The compaction under way that was asked for, and the last one that ended.
     pub fn compactions(&self) -> (Option<Compaction>, Option<Compaction>) {
-        self.shared.compactions.current_and_last()
+        let compactions = self.shared.compactions.lock();
+        (compactions.current().cloned(), compactions.last().cloned())
     }
 
     /// Fails if the store accepts no more writes. Costs one load, unlike [`Db::stats`].

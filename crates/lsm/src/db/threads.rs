@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use profile::{Place, WaitKind};
 
-use super::whole::Run;
 use super::{Shared, sync_interval};
 use crate::engine::{Committed, Work};
 use crate::error::{Error, IoOp};
@@ -177,7 +176,7 @@ fn flush_thread(shared: &Shared) {
 }
 
 fn compaction_thread(shared: &Shared) {
-    let mut run = Run::default();
+    let mut run = None;
     while !shared.signals.stopping() {
         let times = &shared.times;
         let outcome = times.during(&times.compaction, || shared.engine.compact_one(), is_work);
