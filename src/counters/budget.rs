@@ -37,7 +37,8 @@ impl<'a> Wanted<'a> {
 
 impl Drop for Wanted<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::Relaxed);
+        let before = self.0.fetch_sub(self.1, Ordering::Relaxed);
+        assert!(before >= self.1, "what is waited for was counted");
     }
 }
 

@@ -94,7 +94,8 @@ impl Places {
             Place::Client => &self.clients,
             Place::Guest => &self.guests,
         };
-        count.fetch_sub(1, Ordering::Relaxed);
+        let before = count.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a place is given back once");
         self.left.notify_one();
     }
 
@@ -125,7 +126,8 @@ pub(crate) struct Waiting<'a>(&'a Places);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "who stops waiting was counted");
     }
 }
 

@@ -148,7 +148,11 @@ impl Clock {
         let limit = self.limit_of_most(now);
         let next = |last: u64| Some(after(last)).filter(|next| *next <= bound.min(limit));
         match self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(last) => Ok(after(last)),
+            Ok(last) => {
+                let time = after(last);
+                assert!(last < time && time <= bound, "times rise, and none is beyond the bound");
+                Ok(time)
+            }
             Err(last) if after(last) > limit => Err(NotIssued::Ahead),
             Err(_) => Err(NotIssued::BoundReached),
         }
@@ -160,7 +164,9 @@ impl Clock {
     pub(crate) fn issue_ballot(&self, now: Now, own: NodeId) -> Result<u64, NotIssued> {
         let wall = Self::time_of(now.wall);
         let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER;
-        self.advance(now, |last| wall.max((last | COUNTER) + 1) | drawn)
+        let ballot = self.advance(now, |last| wall.max((last | COUNTER) + 1) | drawn)?;
+        assert!(!follows_another(ballot), "there is room for those that follow it");
+        Ok(ballot)
     }
 
     /// Takes in another node's clock: versions issued from now on are greater than `time`. One that

@@ -88,6 +88,8 @@ impl Keeper {
         {
             all.by_key.remove(&key);
         }
+        assert!(all.order.len() <= MOST, "each that is added lets one go");
+        assert!(all.by_key.len() <= all.order.len(), "whatever is kept is in the order too");
     }
 
     /// What was kept of a key, if it is of use by this placement.

@@ -109,7 +109,8 @@ impl Promises {
 
     /// The record is durable and visible, or will never be.
     pub(crate) fn free(&self, Held(place): Held) {
-        self.buckets()[usize::from(place)].held.store(false, Ordering::Release);
+        let was_held = self.buckets()[usize::from(place)].held.swap(false, Ordering::Release);
+        assert!(was_held, "a bucket is freed once");
     }
 
     fn take(
@@ -128,6 +129,7 @@ impl Promises {
             self.free(Held(place));
             return Err(promised);
         }
+        assert!(ballot >= promised, "a promise never falls");
         bucket.promise.store(ballot, Ordering::SeqCst);
         Ok(Held(place))
     }

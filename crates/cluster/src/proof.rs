@@ -66,11 +66,11 @@ impl Proof {
     }
 
     /// The same, if the directory is the first one of its node's name: it need not be sealed from
-    /// its beginning on.
+    /// its beginning on, but up to what is proven.
     #[must_use]
     pub fn of_first(self) -> Self {
         let is_of_beginning = self.seal.time == self.made && self.ready.time == 0;
-        Self { seal: if is_of_beginning { RoundId::default() } else { self.seal }, ..self }
+        Self { seal: if is_of_beginning { self.proven } else { self.seal }, ..self }
     }
 
     /// Of a directory that is made by this node, and has taken nothing up to that time: a round
@@ -155,6 +155,8 @@ pub(crate) enum Missed {
 impl Proofs {
     /// As a start finds it.
     pub fn new(known: Proof) -> Self {
+        // A directory of before may have stored that nothing is sealed beside what is proven.
+        let known = Proof { seal: known.seal.max(known.proven), ..known };
         Self {
             seal: AtomicU64::new(known.seal.time),
             watermark: AtomicU64::new(known.proven.time),
@@ -310,6 +312,7 @@ impl Proofs {
         let mut state = self.state();
         state.known = state.known.and(kept);
         let (seal, proven) = (state.known.seal.time, state.known.proven.time);
+        assert!(proven <= seal, "nothing is proven that may still change");
         self.seal.fetch_max(seal, Ordering::SeqCst);
         self.floor.fetch_max(kept.floor, Ordering::SeqCst);
         self.reported_watermark.fetch_max(proven, Ordering::SeqCst);
@@ -361,6 +364,24 @@ mod tests {
         assert_eq!(proofs.missed(proven), Missed::TakesOver);
         assert_eq!(proofs.to_be_proven(proven, 3, true).made, 9, "it is stored with the proof");
         assert!(proofs.is_outdated_by(RoundId { time: 10, ..proven }));
+    }
+
+    /// An empty directory took the proof over, and turns out to be the first one afterwards.
+    #[test]
+    fn what_is_proven_stays_sealed_in_a_first_directory() {
+        let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
+        let proofs = Proofs::new(Proof::of_new(node, 5));
+        proofs.holds_nothing_of(proven);
+        proofs.kept(proofs.to_be_proven(proven, 3, true));
+        proofs.is_first();
+        assert_eq!((proofs.seal(), proofs.watermark()), (9, 9));
+        assert_eq!(proofs.pass(9), Err(9), "it may have been deleted and purged elsewhere");
+        assert_eq!(proofs.known(), proofs.known().of_first(), "as it is stored");
+        let unsealed = Proof { seal: RoundId::default(), ..proofs.known() };
+        assert_eq!(Proofs::new(unsealed).seal(), 9, "as earlier releases stored it");
+        let first = Proofs::new(Proof::of_new(node, 5));
+        first.is_first();
+        assert_eq!(first.seal(), 0, "nothing was proven before it was made");
     }
 
     #[test]

@@ -109,6 +109,7 @@ pub fn quorum(
     if ack > from {
         return Err(Refusal::AckOverFrom { ack, from });
     }
+    assert!(1 <= ack && ack <= from && from <= MAX_FROM.min(nodes), "what can't be is refused");
     Ok(Quorum { ack: ack as u8, from: from as u8 })
 }
 

@@ -144,6 +144,11 @@ impl Recent {
                 *forgotten = (*forgotten).max(ballot);
             }
         }
+        assert_eq!(
+            stored.len(),
+            order.len(),
+            "each is in the order once, or could not be forgotten"
+        );
     }
 
     /// What is remembered of writes is known better, by those that had their partitions before.

@@ -46,7 +46,8 @@ impl Turns {
 
     /// The next one may take it.
     pub(crate) fn end(&self, Turn(place): Turn) {
-        self.buckets()[usize::from(place)].store(0, Ordering::Release);
+        let before = self.buckets()[usize::from(place)].swap(0, Ordering::Release);
+        assert_eq!(before & TAKEN, TAKEN, "only who has a turn ends it");
     }
 
     fn buckets(&self) -> &[AtomicU8] {

@@ -116,7 +116,10 @@ impl Backlog {
     /// The oldest write, and until when it waits.
     pub(crate) fn pop(&mut self) -> Option<(Write, u64)> {
         let next = self.waiting.pop_front()?;
-        self.unowned -= self.unowned_of(&next.0);
+        let unowned = self.unowned_of(&next.0);
+        assert!(self.unowned >= unowned, "what waits was counted");
+        self.unowned -= unowned;
+        assert!(self.unowned == 0 || !self.is_empty(), "where nothing waits, nothing is counted");
         Some(next)
     }
 

@@ -72,7 +72,7 @@ impl Part {
         let rest = |free: usize| free.checked_sub(bytes);
         // It counts bytes and guards none.
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).ok()?;
-        Some(PageRoom { free: Arc::clone(&self.free), bytes })
+        Some(PageRoom { free: Arc::clone(&self.free), bytes, total: self.total })
     }
 
     fn held(&self) -> usize {
@@ -85,11 +85,13 @@ impl Part {
 pub(crate) struct PageRoom {
     free: Arc<AtomicUsize>,
     bytes: usize,
+    total: usize,
 }
 
 impl Drop for PageRoom {
     fn drop(&mut self) {
-        self.free.fetch_add(self.bytes, Ordering::Relaxed);
+        let free = self.free.fetch_add(self.bytes, Ordering::Relaxed);
+        assert!(free + self.bytes <= self.total, "no more is given back than was taken");
     }
 }
 

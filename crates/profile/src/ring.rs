@@ -14,7 +14,6 @@ mod turns;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use turns::Turns;
 
 use crate::place::Place;
@@ -183,6 +182,7 @@ pub(crate) use taking::{Taken, lost, take};
 
 #[cfg(feature = "record")]
 mod taking {
+    use parking_lot::Mutex;
 
     use super::*;
 

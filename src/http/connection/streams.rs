@@ -216,6 +216,7 @@ impl Drop for Stream {
         let Some(parent) = &self.watch.parent else { return };
         let connection = &parent.connection;
         let mut streams = connection.streams.get().unwrap_or_default();
+        assert!(streams.open > 0, "a stream that ends was open");
         streams.open -= 1;
         match parent.seat.get() {
             Seat::Connections => streams.is_place_taken = false,

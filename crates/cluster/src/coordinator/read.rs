@@ -537,12 +537,17 @@ impl Coordinator {
         let read = self.slots.read(id);
         if read.is_answered() {
             let repairing = read.count_states(ReadState::is_repairing);
-            assert!(self.background >= repairing, "each was counted");
-            self.background -= repairing;
+            self.end_background(repairing);
             self.slots.remove(id);
         } else {
             self.deny_read(id, out);
         }
+    }
+
+    /// So many repairs that nobody waits for have ended.
+    fn end_background(&mut self, repairs: usize) {
+        assert!(self.background >= repairs, "each repair behind an answer was counted");
+        self.background -= repairs;
     }
 
     /// A replica was repaired: it holds the newest record, or an even newer one.
@@ -561,7 +566,8 @@ impl Coordinator {
         if node != self.shared.own {
             self.shared.logs.stored_late(node);
         }
-        self.background -= usize::from(self.slots.read(id).is_answered());
+        let is_answered = self.slots.read(id).is_answered();
+        self.end_background(usize::from(is_answered));
         self.advance_read(now, id, out);
     }
 
@@ -591,11 +597,10 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let read = self.slots.read(id);
-        let is_answered = read.is_answered();
-        let voter = &mut read.votes[vote];
-        if voter.state.is_repairing() {
-            self.background -= usize::from(is_answered);
+        if read.is_answered() && read.votes[vote].state.is_repairing() {
+            self.end_background(1);
         }
+        let voter = &mut self.slots.read(id).votes[vote];
         if voter.state.is_fetching() {
             // It does not send its record, so the newest of the others is looked for.
             voter.reported = None;

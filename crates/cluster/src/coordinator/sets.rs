@@ -78,8 +78,9 @@ impl Add for PerSet {
     type Output = Self;
 
     fn add(self, more: Self) -> Self {
-        // No set has more than 255 replicas.
-        Self { read: self.read + more.read, other: self.other + more.other }
+        let add =
+            |all: u8, more: u8| all.checked_add(more).expect("a set has 255 replicas at most");
+        Self { read: add(self.read, more.read), other: add(self.other, more.other) }
     }
 }
 

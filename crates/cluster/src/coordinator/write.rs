@@ -211,6 +211,7 @@ impl Coordinator {
             Stage::Asking { overtaken: Some(overtaken) },
             "it is given a new version once"
         );
+        assert!(version.time > overtaken, "it comes after what has overtaken it");
         write.record = reissue(&slot.key, &write.record, version);
         write.stage = Stage::Anew;
         self.ask_all(now, id, out);

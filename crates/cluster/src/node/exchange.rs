@@ -302,6 +302,7 @@ impl Exchange {
     pub(super) fn was_written(&mut self, number: u64, is_stored: bool) {
         let job = self.under_way.get_mut(&number).expect("it is being written");
         job.failed |= !is_stored;
+        assert!(job.open > 0, "each replica that lacks it is asked once");
         job.open -= 1;
         if job.open == 0 {
             self.end(number);
@@ -310,7 +311,9 @@ impl Exchange {
 
     fn end(&mut self, number: u64) {
         let job = self.under_way.remove(&number).expect("it was just there");
-        self.bytes -= u64::from(job.newest.bytes);
+        let bytes = u64::from(job.newest.bytes);
+        assert!(self.bytes >= bytes, "what is under way was counted");
+        self.bytes -= bytes;
         if job.failed {
             self.counts.failed += 1;
         } else {

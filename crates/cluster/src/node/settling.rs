@@ -91,6 +91,7 @@ impl Settling {
         at: usize,
         result: Result<Reply, FailureKind>,
     ) -> Option<(Bytes, Record)> {
+        assert!(self.open > 0, "each request is answered once");
         self.open -= 1;
         let asked = &mut self.unsettled[at];
         match result {

@@ -130,6 +130,7 @@ impl<R: Room> Incoming<R> {
     /// long message was to go to, and its bytes if there are any, if that was the last.
     pub(super) fn take_piece(&mut self) -> Result<Option<(Long<R>, Option<Bytes>)>, Malformed> {
         let Some((piece, last)) = self.pieces.pop_front() else { return Ok(None) };
+        assert!(self.piece_bytes >= piece.len(), "each piece was counted when it came");
         self.piece_bytes -= piece.len();
         self.taken += piece.len();
         let whole = match self.long {

@@ -41,10 +41,19 @@ impl Queue {
         self.messages.is_empty()
     }
 
+    /// The first one, whoever waits for it.
+    fn pop_any(&mut self) -> Option<(Message, u64)> {
+        let (message, since) = self.messages.pop_front()?;
+        let bytes = message_len(&message);
+        assert!(self.bytes >= bytes, "what waits was counted");
+        self.bytes -= bytes;
+        assert!(self.bytes == 0 || !self.is_empty(), "where nothing waits, nothing is counted");
+        Some((message, since))
+    }
+
     /// The first that somebody waits for, with the time that is left of it.
     fn pop(&mut self, now: &impl Fn() -> Now) -> Option<Message> {
-        while let Some((mut message, since)) = self.messages.pop_front() {
-            self.bytes -= message_len(&message);
+        while let Some((mut message, since)) = self.pop_any() {
             if shorten(&mut message, since, now().mono) {
                 return Some(message);
             }
@@ -58,8 +67,7 @@ impl Queue {
             if left_of(message, *since, mono) != Some(0) {
                 return;
             }
-            self.bytes -= message_len(message);
-            self.messages.pop_front();
+            self.pop_any();
         }
     }
 }
@@ -95,6 +103,7 @@ impl Outgoing {
             }
             let Some(cut) = &mut self.cut else { return };
             let added = cut.next(self.credit, &mut self.writer);
+            assert!(added <= self.credit, "nothing is sent that the other side has no room for");
             self.credit -= added;
             if cut.left() == 0 {
                 self.cut = None;

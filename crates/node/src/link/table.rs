@@ -322,7 +322,9 @@ impl Seen {
 
     /// A loop has lost its link to it; returns whether none is left.
     fn link_down(&self) -> bool {
-        self.links.fetch_sub(1, Ordering::Relaxed) == 1
+        let before = self.links.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a link is lost that was there");
+        before == 1
     }
 
     /// It answered a ping after `rtt` microseconds, with `wall` on its clock; whether that has

@@ -178,6 +178,7 @@ impl Coordinator {
         let Some(queue) = self.queues.waiting.get_mut(&turn) else { return };
         let Some(place) = queue.iter().position(|waits| *waits == id) else { return };
         queue.remove(place);
+        assert!(self.queues.count > 0, "each that waits was counted");
         self.queues.count -= 1;
         match queue.front() {
             None => drop(self.queues.waiting.remove(&turn)),
@@ -220,6 +221,7 @@ impl Coordinator {
                 place += 1;
             }
         }
+        assert!(self.queues.count >= followers.len(), "each that waits was counted");
         self.queues.count -= followers.len();
         if queue.is_empty() {
             self.queues.waiting.remove(&turn);
