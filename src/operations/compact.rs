@@ -1,7 +1,6 @@
 //! Compactions of the whole store as a node tells of them: the JSON of `GET /admin/compact`. A
 //! field that is not known is left out.
 
-use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +52,6 @@ impl Compaction {
     fn of(compaction: lsm::Compaction) -> Self {
         let lsm::Compaction { number, began, took, records, of_records, bytes_before, .. } =
             compaction;
-        let began = began.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             number,
             began_ms: began.as_millis() as u64,

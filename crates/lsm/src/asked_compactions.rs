@@ -7,7 +7,7 @@
 //! ```
 
 use std::mem;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use crate::engine::{Whole, Work};
 use crate::error::Error;
@@ -17,8 +17,8 @@ use crate::error::Error;
 pub struct Compaction {
     /// Counted from 1 since the store was opened.
     pub number: u64,
-    /// When it was asked for.
-    pub began: SystemTime,
+    /// When it was asked for, since 1970 by the wall clock.
+    pub began: Duration,
     /// How long it took; `None` = it is under way.
     pub took: Option<Duration>,
     /// Records that were compacted …
@@ -34,7 +34,7 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    fn begin(number: u64, began: SystemTime, bytes: u64) -> Self {
+    fn begin(number: u64, began: Duration, bytes: u64) -> Self {
         let (took, failed) = (None, None);
         let (records, of_records, bytes_before) = (0, 0, bytes);
         Self { number, began, took, records, of_records, bytes_before, bytes, failed }
@@ -42,25 +42,19 @@ impl Compaction {
 }
 
 /// A moment, by the wall clock and by the one that nobody sets.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Moment {
-    /// What people are shown.
-    pub wall: SystemTime,
-    /// What durations are measured by.
-    pub steady: Instant,
-}
-
-impl Moment {
-    /// This one.
-    pub fn now() -> Self {
-        Self { wall: SystemTime::now(), steady: Instant::now() }
-    }
+    /// Since 1970: what people are shown.
+    pub wall: Duration,
+    /// Since some moment that stays the same: what durations are measured by.
+    pub steady: Duration,
 }
 
 /// Those of a store.
 #[derive(Debug, Default)]
 pub struct Compactions {
-    current: Option<(Compaction, Instant)>,
+    /// With the steady time when it was asked for.
+    current: Option<(Compaction, Duration)>,
     /// Whether another one follows it.
     again: bool,
     last: Option<Compaction>,
@@ -114,7 +108,7 @@ impl Compactions {
             self.current = Some((current, since));
             return false;
         }
-        current.took = Some(now.steady.saturating_duration_since(since));
+        current.took = Some(now.steady.saturating_sub(since));
         current.of_records = whole.done;
         current.failed = step.err().map(|error| error.to_string());
         self.last = Some(current);

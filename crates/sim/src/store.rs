@@ -40,8 +40,6 @@ pub(crate) struct Store {
     compactions: Compactions,
     /// How far the one under way is.
     compaction: Option<Whole>,
-    /// When compactions are asked for and end: nobody looks at their times.
-    opened: Moment,
 }
 
 impl Store {
@@ -49,8 +47,8 @@ impl Store {
     pub(crate) fn open(disk: &MemDisk, store_id: u64, plan: &Plan) -> Result<Self, Error> {
         let engine = Engine::open(Arc::new(disk.clone()), options(store_id, plan))?;
         let (waiting, committing) = (Vec::new(), Vec::new());
-        let (compactions, compaction, opened) = (Compactions::default(), None, Moment::now());
-        Ok(Self { engine, starved: false, waiting, committing, compactions, compaction, opened })
+        let (compactions, compaction) = (Compactions::default(), None);
+        Ok(Self { engine, starved: false, waiting, committing, compactions, compaction })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -103,7 +101,7 @@ impl Store {
 
     /// Asks for a compaction of the whole store that begins after this; its number.
     pub(crate) fn compact(&mut self) -> u64 {
-        self.compactions.ask_anew(self.opened, 0)
+        self.compactions.ask_anew(Moment::default(), 0)
     }
 
     /// Whether it, or one after it, came to its end; `None` = neither has ended.
@@ -126,7 +124,7 @@ impl Store {
         };
         let outcome = step();
         let so_far = whole.clone().unwrap_or_default();
-        if self.compactions.stepped(outcome, &so_far, self.opened, 0) {
+        if self.compactions.stepped(outcome, &so_far, Moment::default(), 0) {
             *whole = None;
         }
         true

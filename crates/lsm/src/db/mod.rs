@@ -15,7 +15,7 @@ mod times;
 mod whole;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use commit::CommitQueue;
 use parking_lot::Mutex;
@@ -65,6 +65,7 @@ struct Shared {
     signals: Signals,
     times: Times,
     compactions: Mutex<Compactions>,
+    opened: Instant,
 }
 
 impl Db {
@@ -72,8 +73,8 @@ impl Db {
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         let engine = Engine::open(disk, options)?;
         let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
-        let compactions = Mutex::default();
-        let shared = Arc::new(Shared { engine, queue, signals, times, compactions });
+        let (compactions, opened) = (Mutex::default(), Instant::now());
+        let shared = Arc::new(Shared { engine, queue, signals, times, compactions, opened });
         let threads = Threads::start(&shared)?;
         Ok(Self { shared, threads: Some(threads) })
     }
@@ -208,14 +209,14 @@ impl Db {
     }
 
     fn ask_for(&self, ask: fn(&mut Compactions, Moment, u64) -> u64) -> u64 {
-        let bytes = self.shared.engine.table_bytes();
-        let number = ask(&mut self.shared.compactions.lock(), Moment::now(), bytes);
+        let (now, bytes) = (whole::now(self.shared.opened), self.shared.engine.table_bytes());
+        let number = ask(&mut self.shared.compactions.lock(), now, bytes);
         self.shared.signals.compaction.notify();
         number
     }
 
-    /// Whether the compaction of this number, or one after it, came to its end; `None` = neither has
-    /// ended.
+    /// Whether the compaction of this number, or one after it, came to its end; `None` = neither
+    /// has ended.
     pub fn has_compacted(&self, number: u64) -> Option<bool> {
         self.shared.compactions.lock().has_done(number)
     }

@@ -2,10 +2,18 @@
 //! with what is due by itself: writes are not held up by more than one step. After each it rests
 //! for as long as that took, unless something is due.
 
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
 use super::Shared;
 use crate::asked_compactions::Moment;
 use crate::engine::{Whole, Work};
 use crate::error::Error;
+
+/// This moment, in a store that was opened then.
+pub(super) fn now(opened: Instant) -> Moment {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Moment { wall, steady: opened.elapsed() }
+}
 
 impl Shared {
     /// Does a step of the one that was asked for, if there is one; says whether there was. `run` is
@@ -16,7 +24,7 @@ impl Shared {
         }
         let step = self.compact_step(run);
         let whole = run.clone().unwrap_or_default();
-        let (now, bytes) = (Moment::now(), self.engine.table_bytes());
+        let (now, bytes) = (now(self.opened), self.engine.table_bytes());
         if self.compactions.lock().stepped(step, &whole, now, bytes) {
             *run = None;
         }

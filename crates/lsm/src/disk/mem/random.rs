@@ -1,6 +1,6 @@
 //! SplitMix64: enough chance for a crash, the same on every run. (Steele, Lea, Flood: "Fast
-//! splittable pseudorandom number generators", 2014.) Ours, for a seed must repeat a run under every
-//! release of every library.
+//! splittable pseudorandom number generators", 2014.) Ours, for a seed must repeat a run whatever
+//! release a library has.
 
 /// A sequence of pseudo-random numbers that its seed repeats: of a [`MemDisk`](super::MemDisk), and
 /// of a simulation around it.
