@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use clap::Args;
-use cluster::layout::{Layout, Stage};
+use cluster::layout::{Layout, Stage, VoterId};
 use cluster::{MembershipState, NodeId};
 use node::StartError;
 use node::identity::Survivor;
@@ -45,8 +45,8 @@ pub(super) fn run(args: &RecoverArgs) -> Result<String, String> {
     let without_vote = ids(&survivor, &args.without_vote).map_err(in_data)?;
     let voting = voting(&survivor, &[&lost[..], &without_vote].concat());
     refuse(survivor.layout(), &voting).map_err(in_data)?;
-    let number = RandomState::new().hash_one("voter").max(1);
-    let decreed = survivor.decreed(number, &lost);
+    let voter = VoterId(RandomState::new().hash_one("voter").max(1));
+    let decreed = survivor.decreed(voter, &lost);
     let decreed = decreed.map_err(|error| in_data(error.to_string()))?;
     let text = state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed);
     if !args.yes {
@@ -55,7 +55,7 @@ pub(super) fn run(args: &RecoverArgs) -> Result<String, String> {
                other remaining node has a later\nepoch; then run again with --yes.\n");
     }
     let epoch = decreed.epoch;
-    survivor.decide(&engine, decreed, number).map_err(failed)?;
+    survivor.decide(&engine, decreed, voter).map_err(failed)?;
     engine.close().map_err(|error| in_data(error.to_string()))?;
     Ok(text + &done(&survivor, epoch, &args.lost))
 }

@@ -353,7 +353,7 @@ pub(super) fn change(
             return asking(node).map_err(|error| bad(format!("add: {error}")));
         }
         let (member, url) = parse_node(node).map_err(|error| bad(format!("add: {error}")))?;
-        Ok(Joiner { member, url, disk: 0 })
+        Ok(Joiner { member, url, disk: None })
     };
     let weight_of = |text: &str| {
         let parsed = text

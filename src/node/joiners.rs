@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use cluster::layout::Joiner;
+use cluster::Incarnation;
+use cluster::layout::{Joiner, VoterId};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::peers::join::Asker;
@@ -53,15 +54,16 @@ impl Joiners {
     pub(crate) fn find(&self, name: &str) -> Option<Joiner> {
         let asking = self.lock(Instant::now());
         let (asker, _) = asking.iter().find(|(asker, _)| asker.name == name)?;
-        let disk = u64::from_str_radix(&asker.incarnation, 16).unwrap_or(0);
+        let number = u64::from_str_radix(&asker.incarnation, 16);
+        let disk = number.ok().and_then(Incarnation::of_number);
         Some(Joiner { member: asker.member(), url: asker.url.clone(), disk })
     }
 
     /// Which voter the one of this name is.
-    pub(crate) fn voter_of(&self, name: &str) -> Option<u64> {
+    pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
         let asking = self.lock(Instant::now());
         let (asker, _) = asking.iter().find(|(asker, _)| asker.name == name)?;
-        u64::from_str_radix(&asker.voter, 16).ok()
+        VoterId::of_number(u64::from_str_radix(&asker.voter, 16).ok()?)
     }
 
     /// Those that have asked lately.
@@ -96,7 +98,7 @@ mod tests {
         assert_eq!(joiners.all(), [asker("a", 9), asker("b", 7)]);
         let found = joiners.find("b").unwrap();
         assert_eq!((found.member.weight, found.url.as_str()), (2, "http://b"));
-        assert_eq!((joiners.voter_of("b"), joiners.voter_of("c")), (Some(8), None));
+        assert_eq!((joiners.voter_of("b"), joiners.voter_of("c")), (Some(VoterId(8)), None));
         let why = joiners.keep(asker("b", 8), now).unwrap_err();
         assert!(why.contains("another node asks to join as b too, at http://b"), "{why}");
 

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use cluster::NodeId;
+use cluster::layout::VoterId;
 use node::identity::Identity;
 use node::{Pages, TaskEvent};
 use parking_lot::Mutex;
@@ -139,12 +140,12 @@ impl Node {
     }
 
     /// Which voter a node is that is up, or that asks to join.
-    pub(crate) fn voter_of(&self, name: &str) -> Option<u64> {
+    pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
         let Some(node) = self.shared.view().named(name) else {
             return self.joiners.voter_of(name);
         };
         if node == self.shared.own {
-            return Some(self.shared.layouts.voter().id);
+            return self.shared.layouts.voter().id;
         }
         self.facts.voter_of(node)
     }

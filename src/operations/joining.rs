@@ -39,7 +39,7 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
         let id = known.id;
         takes_its_place(node, &asker, id)?;
         node.joiners.remove(&asker.name);
-        let cluster = format!("{:016x}", node.identity.cluster());
+        let cluster = format!("{:016x}", node.identity.cluster().0);
         return Ok(JoinAnswer::Placed { cluster, id: id.0, layout: hex(&layout.to_bytes()) });
     }
     let at_its_url = layout.all().find(|other| node.url_of(other.id) == asker.url);
@@ -109,7 +109,7 @@ fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), JoinErr
         )));
     }
     let seen = node.facts.incarnation(id);
-    let other_disk = seen.filter(|seen| format!("{seen:016x}") != asker.incarnation);
+    let other_disk = seen.filter(|seen| format!("{:016x}", seen.0) != asker.incarnation);
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(JoinError::Refused(format!(
             "node {name} is a member already, and up with another data directory: stop that \

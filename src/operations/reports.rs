@@ -241,7 +241,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         url: node.url().to_owned(),
         version: env!("KVORUM_VERSION").to_owned(),
         epoch: node.shared.views.epoch(),
-        incarnation: format!("{:016x}", node.identity.incarnation()),
+        incarnation: format!("{:016x}", node.identity.incarnation().0),
         membership: membership(node).to_owned(),
         uptime_s: node.started.elapsed().as_secs(),
         keys: stats.keys,
@@ -307,7 +307,7 @@ fn peers(node: &Node) -> Vec<Peer> {
             Peer {
                 name: shared.name_of(id),
                 url: node.url_of(id),
-                incarnation: seen.incarnation().map_or(String::new(), |i| format!("{i:016x}")),
+                incarnation: seen.incarnation().map_or(String::new(), |i| format!("{:016x}", i.0)),
                 up: seen.links() > 0,
                 rtt_us: seen.rtt_micros(),
                 clock_skew_us: node.facts.skew_micros(id),

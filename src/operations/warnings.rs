@@ -44,7 +44,7 @@ fn can_vote(node: &Node, seat: &Seat) -> bool {
     if seat.node == node.shared.own {
         return node.shared.layouts.has_seat();
     }
-    let has_its_disk = seat.voter == 0 || node.facts.seen(seat.node).voter() == Some(seat.voter);
+    let has_its_disk = seat.voter.is_none() || node.facts.seen(seat.node).voter() == seat.voter;
     node.facts.is_up(seat.node) && has_its_disk
 }
 

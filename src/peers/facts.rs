@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cluster::NodeId;
 use cluster::handshake::Refused;
+use cluster::layout::VoterId;
+use cluster::{Incarnation, NodeId};
 use node::link::{PeerTable, Seen};
 
 use super::complaints::Complaints;
@@ -44,12 +45,12 @@ impl Facts {
     }
 
     /// Which voter another node is, if it is up: see [`PeerTable::voter_of`].
-    pub(crate) fn voter_of(&self, node: NodeId) -> Option<u64> {
+    pub(crate) fn voter_of(&self, node: NodeId) -> Option<VoterId> {
         self.table.voter_of(node)
     }
 
     /// The incarnation of a node's disk, as far as it is known here.
-    pub(crate) fn incarnation(&self, node: NodeId) -> Option<u64> {
+    pub(crate) fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         self.table.incarnation(node)
     }
 

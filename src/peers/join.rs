@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use cluster::handshake::{Channel, Nonce, Secret, Secrets};
 use cluster::layout::{Layout, MAX_BYTES};
-use cluster::{Member, NodeId};
+use cluster::{ClusterId, Member, NodeId};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -91,7 +91,7 @@ pub(crate) enum JoinAnswer {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// It has one: cluster, id, layout.
-    Placed(u64, NodeId, Layout),
+    Placed(ClusterId, NodeId, Layout),
     /// It has none, and these are the members.
     Waits(Vec<String>),
 }
@@ -259,7 +259,7 @@ fn read(
             if layout.node(NodeId(id)).is_none() {
                 return Err(unexpected("its layout does not have this node"));
             }
-            Ok(Answer::Placed(cluster, NodeId(id), layout))
+            Ok(Answer::Placed(ClusterId(cluster), NodeId(id), layout))
         }
     }
 }

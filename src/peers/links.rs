@@ -47,8 +47,8 @@ pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
     let is_left = |peer: &&NodeId| !facts.table.has(**peer);
     let left: Vec<NodeId> = peers.inner.places.borrow().keys().filter(is_left).copied().collect();
     for peer in left {
-        let life = peers.place(peer).map_or(0, |place| place.link.borrow().life());
-        fall(peers, peer, life, false, LEFT);
+        let falls = peers.place(peer).map_or(0, |place| place.link.borrow().falls());
+        fall(peers, peer, falls, false, LEFT);
         peers.inner.places.borrow_mut().remove(&peer);
     }
     for connection in peers.inner.accepted.borrow().values() {
@@ -64,7 +64,7 @@ fn begin(peers: &PeerConnections, peer: NodeId, attempt: Attempt) -> AbortHandle
 
 /// Makes a connection and serves it to its end.
 async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
-    let Attempt { kind, life, not_before } = attempt;
+    let Attempt { kind, falls, not_before } = attempt;
     let facts = &peers.inner.facts;
     if let Some(not_before) = not_before {
         tokio::time::sleep_until(clocks::instant(not_before).into()).await;
@@ -78,24 +78,24 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
                 peers.note_refusal(refused);
             }
             let refused = matches!(error, DialError::Refused(_));
-            return fall(&peers, peer, life, refused, &error.to_string());
+            return fall(&peers, peer, falls, refused, &error.to_string());
         }
     };
-    let Some(driver) = rise(&peers, peer, life, connected) else { return };
+    let Some(driver) = rise(&peers, peer, falls, connected) else { return };
     let connection = driver.connection();
     let end = driver.run(&peers).await;
     peers.note_end(&connection, &end);
-    fall(&peers, peer, life, false, &end.to_string());
+    fall(&peers, peer, falls, false, &end.to_string());
 }
 
 /// A connection stands: what waited for it goes out.
-fn rise(peers: &PeerConnections, peer: NodeId, life: u64, connected: Connected) -> Option<Driver> {
+fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected) -> Option<Driver> {
     let (facts, counters) = (&peers.inner.facts, &peers.inner.counters);
     let Connected { stream, seen, rest } = connected;
     let connection = PeerConnection::new(facts, counters, &seen, Way::Dialed);
     let own = Rc::clone(&connection);
     let place = peers.place(peer)?;
-    let waited = place.link.borrow_mut().up(seen.connection, life, own, clocks::mono_micros())?;
+    let waited = place.link.borrow_mut().up(seen.connection, falls, own, clocks::mono_micros())?;
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
@@ -115,10 +115,10 @@ fn rise(peers: &PeerConnections, peer: NodeId, life: u64, connected: Connected) 
 }
 
 /// The link, or an attempt to make it, is at its end: for all of it, and once.
-fn fall(peers: &PeerConnections, peer: NodeId, life: u64, refused: bool, why: &str) {
+fn fall(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return };
-    let fallen = place.link.borrow_mut().fall(peer, life, refused, clocks::mono_micros());
+    let fallen = place.link.borrow_mut().fall(peer, falls, refused, clocks::mono_micros());
     let Some(fallen) = fallen else { return };
     let was_up = fallen.was_up();
     let Fallen { stages, left, event } = fallen;

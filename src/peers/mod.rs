@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::handshake::{PeerSeen, Refused};
-use cluster::{Claim, ConnectionId, Event, Message, NodeId, Reply};
+use cluster::{Claim, ConnectionId, Event, Incarnation, Message, NodeId, Reply};
 use node::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
@@ -70,7 +70,7 @@ pub(crate) enum FromPeers {
         /// The node at the other end.
         peer: NodeId,
         /// Its incarnation: which disk it has.
-        incarnation: u64,
+        incarnation: Incarnation,
         /// What it knew of this node's disk.
         knows_us: Option<Claim>,
     },

@@ -11,7 +11,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use cluster::Incarnation;
 use cluster::handshake::Secret;
+use cluster::layout::VoterId;
 use node::identity::{Candidate, Placed};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,7 +49,8 @@ pub(super) fn place(config: &Config, db: &lsm::Db, address: SocketAddr) -> Resul
         return Ok(Ended::Placed);
     }
     let in_data = |error| format!("data directory {}: {error}", config.data.display());
-    let new = Candidate { incarnation: random("incarnation"), voter: random("voter") };
+    let (incarnation, voter) = (Incarnation(random("incarnation")), VoterId(random("voter")));
+    let new = Candidate { incarnation, voter };
     let candidate = Candidate::of(db, new).map_err(in_data)?;
     let Some(candidate) = candidate else { return Ok(Ended::Placed) };
     let asker = asker(unlisted, config.at(address), candidate);
@@ -79,8 +82,8 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
         url,
         zone: member.zone,
         weight: member.weight,
-        incarnation: format!("{incarnation:016x}"),
-        voter: format!("{voter:016x}"),
+        incarnation: format!("{:016x}", incarnation.0),
+        voter: format!("{:016x}", voter.0),
         clock_ms: 0,
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use cluster::handshake::Secrets;
 use cluster::layout::Layout;
-use cluster::{MembershipState, Shared, handshake};
+use cluster::{Incarnation, MembershipState, Shared, handshake};
 use node::identity::{self, Identity, Named};
 use node::link::{Bounds, PeerTable};
 use node::{PageWork, Pages, StartError, Started, Starting, records};
@@ -242,7 +242,7 @@ fn facts(
     let known = handshake::Identity::new(
         Arc::clone(&shared.views),
         shared.own,
-        identity.cluster(),
+        Some(identity.cluster()),
         Arc::clone(secrets),
         (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), Arc::clone(&shared.layouts)),
     );
@@ -263,14 +263,14 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     let Membership { topology, own, named, urls } = members;
     let skew = config.max_clock_skew.as_micros() as u64;
     let named = Named { topology, own: *own, named: *named, urls };
-    let incarnation = random("incarnation");
+    let incarnation = Incarnation(random("incarnation"));
     let starting =
         Starting::open(db, named, incarnation, MembershipState::Joining, wall_micros(), skew)?;
     tracing::info!(
         name = starting.identity().name(),
         nodes = starting.nodes(),
         state = starting.identity().state().label(),
-        incarnation = format_args!("{:016x}", starting.identity().incarnation()),
+        incarnation = format_args!("{:016x}", starting.identity().incarnation().0),
         "this node"
     );
     wait_for_wall(&starting);

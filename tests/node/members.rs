@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cluster::handshake::Identity;
-use cluster::layout::{Change, Joiner, Layout, Voter};
-use cluster::{Layouts, Logs, Member, NodeId, Proof, Proofs, View, Views};
+use cluster::layout::{Change, Joiner, Layout, Voter, VoterId};
+use cluster::{Incarnation, Layouts, Logs, Member, NodeId, Proof, Proofs, View, Views};
 use serde_json::Value;
 
 use crate::peers::{CLUSTER, SECRET, USUAL, good_b, secrets, shake, upgraded};
@@ -17,7 +17,7 @@ fn first() -> Layout {
 
 /// The layout that such a change ends in.
 fn changed(base: &Layout, change: &Change) -> Layout {
-    let mut layout = base.planned(change, |_| Some(1)).unwrap();
+    let mut layout = base.planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
@@ -26,7 +26,8 @@ fn changed(base: &Layout, change: &Change) -> Layout {
 
 pub(crate) fn c_joins() -> Layout {
     let member = Member { name: "c".to_owned(), zone: "z".to_owned(), weight: 1 };
-    let add = vec![Joiner { member, url: "http://127.0.0.1:3".to_owned(), disk: 7 }];
+    let add =
+        vec![Joiner { member, url: "http://127.0.0.1:3".to_owned(), disk: Some(Incarnation(7)) }];
     changed(&first(), &Change { add, ..Change::default() })
 }
 
@@ -41,9 +42,10 @@ pub(crate) fn tells(node: &Node, layout: &Layout) {
     let topology = layout.topology().unwrap();
     let own = topology.own("b").unwrap();
     let view = View::settled(layout.epoch, layout.began, topology);
-    let voter = Voter { node: own, id: 1, is_first: true };
+    let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
     let layouts = Arc::new(Layouts::first(voter, layout.clone()));
-    let known = (Arc::new(Logs::first(7)), Arc::new(Proofs::new(Proof::default())), layouts);
+    let known =
+        (Arc::new(Logs::first(Incarnation(7))), Arc::new(Proofs::new(Proof::default())), layouts);
     let views = Arc::new(Views::new(view));
     views.note(NodeId(0), "a");
     let later = Identity::new(views, own, met.cluster, secrets(SECRET), known);

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret, Secrets};
 use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
 use cluster::{
-    Body, Class, Clock, Codec, Layouts, Logs, Member, Message, NodeId, Proof, Proofs, Reply,
-    Request, Topology, ViewId, Views,
+    Body, Class, Clock, Codec, Incarnation, Layouts, LogPosition, Logs, Member, Message, NodeId,
+    Proof, Proofs, Reply, Request, Topology, ViewId, Views,
 };
 
 use crate::client::Client;
@@ -47,8 +47,8 @@ fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     let own = topology.own("b").unwrap();
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let proofs = Arc::new(Proofs::new(Proof::default()));
-    let known = (Arc::new(Logs::first(7)), proofs, layouts);
-    Arc::new(Identity::new(Views::fixed(topology), own, 0, secrets(secret), known))
+    let known = (Arc::new(Logs::first(Incarnation(7))), proofs, layouts);
+    Arc::new(Identity::new(Views::fixed(topology), own, None, secrets(secret), known))
 }
 
 pub(crate) static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
@@ -112,7 +112,7 @@ fn now_micros() -> u64 {
 
 fn honest() -> Sender {
     let view = ViewId { epoch: 1, placement: USUAL.digest() };
-    Sender { view, clock: now_micros() << 12, position: 0 }
+    Sender { view, clock: now_micros() << 12, position: LogPosition::START }
 }
 
 fn request(id: u64, request: Request) -> Message {

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use bench_table::{Spread, Table};
 use bytes::Bytes;
 use cluster::{
-    Body, Class, ClientId, Clock, Codec, Config, ConnectionId, Coordinator, Effect, Event, Logs,
-    Member, Membership, MembershipState, Message, NodeId, Now, Quorum, Rank, Record, Reply,
-    Request, Scan, Shared, Steps, StepsCodec, Topology, Version, ViewId,
+    Body, Class, ClientId, Clock, Codec, Config, ConnectionId, Coordinator, Effect, Event,
+    Incarnation, Logs, Member, Membership, MembershipState, Message, NodeId, Now, Quorum, Rank,
+    Record, Reply, Request, Scan, Shared, Steps, StepsCodec, Topology, Version, ViewId,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -102,7 +102,7 @@ fn shared(nodes: u8) -> Arc<Shared> {
         Topology::new((0..nodes).map(name).collect(), 3).expect("there is nothing to refuse");
     let clock = Arc::new(Clock::start(7, WALL, 0));
     let membership = Membership::new(MembershipState::Member, 0, true);
-    let logs = Arc::new(Logs::first(1));
+    let logs = Arc::new(Logs::first(Incarnation(1)));
     Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs))
 }
 

@@ -18,7 +18,8 @@ use bytes::Buf;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::layout::{
-    Ballot, Council, Layout, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter, placed,
+    Ballot, Council, Layout, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter, VoterId,
+    placed,
 };
 use crate::node_id::NodeId;
 use crate::topology::Topology;
@@ -114,7 +115,7 @@ impl Layouts {
 
     /// Of a node of a list that never changed, and that lost no vote.
     pub fn fixed(topology: &Topology, own: NodeId) -> Self {
-        let voter = Voter { node: own, id: 1, is_first: true };
+        let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
         Self::first(voter, Layout::first(topology, |_| String::new()))
     }
 
@@ -157,14 +158,14 @@ impl Layouts {
     /// Such a record of a node that may have lost votes: it is no voter until its life begins.
     pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
         let (own, _, known, taking) = read(&mut bytes)?;
-        let nobody = Voter { id: 0, is_first: false, ..own };
+        let nobody = Voter { id: None, is_first: false, ..own };
         let without = Self::of(Council::new(nobody, Arc::new(known), Vote::default()), taking);
         Ok(without.encode().0)
     }
 
     /// Whether it is a voter at all: see [`Layouts::without_votes`].
     pub fn has_votes(&self) -> bool {
-        self.voter().id != 0
+        self.voter().id.is_some()
     }
 
     /// The record of it all, and what it says.
@@ -177,7 +178,8 @@ impl Layouts {
             Some((ballot, layout)) => (*ballot, layout.to_bytes()),
             None => (0, Vec::new()),
         };
-        [own.id, vote.promise, ballot].iter().for_each(|n| out.extend(n.to_le_bytes()));
+        let id = own.id.map_or(0, |id| id.0);
+        [id, vote.promise, ballot].iter().for_each(|n| out.extend(n.to_le_bytes()));
         for layout in [accepted, known.to_bytes()] {
             out.extend((layout.len() as u32).to_le_bytes());
             out.extend(layout);
@@ -278,9 +280,9 @@ impl Layouts {
 
     /// This node may have lost votes: it is another voter, with this id, from here on. Returns
     /// whether that is news.
-    pub fn loses_votes(&self, id: u64) -> bool {
+    pub fn loses_votes(&self, id: VoterId) -> bool {
         let mut state = self.state();
-        let is_news = state.council.own().id != id;
+        let is_news = state.council.own().id != Some(id);
         if is_news {
             state.council.loses_votes(id);
             state.changes += 1;
@@ -387,7 +389,7 @@ fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), Unreadable> 
     let is_first = bytes.try_get_u8().map_err(short)? == 1;
     let node = NodeId(bytes.try_get_u16_le().map_err(short)?);
     let mut number = || bytes.try_get_u64_le().map_err(short);
-    let (id, promise, ballot) = (number()?, number()?, number()?);
+    let (id, promise, ballot) = (VoterId::of_number(number()?), number()?, number()?);
     let accepted = layout(bytes)?.map(|layout| (ballot, Arc::new(layout)));
     let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
     let taking = Taking::read(bytes, form == FORM)?;

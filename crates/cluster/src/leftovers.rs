@@ -49,6 +49,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use crate::clock::Clock;
+    use crate::directory::Incarnation;
     use crate::event::Shared;
     use crate::logs::Logs;
     use crate::membership::{Membership, MembershipState};
@@ -67,7 +68,8 @@ mod tests {
     #[test]
     fn what_leaves_is_held_until_it_has_left_and_what_comes_once_the_node_is_empty() {
         let membership = Membership::new(MembershipState::Member, 0, true);
-        let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1)));
+        let (clock, logs) =
+            (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
         let shared = Shared::new(nodes(0), NodeId(0), clock, membership, 0, logs);
         let under = |view: View, empties: bool| {
             shared.views.install(view);

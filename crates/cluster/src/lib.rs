@@ -7,9 +7,11 @@ mod acks;
 mod by_node;
 mod choice;
 mod clock;
+mod cluster_id;
 mod compare;
 mod conditional;
 mod coordinator;
+mod directory;
 mod event;
 mod filter;
 pub mod handshake;
@@ -43,12 +45,14 @@ pub mod wire;
 pub use acks::{Acks, ReplicaSet};
 pub use by_node::ByNode;
 pub use clock::{Clock, NotIssued, Now, Version, origin_of};
+pub use cluster_id::ClusterId;
 pub use compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use conditional::{
     Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, has_idempotency_key,
     id_of_idempotency_key,
 };
 pub use coordinator::Coordinator;
+pub use directory::{Incarnation, LifeId, LogPosition};
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
     OpId, Part, RequestFailed, Shared, SlotId, StoreError,

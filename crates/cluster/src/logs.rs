@@ -21,6 +21,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
 use crate::clock::COUNTER_BITS;
+use crate::directory::{Incarnation, LifeId, LogPosition};
+use crate::layout::VoterId;
 use crate::message::NodeId;
 
 /// Lives that a directory remembers. A peer that has seen only older ones is compared with the
@@ -40,9 +42,9 @@ const TAIL_MICROS: u64 = 600_000_000;
 pub struct Life {
     /// Greater than that of every life before it: the wall clock's time when it began, as a
     /// version's.
-    pub id: u64,
+    pub id: LifeId,
     /// The last sequence that its log held when it began.
-    pub begins: u64,
+    pub begins: LogPosition,
     /// The greatest time of a version that the store held then.
     pub newest: u64,
 }
@@ -75,7 +77,7 @@ impl Lineage {
 
     /// All of it, as it is kept.
     pub fn encode(&self) -> Vec<u8> {
-        let numbers = self.0.iter().flat_map(|life| [life.id, life.begins, life.newest]);
+        let numbers = self.0.iter().flat_map(|life| [life.id.0, life.begins.0, life.newest]);
         numbers.flat_map(u64::to_le_bytes).collect()
     }
 
@@ -88,7 +90,8 @@ impl Lineage {
         let life = |bytes: &[u8]| {
             let (id, rest) = bytes.split_at(8);
             let (begins, newest) = rest.split_at(8);
-            Life { id: number(id), begins: number(begins), newest: number(newest) }
+            let (id, begins) = (LifeId(number(id)), LogPosition(number(begins)));
+            Life { id, begins, newest: number(newest) }
         };
         let lives: Vec<Life> = bytes.chunks_exact(LIFE_LEN).map(life).collect();
         lives.is_sorted_by(|a, b| a.id < b.id).then_some(lives)
@@ -97,15 +100,13 @@ impl Lineage {
     /// Whether this node once reported more than its directory holds now: then the least time of a
     /// version that may be lost. 0 = that is not known, so any may be.
     pub fn lost(&self, reported: &Reported) -> Option<u64> {
-        if reported.life == 0 || reported.life == self.now().id {
-            return None;
-        }
-        let Some(next) = self.0.iter().find(|life| life.id > reported.life) else {
+        let by = reported.life.filter(|by| *by != self.now().id)?;
+        let Some(next) = self.0.iter().find(|life| life.id > by) else {
             // A greater life than this one: of another copy, which is not an earlier state of it.
             return Some(0);
         };
-        let known = self.0.iter().any(|life| life.id == reported.life);
-        let earlier = reported.life < self.0[0].id;
+        let known = self.0.iter().any(|life| life.id == by);
+        let earlier = by < self.0[0].id;
         if reported.position > next.begins {
             // What comes late is older than the log's end: hints, what a read repaired.
             let is_tail = known && reported.late <= next.begins;
@@ -118,20 +119,20 @@ impl Lineage {
 /// What a node reported of its log to another one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// The life that reported it; 0 = none did.
-    pub life: u64,
+    /// The life that reported it; `None` = none did.
+    pub life: Option<LifeId>,
     /// The greatest position it reported: all that it acknowledged up to there was in its log.
-    pub position: u64,
+    pub position: LogPosition,
     /// The position behind which its log holds nothing that came late from the other node: no hint,
     /// no repair.
-    pub late: u64,
+    pub late: LogPosition,
 }
 
 /// What a node knows of another one's data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// Its incarnation: which disk it has.
-    pub incarnation: u64,
+    pub incarnation: Incarnation,
     /// What it reported of its log.
     pub reported: Reported,
 }
@@ -146,10 +147,10 @@ struct Peer {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Its disk, as it is kept here; 0 = none.
-    incarnation: u64,
+    /// Its disk, as it is kept here.
+    incarnation: Option<Incarnation>,
     /// The disk that was seen since the start, and the greatest life of it.
-    seen: (u64, u64),
+    seen: Option<(Incarnation, LifeId)>,
     reported: Reported,
     kept: Reported,
 }
@@ -158,7 +159,7 @@ struct Known {
 #[derive(Debug)]
 pub struct Logs {
     /// This node's disk.
-    incarnation: u64,
+    incarnation: Incarnation,
     lineage: Lineage,
     /// How far this node's own log holds what it acknowledged.
     position: AtomicU64,
@@ -167,20 +168,21 @@ pub struct Logs {
 
 impl Logs {
     /// `incarnation` is this node's, `claims` what was stored of the others.
-    pub fn new(incarnation: u64, lineage: Lineage, claims: &[(NodeId, Claim)]) -> Self {
-        let position = AtomicU64::new(lineage.now().begins);
+    pub fn new(incarnation: Incarnation, lineage: Lineage, claims: &[(NodeId, Claim)]) -> Self {
+        let position = AtomicU64::new(lineage.now().begins.0);
         let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
         for (node, Claim { incarnation, reported }) in claims {
-            let (incarnation, reported) = (*incarnation, *reported);
-            let known = Known { incarnation, seen: (0, 0), reported, kept: reported };
+            let (incarnation, reported) = (Some(*incarnation), *reported);
+            let known = Known { incarnation, seen: None, reported, kept: reported };
             logs.with(*node, |held| *held = known);
         }
         logs
     }
 
     /// The first life of a disk, which knows nobody.
-    pub fn first(incarnation: u64) -> Self {
-        let lineage = Lineage::new(Vec::new(), Life { id: 1, begins: 0, newest: 0 });
+    pub fn first(incarnation: Incarnation) -> Self {
+        let life = Life { id: LifeId(1), begins: LogPosition::START, newest: 0 };
+        let lineage = Lineage::new(Vec::new(), life);
         Self::new(incarnation, lineage, &[])
     }
 
@@ -190,14 +192,14 @@ impl Logs {
     }
 
     /// This process's life.
-    pub fn life(&self) -> u64 {
+    pub fn life(&self) -> LifeId {
         self.lineage.now().id
     }
 
     /// The voter that this life makes of the node, if it may have lost votes: no other one's.
-    pub fn voter(&self) -> u64 {
-        let of = [self.incarnation, self.life()].map(u64::to_le_bytes);
-        xxh3_64(of.as_flattened()).max(1)
+    pub fn voter(&self) -> VoterId {
+        let of = [self.incarnation.0, self.life().0].map(u64::to_le_bytes);
+        VoterId(xxh3_64(of.as_flattened()).max(1))
     }
 
     /// The least time of a version that may be missing if this log has lost its end, however much
@@ -207,7 +209,7 @@ impl Logs {
     }
 
     /// This node's incarnation.
-    pub fn own_incarnation(&self) -> u64 {
+    pub fn own_incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
@@ -222,7 +224,7 @@ impl Logs {
     }
 
     /// All that this node has acknowledged so far is in its log up to here.
-    pub fn wrote(&self, position: u64) {
+    pub fn wrote(&self, LogPosition(position): LogPosition) {
         if self.position.load(Ordering::Relaxed) < position {
             self.position.fetch_max(position, Ordering::Relaxed);
         }
@@ -234,34 +236,42 @@ impl Logs {
         self.peers.with(node, |peer| peer.settled.store(true, Ordering::Release));
     }
 
-    /// What an envelope to a node says of this node's log; 0 = nothing.
-    pub fn position_for(&self, node: NodeId) -> u64 {
+    /// What an envelope to a node says of this node's log.
+    pub fn position_for(&self, node: NodeId) -> LogPosition {
         let settled = self.peers.with(node, |peer| peer.settled.load(Ordering::Acquire));
-        if settled { self.position.load(Ordering::Relaxed) } else { 0 }
+        LogPosition(if settled { self.position.load(Ordering::Relaxed) } else { 0 })
     }
 
     /// Whether a life of a node's disk is older than one that was seen.
-    pub fn is_outlived(&self, node: NodeId, incarnation: u64, life: u64) -> bool {
-        self.with(node, |known| known.seen.0 == incarnation && life < known.seen.1)
+    pub fn is_outlived(&self, node: NodeId, incarnation: Incarnation, life: LifeId) -> bool {
+        let outlives = |(disk, last)| disk == incarnation && last > life;
+        self.with(node, |known| known.seen.is_some_and(outlives))
     }
 
     /// A node has proved who it is.
-    pub fn saw(&self, node: NodeId, incarnation: u64, life: u64) {
+    pub fn saw(&self, node: NodeId, incarnation: Incarnation, life: LifeId) {
         self.with(node, |known| {
-            if known.seen.0 != incarnation || known.seen.1 < life {
-                known.seen = (incarnation, life);
+            if known.seen.is_none_or(|(disk, last)| disk != incarnation || last < life) {
+                known.seen = Some((incarnation, life));
             }
         });
     }
 
     /// An envelope of that life of a node's disk came. `false` = a later life was seen since, and
     /// nothing that this one says counts any more.
-    pub fn received(&self, node: NodeId, incarnation: u64, life: u64, position: u64) -> bool {
+    pub fn received(
+        &self,
+        node: NodeId,
+        incarnation: Incarnation,
+        life: LifeId,
+        position: LogPosition,
+    ) -> bool {
         self.with(node, |known| {
-            let is_current = known.seen == (incarnation, life);
-            if is_current && position > 0 {
-                if known.reported.life != life {
-                    known.reported = Reported { life, position, late: 0 };
+            let is_current = known.seen == Some((incarnation, life));
+            if is_current && position > LogPosition::START {
+                if known.reported.life != Some(life) {
+                    let late = LogPosition::START;
+                    known.reported = Reported { life: Some(life), position, late };
                 }
                 known.reported.position = known.reported.position.max(position);
             }
@@ -276,17 +286,19 @@ impl Logs {
     }
 
     /// A node's incarnation, as it is stored here.
-    pub fn incarnation(&self, node: NodeId) -> Option<u64> {
+    pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         self.claim(node).map(|claim| claim.incarnation)
     }
 
     /// A node's incarnation is stored here from now on.
-    pub fn know(&self, node: NodeId, incarnation: u64) {
+    pub fn know(&self, node: NodeId, incarnation: Incarnation) {
         self.with(node, |known| {
-            if known.incarnation != incarnation {
-                known.incarnation = incarnation;
+            if known.incarnation != Some(incarnation) {
+                known.incarnation = Some(incarnation);
                 // What was reported so far is of the new disk only if that was seen.
-                if known.seen.0 != incarnation || known.reported.life != known.seen.1 {
+                let by = known.reported.life;
+                let is_of = |(disk, life)| disk == incarnation && by == Some(life);
+                if !known.seen.is_some_and(is_of) {
                     known.reported = Reported::default();
                 }
             }
@@ -296,7 +308,7 @@ impl Logs {
     /// What this node knows of another one's disk, and claims in the handshake.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
         let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.reported));
-        (incarnation != 0).then_some(Claim { incarnation, reported })
+        Some(Claim { incarnation: incarnation?, reported })
     }
 
     /// The same, if it is not stored yet.
@@ -308,7 +320,7 @@ impl Logs {
     /// This claim is durable.
     pub fn kept(&self, node: NodeId, claim: &Claim) {
         self.with(node, |known| {
-            if known.incarnation == claim.incarnation {
+            if known.incarnation == Some(claim.incarnation) {
                 known.kept = claim.reported;
             }
         });
@@ -319,14 +331,18 @@ impl Logs {
 mod tests {
     use super::*;
 
+    const DISK: Incarnation = Incarnation(5);
+    const THEIRS: Incarnation = Incarnation(77);
+
     const HOUR: u64 = 3_600_000_000 << 12;
 
     fn life(id: u64, begins: u64) -> Life {
-        Life { id, begins, newest: id * HOUR }
+        Life { id: LifeId(id), begins: LogPosition(begins), newest: id * HOUR }
     }
 
     fn reported(life: u64, position: u64) -> Reported {
-        Reported { life, position, late: 0 }
+        let (life, position) = (LifeId::of_number(life), LogPosition(position));
+        Reported { life, position, late: LogPosition::START }
     }
 
     #[test]
@@ -342,11 +358,11 @@ mod tests {
         let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         let tail = lineage.lost(&reported(3, 201)).expect("one group is missing");
         assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
-        let late = Reported { late: 201, ..reported(3, 250) };
+        let late = Reported { late: LogPosition(201), ..reported(3, 250) };
         assert_eq!(lineage.lost(&late), Some(0), "what came late may be of any age");
         assert!(
             lineage
-                .lost(&Reported { late: 200, ..reported(3, 250) })
+                .lost(&Reported { late: LogPosition(200), ..reported(3, 250) })
                 .is_some_and(|since| since > 0)
         );
     }
@@ -386,51 +402,58 @@ mod tests {
 
     #[test]
     fn nothing_is_reported_before_what_is_claimed_was_looked_at() {
-        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 7)), &[]);
+        let logs = Logs::new(DISK, Lineage::new(Vec::new(), life(1, 7)), &[]);
         let peer = NodeId(1);
-        assert_eq!(logs.position_for(peer), 0);
+        assert_eq!(logs.position_for(peer), LogPosition(0));
         logs.settle(peer);
-        assert_eq!(logs.position_for(peer), 7);
-        logs.wrote(9);
-        logs.wrote(8);
-        assert_eq!((logs.position_for(peer), logs.position_for(NodeId(0))), (9, 0));
+        assert_eq!(logs.position_for(peer), LogPosition(7));
+        logs.wrote(LogPosition(9));
+        logs.wrote(LogPosition(8));
+        let positions = [peer, NodeId(0)].map(|node| logs.position_for(node).0);
+        assert_eq!(positions, [9, 0]);
     }
 
     #[test]
     fn of_two_lives_the_greater_holds() {
-        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[]);
+        let logs = Logs::new(DISK, Lineage::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
-        logs.saw(peer, 77, 10);
-        assert!(logs.received(peer, 77, 10, 5));
-        logs.know(peer, 77);
+        logs.saw(peer, THEIRS, LifeId(10));
+        assert!(logs.received(peer, THEIRS, LifeId(10), LogPosition(5)));
+        logs.know(peer, THEIRS);
         assert_eq!(logs.claim(peer).unwrap().reported, reported(10, 5));
-        logs.saw(peer, 77, 11);
-        assert!(!logs.received(peer, 77, 10, 6), "the older one is not heard any more");
-        assert!(logs.is_outlived(peer, 77, 10) && !logs.is_outlived(peer, 77, 11));
-        assert!(!logs.is_outlived(peer, 78, 10), "another disk");
+        logs.saw(peer, THEIRS, LifeId(11));
+        assert!(
+            !logs.received(peer, THEIRS, LifeId(10), LogPosition(6)),
+            "the older one is not heard any more"
+        );
+        assert!(
+            logs.is_outlived(peer, THEIRS, LifeId(10))
+                && !logs.is_outlived(peer, THEIRS, LifeId(11))
+        );
+        assert!(!logs.is_outlived(peer, Incarnation(78), LifeId(10)), "another disk");
         assert_eq!(
             logs.claim(peer).unwrap().reported,
             reported(10, 5),
             "it has reported nothing yet"
         );
-        assert!(logs.received(peer, 77, 11, 3));
+        assert!(logs.received(peer, THEIRS, LifeId(11), LogPosition(3)));
         assert_eq!(logs.claim(peer).unwrap().reported, reported(11, 3));
     }
 
     #[test]
     fn what_is_not_kept_yet_is_kept_once() {
-        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[]);
+        let logs = Logs::new(DISK, Lineage::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
-        logs.saw(peer, 77, 10);
-        assert!(logs.received(peer, 77, 10, 5));
+        logs.saw(peer, THEIRS, LifeId(10));
+        assert!(logs.received(peer, THEIRS, LifeId(10), LogPosition(5)));
         assert_eq!(logs.unkept(peer), None, "its disk is not known yet");
-        logs.know(peer, 77);
+        logs.know(peer, THEIRS);
         logs.stored_late(peer);
         let claim = logs.unkept(peer).unwrap();
-        assert_eq!(claim.reported, Reported { life: 10, position: 5, late: 5 });
+        assert_eq!(claim.reported, Reported { late: LogPosition(5), ..reported(10, 5) });
         logs.kept(peer, &claim);
         assert_eq!(logs.unkept(peer), None);
-        assert!(logs.received(peer, 77, 10, 6));
+        assert!(logs.received(peer, THEIRS, LifeId(10), LogPosition(6)));
         assert!(logs.unkept(peer).is_some());
     }
 }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::directory::LifeId;
 use crate::node_id::NodeId;
 use crate::record::{Kind, Rank};
 
@@ -102,7 +103,7 @@ pub enum RoundStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
     /// The life of its directory, which begins with the process.
-    pub life: u64,
+    pub life: LifeId,
     /// What it knows.
     pub proof: Proof,
     /// The greatest ballot that it has promised.

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cluster::{
-    Config, Coordinator, Demand, Effect, Event, FailureKind, MAX_OPERATIONS, MembershipState,
-    NodeEvent, OpId, Record, Reply, Shared, StoreError, Via, hint_bytes,
+    Config, Coordinator, Demand, Effect, Event, FailureKind, LogPosition, MAX_OPERATIONS,
+    MembershipState, NodeEvent, OpId, Record, Reply, Shared, StoreError, Via, hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
@@ -111,7 +111,7 @@ impl Loop {
             Purpose::Op(op, newer, passing) => {
                 self.shared.proofs.passed(passing);
                 if outcome.is_ok() {
-                    self.shared.logs.wrote(driver.engine().sequence());
+                    self.shared.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.handle(driver, Event::Written { op, result });

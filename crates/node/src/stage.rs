@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cluster::{
     Answer, CallId, Class, ClientId, Clock, CompareRequest, Config, ConnectionId, Damage, Demand,
-    FailureKind, Logs, Member, Membership, MembershipState, Message, NodeId, Now, OpId,
-    PageRequest, Reply, Request, Shared, Topology, View, ViewId,
+    FailureKind, Incarnation, Logs, Member, Membership, MembershipState, Message, NodeId, Now,
+    OpId, PageRequest, Reply, Request, Shared, Topology, View, ViewId,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, PurgeRule, Space, Version, Wait};
 
@@ -86,11 +86,15 @@ impl Stage {
         let purge = Arc::new(purge_rule(|| WALL));
         let engine = Engine::open(disk.clone(), Options { purge, ..Options::default() }).unwrap();
         let named = Named { topology: &topology, own, named: true, urls: &[] };
-        let new = NewIdentity { incarnation: 9, state: MembershipState::Member, lost_before: 0 };
+        let new = NewIdentity {
+            incarnation: Incarnation(9),
+            state: MembershipState::Member,
+            lost_before: 0,
+        };
         let identity = Arc::new(Identity::open(&engine, named, new).unwrap());
         let clock = Arc::new(Clock::start(1, 0, 0));
         let membership = Membership::new(MembershipState::Member, 0, true);
-        let logs = Arc::new(Logs::first(9));
+        let logs = Arc::new(Logs::first(Incarnation(9)));
         let newest = Clock::time_of(WALL);
         let shared = Arc::new(Shared::new(topology, own, clock, membership, newest, logs));
         Self {

@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use cluster::{Clock, Logs, Membership, MembershipState, NodeId, Proofs, Shared, View};
+use cluster::{
+    Clock, Incarnation, Logs, Membership, MembershipState, NodeId, Proofs, Shared, View,
+};
 
 use crate::clock::BoundedClock;
 use crate::hints;
@@ -43,7 +45,7 @@ impl Starting {
     pub fn open<S: Store>(
         store: &S,
         named: Named<'_>,
-        incarnation: u64,
+        incarnation: Incarnation,
         state: MembershipState,
         wall: u64,
         max_skew: u64,

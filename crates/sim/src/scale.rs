@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cluster::{
-    Clock, Config, Coordinator, Logs, Member, Membership, MembershipState, Node, NodeConfig,
-    NodeId, RoundConfig, Shared, Topology,
+    Clock, Config, Coordinator, Incarnation, Logs, Member, Membership, MembershipState, Node,
+    NodeConfig, NodeId, RoundConfig, Shared, Topology,
 };
 
 use crate::plan::Plan;
@@ -108,7 +108,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));
         let membership = Membership::new(MembershipState::Member, 0, true);
-        let logs = Arc::new(Logs::first(1));
+        let logs = Arc::new(Logs::first(Incarnation(1)));
         let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, membership, 0, logs));
         let coordinator = |_| Coordinator::new(Arc::clone(&shared), config);
         Parts {

@@ -1,5 +1,7 @@
 use bytes::Bytes;
-use cluster::{Clock, Filter, Logs, Member, Membership, MembershipState, NodeId, Topology};
+use cluster::{
+    Clock, Filter, Incarnation, Logs, Member, Membership, MembershipState, NodeId, Topology,
+};
 use lsm::{MemDisk, Options, Version};
 use node::PageWork;
 use tokio::runtime::Builder;
@@ -25,7 +27,7 @@ fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
 fn alone() -> Arc<cluster::Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
-    let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1)));
+    let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
     let membership = Membership::new(MembershipState::Member, 0, true);
     Arc::new(cluster::Shared::new(topology, NodeId(0), clock, membership, 0, logs))
 }

@@ -1,6 +1,6 @@
 //! What is sent arrives, once, on the right connection.
 
-use cluster::{Event, Filter, Message, NotIssued, PageRequest, Reply, Request};
+use cluster::{Event, Filter, Incarnation, Message, NotIssued, PageRequest, Reply, Request};
 
 use super::world::*;
 use crate::counters::clocks;
@@ -14,12 +14,13 @@ fn requests_and_replies_travel() {
         a.peers.send(B, write(8, 100));
         match a.next().await {
             FromPeers::PeerSeen { peer, incarnation, knows_us } => {
-                assert_eq!((peer, incarnation, knows_us), (B, 101, None));
+                assert_eq!((peer, incarnation, knows_us), (B, Incarnation(101), None));
             }
             other => panic!("{other:?}"),
         }
         assert!(matches!(a.event().await, Event::Up(B)));
-        let FromPeers::PeerSeen { peer: A, incarnation: 100, .. } = b.next().await else {
+        let FromPeers::PeerSeen { peer: A, incarnation: Incarnation(100), .. } = b.next().await
+        else {
             panic!("b does not know who came");
         };
         let (connection, first, read) = b.request().await;
@@ -225,7 +226,7 @@ fn pings_measure_how_far_away_a_peer_is() {
         let seen = a.facts.seen(B);
         assert!(seen.rtt_micros() > 0, "it is there with the first reply");
         assert!(a.facts.skew_micros(B).unsigned_abs() < 1_000_000, "{seen:?}");
-        assert_eq!((seen.links(), seen.incarnation()), (1, Some(101)));
+        assert_eq!((seen.links(), seen.incarnation()), (1, Some(Incarnation(101))));
         let (clock, now) = (&a.facts.table.shared.clock, clocks::now());
         clock.persisted(u64::MAX, 0);
         let ahead = cluster::Now { wall: now.wall + 60_000_000, ..now };

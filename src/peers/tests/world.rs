@@ -11,8 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::handshake::{ConnectionKind, Handshake, Identity, Secret, Secrets};
 use cluster::{
-    Body, Class, Clock, ConnectionId, Event, Kind, Logs, Member, Membership, MembershipState,
-    Message, NodeId, Rank, Record, Reply, Request, Shared, Topology, Version,
+    Body, Class, Clock, ClusterId, ConnectionId, Event, Incarnation, Kind, Logs, Member,
+    Membership, MembershipState, Message, NodeId, Rank, Record, Reply, Request, Shared, Topology,
+    Version,
 };
 use node::link::{Bounds, PeerTable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,7 +44,7 @@ pub(super) const QUEUE_BYTES: usize = 8 << 20;
 /// Bytes of long messages that a node has room for.
 pub(super) const ROOM_BYTES: usize = 1 << 20;
 
-pub(super) const CLUSTER: u64 = 5;
+pub(super) const CLUSTER: ClusterId = ClusterId(5);
 
 /// Runs a test on a loop of its own.
 pub(super) fn run(test: impl Future<Output = ()>) {
@@ -114,13 +115,14 @@ impl Node {
         let topology = topology(setup.replicas);
         let wall = wall_micros() + setup.clock_ahead;
         let clock = Arc::new(Clock::start(own.0.into(), wall, 0));
-        let logs = Arc::new(Logs::first(100 + u64::from(own.0)));
+        let logs = Arc::new(Logs::first(Incarnation(100 + u64::from(own.0))));
         let membership = Membership::new(MembershipState::Member, 0, true);
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let shared = Arc::new(shared);
         let secret = Arc::new(Secrets::new(Secret::new(setup.secret.into()), None));
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
-        let identity = Identity::new(Arc::clone(&shared.views), own, CLUSTER, secret, known);
+        let (views, cluster) = (Arc::clone(&shared.views), Some(CLUSTER));
+        let identity = Identity::new(views, own, cluster, secret, known);
         let codec = CODEC;
         let bounds =
             Bounds { encoded_bytes: 4 * CONNECTION_BYTES, loops: 1, queue_bytes: QUEUE_BYTES };

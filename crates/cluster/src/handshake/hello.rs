@@ -9,6 +9,9 @@
 //! ```
 
 use super::{NAME_MAX, Nonce};
+use crate::cluster_id::ClusterId;
+use crate::directory::{Incarnation, LifeId, LogPosition};
+use crate::layout::VoterId;
 use crate::logs::{Claim, Reported};
 use crate::message::NodeId;
 use crate::proof::RoundId;
@@ -55,20 +58,20 @@ pub struct Hello {
     pub role: Role,
     /// What the connection is for.
     pub connection: ConnectionKind,
-    /// Its cluster; 0 = it has none yet.
-    pub cluster: u64,
-    /// Its incarnation: which disk it has; a random number, not 0.
-    pub incarnation: u64,
+    /// Its cluster; `None` = it has none yet.
+    pub cluster: Option<ClusterId>,
+    /// Its incarnation: which disk it has; a random number.
+    pub incarnation: Incarnation,
     /// Its life: which process on that disk it is; greater than those before.
-    pub life: u64,
+    pub life: LifeId,
     /// What it knows of the other side's disk; on the wire an incarnation of 0 = nothing.
     pub knows_you: Option<Claim>,
     /// The last round that is proven to its knowledge.
     pub proven: RoundId,
     /// The view that it works by.
     pub view: ViewId,
-    /// Which voter it is ([`Voter`](crate::layout::Voter)); 0 = it does not say.
-    pub voter: u64,
+    /// Which voter it is ([`Voter`](crate::layout::Voter)); `None` = it does not say.
+    pub voter: Option<VoterId>,
     /// Its id, which tells it from one that had its name before; `None` = it does not say.
     pub node: Option<NodeId>,
     /// Fresh random bytes.
@@ -88,8 +91,9 @@ impl Hello {
         out.extend_from_slice(&self.features.to_le_bytes());
         out.push(if self.role == Role::Dialer { 0 } else { 1 });
         out.push(if self.connection == ConnectionKind::Small { 0 } else { 1 });
-        let known = self.knows_you.map_or(0, |claim| claim.incarnation);
-        for number in [self.cluster, self.incarnation, known, self.view.placement] {
+        let known = self.knows_you.map_or(0, |claim| claim.incarnation.0);
+        let cluster = self.cluster.map_or(0, |cluster| cluster.0);
+        for number in [cluster, self.incarnation.0, known, self.view.placement] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&self.nonce);
@@ -99,13 +103,14 @@ impl Hello {
             out.extend_from_slice(name.as_bytes());
         }
         let reported = self.knows_you.map_or(Reported::default(), |claim| claim.reported);
-        for number in [self.life, reported.life, reported.position, reported.late, self.view.epoch]
-        {
+        let by = reported.life.map_or(0, |life| life.0);
+        let (position, late) = (reported.position.0, reported.late.0);
+        for number in [self.life.0, by, position, late, self.view.epoch] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&self.proven.time.to_le_bytes());
         out.extend_from_slice(&self.proven.node.0.to_le_bytes());
-        out.extend_from_slice(&self.voter.to_le_bytes());
+        out.extend_from_slice(&self.voter.map_or(0, |voter| voter.0).to_le_bytes());
         out.extend(self.node.iter().flat_map(|node| node.0.to_le_bytes()));
         out
     }
@@ -128,20 +133,17 @@ impl Hello {
             1 => ConnectionKind::Bulk,
             _ => return Err("an unknown connection"),
         };
-        let cluster = input.u64()?;
-        let incarnation = match input.u64()? {
-            0 => return Err("no incarnation"),
-            incarnation => incarnation,
-        };
-        let known = input.u64()?;
+        let cluster = ClusterId::of_number(input.u64()?);
+        let incarnation = Incarnation::of_number(input.u64()?).ok_or("no incarnation")?;
+        let known = Incarnation::of_number(input.u64()?);
         let (placement, nonce, name, to) =
             (input.u64()?, input.array()?, input.name()?, input.name()?);
         // A node that speaks earlier versions only is refused for that, later.
         let (life, reported) = if versions.1 < 2 {
-            (0, Reported::default())
+            (LifeId(0), Reported::default())
         } else {
-            let life = input.u64()?;
-            let (by, position, late) = (input.u64()?, input.u64()?, input.u64()?);
+            let (life, by) = (LifeId(input.u64()?), LifeId::of_number(input.u64()?));
+            let (position, late) = (LogPosition(input.u64()?), LogPosition(input.u64()?));
             (life, Reported { life: by, position, late })
         };
         let epoch = if versions.1 < 3 { 0 } else { input.u64()? };
@@ -151,9 +153,10 @@ impl Hello {
             RoundId { time: input.u64()?, node: NodeId(input.u16()?) }
         };
         let voter = if versions.1 < 9 { 0 } else { input.u64()? };
+        let voter = VoterId::of_number(voter);
         let says_node = versions.1 >= 9 && !input.0.is_empty();
         let node = says_node.then(|| input.u16()).transpose()?.map(NodeId);
-        let knows_you = (known != 0).then_some(Claim { incarnation: known, reported });
+        let knows_you = known.map(|incarnation| Claim { incarnation, reported });
         Ok(Self {
             versions,
             features,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Secrets;
+use crate::cluster_id::ClusterId;
 use crate::layouts::Layouts;
 use crate::logs::Logs;
 use crate::message::NodeId;
@@ -15,7 +16,7 @@ pub struct Identity {
     pub(super) views: Arc<Views>,
     own: NodeId,
     own_name: String,
-    pub(super) cluster: u64,
+    pub(super) cluster: Option<ClusterId>,
     pub(super) secrets: Arc<Secrets>,
     /// What is known of the nodes' disks, this one's included.
     pub(super) logs: Arc<Logs>,
@@ -26,11 +27,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Node `own` of the cluster. `cluster` is 0 if it belongs to none yet.
+    /// Node `own` of the cluster. `cluster` is `None` if it belongs to none yet.
     pub fn new(
         views: Arc<Views>,
         own: NodeId,
-        cluster: u64,
+        cluster: Option<ClusterId>,
         secrets: Arc<Secrets>,
         (logs, proofs, layouts): (Arc<Logs>, Arc<Proofs>, Arc<Layouts>),
     ) -> Self {

@@ -36,7 +36,9 @@ pub use secret::{Secret, Secrets};
 pub use words::{Reason, Refused};
 
 use self::secret::Held;
-use crate::layout::Layout;
+use crate::cluster_id::ClusterId;
+use crate::directory::{Incarnation, LifeId};
+use crate::layout::{Layout, VoterId};
 use crate::logs::Claim;
 use crate::message::NodeId;
 use crate::proof::RoundId;
@@ -79,17 +81,17 @@ pub struct PeerSeen {
     /// The node's id.
     pub node: NodeId,
     /// Its incarnation: which disk it has.
-    pub incarnation: u64,
+    pub incarnation: Incarnation,
     /// Its life: which process on that disk it is.
-    pub life: u64,
+    pub life: LifeId,
     /// What it knows of this node's disk; `None` = it never knew any.
     pub knows_us: Option<Claim>,
     /// The last round that is proven to its knowledge.
     pub proven: RoundId,
     /// Which voter it is.
-    pub voter: u64,
-    /// Its cluster; 0 = it has none yet.
-    pub cluster: u64,
+    pub voter: Option<VoterId>,
+    /// Its cluster; `None` = it has none yet.
+    pub cluster: Option<ClusterId>,
     /// What the connection is for.
     pub connection: ConnectionKind,
     /// The greatest version of the protocol that both speak.
@@ -357,7 +359,8 @@ impl Handshake {
             let is_first = self.view.epoch == FIRST_EPOCH;
             return Some(if is_first { Reason::Topology } else { Reason::Forked });
         }
-        if theirs.cluster != ours.cluster && theirs.cluster != 0 && ours.cluster != 0 {
+        let clusters = theirs.cluster.zip(ours.cluster);
+        if clusters.is_some_and(|(theirs, ours)| theirs != ours) {
             return Some(Reason::Cluster);
         }
         if ours.layouts.entered().forks_from(theirs.view.epoch) {
@@ -398,7 +401,7 @@ impl Handshake {
 
     fn is_of_one_cluster(&self) -> bool {
         let (ours, theirs) = (self.identity.cluster, self.theirs.as_ref());
-        ours != 0 && theirs.is_some_and(|theirs| theirs.cluster == ours)
+        ours.is_some() && theirs.is_some_and(|theirs| theirs.cluster == ours)
     }
 
     /// Whom this side, the dialer, wanted to reach.

@@ -4,7 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{Change, Joiner, Seat, Voter};
+use crate::directory::LogPosition;
+use crate::layout::{Change, Joiner, Voter};
 use crate::logs::{Life, Lineage, Logs, Reported};
 use crate::proof::{Proof, Proofs};
 use crate::topology::{Member, Topology};
@@ -17,8 +18,8 @@ struct Someone {
     secret: &'static str,
     also: Option<&'static str>,
     channel: Option<Channel>,
-    cluster: u64,
-    life: u64,
+    cluster: Option<ClusterId>,
+    life: LifeId,
     proof: Proof,
 }
 
@@ -27,7 +28,8 @@ impl Default for Someone {
         let nodes = ["a", "b", "c"];
         let (secret, proof) = ("open sesame", Proof::default());
         let (also, channel) = (None, None);
-        Self { name: "a", nodes, replicas: 3, secret, also, channel, cluster: 5, life: 40, proof }
+        let (cluster, life) = (Some(ClusterId(5)), LifeId(40));
+        Self { name: "a", nodes, replicas: 3, secret, also, channel, cluster, life, proof }
     }
 }
 
@@ -38,10 +40,11 @@ impl Someone {
         let usual = self.nodes == ["a", "b", "c"] && self.replicas == 3;
         let topology = if usual { USUAL.clone() } else { topology(self.nodes, self.replicas) };
         let own = topology.own(self.name).unwrap();
-        let incarnation = 100 + u64::from(own.0);
+        let incarnation = Incarnation(100 + u64::from(own.0));
         let also = self.also.map(|also| Secret::new(also.into()));
         let secrets = Arc::new(Secrets::new(Secret::new(self.secret.into()), also));
-        let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
+        let life = Life { id: self.life, begins: LogPosition(7), newest: 0 };
+        let lineage = Lineage::new(Vec::new(), life);
         let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
         let layouts = Arc::new(crate::layouts::Layouts::fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
@@ -165,16 +168,19 @@ fn two_that_fit_meet() {
     let proven = RoundId { time: 70, node: NodeId(2) };
     let proof = Proof { proven, ..Proof::default() };
     let (a, b) = (named("a").identity(), Someone { proof, ..named("b") }.identity());
-    b.logs.saw(NodeId(0), 99, 30);
-    b.logs.know(NodeId(0), 99);
-    assert!(b.logs.received(NodeId(0), 99, 30, 12));
+    let (disk, life, position) = (Incarnation(99), LifeId(30), LogPosition(12));
+    b.logs.saw(NodeId(0), disk, life);
+    b.logs.know(NodeId(0), disk);
+    assert!(b.logs.received(NodeId(0), disk, life, position));
     let knows_us = b.logs.claim(NodeId(0));
-    assert_eq!(knows_us.unwrap().reported, Reported { life: 30, position: 12, late: 0 });
+    let reported = Reported { life: Some(life), position, late: LogPosition::START };
+    assert_eq!(knows_us.unwrap().reported, reported);
     for step in [1, 7, usize::MAX] {
         let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, step);
         let connection = ConnectionKind::Bulk;
-        let (node, incarnation, life, cluster) = (TO_B, 101, 40, 5);
-        let (voter, version) = (1, VERSIONS.1);
+        let (node, incarnation, life) = (TO_B, Incarnation(101), LifeId(40));
+        let cluster = Some(ClusterId(5));
+        let (voter, version) = (Some(VoterId(1)), VERSIONS.1);
         let met = PeerSeen {
             node,
             incarnation,
@@ -188,14 +194,14 @@ fn two_that_fit_meet() {
         };
         assert_eq!(dialed, Ok(met));
         let (node, proven) = (NodeId(0), RoundId::default());
-        let met = PeerSeen { node, incarnation: 100, knows_us: None, proven, ..met };
+        let met = PeerSeen { node, incarnation: Incarnation(100), knows_us: None, proven, ..met };
         assert_eq!(accepted, Ok(met));
     }
 }
 
 #[test]
 fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
-    let (older, later) = (named("a"), Someone { life: 41, ..named("a") });
+    let (older, later) = (named("a"), Someone { life: LifeId(41), ..named("a") });
     let b = named("b").identity();
     let meets = |someone: &Someone| {
         let (dialed, accepted) = shake_in_steps(someone.identity(), b.clone(), TO_B, usize::MAX);
@@ -214,8 +220,8 @@ fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
 
 #[test]
 fn a_node_without_a_cluster_fits_any() {
-    let (dialed, accepted) = shake(&Someone { cluster: 0, ..named("a") }, &named("b"));
-    assert_eq!((dialed.unwrap().cluster, accepted.unwrap().cluster), (5, 0));
+    let (dialed, accepted) = shake(&Someone { cluster: None, ..named("a") }, &named("b"));
+    assert_eq!((dialed.unwrap().cluster, accepted.unwrap().cluster), (Some(ClusterId(5)), None));
 }
 
 #[test]
@@ -223,7 +229,12 @@ fn what_does_not_fit_is_said_in_words_on_both_sides() {
     let nodes = ["a", "b", "x"];
     let cases = [
         (Someone { secret: "", ..named("a") }, TO_B, Reason::Secret, "different cluster secrets"),
-        (Someone { cluster: 6, ..named("a") }, TO_B, Reason::Cluster, "0000000000000006"),
+        (
+            Someone { cluster: Some(ClusterId(6)), ..named("a") },
+            TO_B,
+            Reason::Cluster,
+            "0000000000000006",
+        ),
         (Someone { nodes, ..named("a") }, TO_B, Reason::Topology, "different topologies: node "),
         (named("a"), NodeId(2), Reason::Name, "which URL belongs to which name"),
         (named("b"), NodeId(2), Reason::Itself, "this node, b, itself"),
@@ -401,7 +412,7 @@ fn first() -> Layout {
 
 /// Node `name` of a cluster that has become another one, by a change of its first members.
 fn changed(name: &str, change: &Change) -> Arc<Identity> {
-    let mut layout = first().planned(change, |_| Some(1)).unwrap();
+    let mut layout = first().planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
@@ -417,17 +428,17 @@ fn going_by(name: &str, layout: Layout) -> Arc<Identity> {
         Some(decree) => view.decreed(decree.number),
         None => view,
     };
-    let voter = Voter { node: own, id: 1, is_first: true };
+    let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
     let layouts = Arc::new(crate::layouts::Layouts::first(voter, layout));
-    let logs = Arc::new(Logs::first(100 + u64::from(own.0)));
+    let logs = Arc::new(Logs::first(Incarnation(100 + u64::from(own.0))));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
     let secrets = Arc::new(Secrets::new(Secret::new("open sesame".into()), None));
-    Arc::new(Identity::new(Arc::new(Views::new(view)), own, 5, secrets, known))
+    Arc::new(Identity::new(Arc::new(Views::new(view)), own, Some(ClusterId(5)), secrets, known))
 }
 
 fn d_joins() -> Change {
     let member = Member { name: "d".to_owned(), zone: String::new(), weight: 1 };
-    let joiner = Joiner { member, url: "http://d".to_owned(), disk: 7 };
+    let joiner = Joiner { member, url: "http://d".to_owned(), disk: Some(Incarnation(7)) };
     Change { add: vec![joiner], ..Change::default() }
 }
 
@@ -464,8 +475,8 @@ fn who_was_removed_is_told_so() {
 fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
     let change = Change { remove: vec!["a".into()], replicas: Some(2), ..Change::default() };
     for stranger in [
-        Someone { cluster: 6, ..named("a") },
-        Someone { cluster: 0, ..named("a") },
+        Someone { cluster: Some(ClusterId(6)), ..named("a") },
+        Someone { cluster: None, ..named("a") },
         Someone { secret: "open barley", ..named("a") },
     ] {
         let (a, b) = (stranger.identity(), changed("b", &change));
@@ -477,12 +488,12 @@ fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
 
 /// Node `own` decided alone what follows.
 fn decreed(base: &Layout, own: u16, voter: u64) -> Layout {
-    base.decreed(Seat { node: NodeId(own), voter }, &[]).unwrap()
+    base.decreed(NodeId(own), VoterId(voter), &[]).unwrap()
 }
 
 fn of_council(base: &Layout, name: &str) -> Layout {
     let council = Some(vec![name.to_owned()]);
-    base.planned(&Change { council, ..Change::default() }, |_| Some(1)).unwrap()
+    base.planned(&Change { council, ..Change::default() }, |_| Some(VoterId(1))).unwrap()
 }
 
 /// A node that is behind hears of a decree; one that knows more, or of another decree, is on a

@@ -145,8 +145,8 @@ pub(super) fn refused(
         Reason::Cluster => format!(
             "{name} belongs to cluster {:016x}, this node, {own}, to {:016x}: \
              one of them has the data directory of another cluster",
-            theirs.map_or(0, |hello| hello.cluster),
-            ours.cluster
+            theirs.and_then(|hello| hello.cluster).map_or(0, |cluster| cluster.0),
+            ours.cluster.map_or(0, |cluster| cluster.0)
         ),
         Reason::Topology => {
             let theirs = String::from_utf8_lossy(description);

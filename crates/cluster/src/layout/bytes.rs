@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use bytes::Buf;
 
-use super::{Access, Before, Decree, Layout, MAX_COUNCIL, Node, Seat, Stage};
+use super::{Access, Before, Decree, Layout, MAX_COUNCIL, Node, Seat, Stage, VoterId};
+use crate::directory::Incarnation;
 use crate::node_id::NodeId;
 use crate::topology::{HashWeight, Member, check_members};
 
@@ -66,7 +67,7 @@ impl Layout {
         out.push(self.council.len() as u8);
         for Seat { node, voter } in &self.council {
             out.extend(node.0.to_le_bytes());
-            out.extend(voter.to_le_bytes());
+            out.extend(voter.map_or(0, |voter| voter.0).to_le_bytes());
         }
         put_nodes(&mut out, self.replicas, &self.nodes);
         if let Some(before) = &self.before {
@@ -160,7 +161,7 @@ fn put_nodes(out: &mut Vec<u8>, replicas: u8, nodes: &[Node]) {
         out.extend(id.0.to_le_bytes());
         out.extend((member.weight as u16).to_le_bytes());
         out.extend(hash_weight.get().to_le_bytes());
-        out.extend(first_disk.to_le_bytes());
+        out.extend(first_disk.map_or(0, |disk| disk.0).to_le_bytes());
         out.push(u8::from(*is_lost));
         for text in [&member.name, &member.zone, url] {
             out.push(u8::try_from(text.len()).expect("a plan refuses longer ones"));
@@ -189,7 +190,8 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
     let mut council = Vec::new();
     for _ in 0..bytes.try_get_u8().ok()? {
         let node = NodeId(bytes.try_get_u16_le().ok()?);
-        council.push(Seat { node, voter: bytes.try_get_u64_le().ok()? });
+        let voter = VoterId::of_number(bytes.try_get_u64_le().ok()?);
+        council.push(Seat { node, voter });
     }
     let (replicas, nodes) = read_nodes(bytes)?;
     let before = match stage {
@@ -252,7 +254,7 @@ fn read_nodes(bytes: &mut &[u8]) -> Option<(u8, Vec<Node>)> {
         let id = NodeId(bytes.try_get_u16_le().ok()?);
         let weight = u32::from(bytes.try_get_u16_le().ok()?);
         let hash_weight = HashWeight::new(bytes.try_get_u32_le().ok()?)?;
-        let first_disk = bytes.try_get_u64_le().ok()?;
+        let first_disk = Incarnation::of_number(bytes.try_get_u64_le().ok()?);
         let is_lost = match bytes.try_get_u8().ok()? {
             0 => false,
             1 => true,

@@ -88,14 +88,26 @@ pub struct Keep {
     pub vote: bool,
 }
 
+/// Which voter a node is ([`Voter`]): a random number, or the hash of a life of its directory. On
+/// the wire and on disk 0 stands for none, here `None` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VoterId(pub u64);
+
+impl VoterId {
+    /// That of a number on the wire or on disk, where 0 stands for none.
+    pub fn of_number(number: u64) -> Option<Self> {
+        (number != 0).then_some(Self(number))
+    }
+}
+
 /// Who a node is as a voter: it is another one as soon as it may have lost votes, with its disk or
 /// because its directory is an older copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Voter {
     /// The node's id.
     pub node: NodeId,
-    /// Random, not 0.
-    pub id: u64,
+    /// `None` = it has no votes until its life begins.
+    pub id: Option<VoterId>,
     /// Whether it never lost a vote: then it has the seat of the first layout, which names nodes
     /// alone.
     pub is_first: bool,
@@ -104,7 +116,7 @@ pub struct Voter {
 impl Voter {
     /// Whether a seat is this voter's.
     pub(crate) fn has(&self, seat: &Seat) -> bool {
-        let votes = if seat.voter == 0 { self.is_first } else { seat.voter == self.id };
+        let votes = if seat.voter.is_none() { self.is_first } else { seat.voter == self.id };
         seat.node == self.node && votes
     }
 }
@@ -129,8 +141,8 @@ impl Council {
     }
 
     /// It may have lost votes: it is another voter from here on.
-    pub fn loses_votes(&mut self, id: u64) {
-        (self.own.id, self.own.is_first) = (id, false);
+    pub fn loses_votes(&mut self, id: VoterId) {
+        (self.own.id, self.own.is_first) = (Some(id), false);
         self.vote = Vote::default();
     }
 

@@ -13,7 +13,7 @@
 //! (`View::decreed`), so nothing is counted across it. Why that is enough is in
 //! docs/membership-model.md.
 
-use super::{Layout, Seat, Stage};
+use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;
 
 /// The layout of a decree has the next epoch that is divisible by this: every epoch in between is
@@ -46,26 +46,27 @@ pub enum NoDecree {
 }
 
 impl Layout {
-    /// What follows by decree, the council being this seat alone. A change is gone back from as
-    /// long as reads have not switched; after that it goes forward without `lost`, which are nodes
-    /// that are gone with their disks. The voter of the seat is a new one.
-    pub fn decreed(&self, seat: Seat, lost: &[NodeId]) -> Result<Self, NoDecree> {
+    /// What follows by decree, the council being this node alone, as this voter, which is a new
+    /// one. A change is gone back from as long as reads have not switched; after that it goes
+    /// forward without `lost`, which are nodes that are gone with their disks.
+    pub fn decreed(&self, node: NodeId, voter: VoterId, lost: &[NodeId]) -> Result<Self, NoDecree> {
         let epoch = (self.epoch / EPOCHS + 1) * EPOCHS;
-        let mut next = self.aborted(|_| Some(seat.voter)).unwrap_or_else(|| self.clone());
+        let mut next = self.aborted(|_| Some(voter)).unwrap_or_else(|| self.clone());
         if self.stage == Stage::ReadOld {
             next.began = epoch;
         }
         for node in next.before.iter_mut().flat_map(|before| &mut before.nodes) {
             node.is_lost |= lost.contains(&node.id);
         }
-        if next.member(seat.node).is_none() {
+        if next.member(node).is_none() {
             return Err(NoDecree::NoMember);
         }
         if next.decrees.len() >= MAX_DECREES {
             return Err(NoDecree::TooMany);
         }
-        next.decrees.push(Decree { base: self.epoch, epoch, number: seat.voter });
-        Ok(Self { epoch, council: vec![seat], base: self.id(), ..next })
+        next.decrees.push(Decree { base: self.epoch, epoch, number: voter.0 });
+        let council = vec![Seat { node, voter: Some(voter) }];
+        Ok(Self { epoch, council, base: self.id(), ..next })
     }
 
     /// Whether one of two layouts grew out of the other one, by councils and decrees. If not, two

@@ -30,7 +30,9 @@ pub use access::{
     TokenHash,
 };
 pub use bytes::MAX_BYTES;
-pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter};
+pub use council::{
+    Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter, VoterId,
+};
 pub use decree::{Decree, NoDecree};
 pub use moves::Moves;
 pub(crate) use placed::placed;
@@ -39,6 +41,7 @@ pub use quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota, after_prefix};
 
 use std::sync::Arc;
 
+use crate::directory::Incarnation;
 use crate::node_id::NodeId;
 use crate::topology::{HashWeight, Member, Topology, TopologyError};
 
@@ -73,8 +76,8 @@ pub struct Node {
     /// Where others reach it.
     pub url: String,
     /// The incarnation of the directory that it joined with: no other one of its name was there
-    /// before. 0 = that is not known.
-    pub first_disk: u64,
+    /// before. `None` = that is not known.
+    pub first_disk: Option<Incarnation>,
     /// It was declared lost when it was removed: nothing waits for what it alone may hold.
     pub is_lost: bool,
 }
@@ -85,8 +88,8 @@ pub struct Node {
 pub struct Seat {
     /// The councillor's id.
     pub node: NodeId,
-    /// The voter that it was when it was seated ([`Voter`]); 0 = whoever lost no vote ever.
-    pub voter: u64,
+    /// The voter that it was when it was seated ([`Voter`]); `None` = whoever lost no vote ever.
+    pub voter: Option<VoterId>,
 }
 
 /// The cluster as of one epoch.
@@ -135,12 +138,12 @@ impl Layout {
             member: topology.member(id).clone(),
             hash_weight: topology.hash_weight(id),
             url: url_of(id),
-            first_disk: 0,
+            first_disk: None,
             is_lost: false,
         };
         let nodes: Vec<Node> = topology.ids().map(node).collect();
         let chosen = plan::councillors(&nodes, &[], |_| true);
-        let council = chosen.into_iter().map(|node| Seat { node, voter: 0 });
+        let council = chosen.into_iter().map(|node| Seat { node, voter: None });
         Self {
             epoch: crate::FIRST_EPOCH,
             replicas: topology.wanted_copies(),
@@ -222,7 +225,7 @@ impl Layout {
     /// is placed otherwise by that. The council stays the new one, so that a councillor whose disk
     /// is lost can be replaced meanwhile; nodes that stay take the seats of those that were to
     /// join. Ids that were given stay given. `voter_of`: which voter a node is that is up.
-    pub fn aborted(&self, voter_of: impl Fn(&str) -> Option<u64>) -> Option<Self> {
+    pub fn aborted(&self, voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Self> {
         let before = self.before.as_ref().filter(|_| self.stage != Stage::ReadNew)?;
         let is_placed_anew = self.stage == Stage::ReadOld;
         let council = plan::council_of(&before.nodes, &self.council, voter_of);

@@ -49,7 +49,7 @@ mod tests {
             member: Member { name: format!("placed-{id}"), zone: zone.to_owned(), weight: 1 },
             hash_weight: HashWeight::new(1 << 16).unwrap(),
             url: String::new(),
-            first_disk: 0,
+            first_disk: None,
             is_lost: false,
         }
     }

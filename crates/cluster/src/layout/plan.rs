@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Before, Layout, MAX_COUNCIL, MAX_URL, Node, Seat, Stage};
+use super::{Before, Layout, MAX_COUNCIL, MAX_URL, Node, Seat, Stage, VoterId};
+use crate::directory::Incarnation;
 use crate::node_id::NodeId;
 use crate::topology::{Member, TopologyError, balanced};
 
@@ -14,8 +15,8 @@ pub struct Joiner {
     pub member: Member,
     /// Where others reach it.
     pub url: String,
-    /// The incarnation of its directory; 0 = that is not known.
-    pub disk: u64,
+    /// The incarnation of its directory; `None` = that is not known.
+    pub disk: Option<Incarnation>,
 }
 
 /// What is to be different. Names that occur twice count once.
@@ -113,7 +114,7 @@ impl Layout {
     pub fn planned(
         &self,
         change: &Change,
-        voter_of: impl Fn(&str) -> Option<u64>,
+        voter_of: impl Fn(&str) -> Option<VoterId>,
     ) -> Result<Self, PlanError> {
         if self.stage != Stage::Settled {
             let is_prepared = self.stage == Stage::Prepare;
@@ -220,7 +221,7 @@ impl Layout {
         &self,
         change: &Change,
         nodes: &[Node],
-        voter_of: impl Fn(&str) -> Option<u64>,
+        voter_of: impl Fn(&str) -> Option<VoterId>,
     ) -> Result<Vec<Seat>, PlanError> {
         let Some(names) = &change.council else {
             return Ok(council_of(nodes, &self.council, voter_of));
@@ -247,10 +248,10 @@ impl Layout {
 }
 
 /// A node's seat, if it is known which voter it is: by now, or when it was seated.
-fn seat(node: &Node, held: &[Seat], voter_of: impl Fn(&str) -> Option<u64>) -> Option<Seat> {
+fn seat(node: &Node, held: &[Seat], voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Seat> {
     let held = held.iter().find(|seat| seat.node == node.id);
     // One whose disk was replaced is seated anew.
-    let voter = voter_of(&node.member.name).or(held.map(|seat| seat.voter))?;
+    let voter = voter_of(&node.member.name).map(Some).or(held.map(|seat| seat.voter))?;
     Some(Seat { node: node.id, voter })
 }
 
@@ -258,7 +259,7 @@ fn seat(node: &Node, held: &[Seat], voter_of: impl Fn(&str) -> Option<u64>) -> O
 pub(super) fn council_of(
     nodes: &[Node],
     held: &[Seat],
-    voter_of: impl Fn(&str) -> Option<u64>,
+    voter_of: impl Fn(&str) -> Option<VoterId>,
 ) -> Vec<Seat> {
     let stay: Vec<NodeId> = held.iter().map(|seat| seat.node).collect();
     let seat = |node: &Node| seat(node, held, &voter_of);

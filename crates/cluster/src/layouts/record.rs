@@ -2,7 +2,7 @@
 
 use super::taking::Taking;
 use super::{Arc, Council, Layout, Layouts, NodeId, Vote, Voter, read};
-use crate::layout::{NoDecree, Seat};
+use crate::layout::{NoDecree, VoterId};
 use crate::unreadable::Unreadable;
 
 /// See the module.
@@ -41,15 +41,15 @@ impl LayoutsRecord {
         self.known.council.iter().any(|seat| self.voter.has(seat))
     }
 
-    /// The layout of a decree by which this node alone decides what comes next, as the voter of
-    /// this number; see [`Layout::decreed`].
-    pub fn decreed(&self, number: u64, lost: &[NodeId]) -> Result<Layout, NoDecree> {
-        self.known.decreed(Seat { node: self.voter.node, voter: number }, lost)
+    /// The layout of a decree by which this node alone decides what comes next, as this voter;
+    /// see [`Layout::decreed`].
+    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+        self.known.decreed(self.voter.node, voter, lost)
     }
 
-    /// The record of the node once it goes by that layout, as its voter.
-    pub fn going_by(&self, layout: Layout, number: u64) -> Vec<u8> {
-        let voter = Voter { id: number, is_first: false, ..self.voter };
+    /// The record of the node once it goes by that layout, as this voter.
+    pub fn going_by(&self, layout: Layout, voter: VoterId) -> Vec<u8> {
+        let voter = Voter { id: Some(voter), is_first: false, ..self.voter };
         let council = Council::new(voter, Arc::new(layout), Vote::default());
         Layouts::of(council, self.taking.clone()).encode().0
     }

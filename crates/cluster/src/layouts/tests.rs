@@ -12,12 +12,12 @@ fn first() -> Layout {
 
 fn next(base: &Layout) -> Arc<Layout> {
     let council = Some(vec!["b".to_owned()]);
-    Arc::new(base.planned(&Change { council, ..Change::default() }, |_| Some(9)).unwrap())
+    Arc::new(base.planned(&Change { council, ..Change::default() }, |_| Some(VoterId(9))).unwrap())
 }
 
 /// As a node has it that has accepted the second layout, and its record.
 fn accepted() -> (Layouts, Vec<u8>) {
-    let own = Voter { node: NodeId(0), id: 0x0102_0304_0506_0708, is_first: true };
+    let own = Voter { node: NodeId(0), id: Some(VoterId(0x0102_0304_0506_0708)), is_first: true };
     let layouts = Layouts::first(own, first());
     let (base, layout) = (layouts.known(), next(&first()));
     layouts.asked(&VoteRequest::Prepare { base, ballot: 0x11 });
@@ -77,14 +77,14 @@ fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
     let copy = Layouts::decode(&record, first()).unwrap();
     assert!(!copy.has_votes() && !copy.has_seat() && copy.completed().is_none());
     assert_eq!(copy.known().id(), first().id());
-    assert!(copy.loses_votes(3) && !copy.loses_votes(3), "it is news once");
+    assert!(copy.loses_votes(VoterId(3)) && !copy.loses_votes(VoterId(3)), "it is news once");
     assert!(copy.has_votes() && copy.is_unkept());
 }
 
 /// A record that was made before a change says nothing of that, whatever is stored last.
 #[test]
 fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
-    let own = Voter { node: NodeId(0), id: 5, is_first: true };
+    let own = Voter { node: NodeId(0), id: Some(VoterId(5)), is_first: true };
     let (layouts, views) = (Layouts::first(own, first()), View::first(topology_of(&first())));
     let views = Views::new(views);
     let prepare = |ballot| VoteRequest::Prepare { base: layouts.known(), ballot };

@@ -15,6 +15,7 @@
 
 use super::{Caller, Node, NodeEffect};
 use crate::clock::{COUNTER_BITS, Now};
+use crate::directory::Incarnation;
 use crate::event::FailureKind;
 use crate::logs::{Claim, Reported};
 use crate::membership::MembershipState;
@@ -97,7 +98,7 @@ impl Node {
         &mut self,
         now: Now,
         peer: NodeId,
-        incarnation: u64,
+        incarnation: Incarnation,
         knows_us: Option<Claim>,
         out: &mut Vec<NodeEffect>,
     ) {

@@ -67,6 +67,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::directory::Incarnation;
     use crate::event::Shared;
     use crate::logs::Logs;
     use crate::membership::{Membership, MembershipState};
@@ -79,7 +80,8 @@ mod tests {
         let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
         let topology = Topology::new(vec![member], 1).unwrap();
         let membership = Membership::new(MembershipState::Member, 0, true);
-        let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1)));
+        let (clock, logs) =
+            (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let config = NodeConfig {
             deadline_micros: 0,

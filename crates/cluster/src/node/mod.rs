@@ -31,6 +31,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::clock::{Now, Version};
+use crate::directory::Incarnation;
 use crate::event::{CallId, FailureKind, Shared};
 use crate::layout::Layout;
 use crate::logs::Claim;
@@ -67,7 +68,7 @@ pub enum NodeEvent {
         /// The peer at the other end.
         peer: NodeId,
         /// Its incarnation: which disk it has.
-        incarnation: u64,
+        incarnation: Incarnation,
         /// What it knows of this node's disk, if anything.
         knows_us: Option<Claim>,
     },
@@ -471,7 +472,7 @@ impl Node {
 #[derive(Debug, Default)]
 struct Peer {
     /// Its incarnation, if it was seen since the start.
-    seen: Option<u64>,
+    seen: Option<Incarnation>,
     /// Whether it said that it never knew another disk of this node.
     confirmed: bool,
     check: Check,

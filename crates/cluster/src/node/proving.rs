@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use super::round::{Phase, RETRY_MICROS};
 use super::{Caller, Node, NodeEffect};
 use crate::clock::{Now, last_following};
+use crate::directory::LifeId;
 use crate::event::FailureKind;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::proof::{Missed, RoundId, RoundState, RoundStep};
@@ -30,7 +31,7 @@ pub(super) struct Steps {
     open: BTreeMap<NodeId, Open>,
     reported: BTreeMap<NodeId, RoundState>,
     /// Since when each of them has run.
-    pub(super) lives: BTreeMap<NodeId, u64>,
+    pub(super) lives: BTreeMap<NodeId, LifeId>,
     tries: u32,
 }
 

@@ -22,6 +22,7 @@ use super::proving::Steps;
 use super::{Caller, Node, NodeEffect};
 use crate::clock::{Clock, Now, Version};
 use crate::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
+use crate::directory::LifeId;
 use crate::event::FailureKind;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::proof::RoundId;
@@ -105,7 +106,7 @@ pub(super) struct Equal {
     /// All hold the same of what was written up to this time …
     pub(super) up_to: u64,
     /// … in these lives: what a node was brought in an earlier one may be gone …
-    pub(super) lives: BTreeMap<NodeId, u64>,
+    pub(super) lives: BTreeMap<NodeId, LifeId>,
     /// … and none holds a record with another number of copies than there are by default.
     pub(super) is_uniform: bool,
 }

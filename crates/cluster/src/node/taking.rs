@@ -294,7 +294,7 @@ impl Node {
                 number: self.taking.passes,
                 first: !self.taking.first_is_done,
                 // Nobody else knows it before it is used.
-                seed: self.shared.clock.now(now) ^ self.shared.logs.life().rotate_left(32),
+                seed: self.shared.clock.now(now) ^ self.shared.logs.life().0.rotate_left(32),
                 end: None,
                 known: Vec::new(),
                 looks: !self.taking.first_is_done,

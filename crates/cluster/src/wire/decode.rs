@@ -12,6 +12,7 @@ use super::{
 use crate::acks::ReplicaSet;
 use crate::clock::Version;
 use crate::compare::MAX_RANGES;
+use crate::directory::LogPosition;
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{MAX_LISTED, Mark};
 use crate::record::{Codec, Kind, Outline, Rank, Record};
@@ -55,7 +56,7 @@ impl Envelope {
         let length = reader.u32()? as usize;
         let left = reader.u32()?;
         let view = ViewId { epoch: reader.u64()?, placement: reader.u64()? };
-        let sender = Sender { view, clock: reader.u64()?, position: reader.u64()? };
+        let sender = Sender { view, clock: reader.u64()?, position: LogPosition(reader.u64()?) };
         if length != reader.left() {
             return Err(Malformed("an envelope of another length than it says"));
         }

@@ -91,7 +91,7 @@ impl Writer {
         envelope[16..24].copy_from_slice(&sender.view.epoch.to_le_bytes());
         envelope[24..32].copy_from_slice(&sender.view.placement.to_le_bytes());
         envelope[32..40].copy_from_slice(&sender.clock.to_le_bytes());
-        envelope[40..48].copy_from_slice(&sender.position.to_le_bytes());
+        envelope[40..48].copy_from_slice(&sender.position.0.to_le_bytes());
         let check = xxh3_64(&envelope[8..]);
         envelope[..8].copy_from_slice(&check.to_le_bytes());
         self.open = self.bytes.len();

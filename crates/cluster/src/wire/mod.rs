@@ -26,6 +26,7 @@ pub use decode::{Envelope, envelope_len};
 pub use encode::{Writer, message_len};
 pub use pieces::{Announced, Assembly, Cut, LongKind, message_of};
 
+use crate::directory::LogPosition;
 use crate::message::Message;
 use crate::view::ViewId;
 
@@ -88,7 +89,7 @@ pub struct Sender {
     pub clock: u64,
     /// How far its log holds what it acknowledged; 0 = it does not say. See
     /// [`Logs`](crate::Logs).
-    pub position: u64,
+    pub position: LogPosition,
 }
 
 /// What an envelope carries.

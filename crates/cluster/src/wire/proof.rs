@@ -2,6 +2,7 @@
 
 use super::Malformed;
 use super::decode::Reader;
+use crate::directory::LifeId;
 use crate::message::NodeId;
 use crate::proof::{Proof, RoundId, RoundState, RoundStep};
 
@@ -36,7 +37,7 @@ pub(super) fn put_step(out: &mut Vec<u8>, round: RoundId, step: RoundStep) {
 pub(super) fn put_state(out: &mut Vec<u8>, state: &RoundState) {
     let RoundState { life, proof, promised, is_active } = state;
     let Proof { seal, ready, proven, floor, is_uniform, made } = proof;
-    out.extend_from_slice(&life.to_le_bytes());
+    out.extend_from_slice(&life.0.to_le_bytes());
     [seal, ready, proven].into_iter().for_each(|round| put_round(out, *round));
     [made, floor, promised].into_iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
     out.extend_from_slice(&[u8::from(*is_uniform), u8::from(*is_active)]);
@@ -61,7 +62,7 @@ impl Reader {
     }
 
     pub(super) fn state(&mut self) -> Result<RoundState, Malformed> {
-        let life = self.u64()?;
+        let life = LifeId(self.u64()?);
         let (seal, ready, proven) = (self.round()?, self.round()?, self.round()?);
         let (made, floor, promised) = (self.u64()?, self.u64()?, self.u64()?);
         let (is_uniform, is_active) = (self.yes_or_no()?, self.yes_or_no()?);

@@ -7,6 +7,7 @@ use crate::acks::ReplicaSet;
 use crate::clock::Version;
 use crate::compare::{CompareRequest, Compared, Damage, Detail, Sum};
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
+use crate::directory::LifeId;
 use crate::layout::{Layout, VoteReply, VoteRequest};
 use crate::message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
@@ -20,7 +21,7 @@ use crate::view::ViewId;
 
 const VIEW: ViewId = ViewId { epoch: 0x0908, placement: 0x1122_3344_5566_7788 };
 
-const SENDER: Sender = Sender { view: VIEW, clock: 42, position: 0x0605 };
+const SENDER: Sender = Sender { view: VIEW, clock: 42, position: LogPosition(0x0605) };
 
 /// A record is a version, a kind, a number of copies, a check and a value.
 const CODEC: Codec = Codec { parse, verify: |_, _| true, reissue: |_, record, _| record.clone() };
@@ -126,7 +127,7 @@ fn round_state() -> impl Strategy<Value = RoundState> {
     ((round(), round(), round()), any::<[u64; 4]>(), any::<[bool; 2]>()).prop_map(
         |((seal, ready, proven), [life, floor, made, promised], [is_uniform, is_active])| {
             let proof = Proof { seal, ready, proven, floor, is_uniform, made };
-            RoundState { life, proof, promised, is_active }
+            RoundState { life: LifeId(life), proof, promised, is_active }
         },
     )
 }
@@ -688,7 +689,7 @@ fn comparisons() -> Vec<(&'static str, Item)> {
     let round = |time| RoundId { time, node: NodeId(0x0102) };
     let (seal, ready, proven) = (round(0x0d0c), round(0x0d0b), round(0x0d0a));
     let proof = Proof { seal, ready, proven, floor: 0x0706, is_uniform: true, made: 0x0504 };
-    let state = RoundState { life: 0x0908, proof, promised: 0x0b0a, is_active: true };
+    let state = RoundState { life: LifeId(0x0908), proof, promised: 0x0b0a, is_active: true };
     let record = parse(Bytes::from_static(b"time....origkc.check...")).unwrap();
     let step = |step| ask(Class::Repair, Request::Round { round: round(0x0d0c), step });
     let bring = Request::Bring { round: round(0x0d0c), key: key(), record };

@@ -78,15 +78,11 @@ impl Words {
                 format!("k{} of n{}: {class} {request}", call.0, node.0)
             }
             NodeEffect::Remember { peer, claim } => {
-                let (disk, reported) = (claim.incarnation, claim.reported);
-                let life = if reported.life == 0 {
-                    String::new()
-                } else {
-                    format!(
-                        " life {} up {} late {}",
-                        reported.life, reported.position, reported.late
-                    )
-                };
+                let (disk, reported) = (claim.incarnation.0, claim.reported);
+                let (position, late) = (reported.position.0, reported.late.0);
+                let life = reported.life.map_or(String::new(), |life| {
+                    format!(" life {} up {position} late {late}", life.0)
+                });
                 format!("remember n{} disk {disk}{life}", peer.0)
             }
             NodeEffect::KeepRemembered { call, remembered } => {

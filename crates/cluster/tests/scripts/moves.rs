@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use cluster::{
     Answer, AskedQuorum, Body, Change, Class, ClientId, Clock, Condition, Conditional, Config,
-    ConnectionId, Coordinator, Done, Effect, Event, Kind, Logs, Membership, MembershipState,
-    NodeId, Now, Record, Reply, Request, Shared, StoreError, Topology, Via, View, ViewId,
+    ConnectionId, Coordinator, Done, Effect, Event, Incarnation, Kind, Logs, Membership,
+    MembershipState, NodeId, Now, Record, Reply, Request, Shared, StoreError, Topology, Via, View,
+    ViewId,
 };
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
@@ -192,7 +193,7 @@ impl Moves {
         let is_receiver = !self.old.contains(&node);
         let membership = Membership::new(MembershipState::Member, 0, true);
         let (all, own) = (without(NODES, 0, copies), NodeId(node));
-        let logs = Arc::new(Logs::first(100 + u64::from(node)));
+        let logs = Arc::new(Logs::first(Incarnation(100 + u64::from(node))));
         let mut shared = Shared::new(all, own, clock, membership, 0, logs);
         let seal = if is_receiver { shared.clock.now(self.now()) } else { 0 };
         let views = self.views[view].clone();

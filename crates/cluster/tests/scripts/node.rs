@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Claim, FailureKind, NODE_TICK_MICROS, NodeEffect, NodeEvent, Reply, Reported, Request,
+    CallId, Claim, FailureKind, Incarnation, LifeId, LogPosition, NODE_TICK_MICROS, NodeEffect,
+    NodeEvent, Reply, Reported, Request,
 };
 
 use crate::words::{self, micros, next, node, numbered};
@@ -26,13 +27,13 @@ impl World {
                     let text = words.nth(1).ok_or_else(|| format!("{what} is missing"))?;
                     text.parse().map_err(|_| format!("{text:?} is no number"))
                 };
-                let incarnation = number("disk and a number")?;
-                let known = number("knows").ok();
+                let incarnation = Incarnation(number("disk and a number")?);
+                let known = number("knows").ok().map(Incarnation);
                 let (life, position) = (number("life"), number("up"));
                 let reported = Reported {
-                    life: life.unwrap_or(0),
-                    position: position.unwrap_or(0),
-                    late: number("late").unwrap_or(0),
+                    life: LifeId::of_number(life.unwrap_or(0)),
+                    position: LogPosition(position.unwrap_or(0)),
+                    late: LogPosition(number("late").unwrap_or(0)),
                 };
                 let knows_us = known.map(|incarnation| Claim { incarnation, reported });
                 NodeEvent::PeerSeen { peer, incarnation, knows_us }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Coordinator,
-    Done, Effect, Event, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page,
-    Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, RequestFailed, Shared, SlotId,
-    StoreError, Topology, View, ViewId,
+    Done, Effect, Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now,
+    OpId, Page, Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, RequestFailed, Shared,
+    SlotId, StoreError, Topology, View, ViewId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -176,7 +176,7 @@ impl Random {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, 0, true);
-        let logs = Arc::new(Logs::first(100));
+        let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let config = Config {
             deadline_micros: DEADLINE,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Claim, Clock, FailureKind, Kind, LayoutsKept, Life, Lineage, Logs, MAX_LISTED, Mark,
-    Membership, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Page,
-    Record, Reply, Reported, Request, RoundConfig, Shared, Version, View,
+    CallId, Claim, Clock, FailureKind, Incarnation, Kind, LayoutsKept, Life, LifeId, Lineage,
+    LogPosition, Logs, MAX_LISTED, Mark, Membership, MembershipState, Node, NodeConfig, NodeEffect,
+    NodeEvent, NodeId, Now, Page, Record, Reply, Reported, Request, RoundConfig, Shared, Version,
+    View,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -42,7 +43,7 @@ struct RandomNode {
 
 impl RandomNode {
     fn new(nodes: u16, state: MembershipState) -> Self {
-        Self::with(nodes, state, Logs::first(100))
+        Self::with(nodes, state, Logs::first(Incarnation(100)))
     }
 
     fn with(nodes: u16, state: MembershipState, logs: Logs) -> Self {
@@ -99,10 +100,11 @@ impl RandomNode {
     }
 
     fn peer_seen(&mut self, peer: NodeId, b: u16) {
-        let incarnation = 200 + u64::from(b % 2);
+        let incarnation = Incarnation(200 + u64::from(b % 2));
         let [life, position, late] = [b >> 2 & 3, b >> 4 & 7, b >> 7 & 7].map(u64::from);
-        let reported = Reported { life, position, late };
-        let knows_us = Claim { incarnation: 100 + u64::from(b >> 10 & 1), reported };
+        let (position, late) = (LogPosition(position), LogPosition(late));
+        let reported = Reported { life: LifeId::of_number(life), position, late };
+        let knows_us = Claim { incarnation: Incarnation(100 + u64::from(b >> 10 & 1)), reported };
         let knows_us = Some(knows_us).filter(|_| b & 2 == 0);
         self.handle(NodeEvent::PeerSeen { peer, incarnation, knows_us });
     }
@@ -206,23 +208,28 @@ fn result(b: u16) -> Result<Reply, FailureKind> {
 /// marked to lack is durable: whoever is told forgets what it knows of earlier lives.
 #[test]
 fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
-    let life = |id, begins| Life { id, begins, newest: BASE << 12 };
+    let life = |id, begins| {
+        let (id, begins) = (LifeId(id), LogPosition(begins));
+        Life { id, begins, newest: BASE << 12 }
+    };
     let lineage = Lineage::new(vec![life(10, 0)], life(20, 80));
-    let logs = Logs::new(100, lineage, &[]);
+    let logs = Logs::new(Incarnation(100), lineage, &[]);
     let mut random = RandomNode::with(3, MembershipState::Member, logs);
     let (n1, n2) = (NodeId(1), NodeId(2));
     let claim = |incarnation| {
-        let reported = Reported { life: 10, position: 81, late: 0 };
+        let (life, position) = (Some(LifeId(10)), LogPosition(81));
+        let reported = Reported { life, position, late: LogPosition::START };
         Some(Claim { incarnation, reported })
     };
-    let seen = |peer, knows_us| NodeEvent::PeerSeen { peer, incarnation: 200, knows_us };
-    random.handle(seen(n1, claim(100)));
+    let incarnation = Incarnation(200);
+    let seen = |peer, knows_us| NodeEvent::PeerSeen { peer, incarnation, knows_us };
+    random.handle(seen(n1, claim(Incarnation(100))));
     let end = random.shared.missed.of(NodeId(0))[0].mark;
-    random.handle(seen(n2, claim(77)));
+    random.handle(seen(n2, claim(Incarnation(77))));
     let all = random.shared.missed.of(NodeId(0))[0].mark;
     assert!(end.since > 0 && all.since == 0, "the log's end; another disk: everything");
 
-    let told = |random: &RandomNode| [n1, n2].map(|peer| random.shared.logs.position_for(peer));
+    let told = |random: &RandomNode| [n1, n2].map(|peer| random.shared.logs.position_for(peer).0);
     let stood = || NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true };
     random.handle(stood());
     assert_eq!(told(&random), [0, 0], "what was kept may be without the second mark");

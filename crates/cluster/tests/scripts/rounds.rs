@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::layout::{Layout, Voter};
+use cluster::layout::{Layout, Voter, VoterId};
 use cluster::{
-    Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Kind, Layouts, Logs, Membership,
-    MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Outline, Proof, Rank,
-    Record, Reply, Request, RoundConfig, RoundId, RoundReport, RoundState, RoundStep, Shared, Sum,
-    Unhealed, Version, View, partition_of,
+    Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Incarnation, Kind, Layouts,
+    LifeId, Logs, Membership, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId,
+    Now, Outline, Proof, Rank, Record, Reply, Request, RoundConfig, RoundId, RoundReport,
+    RoundState, RoundStep, Shared, Sum, Unhealed, Version, View, partition_of,
 };
 
 use crate::toy;
@@ -58,7 +58,7 @@ impl Driver {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, BASE << 12, false);
-        let logs = Arc::new(Logs::first(100));
+        let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology(3, 3), NodeId(0), clock, membership, 0, logs));
         let full_interval_micros = u64::MAX;
         let rounds = RoundConfig { full_interval_micros, settled_micros, ..RoundConfig::NONE };
@@ -135,7 +135,7 @@ fn round(
 /// What a node tells that has done all steps of a round.
 fn does(round: RoundId) -> RoundState {
     let proof = Proof { seal: round, ready: round, proven: round, ..Proof::default() };
-    RoundState { life: 1, proof, promised: 0, is_active: true }
+    RoundState { life: LifeId(1), proof, promised: 0, is_active: true }
 }
 
 fn damage(first: &'static str, last: &'static str) -> Damage {
@@ -192,7 +192,7 @@ fn all_that_are_ready_in_the_lives_in_which_they_were_sealed_prove() {
 fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
         Request::Round { round, step: RoundStep::Ready } if node == OTHER => {
-            Some(Reply::Round(RoundState { life: 2, ..does(*round) }))
+            Some(Reply::Round(RoundState { life: LifeId(2), ..does(*round) }))
         }
         request => Some(willing(request)),
     });
@@ -236,7 +236,7 @@ fn what_follows_a_promise_is_outbid_with_it() {
 #[test]
 fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() {
     let (before, next, own) = (topology(3, 3), topology(4, 3), NodeId(3));
-    let voter = Voter { node: own, id: 7, is_first: false };
+    let voter = Voter { node: own, id: Some(VoterId(7)), is_first: false };
     let proven = RoundId { time: 9, node: SICK };
     for (view, is_outdated) in [
         (View::prepared(2, 1, before.clone(), next.clone()), false),
@@ -245,7 +245,8 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
     ] {
         let layouts = Layouts::first(voter, Layout::first(&next, |_| String::new()));
         let membership = Membership::new(MembershipState::Member, 0, true);
-        let (clock, logs) = (Arc::new(Clock::start(7, BASE, 0)), Arc::new(Logs::first(100)));
+        let (clock, logs) =
+            (Arc::new(Clock::start(7, BASE, 0)), Arc::new(Logs::first(Incarnation(100))));
         let named = (own, "n3".to_owned());
         let shared = Shared::of(named, (view, layouts), clock, membership, 0, logs);
         shared.proofs.kept(Proof::of_new(own, 5));
@@ -533,7 +534,7 @@ fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
         driver.round(false, |node, request| match since_proof(true, request) {
             Reply::Round(state) if node == OTHER => {
                 let is_over = matches!(request, Request::Round { step: RoundStep::Ready, .. });
-                Some(Reply::Round(RoundState { life: life + u64::from(is_over), ..state }))
+                Some(Reply::Round(RoundState { life: LifeId(life + u64::from(is_over)), ..state }))
             }
             reply => Some(reply),
         })

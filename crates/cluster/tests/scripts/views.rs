@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
-    FIRST_EPOCH, Filter, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Proof, Quorum, Recalled, Reply, Request,
-    RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via, View,
+    FIRST_EPOCH, Filter, Incarnation, Kind, Logs, Mark, Member, Membership, MembershipState, Node,
+    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Proof, Quorum, Recalled,
+    Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via, View,
 };
 
 use crate::toy;
@@ -46,7 +46,7 @@ impl Cluster {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, 0, true);
-        let logs = Arc::new(Logs::first(100));
+        let logs = Arc::new(Logs::first(Incarnation(100)));
         let first = |topology: &Topology, key: &[u8]| {
             let mut replicas = Vec::new();
             topology.replicas(topology.partition_of(key), 2, &mut replicas);
@@ -332,7 +332,7 @@ fn what_is_known_of_a_node_stays_its_own() {
     let shared = Arc::clone(&cluster.shared);
     shared.hints.found(n2, 5, 500);
     shared.missed.mark(n2, mark);
-    shared.logs.know(n2, 77);
+    shared.logs.know(n2, Incarnation(77));
     let of_unknown = |cluster: &mut Cluster, id| {
         let (connection, class, remaining_ms) = (ConnectionId(1), Class::Hint, 1000);
         let request = Request::Missed { node: JOINED, marks: vec![mark] };
@@ -345,7 +345,7 @@ fn what_is_known_of_a_node_stays_its_own() {
     cluster.join();
     assert_eq!(shared.hints.waiting(n2), (5, 500));
     assert_eq!(shared.missed.of(n2)[0].mark, mark);
-    assert_eq!(shared.logs.claim(n2).unwrap().incarnation, 77);
+    assert_eq!(shared.logs.claim(n2).unwrap().incarnation, Incarnation(77));
     assert_eq!(shared.hints.waiting(JOINED), (0, 0));
     let taken = of_unknown(&mut cluster, 2);
     assert!(matches!(taken[..], [Effect::KeepMissed { node: JOINED, .. }]), "{taken:?}");

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use cluster::{
     CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Coordinator, Effect,
-    Event, HintId, Life, Lineage, Logs, Member, Membership, Node, NodeConfig, NodeId, Now, OpId,
-    Proof, Quorum, RoundConfig, Scan, Shared, SlotId, StoreError, Tag, Topology, origin_of, quorum,
+    Event, HintId, Incarnation, Life, LifeId, Lineage, LogPosition, Logs, Member, Membership, Node,
+    NodeConfig, NodeId, Now, OpId, Proof, Quorum, RoundConfig, Scan, Shared, SlotId, StoreError,
+    Tag, Topology, origin_of, quorum,
 };
 use parking_lot::Mutex;
 
@@ -16,7 +17,7 @@ use crate::words::{self, BASE, Words, micros, newer, next, node, numbered};
 pub(crate) type Split<'a> = std::str::SplitWhitespace<'a>;
 
 /// The incarnation of this node's disk.
-const OWN_DISK: u64 = 100;
+const OWN_DISK: Incarnation = Incarnation(100);
 
 /// What the store was asked to do, and for which key.
 #[derive(Debug, Clone)]
@@ -64,7 +65,8 @@ fn lineage(text: &str) -> Result<Lineage, String> {
         let (id, begins) = life.split_once(':').ok_or_else(|| format!("{life:?} is no life"))?;
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
         let id: u64 = parse(id)?;
-        Ok::<_, String>(Life { id, begins: parse(begins)?, newest: (BASE + id) << 12 })
+        let (begins, newest) = (LogPosition(parse(begins)?), (BASE + id) << 12);
+        Ok::<_, String>(Life { id: LifeId(id), begins, newest })
     });
     let mut lives = lives.by_ref().collect::<Result<Vec<_>, _>>()?;
     let now = lives.pop().ok_or("no life")?;

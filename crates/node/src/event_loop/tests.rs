@@ -1,7 +1,9 @@
 mod council;
 mod rounds;
 
-use cluster::{Answer, Class, ClientId, ConnectionId, Mark, NodeId, Quorum, Reply, Request};
+use cluster::{
+    Answer, Class, ClientId, ConnectionId, LogPosition, Mark, NodeId, Quorum, Reply, Request,
+};
 
 use super::*;
 use crate::stage::{self, BRIEF, DEADLINE, Done, Stage, WALL, value};
@@ -33,7 +35,8 @@ fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
     assert_eq!(stage.replies(), [(2, Reply::Newer { time: newer })]);
     let logs = &stage.shared.logs;
     logs.settle(NodeId(1));
-    assert_eq!(logs.position_for(NodeId(1)), stage.engine.sequence(), "its log reaches that far");
+    let end = LogPosition(stage.engine.sequence());
+    assert_eq!(logs.position_for(NodeId(1)), end, "its log reaches that far");
 }
 
 /// Whether it is one that lives is for who asks: replicas whose clocks differ must not differ.

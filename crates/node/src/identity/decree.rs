@@ -7,7 +7,7 @@
 //! ```
 
 use cluster::LayoutsRecord;
-use cluster::layout::{Layout, NoDecree};
+use cluster::layout::{Layout, NoDecree, VoterId};
 use cluster::{MembershipState, NodeId};
 use lsm::{Batch, Engine, Space, Version};
 
@@ -81,20 +81,20 @@ impl Survivor {
         self.record.has_vote()
     }
 
-    /// The layout that it would decide, as the voter of this number: random, not 0. `lost` are
-    /// nodes that are gone with their disks.
-    pub fn decreed(&self, number: u64, lost: &[NodeId]) -> Result<Layout, NoDecree> {
-        self.record.decreed(number, lost)
+    /// The layout that it would decide, as this voter, which is a new one. `lost` are nodes that
+    /// are gone with their disks.
+    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+        self.record.decreed(voter, lost)
     }
 
-    /// It goes by that layout from its next start on. Durable when this returns.
+    /// It goes by that layout, as that voter, from its next start on. Durable when this returns.
     pub fn decide<S: Store>(
         &self,
         store: &S,
         layout: Layout,
-        number: u64,
+        voter: VoterId,
     ) -> Result<(), StartError> {
-        let record = self.record.going_by(layout, number);
+        let record = self.record.going_by(layout, voter);
         let origin = cluster::origin_of(&self.name);
         let version = Version { time: newest(store.engine())? + 1, origin };
         let mut batch = Batch::new();

@@ -2,7 +2,8 @@
 //! `docs/file-format.md`.
 
 use cluster::{
-    Claim, Life, Lineage, MembershipState, NodeId, Proof, Reported, RoundId, Unreadable,
+    Claim, ClusterId, Incarnation, Life, LifeId, Lineage, LogPosition, MembershipState, NodeId,
+    Proof, Reported, RoundId, Unreadable,
 };
 
 use super::marker::Marker;
@@ -30,8 +31,8 @@ pub(super) struct Kept {
     pub(super) state: MembershipState,
     /// Whether the name was ever said by settings, or is only where the node listened.
     pub(super) named: bool,
-    pub(super) cluster: u64,
-    pub(super) incarnation: u64,
+    pub(super) cluster: ClusterId,
+    pub(super) incarnation: Incarnation,
     pub(super) lost_before: u64,
     pub(super) digest: u64,
     pub(super) name: String,
@@ -43,7 +44,7 @@ impl Kept {
         let mut bytes = Vec::with_capacity(FIXED + self.name.len() + self.description.len());
         let named = if self.named { NAMED } else { 0 };
         bytes.extend_from_slice(&[FORMAT, self.state as u8, named, 0]);
-        for number in [self.cluster, self.incarnation, self.lost_before, self.digest] {
+        for number in [self.cluster.0, self.incarnation.0, self.lost_before, self.digest] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&(self.name.len() as u16).to_le_bytes());
@@ -66,8 +67,8 @@ impl Kept {
         Ok(Self {
             state: MembershipState::of_code(fixed[1]).ok_or_else(damaged)?,
             named: fixed[2] & NAMED != 0,
-            cluster: number(4),
-            incarnation: number(12),
+            cluster: ClusterId(number(4)),
+            incarnation: Incarnation(number(12)),
             lost_before: number(20),
             digest: number(28),
             name: text(name)?,
@@ -88,7 +89,7 @@ impl Kept {
 
 pub(super) fn encode_peer(claim: &Claim) -> Vec<u8> {
     let Claim { incarnation, reported: Reported { life, position, late } } = *claim;
-    let numbers = [incarnation, life, position, late];
+    let numbers = [incarnation.0, life.map_or(0, |life| life.0), position.0, late.0];
     let bytes = numbers.into_iter().flat_map(u64::to_le_bytes);
     std::iter::once(PEER_FORMATS[1]).chain(bytes).collect()
 }
@@ -99,11 +100,13 @@ pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, Unreadable> {
     let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
     match (format, &numbers[..], rest) {
         (1, [incarnation], []) => {
-            Ok(Claim { incarnation: *incarnation, reported: Reported::default() })
+            let incarnation = Incarnation(*incarnation);
+            Ok(Claim { incarnation, reported: Reported::default() })
         }
         (2, [incarnation, life, position, late], []) => {
-            let reported = Reported { life: *life, position: *position, late: *late };
-            Ok(Claim { incarnation: *incarnation, reported })
+            let (position, late) = (LogPosition(*position), LogPosition(*late));
+            let reported = Reported { life: LifeId::of_number(*life), position, late };
+            Ok(Claim { incarnation: Incarnation(*incarnation), reported })
         }
         _ => Err(Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()))),
     }

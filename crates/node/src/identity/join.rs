@@ -7,8 +7,8 @@
 //!
 //! They are durable first: a council may seat the voter while this process is restarted.
 
-use cluster::layout::{Layout, Voter};
-use cluster::{Clock, Layouts, MembershipState, NodeId, Proof, Unreadable};
+use cluster::layout::{Layout, Voter, VoterId};
+use cluster::{Clock, ClusterId, Incarnation, Layouts, MembershipState, NodeId, Proof, Unreadable};
 use lsm::{Batch, Engine, Space, Version};
 
 use super::format::{self, Kept};
@@ -27,16 +27,16 @@ const NOTHING_LOST: u64 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// The directory's incarnation.
-    pub incarnation: u64,
+    pub incarnation: Incarnation,
     /// The voter that it is.
-    pub voter: u64,
+    pub voter: VoterId,
 }
 
 /// The place that it is given.
 #[derive(Debug, Clone)]
 pub struct Placed {
     /// The cluster's id.
-    pub cluster: u64,
+    pub cluster: ClusterId,
     /// The id that the node is given.
     pub own: NodeId,
     /// A layout that is decided, and has the node, be it as one that is about to leave.
@@ -64,8 +64,9 @@ impl Candidate {
         if let Some(known) = stored(engine)? {
             return Ok(Some(known));
         }
-        let new = Self { incarnation: new.incarnation.max(1), voter: new.voter.max(1) };
-        let bytes = [new.incarnation, new.voter].map(u64::to_le_bytes);
+        let incarnation = new.incarnation.max(Incarnation(1));
+        let new = Self { incarnation, voter: new.voter.max(VoterId(1)) };
+        let bytes = [new.incarnation.0, new.voter.0].map(u64::to_le_bytes);
         let version = Version { time: newest(engine)? + 1, origin: 0 };
         let mut batch = Batch::new();
         batch.put(Space::Node, CANDIDATE, version, bytes.as_flattened()).map_err(in_store)?;
@@ -91,7 +92,7 @@ impl Candidate {
         let sealed_up_to = Clock::limit(wall, max_skew);
         // With its first disk a node has acknowledged nothing that is not here: nobody else need
         // say so. It stays sealed, for what was written before it joined may be deleted and purged.
-        let is_first = node.first_disk == self.incarnation;
+        let is_first = node.first_disk == Some(self.incarnation);
         let kept = Kept {
             state: if is_first { MembershipState::Member } else { MembershipState::Joining },
             named: true,
@@ -102,7 +103,7 @@ impl Candidate {
             name,
             description: topology.describe(),
         };
-        let voter = Voter { node: own, id: self.voter, is_first: false };
+        let voter = Voter { node: own, id: Some(self.voter), is_first: false };
         let (record, _) = Layouts::first(voter, layout).encode();
         let proof = format::encode_proof(&Proof::of_new(own, sealed_up_to));
         let origin = cluster::origin_of(&kept.name);
@@ -129,8 +130,8 @@ fn stored(engine: &Engine) -> Result<Option<Candidate>, StartError> {
     let (numbers, rest) = value.as_chunks::<8>();
     match (numbers, rest) {
         ([incarnation, voter], []) => Ok(Some(Candidate {
-            incarnation: u64::from_le_bytes(*incarnation),
-            voter: u64::from_le_bytes(*voter),
+            incarnation: Incarnation(u64::from_le_bytes(*incarnation)),
+            voter: VoterId(u64::from_le_bytes(*voter)),
         })),
         _ => {
             let why = Unreadable::Damaged(format!("{} bytes: damaged", value.len()));

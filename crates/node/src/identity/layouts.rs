@@ -29,7 +29,7 @@ impl Identity {
             None => {
                 // Whoever is new may have had a former life that voted, until others deny that.
                 let is_first = state == MembershipState::Member;
-                Layouts::first(Voter { node: self.own, id: logs.voter(), is_first }, first)
+                Layouts::first(Voter { node: self.own, id: Some(logs.voter()), is_first }, first)
             }
         };
         if !layouts.has_votes() {

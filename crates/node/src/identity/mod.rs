@@ -35,8 +35,8 @@ use std::sync::Arc;
 
 use cluster::layout::Layout;
 use cluster::{
-    Claim, Clock, LayoutsKept, Life, Lineage, MembershipState, NodeId, Proof, Shared, Topology,
-    Unreadable, difference,
+    Claim, Clock, ClusterId, Incarnation, LayoutsKept, Life, LifeId, Lineage, LogPosition,
+    MembershipState, NodeId, Proof, Shared, Topology, Unreadable, difference,
 };
 use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use parking_lot::{Mutex, MutexGuard};
@@ -98,7 +98,7 @@ impl Named<'_> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewIdentity {
     /// Random, not 0.
-    pub(crate) incarnation: u64,
+    pub(crate) incarnation: Incarnation,
     /// Its membership state, if there are other nodes.
     pub(crate) state: MembershipState,
     /// The greatest time of a version that a former life of this node may have acknowledged.
@@ -108,8 +108,8 @@ pub(crate) struct NewIdentity {
 /// Who this node is.
 #[derive(Debug)]
 pub struct Identity {
-    incarnation: u64,
-    cluster: u64,
+    incarnation: Incarnation,
+    cluster: ClusterId,
     own: NodeId,
     name: String,
     /// The layout that ruled at the start, if that was not the first one.
@@ -316,12 +316,12 @@ impl Identity {
     }
 
     /// Random, never 0: made once for the directory.
-    pub fn incarnation(&self) -> u64 {
+    pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
     /// Of the cluster that the directory was made in.
-    pub fn cluster(&self) -> u64 {
+    pub fn cluster(&self) -> ClusterId {
         self.cluster
     }
 
@@ -495,8 +495,10 @@ impl Identity {
             state.kept = kept;
         }
         let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
-        let id = Clock::time_of(wall).max(earlier.last().map_or(0, |last: &Life| last.id) + 1);
-        let Recovered { sequence: begins, newest } = recovered;
+        let last = earlier.last().map(|last: &Life| last.id);
+        let id = LifeId::begun(Clock::time_of(wall), last);
+        let Recovered { sequence, newest } = recovered;
+        let begins = LogPosition(sequence);
         let lineage = Lineage::new(earlier, Life { id, begins, newest });
         let marker = directory.make_next(number).map_err(StartError::Directory)?;
         let lives = format::encode_lives(&marker, &lineage);
@@ -512,11 +514,11 @@ impl Identity {
 
 /// All nodes of a list agree on it. One that begins alone tells it to those that join: two that
 /// listen on the usual port are two clusters.
-fn cluster_of(names: &[&str], incarnation: u64) -> u64 {
-    match names {
-        [name] => xxh3_64(&[name.as_bytes(), &incarnation.to_le_bytes()].concat()),
+fn cluster_of(names: &[&str], incarnation: Incarnation) -> ClusterId {
+    ClusterId(match names {
+        [name] => xxh3_64(&[name.as_bytes(), &incarnation.0.to_le_bytes()].concat()),
         _ => xxh3_64(names.join("\n").as_bytes()),
-    }
+    })
 }
 
 /// Whether a directory is that of a node alone.
@@ -546,7 +548,7 @@ fn copied(kept: &Kept) -> Kept {
 fn made(named: Named<'_>, new: NewIdentity) -> Kept {
     let topology = named.topology;
     let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
-    let incarnation = new.incarnation.max(1);
+    let incarnation = new.incarnation.max(Incarnation(1));
     Kept {
         // What a lone node lost nobody else has.
         state: if names.len() == 1 { MembershipState::Member } else { new.state },

@@ -3,7 +3,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::layout::{VoteReply, VoteRequest};
+use cluster::layout::{VoteReply, VoteRequest, VoterId};
 use cluster::{Logs, Mark, Member, Membership, Reported, RoundId, View};
 use lsm::{MemDisk, Options, SyncMode};
 
@@ -54,6 +54,7 @@ fn open(
     incarnation: u64,
     lost_before: u64,
 ) -> Result<Identity, StartError> {
+    let incarnation = Incarnation(incarnation);
     let new = NewIdentity { incarnation, state: MembershipState::Joining, lost_before };
     Identity::open(engine, list.named(), new)
 }
@@ -64,20 +65,25 @@ fn refused(before: &List, now: &List) -> String {
     open(&engine, before, 5, 5).unwrap();
     let error = open(&engine, now, 6, 6).unwrap_err().to_string();
     assert!(error.contains("Nothing was changed") && !error.contains('\n'), "{error}");
-    assert_eq!(open(&engine, before, 7, 7).unwrap().incarnation(), 5, "it still opens");
+    assert_eq!(
+        open(&engine, before, 7, 7).unwrap().incarnation(),
+        Incarnation(5),
+        "it still opens"
+    );
     error
 }
 
 fn claim(incarnation: u64) -> Claim {
-    let reported = Reported { life: 11, position: 12, late: incarnation / 2 };
-    Claim { incarnation, reported }
+    let (life, position) = (Some(LifeId(11)), LogPosition(12));
+    let reported = Reported { life, position, late: LogPosition(incarnation / 2) };
+    Claim { incarnation: Incarnation(incarnation), reported }
 }
 
 /// What the machines of a node share, as far as it matters here.
 fn shared(list: &List) -> Shared {
     let clock = Arc::new(Clock::start(1, 0, 0));
     let membership = Membership::new(MembershipState::Joining, 0, false);
-    let logs = Arc::new(Logs::first(1));
+    let logs = Arc::new(Logs::first(Incarnation(1)));
     Shared::new(list.topology.clone(), list.own, clock, membership, 0, logs)
 }
 
@@ -94,7 +100,7 @@ fn what_is_made_once_stays() {
     let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
     assert_eq!(
         (first.incarnation(), first.lost_before(), first.state()),
-        (9, 77, MembershipState::Joining)
+        (Incarnation(9), 77, MembershipState::Joining)
     );
     assert_eq!((first.known("b"), first.known("c")), (None, None));
     let keep = |kept| keep(&engine, &first, &shared, kept);
@@ -112,7 +118,7 @@ fn what_is_made_once_stays() {
 
     let engine = self::engine(&disk);
     let again = open(&engine, &list, 10, 99).unwrap();
-    assert_eq!((again.incarnation(), again.cluster()), (9, cluster));
+    assert_eq!((again.incarnation(), again.cluster()), (Incarnation(9), cluster));
     assert_eq!((again.lost_before(), again.state()), (77, MembershipState::Member));
     assert_eq!((again.known("b"), again.known("c")), (Some(claim(6)), Some(claim(u64::MAX))));
     let fresh = self::shared(&list);
@@ -152,7 +158,7 @@ fn what_could_not_be_kept_does_not_hold() {
 fn clusters_are_told_apart_and_an_incarnation_is_never_0() {
     let open = |list: &List| open(&engine(&MemDisk::new()), list, 0, 0).unwrap();
     let (one, other) = (open(&three()), open(&List::new(&THREE[..2], 3, "a")));
-    assert_eq!(one.incarnation(), 1);
+    assert_eq!(one.incarnation(), Incarnation(1));
     assert_ne!(one.cluster(), other.cluster());
 }
 
@@ -189,7 +195,7 @@ fn a_node_alone_may_move_and_change_its_copies() {
     assert_eq!(first.state(), MembershipState::Member);
     let kept = kept_name(&engine).unwrap().unwrap();
     assert_eq!(kept, "http://127.0.0.1:4711", "its versions go on under one name");
-    assert_eq!(open(&engine, &List::unnamed(&kept), 8, 0).unwrap().incarnation(), 9);
+    assert_eq!(open(&engine, &List::unnamed(&kept), 8, 0).unwrap().incarnation(), Incarnation(9));
     for (zone, replicas) in [("", 3), ("x", 1)] {
         let named = List::new(&[("a", zone, 1)], replicas, "a");
         assert!(open(&engine, &named, 8, 0).is_ok(), "it gets a name once");
@@ -259,11 +265,11 @@ fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, Lineage) {
 fn a_member_whose_directory_was_copied_says_so() {
     let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
     let (identity, first) = begin(&engine, &files, 100);
-    assert_eq!(first.now().id, Clock::time_of(100));
+    assert_eq!(first.now().id, LifeId(Clock::time_of(100)));
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
     let (identity, second) = begin(&engine, &files, 90);
     assert_eq!(identity.state(), MembershipState::Member, "the same directory");
-    assert_eq!(second.now().id, first.now().id + 1, "lives are counted up by any clock");
+    assert_eq!(second.now().id, LifeId(first.now().id.0 + 1), "lives are counted up by any clock");
     let (identity, _) = begin(&engine, &Files::default(), 200);
     assert_eq!(identity.state(), MembershipState::Verifying);
     assert_eq!(
@@ -298,7 +304,10 @@ fn a_copy_is_another_voter() {
         begin(&engine, &copy, 120);
         let (identity, fourth) = begin(&engine, &copy, 130);
         let voter = layouts(&engine, &identity, fourth).voter();
-        assert!(voter.id != kept && voter.id != seated && voter.id != 0, "{state:?}: {voter:?}");
+        assert!(
+            voter.id != kept && voter.id != seated && voter.id.is_some(),
+            "{state:?}: {voter:?}"
+        );
         assert!(!voter.is_first, "{state:?}");
         let (identity, fifth) = begin(&engine, &copy, 140);
         if identity.state() != MembershipState::Verifying {
@@ -339,7 +348,7 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let was = open(&before);
     let (base, ballot) = (was.known(), 3);
     let change = cluster::layout::Change { council: Some(vec!["a".into()]), ..Default::default() };
-    let next = Arc::new(base.planned(&change, |_| Some(7)).unwrap());
+    let next = Arc::new(base.planned(&change, |_| Some(VoterId(7))).unwrap());
     let prepare = VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let accept = VoteRequest::Accept { ballot, layout: Arc::clone(&next) };
     assert_eq!(was.asked(&prepare), (VoteReply::Promise(None), true));
@@ -351,7 +360,7 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
         Arc::new(Clock::start(1, 0, 0)),
         Membership::new(MembershipState::Joining, 0, false),
         0,
-        Arc::new(Logs::first(1)),
+        Arc::new(Logs::first(Incarnation(1))),
     );
     keep(&engine, &identity, &shared, identity.keep_layouts(&shared));
 
@@ -385,8 +394,8 @@ fn the_bytes_are_pinned() {
     let kept = Kept {
         state: MembershipState::Rebuilding,
         named: true,
-        cluster: 0x0102_0304_0506_0708,
-        incarnation: 0x1112_1314_1516_1718,
+        cluster: ClusterId(0x0102_0304_0506_0708),
+        incarnation: Incarnation(0x1112_1314_1516_1718),
         lost_before: 0x2122_2324_2526_2728,
         digest: 0x3132_3334_3536_3738,
         name: "a".to_owned(),
@@ -400,11 +409,12 @@ fn the_bytes_are_pinned() {
     assert_eq!(kept.encode(), bytes);
     assert_eq!(Kept::decode(&bytes), Ok(kept));
     let peer = [1, 8, 7, 6, 5, 4, 3, 2, 1];
-    let incarnation = 0x0102_0304_0506_0708;
+    let incarnation = Incarnation(0x0102_0304_0506_0708);
     let earlier = Claim { incarnation, reported: Reported::default() };
     assert_eq!(format::decode_peer(&peer), Ok(earlier), "of an earlier release");
-    let claim =
-        Claim { incarnation, reported: Reported { life: 0x11, position: 0x12, late: 0x13 } };
+    let (life, position) = (Some(LifeId(0x11)), LogPosition(0x12));
+    let reported = Reported { life, position, late: LogPosition(0x13) };
+    let claim = Claim { incarnation, reported };
     let mut peer = vec![2, 8, 7, 6, 5, 4, 3, 2, 1];
     for number in [0x11_u8, 0x12, 0x13] {
         peer.extend([number, 0, 0, 0, 0, 0, 0, 0]);

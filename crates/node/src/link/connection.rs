@@ -14,7 +14,7 @@ use cluster::handshake::PeerSeen;
 use cluster::wire::{
     Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
 };
-use cluster::{Body, Event, Message, NodeId, Now, Reply, ViewId};
+use cluster::{Body, Event, Incarnation, LifeId, Message, NodeId, Now, Reply, ViewId};
 
 use super::incoming::{Incoming, KEPT_BYTES, Long, room_for};
 use super::outgoing::Outgoing;
@@ -49,7 +49,7 @@ pub struct Connection<R> {
     table: Arc<PeerTable>,
     peer: NodeId,
     /// The other node's disk and its process on it.
-    disk: (u64, u64),
+    disk: (Incarnation, LifeId),
     way: Way,
     version: u16,
     outgoing: Outgoing,

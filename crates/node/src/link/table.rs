@@ -6,8 +6,9 @@ use std::sync::atomic::{
 };
 
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
+use cluster::layout::VoterId;
 use cluster::wire::Sender;
-use cluster::{ByNode, Codec, NodeId, Now, Shared, View, ViewId};
+use cluster::{ByNode, Codec, Incarnation, LifeId, NodeId, Now, Shared, View, ViewId};
 use parking_lot::Mutex;
 
 /// Memory for messages that wait on a connection.
@@ -126,12 +127,12 @@ impl PeerTable {
 
     /// Which voter another node is, if it is up: with the disk that it comes back with it may be
     /// another one.
-    pub fn voter_of(&self, node: NodeId) -> Option<u64> {
+    pub fn voter_of(&self, node: NodeId) -> Option<VoterId> {
         self.seen(node).voter().filter(|_| self.is_up(node))
     }
 
     /// The incarnation of a node's disk, as far as this node knows one.
-    pub fn incarnation(&self, node: NodeId) -> Option<u64> {
+    pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         if node == self.own() {
             return Some(self.shared.logs.own_incarnation());
         }
@@ -157,12 +158,12 @@ impl PeerTable {
     pub(super) fn received(
         &self,
         peer: NodeId,
-        disk: (u64, u64),
+        (incarnation, life): (Incarnation, LifeId),
         sender: Sender,
         now: Now,
     ) -> bool {
         self.shared.clock.merge(sender.clock, now, self.max_skew_micros);
-        self.shared.logs.received(peer, disk.0, disk.1, sender.position)
+        self.shared.logs.received(peer, incarnation, life, sender.position)
     }
 
     /// Whether it is news that a node goes by a layout of this epoch, and this node goes by an
@@ -176,9 +177,9 @@ impl PeerTable {
     pub fn saw(&self, peer: &PeerSeen) {
         let PeerSeen { node, incarnation, life, knows_us, proven, voter, version, .. } = peer;
         self.seen.with(*node, |seen| {
-            seen.voter.store(*voter, Ordering::Relaxed);
+            seen.voter.store(voter.map_or(0, |voter| voter.0), Ordering::Relaxed);
             seen.version.store(*version, Ordering::Relaxed);
-            seen.incarnation.store(*incarnation, Ordering::Relaxed);
+            seen.incarnation.store(incarnation.0, Ordering::Relaxed);
         });
         self.shared.logs.saw(*node, *incarnation, *life);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
@@ -254,7 +255,9 @@ const COMPARED_TO: u64 = 64;
 #[derive(Debug, Default)]
 pub struct Seen {
     links: AtomicU32,
+    /// Of an [`Incarnation`]; 0 = none was seen.
     incarnation: AtomicU64,
+    /// Of a [`VoterId`]; 0 = it was not seen, or did not say.
     voter: AtomicU64,
     version: AtomicU16,
     rtt_micros: AtomicU64,
@@ -274,13 +277,13 @@ impl Seen {
     }
 
     /// Its incarnation; `None` = it was never seen.
-    pub fn incarnation(&self) -> Option<u64> {
-        Some(self.incarnation.load(Ordering::Relaxed)).filter(|incarnation| *incarnation != 0)
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        Incarnation::of_number(self.incarnation.load(Ordering::Relaxed))
     }
 
     /// Which voter it is, if it was seen.
-    pub fn voter(&self) -> Option<u64> {
-        Some(self.voter.load(Ordering::Relaxed)).filter(|voter| *voter != 0)
+    pub fn voter(&self) -> Option<VoterId> {
+        VoterId::of_number(self.voter.load(Ordering::Relaxed))
     }
 
     /// The version of the protocol that is spoken with it, if it was seen.

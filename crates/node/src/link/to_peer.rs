@@ -31,8 +31,8 @@ const REFUSED_SPACING_MICROS: u64 = 50_000;
 pub struct Link<D, C> {
     small: Slot<D, C>,
     bulk: Slot<D, C>,
-    /// Counts how often it fell: what belongs to an earlier life of the link is known by that.
-    life: u64,
+    /// How often it fell: what was begun before it fell last is known by that.
+    falls: u64,
     /// When it may be dialed again, if that failed or it fell.
     not_before: Option<u64>,
     /// Whether the peer wants no more requests.
@@ -63,8 +63,8 @@ pub enum Stage<D, C> {
 pub struct Attempt {
     /// For which requests.
     pub kind: ConnectionKind,
-    /// Of which life of the link it is.
-    pub life: u64,
+    /// How often the link had fallen when it was begun.
+    pub falls: u64,
     /// Not before that time, by the counting clock.
     pub not_before: Option<u64>,
 }
@@ -100,8 +100,8 @@ impl<D, C> Fallen<D, C> {
 }
 
 impl<D, C> Link<D, C> {
-    fn new(life: u64, not_before: Option<u64>) -> Self {
-        Self { small: Slot::default(), bulk: Slot::default(), life, not_before, leaving: false }
+    fn new(falls: u64, not_before: Option<u64>) -> Self {
+        Self { small: Slot::default(), bulk: Slot::default(), falls, not_before, leaving: false }
     }
 
     fn slot(&mut self, kind: ConnectionKind) -> &mut Slot<D, C> {
@@ -111,9 +111,9 @@ impl<D, C> Link<D, C> {
         }
     }
 
-    /// Counts how often it fell.
-    pub fn life(&self) -> u64 {
-        self.life
+    /// How often it fell.
+    pub fn falls(&self) -> u64 {
+        self.falls
     }
 
     /// The connections that are open.
@@ -126,7 +126,7 @@ impl<D, C> Link<D, C> {
 
     /// Begins to make a connection, unless it is open or being made.
     pub fn dial(&mut self, kind: ConnectionKind, begin: impl FnOnce(Attempt) -> D) {
-        let attempt = Attempt { kind, life: self.life, not_before: self.not_before };
+        let attempt = Attempt { kind, falls: self.falls, not_before: self.not_before };
         let slot = self.slot(kind);
         if matches!(slot.stage, Stage::Down) {
             slot.stage = Stage::Dialing(begin(attempt));
@@ -164,16 +164,16 @@ impl<D, C> Link<D, C> {
         true
     }
 
-    /// A connection that was dialed in a life of this link is open. Returns the messages that
-    /// waited for it and are still of use; `None` if the link has fallen meanwhile.
+    /// A connection that was dialed after so many falls is open. Returns the messages that waited
+    /// for it and are still of use; `None` if the link has fallen meanwhile.
     pub fn up(
         &mut self,
         kind: ConnectionKind,
-        life: u64,
+        falls: u64,
         connection: C,
         mono: u64,
     ) -> Option<Vec<Message>> {
-        if self.life != life {
+        if self.falls != falls {
             return None;
         }
         self.not_before = None;
@@ -191,19 +191,20 @@ impl<D, C> Link<D, C> {
         self.leaving = true;
     }
 
-    /// It, or an attempt to make a connection, is at its end: for all of it, once for each life.
+    /// A connection that was dialed after so many falls, or that could not be made, is at its end:
+    /// all of the link falls with it, once.
     pub fn fall(
         &mut self,
         peer: NodeId,
-        life: u64,
+        falls: u64,
         refused: bool,
         mono: u64,
     ) -> Option<Fallen<D, C>> {
-        if self.life != life {
+        if self.falls != falls {
             return None;
         }
         let spacing = if refused { REFUSED_SPACING_MICROS } else { DIAL_SPACING_MICROS };
-        let next = Self::new(life + 1, Some(mono + spacing));
+        let next = Self::new(falls + 1, Some(mono + spacing));
         let Self { small, bulk, leaving: left, .. } = std::mem::replace(self, next);
         let stages = [small.stage, bulk.stage];
         // What went out over a bulk connection may have been done, be there a small one or not.
@@ -297,14 +298,14 @@ mod tests {
         let mut attempts = Vec::new();
         link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
         let not_before = Some(7_000);
-        assert_eq!(attempts, [Attempt { kind: ConnectionKind::Small, life: 1, not_before }]);
+        assert_eq!(attempts, [Attempt { kind: ConnectionKind::Small, falls: 1, not_before }]);
 
         assert!(link.up(ConnectionKind::Bulk, 1, "bulk", 0).is_some());
         let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
         assert!(matches!(fallen.event, Event::Lost(PEER)), "it may have been done");
         assert!(!fallen.was_up(), "it never counted as up");
         link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
-        assert_eq!((attempts[1].life, attempts[1].not_before), (2, Some(55_000)), "refused");
+        assert_eq!((attempts[1].falls, attempts[1].not_before), (2, Some(55_000)), "refused");
     }
 
     #[test]
@@ -314,6 +315,6 @@ mod tests {
         link.leave();
         assert_eq!(send(&mut link, ping(1)), (vec![], None, false));
         assert!(link.fall(PEER, 0, false, 0).unwrap().left);
-        assert!(send(&mut link, ping(2)).2, "another life of it");
+        assert!(send(&mut link, ping(2)).2, "its goodbye is forgotten once the link fell");
     }
 }

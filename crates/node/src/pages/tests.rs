@@ -17,7 +17,7 @@ fn alone() -> Arc<Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
     let (own, clock) = (topology.own("a").unwrap(), Arc::new(Clock::start(1, 0, 0)));
-    let logs = Arc::new(cluster::Logs::first(1));
+    let logs = Arc::new(cluster::Logs::first(cluster::Incarnation(1)));
     Arc::new(Shared::new(
         topology,
         own,
@@ -148,7 +148,8 @@ fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
     let (before, after) = (topology(1), topology(2));
     let own = cluster::NodeId(0);
     let clock = Arc::new(Clock::start(1, 1_000_000, 0));
-    let (state, logs) = (MembershipState::Member, Arc::new(cluster::Logs::first(1)));
+    let (state, logs) =
+        (MembershipState::Member, Arc::new(cluster::Logs::first(cluster::Incarnation(1))));
     let membership = Membership::new(state, 0, true);
     let shared = Shared::new(before.clone(), own, clock, membership, 0, logs);
     let engine = engine();

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use cluster::{Clock, MembershipState, NodeId};
+use cluster::{Clock, Incarnation, MembershipState, NodeId};
 
 use super::*;
 use crate::identity::{Identity, Named, NewIdentity};
@@ -43,7 +43,11 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     assert!(stage.engine.read(Space::Data, b"new").unwrap().is_none());
     let view = stage.shared.view();
     let named = Named { topology: &view.topology, own: NodeId(0), named: true, urls: &[] };
-    let new = NewIdentity { incarnation: 1, state: MembershipState::Joining, lost_before: 0 };
+    let new = NewIdentity {
+        incarnation: Incarnation(1),
+        state: MembershipState::Joining,
+        lost_before: 0,
+    };
     let identity = Identity::open(&stage.engine, named, new).unwrap();
     assert_eq!((identity.state(), identity.lost_before()), (MembershipState::Rebuilding, limit));
     hints::adopt_marks(&stage.engine, &identity, &stage.shared).unwrap();

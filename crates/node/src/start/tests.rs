@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io;
 
-use cluster::layout::{Change, Joiner, Layout};
+use cluster::layout::{Change, Joiner, Layout, VoterId};
 use cluster::{Member, Topology};
 use lsm::{Engine, Fields, Kind, MemDisk, Options, Record, Space, Version};
 
@@ -59,7 +59,7 @@ fn alone(topology: &Topology) -> Named<'_> {
 }
 
 fn open(store: &Engine, named: Named<'_>) -> Result<Starting, StartError> {
-    Starting::open(store, named, 9, MembershipState::Joining, WALL, SKEW)
+    Starting::open(store, named, Incarnation(9), MembershipState::Joining, WALL, SKEW)
 }
 
 fn start(store: &Engine, files: &Files, named: Named<'_>, number: u64) -> Started {
@@ -75,15 +75,18 @@ fn learn(store: &Engine, started: &Started, layout: Layout) {
 }
 
 fn changed(layout: &Layout, add: &[&str], remove: &[&str]) -> Layout {
-    let joins =
-        |name: &&str| Joiner { member: member(name), url: format!("http://{name}"), disk: 7 };
+    let joins = |name: &&str| Joiner {
+        member: member(name),
+        url: format!("http://{name}"),
+        disk: Some(Incarnation(7)),
+    };
     let change = Change {
         add: add.iter().map(joins).collect(),
         remove: remove.iter().map(|name| (*name).to_owned()).collect(),
         replicas: Some(1),
         ..Change::default()
     };
-    layout.planned(&change, |_| Some(5)).unwrap()
+    layout.planned(&change, |_| Some(VoterId(5))).unwrap()
 }
 
 fn settled(mut layout: Layout) -> Layout {
@@ -121,7 +124,7 @@ fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
     assert_eq!(started.shared.layouts.entered().id(), joins.id());
     assert!(!started.shared.membership.is_confirmed(), "there is somebody to ask");
 
-    learn(&engine, &started, joins.aborted(|_| Some(5)).unwrap());
+    learn(&engine, &started, joins.aborted(|_| Some(VoterId(5))).unwrap());
     assert!(started.shared.is_alone());
     start(&engine, &files, alone(&one), 3);
     assert!(forgets(&engine), "it is alone again from a start on");

@@ -1,4 +1,4 @@
-use cluster::{Reported, RoundConfig};
+use cluster::{Incarnation, LifeId, LogPosition, Reported, RoundConfig};
 
 use super::*;
 use crate::Store;
@@ -67,12 +67,18 @@ fn a_state_holds_once_it_is_kept_and_is_tried_again_otherwise() {
     assert_eq!(stage.identity.state(), MembershipState::Rebuilding);
 }
 
+/// What B has said of a disk of its own.
+fn claim(incarnation: u64, position: u64) -> Claim {
+    let (life, position) = (Some(LifeId(1)), LogPosition(position));
+    let reported = Reported { life, position, late: LogPosition::START };
+    Claim { incarnation: Incarnation(incarnation), reported }
+}
+
 #[test]
 fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     let mut stage = Stage::new();
     let mut task = task(&stage);
-    let reported = Reported { life: 1, position: 2, late: 0 };
-    let claim = Claim { incarnation: 5, reported };
+    let claim = claim(5, 2);
     let remember = || NodeEffect::Remember { peer: B, claim };
     let (_, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
@@ -80,7 +86,7 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     let (batch, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
     let result = Store::commit(&stage.engine, batch);
     task.handle(&mut stage, TaskEvent::Kept(keeps, result));
-    assert_eq!(stage.shared.logs.incarnation(B), Some(5));
+    assert_eq!(stage.shared.logs.incarnation(B), Some(Incarnation(5)));
     assert!(kept_by(&mut stage, &task, remember()).is_none());
 }
 
@@ -90,10 +96,7 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
     for order in [[0, 1], [1, 0]] {
         let mut stage = Stage::new();
         let mut task = task(&stage);
-        let claims = [5, 6].map(|incarnation| {
-            let reported = Reported { life: 1, position: incarnation, late: 0 };
-            Claim { incarnation, reported }
-        });
+        let claims = [claim(5, 5), claim(6, 6)];
         let kept: Vec<_> = claims
             .iter()
             .filter_map(|claim| {
@@ -105,7 +108,7 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
             let result = Store::commit(&stage.engine, batch);
             task.handle(&mut stage, TaskEvent::Kept(keeps, result));
         }
-        assert_eq!(stage.shared.logs.incarnation(B), Some(6), "{order:?}");
+        assert_eq!(stage.shared.logs.incarnation(B), Some(Incarnation(6)), "{order:?}");
         assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
         let again = kept_by(&mut stage, &task, NodeEffect::Remember { peer: B, claim: claims[1] });
         assert!(again.is_none(), "{order:?}");

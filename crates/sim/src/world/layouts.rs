@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::layout::{Change, Kinds, Layout, Methods, Seat, Stage, Token, Voter};
+use cluster::layout::{Change, Kinds, Layout, Methods, Seat, Stage, Token, Voter, VoterId};
 use cluster::{FIRST_EPOCH, NodeEvent, NodeId};
 
 use super::{Due, World};
@@ -96,7 +96,7 @@ impl World {
     }
 
     /// Which voter a node is that this one sees, or that asks for a place.
-    pub(super) fn voters_of(&self, node: usize) -> Option<impl Fn(&str) -> Option<u64>> {
+    pub(super) fn voters_of(&self, node: usize) -> Option<impl Fn(&str) -> Option<VoterId>> {
         let process = self.machines[node].process.as_ref()?;
         Some(move |name: &str| {
             if let Some(asker) = self.askers.iter().find(|asker| asker.member.name == name) {
@@ -104,7 +104,7 @@ impl World {
             }
             let other = self.machines.iter().position(|machine| machine.name == name)?;
             match other == node {
-                true => Some(process.shared.layouts.voter().id),
+                true => process.shared.layouts.voter().id,
                 false => process.table.voter_of(NodeId(other as u16)),
             }
         })
@@ -221,7 +221,7 @@ impl World {
     pub(super) fn has_vote(&self, seat: &Seat) -> bool {
         let machine = &self.machines[usize::from(seat.node.0)];
         let is_seated = |voter: &Voter| match seat.voter {
-            0 => voter.is_first,
+            None => voter.is_first,
             id => voter.id == id,
         };
         !machine.rotten && machine.voter.as_ref().is_some_and(is_seated)

@@ -89,11 +89,11 @@ impl World {
         let answerer = answers.map(|process| (process.life, process.loops.len()));
         let Some(process) = self.process(place) else { return };
         let link = process.loops[place.index].links.get(&peer);
-        if link.is_none_or(|link| link.life() != attempt.life) {
+        if link.is_none_or(|link| link.falls() != attempt.falls) {
             return;
         }
         let Some((life, loops)) = answerer else {
-            return self.fall(place, peer, attempt.life, false, out);
+            return self.fall(place, peer, attempt.falls, false, out);
         };
         let index = self.random.index(loops);
         let dialer = End { node: place.node, life: place.life, index: place.index, open: true };
@@ -157,9 +157,9 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let links = process.loops[place.index].links.iter();
         let left = links.filter(|(peer, _)| !table.has(NodeId(**peer as u16)));
-        let left: Vec<(usize, u64)> = left.map(|(peer, link)| (*peer, link.life())).collect();
-        for (peer, life) in left {
-            self.fall(place, peer, life, false, out);
+        let left: Vec<(usize, u64)> = left.map(|(peer, link)| (*peer, link.falls())).collect();
+        for (peer, falls) in left {
+            self.fall(place, peer, falls, false, out);
             if let Some(process) = self.process(place) {
                 process.loops[place.index].links.remove(&peer);
             }
@@ -172,7 +172,7 @@ impl World {
         let Some(endpoint) = process.loops[place.index].endpoints.remove(&id) else { return };
         self.hang_up(id, endpoint.end);
         if let Some((peer, attempt)) = endpoint.dialed {
-            self.fall(place, peer, attempt.life, refused, out);
+            self.fall(place, peer, attempt.falls, refused, out);
         }
     }
 
@@ -183,18 +183,18 @@ impl World {
     }
 
     /// A link, or an attempt to make it, is at its end: for all of it, and once.
-    fn fall(&mut self, place: Place, peer: usize, life: u64, refused: bool, out: &mut Outbox) {
+    fn fall(&mut self, place: Place, peer: usize, falls: u64, refused: bool, out: &mut Outbox) {
         let (now, node) = (self.times(place.node), NodeId(peer as u16));
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
         let link = own.links.get_mut(&peer);
-        let fallen = link.and_then(|link| link.fall(node, life, refused, now.mono));
+        let fallen = link.and_then(|link| link.fall(node, falls, refused, now.mono));
         let Some(fallen) = fallen else { return };
         if fallen.was_up() {
             process.table.link_down(node);
         }
         let of_link = |dialed: Option<(usize, Attempt)>| {
-            dialed.is_some_and(|(to, attempt)| to == peer && attempt.life == life)
+            dialed.is_some_and(|(to, attempt)| to == peer && attempt.falls == falls)
         };
         let left = own.endpoints.iter().filter(|(_, endpoint)| of_link(endpoint.dialed));
         let left: Vec<u64> = left.map(|(id, _)| *id).collect();

@@ -8,8 +8,8 @@
 //!                               └──── its disk is lost ──▶ lost ──removed as dead ─────┘
 //! ```
 
-use cluster::layout::{Change, Joiner, Layout, Node, Seat, Stage};
-use cluster::{Member, NodeId, Topology};
+use cluster::layout::{Change, Joiner, Layout, Node, Seat, Stage, VoterId};
+use cluster::{Incarnation, Member, NodeId, Topology};
 use lsm::{Engine, MemDisk};
 use node::StartError;
 use node::identity::{Candidate, Named, Placed};
@@ -264,7 +264,7 @@ impl World {
         let joiner = |asker: &Asker| Joiner {
             member: asker.member.clone(),
             url: format!("http://{}", asker.member.name),
-            disk: asker.numbers.incarnation,
+            disk: Some(asker.numbers.incarnation),
         };
         let mut joiners: Vec<Joiner> =
             self.askers.iter().filter(is_new).take(count).map(joiner).collect();
@@ -287,7 +287,8 @@ impl World {
         let name = format!("{}-{:04}", random.pick(&["a", "node", "z"]), 1000 + self.asked);
         let zone = if random.permille(IN_ZONES) { *random.pick(&["x", "y"]) } else { "" };
         let member = Member { name, zone: zone.to_owned(), weight: random.between(1, 4) as u32 };
-        let new = Candidate { incarnation: random.number(), voter: random.number() };
+        let (incarnation, voter) = (Incarnation(random.number()), VoterId(random.number()));
+        let new = Candidate { incarnation, voter };
         let disk = MemDisk::new();
         let store = Store::open(&disk, self.asked as u64, &self.plan);
         let store = store.expect("nothing is wrong with an empty disk");
@@ -350,7 +351,8 @@ impl World {
 
     /// The start of a node that has joined or is about to: whether it goes on.
     pub(super) fn takes_place(&mut self, node: usize, engine: &Engine) -> Result<bool, StartError> {
-        let (incarnation, voter) = (self.changes.number(), self.changes.number());
+        let incarnation = Incarnation(self.changes.number());
+        let voter = VoterId(self.changes.number());
         let Some(numbers) = Candidate::of(engine, Candidate { incarnation, voter })? else {
             return Ok(true);
         };

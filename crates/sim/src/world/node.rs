@@ -228,7 +228,8 @@ fn node_line(event: &TaskEvent) -> String {
     };
     match event {
         NodeEvent::PeerSeen { peer, incarnation, knows_us } => {
-            format!("met n{} {incarnation:x}, who knows it as {knows_us:x?}", peer.0)
+            let disk = incarnation.0;
+            format!("met n{} {disk:x}, who knows it as {knows_us:x?}", peer.0)
         }
         NodeEvent::Returned { call, result } => match result {
             Ok(Reply::Page(page)) => format!("call {}: page of {}", call.0, page.items.len()),

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cluster::handshake::Secrets;
-use cluster::{Config, MembershipState, NodeConfig, Shared, handshake, origin_of};
+use cluster::{
+    ClusterId, Config, Incarnation, MembershipState, NodeConfig, Shared, handshake, origin_of,
+};
 use lsm::{Error, MemDisk, SyncMode};
 use node::link::{Bounds, Keeper, PING_MICROS, PeerTable, Pings};
 use node::records::{CODEC, STEPS};
@@ -36,7 +38,7 @@ const WAITING_BYTES: usize = 1 << 20;
 const START_AHEAD: u64 = 2_000_000;
 
 /// The cluster that all nodes belong to.
-pub(super) const CLUSTER: u64 = 7;
+pub(super) const CLUSTER: ClusterId = ClusterId(7);
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl World {
         let machine = &self.machines[node];
         let state =
             if self.plan.founded { MembershipState::Member } else { MembershipState::Joining };
-        let (incarnation, wall) = (self.random.number(), machine.wall.wall(self.now));
+        let (incarnation, wall) = (Incarnation(self.random.number()), machine.wall.wall(self.now));
         let skew = self.plan.max_skew_micros;
         match Starting::open(store.engine(), named, incarnation, state, wall, skew) {
             Ok(starting) => Ok(Some((store, starting))),
@@ -197,7 +199,7 @@ impl World {
         let identity = handshake::Identity::new(
             views,
             shared.own,
-            CLUSTER,
+            Some(CLUSTER),
             Arc::new(Secrets::default()),
             known,
         );

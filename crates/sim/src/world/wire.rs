@@ -120,7 +120,7 @@ impl World {
         let mut overflown = Vec::new();
         if let Some((peer, attempt)) = dialed {
             let link = own.links.entry(peer).or_default();
-            let Some(waited) = link.up(seen.connection, attempt.life, id, now.mono) else {
+            let Some(waited) = link.up(seen.connection, attempt.falls, id, now.mono) else {
                 self.lose(place, id, false, out);
                 return false;
             };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::layout::{Layout, Stage};
+use crate::layout::{Layout, Stage, VoterId};
 use crate::topology::{Member, Topology};
 
 fn token(id: u32, name: &str) -> Token {
@@ -59,16 +59,16 @@ fn another_access_follows_in_every_stage_and_stays() {
     let second = first.with_access(access.clone());
     assert_eq!((second.epoch, second.began, second.base), (2, 1, first.id()));
     let change = crate::layout::Change { remove: vec!["b".to_owned()], ..Default::default() };
-    let mut layout = second.planned(&change, |_| Some(1)).unwrap();
+    let mut layout = second.planned(&change, |_| Some(VoterId(1))).unwrap();
     let seat = layout.council[0];
     loop {
         assert_eq!(*layout.access, access, "{:?}", layout.stage);
-        assert_eq!(*layout.decreed(seat, &[]).unwrap().access, access);
+        assert_eq!(*layout.decreed(seat.node, VoterId(1), &[]).unwrap().access, access);
         let more = layout.with_access(layout.access.with(token(2, "b"), 1).unwrap());
         assert_eq!((more.stage, more.began), (layout.stage, layout.began));
         assert_eq!((&more.nodes, &more.before), (&layout.nodes, &layout.before));
         assert_eq!(Layout::from_bytes(&more.to_bytes()).unwrap(), more);
-        if let Some(aborted) = layout.aborted(|_| Some(1)) {
+        if let Some(aborted) = layout.aborted(|_| Some(VoterId(1))) {
             assert_eq!(*aborted.access, access);
         }
         match layout.next_stage() {

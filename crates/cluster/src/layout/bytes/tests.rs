@@ -10,14 +10,15 @@ fn layouts() -> [Layout; 2] {
     let members = vec![member("a", "x"), member("b", ""), member("c", "z")];
     let topology = Topology::new(members, 2).unwrap();
     let first = Layout::first(&topology, |id| format!("http://{}", id.0));
-    let joiner = Joiner { member: member("d", "x"), url: "http://d".to_owned(), disk: 9 };
+    let joiner =
+        Joiner { member: member("d", "x"), url: "http://d".to_owned(), disk: Some(Incarnation(9)) };
     let change = Change {
         add: vec![joiner],
         remove_lost: vec!["b".to_owned()],
         replicas: Some(3),
         ..Change::default()
     };
-    let moving = first.planned(&change, |_| Some(9)).unwrap();
+    let moving = first.planned(&change, |_| Some(VoterId(9))).unwrap();
     [first, moving]
 }
 

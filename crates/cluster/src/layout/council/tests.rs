@@ -15,7 +15,14 @@ const NODES: u16 = 5;
 fn node(id: u16) -> Node {
     let member = Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
     let hash_weight = HashWeight::new(1 << 16).unwrap();
-    Node { id: NodeId(id), member, hash_weight, url: String::new(), first_disk: 0, is_lost: false }
+    Node {
+        id: NodeId(id),
+        member,
+        hash_weight,
+        url: String::new(),
+        first_disk: None,
+        is_lost: false,
+    }
 }
 
 /// Without placing anything: only councils matter here.
@@ -43,7 +50,7 @@ fn next(base: &Layout, council: Vec<Seat>, mark: u32) -> Layout {
 }
 
 fn seat(node: u16, voter: u64) -> Seat {
-    Seat { node: NodeId(node), voter }
+    Seat { node: NodeId(node), voter: Some(VoterId(voter)) }
 }
 
 fn council(seats: &[Seat], known: &Layout) -> Vec<Council> {
@@ -118,7 +125,7 @@ fn what_must_be_durable_is_said_with_the_reply() {
 fn of_a_fork_nothing_is_learned_and_nothing_voted() {
     let seats = [seat(0, 1), seat(1, 1), seat(2, 1)];
     let one = first(&seats);
-    let decreed = Arc::new(one.decreed(seat(0, 9), &[]).unwrap());
+    let decreed = Arc::new(one.decreed(NodeId(0), VoterId(9), &[]).unwrap());
     let two = Arc::new(next(&one, seats.to_vec(), 1));
     let mut node = node_of(seat(1, 1), &two);
     assert!(!node.learn(&decreed), "the decree knew nothing of the second layout");

@@ -1,4 +1,5 @@
 use super::*;
+use crate::directory::Incarnation;
 use crate::layout::{Change, Joiner};
 use crate::topology::{Member, Topology};
 
@@ -12,25 +13,29 @@ fn first() -> Layout {
 }
 
 fn seat(node: u16, voter: u64) -> Seat {
-    Seat { node: NodeId(node), voter }
+    Seat { node: NodeId(node), voter: Some(VoterId(voter)) }
 }
 
 /// A council of `base` decides that.
 fn decided(base: &Layout, council: &[&str]) -> Layout {
     let council = Some(council.iter().map(|name| (*name).to_owned()).collect());
-    base.planned(&Change { council, ..Change::default() }, |_| Some(5)).unwrap()
+    base.planned(&Change { council, ..Change::default() }, |_| Some(VoterId(5))).unwrap()
 }
 
 fn moving(base: &Layout) -> Layout {
-    let add = vec![Joiner { member: member("d"), url: "http://d".to_owned(), disk: 9 }];
+    let add = vec![Joiner {
+        member: member("d"),
+        url: "http://d".to_owned(),
+        disk: Some(Incarnation(9)),
+    }];
     let remove = vec!["c".to_owned()];
-    base.planned(&Change { add, remove, ..Change::default() }, |_| Some(5)).unwrap()
+    base.planned(&Change { add, remove, ..Change::default() }, |_| Some(VoterId(5))).unwrap()
 }
 
 #[test]
 fn one_node_decides_what_follows() {
     let first = first();
-    let decreed = first.decreed(seat(0, 77), &[]).unwrap();
+    let decreed = first.decreed(NodeId(0), VoterId(77), &[]).unwrap();
     assert_eq!((decreed.epoch, decreed.stage), (1_000_000, Stage::Settled));
     assert_eq!((&decreed.council[..], decreed.base), (&[seat(0, 77)][..], first.id()));
     assert_eq!((&decreed.nodes, decreed.began), (&first.nodes, first.began), "no key moves");
@@ -38,13 +43,13 @@ fn one_node_decides_what_follows() {
     assert_eq!(Layout::from_bytes(&decreed.to_bytes()), Ok(decreed.clone()));
     let next = decided(&decreed, &["a", "b", "c"]);
     assert_eq!((next.epoch, &next.decrees), (1_000_001, &decreed.decrees));
-    let again = next.decreed(seat(1, 78), &[]).unwrap();
+    let again = next.decreed(NodeId(1), VoterId(78), &[]).unwrap();
     assert_eq!((again.epoch, again.decrees.len()), (2_000_000, 2));
     assert_eq!(Layout::from_bytes(&again.to_bytes()), Ok(again.clone()));
-    assert_eq!(first.decreed(seat(9, 1), &[]), Err(NoDecree::NoMember));
+    assert_eq!(first.decreed(NodeId(9), VoterId(1), &[]), Err(NoDecree::NoMember));
     let mut full = next;
     full.decrees = vec![full.decrees[0]; MAX_DECREES];
-    assert_eq!(full.decreed(seat(0, 1), &[]), Err(NoDecree::TooMany));
+    assert_eq!(full.decreed(NodeId(0), VoterId(1), &[]), Err(NoDecree::TooMany));
 }
 
 #[test]
@@ -52,20 +57,24 @@ fn what_moves_goes_back_until_reads_have_switched() {
     let prepare = moving(&first());
     let read_old = prepare.next_stage().unwrap();
     let read_new = read_old.next_stage().unwrap();
-    let back = prepare.decreed(seat(0, 1), &[]).unwrap();
+    let back = prepare.decreed(NodeId(0), VoterId(1), &[]).unwrap();
     assert_eq!((back.stage, back.began, back.before.as_ref()), (Stage::Settled, 1, None));
     assert_eq!(back.next_id, prepare.next_id, "ids that were given stay given");
-    let back = read_old.decreed(seat(0, 1), &[]).unwrap();
+    let back = read_old.decreed(NodeId(0), VoterId(1), &[]).unwrap();
     assert_eq!((back.stage, back.began), (Stage::Settled, 1_000_000));
     assert_eq!(back.nodes.len(), 3);
-    assert_eq!(read_old.decreed(seat(3, 1), &[]), Err(NoDecree::NoMember), "it has not joined");
+    assert_eq!(
+        read_old.decreed(NodeId(3), VoterId(1), &[]),
+        Err(NoDecree::NoMember),
+        "it has not joined"
+    );
 
-    let forward = read_new.decreed(seat(3, 1), &[NodeId(1)]).unwrap();
+    let forward = read_new.decreed(NodeId(3), VoterId(1), &[NodeId(1)]).unwrap();
     assert_eq!((forward.stage, forward.began), (Stage::ReadNew, read_new.began));
     assert_eq!(forward.nodes, read_new.nodes);
     let lost: Vec<bool> = forward.before.unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false], "the end does not wait for it");
-    assert_eq!(read_new.decreed(seat(2, 1), &[]), Err(NoDecree::NoMember), "it leaves");
+    assert_eq!(read_new.decreed(NodeId(2), VoterId(1), &[]), Err(NoDecree::NoMember), "it leaves");
 }
 
 #[test]
@@ -73,10 +82,10 @@ fn who_went_by_what_a_decree_did_not_know_is_on_a_fork() {
     let first = first();
     let second = decided(&first, &["a", "b", "c"]);
     let third = decided(&second, &["b"]);
-    let decreed = second.decreed(seat(0, 7), &[]).unwrap();
+    let decreed = second.decreed(NodeId(0), VoterId(7), &[]).unwrap();
     let next = decided(&decreed, &["a"]);
-    let of_another = decided(&second.decreed(seat(1, 8), &[]).unwrap(), &["a"]);
-    let again = next.decreed(seat(2, 9), &[]).unwrap();
+    let of_another = decided(&second.decreed(NodeId(1), VoterId(8), &[]).unwrap(), &["a"]);
+    let again = next.decreed(NodeId(2), VoterId(9), &[]).unwrap();
     let is_of_one_line = |one: &Layout, other: &Layout| {
         assert_eq!(one.is_of_one_line(other), other.is_of_one_line(one));
         one.is_of_one_line(other)
@@ -97,8 +106,8 @@ fn who_went_by_what_a_decree_did_not_know_is_on_a_fork() {
 
 #[test]
 fn decrees_that_make_no_line_are_refused() {
-    let decreed = first().decreed(seat(0, 7), &[]).unwrap();
-    let again = decreed.decreed(seat(0, 8), &[]).unwrap();
+    let decreed = first().decreed(NodeId(0), VoterId(7), &[]).unwrap();
+    let again = decreed.decreed(NodeId(0), VoterId(8), &[]).unwrap();
     let refused = |change: &dyn Fn(&mut Layout)| {
         let mut layout = again.clone();
         change(&mut layout);

@@ -3,7 +3,7 @@ use crate::topology::{Topology, partition_of};
 
 fn joiner(name: &str) -> Joiner {
     let member = Member { name: name.to_owned(), zone: String::new(), weight: 1 };
-    Joiner { member, url: format!("http://{name}:8080"), disk: 7 }
+    Joiner { member, url: format!("http://{name}:8080"), disk: Some(Incarnation(7)) }
 }
 
 fn first(names: &[&str], replicas: u8) -> Layout {
@@ -12,14 +12,14 @@ fn first(names: &[&str], replicas: u8) -> Layout {
     let url = |id| format!("http://{}:8080", topology.member(id).name);
     let mut layout = Layout::first(&topology, url);
     for seat in &mut layout.council {
-        seat.voter = u64::from(seat.node.0) + 100;
+        seat.voter = Some(VoterId(u64::from(seat.node.0) + 100));
     }
     layout
 }
 
 /// Every node is up, and has the disk that it had.
 fn planned(layout: &Layout, change: &Change) -> Result<Layout, PlanError> {
-    layout.planned(change, |name| Some(99 + "_abcd".find(name).unwrap_or(77) as u64))
+    layout.planned(change, |name| Some(VoterId(99 + "_abcd".find(name).unwrap_or(77) as u64)))
 }
 
 fn names(list: &[&str]) -> Vec<String> {
@@ -35,7 +35,7 @@ fn a_fixed_list_becomes_a_layout_and_nothing_moves() {
     assert_eq!(layout.topology().unwrap().describe(), topology.describe());
     assert_eq!((layout.epoch, layout.next_id), (1, 3));
     assert_eq!(layout.council.iter().map(|seat| seat.node.0).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!(layout.council[1].voter, 101);
+    assert_eq!(layout.council[1].voter, Some(VoterId(101)));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
     let prepared = planned(&one, &change).unwrap();
     assert_eq!((prepared.epoch, prepared.stage, prepared.began), (2, Stage::Prepare, 1));
     assert_eq!(prepared.base, one.id());
-    let back = prepared.aborted(|_| Some(5)).unwrap();
+    let back = prepared.aborted(|_| Some(VoterId(5))).unwrap();
     assert_eq!((back.epoch, back.stage, back.began), (3, Stage::Settled, 1), "as if nothing was");
     let old = prepared.next_stage().unwrap();
     assert_eq!((old.epoch, old.stage, old.began), (3, Stage::ReadOld, 3));
@@ -81,13 +81,13 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
 
     let new = old.next_stage().unwrap();
     assert_eq!((new.epoch, new.stage, new.began), (4, Stage::ReadNew, 3));
-    assert_eq!(new.aborted(|_| Some(5)), None, "reads have switched");
+    assert_eq!(new.aborted(|_| Some(VoterId(5))), None, "reads have switched");
     let settled = new.next_stage().unwrap();
     assert_eq!((settled.epoch, settled.stage, settled.before.clone()), (5, Stage::Settled, None));
     assert!(settled.is_gone(NodeId(1)) && !settled.is_gone(NodeId(4)));
     assert_eq!(settled.next_stage(), None);
 
-    let back = old.aborted(|_| Some(5)).unwrap();
+    let back = old.aborted(|_| Some(VoterId(5))).unwrap();
     assert_eq!((back.epoch, back.began, &back.nodes), (4, 4, &one.nodes));
     assert!(back.is_gone(NodeId(3)), "an id is given once, though its node never held anything");
     // The same name with another disk is another node.
@@ -103,15 +103,15 @@ fn who_stays_has_the_seats_of_joiners_when_a_change_is_gone_back_from() {
     for (council, back) in [(&["d"][..], &[0, 1, 2][..]), (&["a", "d", "e"], &[0, 1, 2])] {
         let council = Some(names(council));
         let change = Change { add: add.clone(), council, ..Change::default() };
-        let prepared = one.planned(&change, |_| Some(5)).unwrap();
-        let aborted = prepared.aborted(|_| Some(5)).unwrap();
+        let prepared = one.planned(&change, |_| Some(VoterId(5))).unwrap();
+        let aborted = prepared.aborted(|_| Some(VoterId(5))).unwrap();
         let seats: Vec<u16> = aborted.council.iter().map(|seat| seat.node.0).collect();
         assert_eq!(seats, back);
-        let only_a = prepared.aborted(|name| (name == "a").then_some(5)).unwrap();
-        assert_eq!(only_a.council, [Seat { node: NodeId(0), voter: 5 }]);
+        let only_a = prepared.aborted(|name| (name == "a").then_some(VoterId(5))).unwrap();
+        assert_eq!(only_a.council, [Seat { node: NodeId(0), voter: Some(VoterId(5)) }]);
     }
     let change = Change { add, council: Some(names(&["d"])), ..Change::default() };
-    let prepared = one.planned(&change, |_| Some(5)).unwrap();
+    let prepared = one.planned(&change, |_| Some(VoterId(5))).unwrap();
     assert_eq!(prepared.aborted(|_| None), None, "nobody could decide anything afterwards");
 }
 
@@ -150,7 +150,7 @@ fn what_cannot_be_planned_is_named() {
     assert_eq!(planned(&full, &add), Err(PlanError::NoIds));
     let named = council(&["a"]);
     let unseen = layout.planned(&named, |_| None).unwrap();
-    assert_eq!(unseen.council[0].voter, 100, "the disk that has the seat already");
+    assert_eq!(unseen.council[0].voter, Some(VoterId(100)), "the disk that has the seat already");
     let add = Change { add: vec![joiner("d")], council: Some(names(&["d"])), ..Change::default() };
     assert_eq!(layout.planned(&add, |_| None), Err(PlanError::NotSeen("d".to_owned())));
 }
@@ -181,9 +181,10 @@ fn a_lost_node_is_not_waited_for_and_a_lost_councillor_is_seated_anew() {
         without.before.as_ref().unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false, false]);
     // Another disk under the same name: nothing moves, but it may vote again.
-    let seated = layout.planned(&Change::default(), |name| (name == "a").then_some(7)).unwrap();
+    let seated =
+        layout.planned(&Change::default(), |name| (name == "a").then_some(VoterId(7))).unwrap();
     assert_eq!((seated.stage, seated.before.clone()), (Stage::Settled, None));
-    assert_eq!(seated.council[0].voter, 7);
+    assert_eq!(seated.council[0].voter, Some(VoterId(7)));
 }
 
 #[test]
@@ -193,7 +194,7 @@ fn councillors_come_from_different_zones() {
         member: Member { name: format!("n{n}"), zone: zone.to_owned(), weight: 1 },
         hash_weight: crate::topology::HashWeight::new(1 << 16).unwrap(),
         url: String::new(),
-        first_disk: 7,
+        first_disk: Some(Incarnation(7)),
         is_lost: false,
     };
     let zones = ["x", "x", "x", "x", "y", "y", "z"];

@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::clock::Clock;
+use crate::directory::{Incarnation, LogPosition};
 use crate::event::{CallId, Shared};
-use crate::layout::Change as Wanted;
+use crate::layout::{Change as Wanted, VoterId};
 use crate::logs::{Claim, Logs, Reported};
 use crate::membership::{Membership, MembershipState};
 use crate::node::{NodeConfig, NodeEvent, RoundConfig};
@@ -28,7 +29,7 @@ impl Own {
         let topology = Topology::new((0..NODES).map(member).collect(), 3).unwrap();
         let clock = Arc::new(Clock::start(7, 1_000_000, 0));
         let membership = Membership::new(state, 1, false);
-        let logs = Arc::new(Logs::first(100));
+        let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let config = NodeConfig {
             deadline_micros: 0,
@@ -94,7 +95,7 @@ impl Own {
     fn plan(&self, council: &[&str]) -> Arc<Layout> {
         let council = council.iter().map(|name| (*name).to_owned()).collect();
         let change = Wanted { council: Some(council), ..Wanted::default() };
-        Arc::new(self.shared.layouts.known().planned(&change, |_| Some(5)).unwrap())
+        Arc::new(self.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap())
     }
 
     fn progress(&self) -> (u64, Progress) {
@@ -277,18 +278,20 @@ fn who_is_being_rebuilt_loses_its_votes_once_more() {
     let mut own = Own::new(MembershipState::Rebuilding);
     let layouts = Arc::clone(&own.shared.layouts);
     let seated = layouts.voter();
-    assert_ne!(seated.id, own.shared.logs.voter());
-    let claim = Claim { incarnation: 99, reported: Reported::default() };
-    let met = |peer| NodeEvent::PeerSeen { peer, incarnation: 7, knows_us: Some(claim) };
+    assert_ne!(seated.id, Some(own.shared.logs.voter()));
+    let claim = Claim { incarnation: Incarnation(99), reported: Reported::default() };
+    let met =
+        |peer| NodeEvent::PeerSeen { peer, incarnation: Incarnation(7), knows_us: Some(claim) };
     layouts.doubt();
     own.handle(met(NodeId(1)));
-    assert_eq!(layouts.voter().id, own.shared.logs.voter());
+    assert_eq!(layouts.voter().id, Some(own.shared.logs.voter()));
     assert!(!layouts.voter().is_first && !layouts.is_in_doubt());
     assert_eq!(own.stands, [MembershipState::Rebuilding], "it is stored");
-    own.shared.logs.wrote(9);
-    assert_eq!(own.shared.logs.position_for(NodeId(1)), 0, "and only then may a peer forget it");
+    own.shared.logs.wrote(LogPosition(9));
+    let reported = || own.shared.logs.position_for(NodeId(1));
+    assert_eq!(reported(), LogPosition::START, "and only then may a peer forget it");
     own.handle(NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true });
-    assert_eq!(own.shared.logs.position_for(NodeId(1)), 9);
+    assert_eq!(own.shared.logs.position_for(NodeId(1)), LogPosition(9));
     own.handle(met(NodeId(2)));
     assert_eq!(own.stands.len(), 1, "nothing more is lost");
 }

@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::clock::Clock;
+use crate::directory::Incarnation;
 use crate::event::{CallId, Shared};
-use crate::layout::{Change, VoteRequest};
+use crate::layout::{Change, VoteRequest, VoterId};
 use crate::logs::Logs;
 use crate::membership::{Membership, MembershipState};
 use crate::node::{NodeConfig, NodeEvent, RoundConfig};
@@ -28,7 +29,7 @@ impl Own {
         let topology = Topology::new((0..NODES).map(member).collect(), 3).unwrap();
         let clock = Arc::new(Clock::start(7, 1_000_000, 0));
         let membership = Membership::new(MembershipState::Member, 0, true);
-        let logs = Arc::new(Logs::first(100));
+        let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let config = NodeConfig {
             deadline_micros: 0,
@@ -43,7 +44,7 @@ impl Own {
         let mut own = Self { shared, node, mono: 1, asked: Vec::new(), proposed: false };
         let weights = vec![("n0".to_owned(), 3)];
         let change = Change { weights, ..Change::default() };
-        let prepared = own.shared.layouts.known().planned(&change, |_| Some(5)).unwrap();
+        let prepared = own.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
         own.goes_by(prepared);
         own
     }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::clock::{Clock, Version};
+use crate::directory::{Incarnation, LifeId};
 use crate::event::{CallId, Shared};
-use crate::layout::Change;
+use crate::layout::{Change, VoterId};
 use crate::logs::Logs;
 use crate::membership::Membership;
 use crate::message::MovesState;
@@ -73,7 +74,7 @@ impl Own {
         let clock = Arc::new(Clock::start(7, 1_000_000, 0));
         clock.persisted(u64::MAX, 0);
         let membership = Membership::new(state, 0, true);
-        let logs = Arc::new(Logs::first(100));
+        let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let config = NodeConfig {
             deadline_micros: 0,
@@ -91,7 +92,7 @@ impl Own {
     fn more_of_node_0(&self) -> Layout {
         let weights = vec![("n0".to_owned(), 3)];
         let change = Change { weights, ..Change::default() };
-        self.shared.layouts.known().planned(&change, |_| Some(5)).unwrap()
+        self.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap()
     }
 
     fn learns(&mut self, layout: Layout) {
@@ -222,7 +223,7 @@ fn asked(node: NodeId, request: Request) -> Asked {
 
 fn sealed_up_to(time: u64) -> Reply {
     let proof = Proof { seal: RoundId { time, node: NodeId(0) }, ..Proof::default() };
-    Reply::Round(RoundState { life: 1, proof, promised: 0, is_active: false })
+    Reply::Round(RoundState { life: LifeId(1), proof, promised: 0, is_active: false })
 }
 
 fn page_of(of: u16, first: bool, start: &str) -> Asked {
@@ -442,7 +443,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
     let open = own.asked();
     rest_is_empty(&mut own, open);
     let (record, _) = own.shared.layouts.encode();
-    let first = Layout { ..own.shared.layouts.known().aborted(|_| Some(5)).unwrap() };
+    let first = Layout { ..own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
     let again = crate::layouts::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.taken(), own.shared.layouts.taken());
     assert!(again.lacks(NodeId(0)).is_to_take);
@@ -465,7 +466,7 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
 fn another_placement_ends_what_is_under_way() {
     let mut own = Own::new();
     let first = own.sealed();
-    let back = own.shared.layouts.known().aborted(|_| Some(5)).unwrap();
+    let back = own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
     own.shared.layouts.learn(&Arc::new(back));
     own.kept();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
@@ -481,7 +482,7 @@ fn what_it_has_taken_is_counted_by_change() {
     let first = own.sealed();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
     assert_eq!((own.state().records, own.state().bytes), (1, 7));
-    let back = own.shared.layouts.known().aborted(|_| Some(5)).unwrap();
+    let back = own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().records, 1, "until another change begins");
     let again = own.more_of_node_0();
@@ -497,7 +498,7 @@ fn what_is_left_is_taken_where_no_majority_is_left() {
     let mut own = Own::settled(MembershipState::Member);
     let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
     let change = Change { remove_lost, replicas: Some(2), ..Change::default() };
-    let prepared = own.shared.layouts.known().planned(&change, |_| Some(5)).unwrap();
+    let prepared = own.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
     own.learns(prepared.clone());
     own.learns(prepared.next_stage().unwrap());
     let before = own.shared.view().topology.clone();
@@ -544,7 +545,8 @@ fn a_node_that_has_left_is_not_waited_for() {
 fn who_stays_takes_where_the_number_of_copies_changes() {
     let base = Own::settled(MembershipState::Member).shared.layouts.known();
     let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
-    let joiner = crate::layout::Joiner { member, url: "http://n4".to_owned(), disk: 9 };
+    let joiner =
+        crate::layout::Joiner { member, url: "http://n4".to_owned(), disk: Some(Incarnation(9)) };
     for (change, stays, joins) in [
         (Change { replicas: Some(4), ..Change::default() }, true, false),
         (Change { replicas: Some(2), ..Change::default() }, true, false),
@@ -552,7 +554,7 @@ fn who_stays_takes_where_the_number_of_copies_changes() {
         (Change { remove: vec!["n3".to_owned()], ..Change::default() }, true, false),
         (Change { add: vec![joiner], ..Change::default() }, false, true),
     ] {
-        let prepared = base.planned(&change, |_| Some(5)).unwrap();
+        let prepared = base.planned(&change, |_| Some(VoterId(5))).unwrap();
         assert!(!takes(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");
         let moving = prepared.next_stage().unwrap();
         assert_eq!(takes(&moving, NodeId(0)), stays, "{change:?}");

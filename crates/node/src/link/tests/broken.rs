@@ -116,7 +116,7 @@ fn a_request_by_another_topology_is_told_so() {
 fn nothing_counts_that_an_outlived_process_says() {
     let [mut a, mut b] = pair();
     assert!(a.push(write(1, 10)));
-    let later = Setup { life: 41, ..Setup::of(A) }.table(A);
+    let later = Setup { life: LifeId(41), ..Setup::of(A) }.table(A);
     let [_, met] = shake(&later, &b.table, B).map(Result::unwrap);
     b.table.saw(&met);
     assert!(b.events(&a.written(), 10_000).is_empty());

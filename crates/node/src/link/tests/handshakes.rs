@@ -18,11 +18,11 @@ fn who_does_not_fit_is_refused_by_both() {
     let both = |reason| [reason, reason];
     assert_eq!(reasons(&Setup { secret: "another", ..usual() }, &b), both(Reason::Secret));
     assert_eq!(reasons(&Setup { replicas: 2, ..usual() }, &b), both(Reason::Topology));
-    assert_eq!(reasons(&Setup { cluster: 6, ..usual() }, &b), both(Reason::Cluster));
+    assert_eq!(reasons(&Setup { cluster: ClusterId(6), ..usual() }, &b), both(Reason::Cluster));
     let a = usual().table(A);
     let itself = shake(&a, &a, A).map(|outcome| outcome.unwrap_err().reason);
     assert_eq!(itself, both(Reason::Itself));
-    let twin = Setup { incarnation: 999, ..usual() }.table(A);
+    let twin = Setup { incarnation: Incarnation(999), ..usual() }.table(A);
     let namesake = shake(&a, &twin, B).map(|outcome| outcome.unwrap_err().reason);
     assert_eq!(namesake, both(Reason::Namesake));
     let wrong_place = shake(&b.table(B), &a, B).map(|outcome| outcome.unwrap_err().reason);
@@ -32,7 +32,7 @@ fn who_does_not_fit_is_refused_by_both() {
 #[test]
 fn a_process_that_was_outlived_is_refused_and_fenced_once() {
     let b = Setup::of(B).table(B);
-    let later = Setup { life: 50, ..Setup::of(A) }.table(A);
+    let later = Setup { life: LifeId(50), ..Setup::of(A) }.table(A);
     let [_, met] = shake(&later, &b, B).map(Result::unwrap);
     b.saw(&met);
     let a = Setup::of(A).table(A);
@@ -48,13 +48,13 @@ fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     let b = Setup::of(B).table(B);
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
     b.saw(&met);
-    assert_eq!(b.seen(A).incarnation(), Some(100));
+    assert_eq!(b.seen(A).incarnation(), Some(Incarnation(100)));
     assert!(b.shared.membership.is_authoritative(0, None), "nobody knows better");
-    met.knows_us = Some(Claim { incarnation: 101, reported: Reported::default() });
+    met.knows_us = Some(Claim { incarnation: Incarnation(101), reported: Reported::default() });
     b.saw(&met);
     assert!(b.shared.membership.is_authoritative(0, None), "that is its disk");
     assert!(!b.shared.layouts.is_in_doubt());
-    met.knows_us = Some(Claim { incarnation: 555, reported: Reported::default() });
+    met.knows_us = Some(Claim { incarnation: Incarnation(555), reported: Reported::default() });
     b.saw(&met);
     assert!(!b.shared.membership.is_authoritative(0, None), "it had another one");
     assert!(b.shared.layouts.is_in_doubt(), "nor does it vote before it has looked at that");

@@ -10,8 +10,9 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret, Secrets};
 use cluster::{
-    Body, Class, Clock, Codec, ConnectionId, Event, Kind, Life, Lineage, Logs, Member, Membership,
-    MembershipState, Message, NodeId, Now, Rank, Record, Reply, Request, Shared, Topology, Version,
+    Body, Class, Clock, ClusterId, Codec, ConnectionId, Event, Incarnation, Kind, Life, LifeId,
+    Lineage, LogPosition, Logs, Member, Membership, MembershipState, Message, NodeId, Now, Rank,
+    Record, Reply, Request, Shared, Topology, Version,
 };
 
 use super::{Bounds, Came, Connection, Host, PeerTable, Room, Way};
@@ -43,27 +44,30 @@ const CODEC: Codec = Codec {
 struct Setup {
     secret: &'static str,
     replicas: u8,
-    cluster: u64,
-    incarnation: u64,
-    life: u64,
+    cluster: ClusterId,
+    incarnation: Incarnation,
+    life: LifeId,
 }
 
 impl Setup {
     fn of(own: NodeId) -> Self {
-        let incarnation = 100 + u64::from(own.0);
-        Self { secret: "open sesame", replicas: 3, cluster: 5, incarnation, life: 40 }
+        let incarnation = Incarnation(100 + u64::from(own.0));
+        let (cluster, life) = (ClusterId(5), LifeId(40));
+        Self { secret: "open sesame", replicas: 3, cluster, incarnation, life }
     }
 
     fn table(&self, own: NodeId) -> Arc<PeerTable> {
         let topology = topology(self.replicas);
-        let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
+        let life = Life { id: self.life, begins: LogPosition(7), newest: 0 };
+        let lineage = Lineage::new(Vec::new(), life);
         let logs = Arc::new(Logs::new(self.incarnation, lineage, &[]));
         let clock = Arc::new(Clock::start(own.0.into(), WALL, 0));
         let membership = Membership::new(MembershipState::Member, 0, true);
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let secret = Arc::new(Secrets::new(Secret::new(self.secret.into()), None));
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
-        let identity = Identity::new(Arc::clone(&shared.views), own, self.cluster, secret, known);
+        let (views, cluster) = (Arc::clone(&shared.views), Some(self.cluster));
+        let identity = Identity::new(views, own, cluster, secret, known);
         let bounds = Bounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };
         Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), CODEC, 500_000, bounds))
     }
