@@ -30,7 +30,7 @@ pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
         }
         _ => row("certificate", "none: all that comes and goes is in clear".to_owned()),
     }
-    let access = Access::new(config.admin_token.clone(), config.require_auth, config.insecure);
+    let access = Access::new(config.admin_token.clone(), config.open_to);
     for (what, kind) in [
         ("keys and values", Kinds::DATA),
         ("state, metrics", Kinds::METRICS),

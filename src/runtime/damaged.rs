@@ -12,25 +12,7 @@ pub(crate) struct Unusable {
     pub(super) data: PathBuf,
     pub(super) nodes: usize,
     #[source]
-    pub(super) cause: Cause,
-}
-
-/// What is the matter with the directory.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Cause {
-    #[error(transparent)]
-    Start(StartError),
-    #[error(transparent)]
-    Store(lsm::Error),
-}
-
-impl Cause {
-    fn is_damage(&self) -> bool {
-        match self {
-            Self::Start(error) => error.is_damage(),
-            Self::Store(error) => matches!(error, lsm::Error::Corrupt { .. }),
-        }
-    }
+    pub(super) cause: StartError,
 }
 
 impl fmt::Display for Unusable {
@@ -64,18 +46,18 @@ mod tests {
         lsm::Error::Corrupt { file, offset: 4096, what }
     }
 
-    fn said_of(cause: Cause, nodes: usize) -> String {
+    fn said_of(cause: StartError, nodes: usize) -> String {
         Unusable { data: PathBuf::from("/d"), nodes, cause }.to_string()
     }
 
     #[test]
     fn who_has_replicas_is_sent_to_them_and_who_has_none_to_a_backup() {
         let found = StartError::Store { what: "the node's identity", source: corrupt() };
-        let said = said_of(Cause::Start(found), 3);
+        let said = said_of(found, 3);
         let begins = "data directory /d: the node's identity: 0000000007.sst is damaged at byte \
             4096: its check does not match. Nothing was changed";
         assert!(said.starts_with(begins) && said.contains("is streamed to it"), "{said}");
-        let said = said_of(Cause::Store(corrupt()), 1);
+        let said = said_of(StartError::Open(corrupt()), 1);
         assert!(said.contains("a backup") && !said.contains("streamed"), "{said}");
     }
 
@@ -83,16 +65,16 @@ mod tests {
     fn nothing_is_said_of_a_way_out_that_is_none() {
         let locked = lsm::Error::Locked { directory: "/d".to_owned() };
         assert_eq!(
-            said_of(Cause::Store(locked.clone()), 3),
+            said_of(StartError::Open(locked.clone()), 3),
             format!("data directory /d: {locked}")
         );
         // To send somebody away from what a later release wrote would lose it.
         let later = || StartError::LaterFormat { what: "the node's identity".into(), format: 9 };
-        let said = said_of(Cause::Start(later()), 3);
+        let said = said_of(later(), 3);
         assert_eq!(said, format!("data directory /d: {}", later()));
         assert!(said.contains("start the release that ran here last"), "{said}");
         let another = StartError::Another("the name".to_owned());
         let expected = format!("data directory /d: {another}");
-        assert_eq!(said_of(Cause::Start(another), 3), expected);
+        assert_eq!(said_of(another, 3), expected);
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::credentials;
 use super::error::ServeError;
-use super::serve::{self, random};
+use super::serve::{self, WAITS, random};
 use crate::counters::clocks::wall_micros;
 use crate::node::store::InDirectory;
 use crate::peers::join::{self, Answer, Asker, Unanswered};
@@ -94,8 +94,7 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
 fn greet(unlisted: &Unlisted, asker: &Asker) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
     serve::say(format!(
-        "kvorum {} at {url} waits for a place in the cluster of {first}, as node {name}. It serves \
-         nothing until then. Run:\n\
+        "kvorum {} at {url}{WAITS}{first}, as node {name}. It serves nothing until then. Run:\n\
          \n  kvorum cluster plan --add '{name}' --url {first}\
          \n  kvorum cluster apply --wait PLAN --url {first}\n",
         env!("KVORUM_VERSION"),

@@ -47,13 +47,13 @@ use crate::operations::stderr;
 use crate::peers::Facts;
 use crate::runtime::accept;
 use crate::runtime::credentials::{self, Credentials};
-use crate::runtime::damaged::{Cause, Unusable};
+use crate::runtime::damaged::Unusable;
 use crate::runtime::error::ServeError;
 use crate::runtime::event_loop::{self, Command, Handle};
 use crate::runtime::join;
 use crate::runtime::quotas::Counting;
 use crate::runtime::set_aside;
-use crate::settings::config::{Config, Logging};
+use crate::settings::config::{Config, Logging, OpenTo};
 use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
 use crate::settings::memory::GUESTS;
@@ -156,9 +156,8 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
     end_setting_aside(&config.data)?;
     let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
     let nodes = config.members.nodes();
-    let unusable = |cause| Unusable { data: config.data.clone(), nodes, cause };
-    let failed = |error| unusable(Cause::Start(error));
-    let db = Arc::new(store::open(&config).map_err(|error| unusable(Cause::Store(error)))?);
+    let failed = |cause| Unusable { data: config.data.clone(), nodes, cause };
+    let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
     if join::place(&config, &db, address)? == join::Ended::Stopped {
         close(db)?;
         return Ok(None);
@@ -188,7 +187,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
         max_ttl: config.max_ttl,
         deadline: config.deadline,
     };
-    let access = Access::new(config.admin_token.clone(), config.require_auth, config.insecure);
+    let access = Access::new(config.admin_token.clone(), config.open_to);
     Ok(Some(Arc::new(Node {
         started,
         db,
@@ -276,7 +275,7 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
 /// A node of a cluster that others can reach needs a secret: who it was alone at its first start
 /// needed none.
 fn protected(config: &Config, layout: &Layout) -> Result<(), ServeError> {
-    if config.require_auth && config.secret.is_none() && !layout.is_alone() {
+    if config.open_to == OpenTo::Nobody && config.secret.is_none() && !layout.is_alone() {
         return Err(ConfigError::NodesProve.into());
     }
     let beyond = layout.all().find(|node| !members::is_loopback(&node.url));
@@ -340,6 +339,12 @@ fn start_loops(node: &Arc<Node>, names: &Arc<Names>) -> io::Result<Vec<Handle>> 
     (0..node.config.loops).map(|number| event_loop::start(node, names, number)).collect()
 }
 
+/// What a node says on stdout once it serves: `kvorum dev` waits for it.
+pub(crate) const LISTENS: &str = " listening on ";
+
+/// What one says that has no place in a cluster yet.
+pub(crate) const WAITS: &str = " waits for a place in the cluster of ";
+
 fn greet(config: &Config, address: SocketAddr, data: &str) {
     let all = config.at(address).url();
     // That means all addresses. Whoever reads this is on the machine.
@@ -350,7 +355,7 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
     };
     let url = config.at((near, address.port()).into()).url();
     let text = format!(
-        "kvorum {} listening on {all}, data in {data}. Dashboard: {url}/ui. Try:\n\
+        "kvorum {}{LISTENS}{all}, data in {data}. Dashboard: {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",

@@ -41,9 +41,9 @@ pub(crate) struct Config {
     pub(crate) tls: Option<TlsFiles>,
     /// What is good for every request; with it admin requests need a token even from loopback.
     pub(crate) admin_token: Option<Secret>,
-    /// Whether requests from loopback need a token too.
-    pub(crate) require_auth: bool,
-    /// Whether whoever reaches the port may read and write.
+    /// Who may read and write without a token.
+    pub(crate) open_to: OpenTo,
+    /// Whether the node may be where others can listen.
     pub(crate) insecure: bool,
     /// Names, besides its own, by which a node on loopback may be asked.
     pub(crate) allow_host: Vec<String>,
@@ -79,6 +79,17 @@ pub(crate) struct Config {
     pub(crate) guests: usize,
     /// What to tell whoever runs the node once it can log.
     pub(crate) warnings: Vec<String>,
+}
+
+/// Who may read and write without a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenTo {
+    /// Nobody may: `--require-auth`.
+    Nobody,
+    /// Whoever asks from loopback.
+    Loopback,
+    /// Whoever reaches the port: `--insecure`.
+    All,
 }
 
 /// Where the cluster's secrets are, if in files: they are read anew while the node runs.
@@ -160,8 +171,13 @@ fn complete(
     let (admin_token, token_warning) =
         secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
-    let open = in_clear(&members, at, (settings.insecure, settings.require_auth))?;
-    if settings.require_auth && secret.is_none() && !is_alone(&members) {
+    let open_to = match (settings.require_auth, settings.insecure) {
+        (true, _) => OpenTo::Nobody,
+        (false, true) => OpenTo::All,
+        (false, false) => OpenTo::Loopback,
+    };
+    let open = in_clear(&members, at, settings.insecure, open_to)?;
+    if open_to == OpenTo::Nobody && secret.is_none() && !is_alone(&members) {
         return Err(ConfigError::NodesProve);
     }
     let memory = MemoryPlan::of(settings.memory, settings.memtable, tls.is_some())?;
@@ -178,7 +194,7 @@ fn complete(
         },
         tls,
         admin_token,
-        require_auth: settings.require_auth,
+        open_to,
         insecure: settings.insecure,
         allow_host: names(settings.allow_host.as_deref())?,
         allow_origin: origins(settings.allow_origin.as_deref())?,
@@ -220,7 +236,8 @@ fn log_filter(text: &str) -> Result<Targets, ConfigError> {
 fn in_clear(
     members: &Members,
     at: At,
-    (insecure, require_auth): (bool, bool),
+    insecure: bool,
+    open_to: OpenTo,
 ) -> Result<Option<String>, ConfigError> {
     let listens = (!at.tls && !at.address.ip().to_canonical().is_loopback())
         .then(|| format!("--listen {}", at.address));
@@ -232,7 +249,7 @@ fn in_clear(
     });
     match (place, insecure) {
         (None, _) => Ok(None),
-        (Some(place), true) if require_auth => Ok(Some(format!(
+        (Some(place), true) if open_to == OpenTo::Nobody => Ok(Some(format!(
             "INSECURE: {place} is in clear: whoever can listen there has the tokens (--insecure)"
         ))),
         (Some(place), true) => Ok(Some(format!(
