@@ -13,6 +13,7 @@ mod transport;
 use std::alloc::System;
 use std::env;
 use std::ffi::OsStr;
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
@@ -100,29 +101,32 @@ fn run_node(args: ServeArgs) -> ExitCode {
             stderr::flush();
             code
         }
-        Err(line) => {
-            stderr::say(format_args!("kvorum: {line}"));
+        Err(error) => {
+            stderr::say(format_args!("kvorum: {error}"));
             ExitCode::from(USAGE)
         }
     }
 }
 
-fn ended(outcome: Result<(), String>) -> ExitCode {
+fn ended(outcome: Result<(), impl Display>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            stderr::say(format_args!("kvorum: {line}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(format_args!("{error}")),
     }
 }
 
 /// Prints what a command has to tell.
-fn reported(outcome: Result<String, String>) -> ExitCode {
-    ended(outcome.and_then(|text| {
-        let printed = io::stdout().write_all(text.as_bytes());
-        printed.map_err(|error| format!("stdout: {error}"))
-    }))
+fn reported(outcome: Result<String, impl Display>) -> ExitCode {
+    match outcome.map(|text| io::stdout().write_all(text.as_bytes())) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => failed(format_args!("stdout: {error}")),
+        Err(error) => failed(format_args!("{error}")),
+    }
+}
+
+fn failed(why: fmt::Arguments<'_>) -> ExitCode {
+    stderr::say(format_args!("kvorum: {why}"));
+    ExitCode::FAILURE
 }
 
 fn answered(outcome: Result<(), client::Unable>) -> ExitCode {

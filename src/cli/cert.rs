@@ -95,8 +95,33 @@ struct IssueArgs {
     expires: Ttl,
 }
 
-/// Makes what is asked for; what is said of it. An error is one line.
-pub(crate) fn run(command: &CertCommand) -> Result<String, String> {
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CertError {
+    #[error(
+        "{} exists, and stays: a new CA would make all that it issued worthless; name \
+         another --dir",
+        .0.display()
+    )]
+    CaExists(PathBuf),
+    #[error("{}: {source}: kvorum cert ca --dir {} makes it", path.display(), dir.display())]
+    NoCa { path: PathBuf, dir: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Unfit { path: PathBuf, source: rcgen::Error },
+    #[error("--host {hosts}: {source}")]
+    Host { hosts: String, source: rcgen::Error },
+    #[error("--out {}: its key would be the same file", .0.display())]
+    SameFile(PathBuf),
+    #[error("no key: {0}")]
+    NoKey(#[source] rcgen::Error),
+    #[error("no certificate: {0}")]
+    NoCertificate(#[source] rcgen::Error),
+}
+
+/// Makes what is asked for; what is said of it.
+pub(crate) fn run(command: &CertCommand) -> Result<String, CertError> {
     match command {
         CertCommand::Ca(args) => {
             make_ca(&args.dir, args.expires)?;
@@ -122,25 +147,19 @@ pub(crate) fn run(command: &CertCommand) -> Result<String, String> {
 }
 
 /// Makes a CA in a directory that has none.
-pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), String> {
+pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), CertError> {
     let (cert, key) = (dir.join("ca.pem"), dir.join("ca.key"));
-    for file in [&cert, &key] {
-        if file.exists() {
-            return Err(format!(
-                "{} exists, and stays: a new CA would make all that it issued worthless; name \
-                 another --dir",
-                file.display()
-            ));
-        }
+    if let Some(file) = [&cert, &key].into_iter().find(|file| file.exists()) {
+        return Err(CertError::CaExists(file.clone()));
     }
     // A name of its own: of two CAs of one name, who trusts one takes the other's for forged.
     let number = RandomState::new().hash_one(dir);
     let mut params = params(&format!("kvorum CA {number:016x}"), expires);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let pair = KeyPair::generate().map_err(|error| format!("no key: {error}"))?;
-    let made = params.self_signed(&pair).map_err(|error| format!("no certificate: {error}"))?;
-    fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let pair = KeyPair::generate().map_err(CertError::NoKey)?;
+    let made = params.self_signed(&pair).map_err(CertError::NoCertificate)?;
+    fs::create_dir_all(dir).map_err(|source| CertError::File { path: dir.to_owned(), source })?;
     replace(&key, &pair.serialize_pem(), 0o600)?;
     replace(&cert, &made.pem(), 0o644)
 }
@@ -151,10 +170,10 @@ pub(super) fn issue_node(
     hosts: &[String],
     expires: Ttl,
     out: &Path,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, CertError> {
     let first = hosts.first().map_or("node", String::as_str);
     let names = CertificateParams::new(hosts);
-    let names = names.map_err(|error| format!("--host {}: {error}", hosts.join(",")))?;
+    let names = names.map_err(|source| CertError::Host { hosts: hosts.join(","), source })?;
     let mut params = params(first, expires);
     params.subject_alt_names = names.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -172,16 +191,15 @@ fn params(name: &str, expires: Ttl) -> CertificateParams {
     params
 }
 
-fn issue(dir: &Path, mut params: CertificateParams, out: &Path) -> Result<PathBuf, String> {
+fn issue(dir: &Path, mut params: CertificateParams, out: &Path) -> Result<PathBuf, CertError> {
     let (ca, ca_key) = (dir.join("ca.pem"), dir.join("ca.key"));
     let read = |path: &Path| {
-        fs::read_to_string(path).map_err(|error| {
-            format!("{}: {error}: kvorum cert ca --dir {} makes it", path.display(), dir.display())
-        })
+        let (path, dir) = (path.to_owned(), dir.to_owned());
+        fs::read_to_string(&path).map_err(|source| CertError::NoCa { path, dir, source })
     };
     let bad = |path: &Path| {
-        let path = path.display().to_string();
-        move |error: rcgen::Error| format!("{path}: {error}")
+        let path = path.to_owned();
+        move |source| CertError::Unfit { path, source }
     };
     let pair = KeyPair::from_pem(&read(&ca_key)?).map_err(bad(&ca_key))?;
     let issuer = Issuer::from_ca_cert_pem(&read(&ca)?, pair).map_err(bad(&ca))?;
@@ -189,9 +207,9 @@ fn issue(dir: &Path, mut params: CertificateParams, out: &Path) -> Result<PathBu
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     let key = out.with_extension("key");
     if key == out {
-        return Err(format!("--out {}: its key would be the same file", out.display()));
+        return Err(CertError::SameFile(out.to_owned()));
     }
-    let pair = KeyPair::generate().map_err(|error| format!("no key: {error}"))?;
+    let pair = KeyPair::generate().map_err(CertError::NoKey)?;
     let made = params.signed_by(&pair, &issuer).map_err(bad(out))?;
     replace(&key, &pair.serialize_pem(), 0o600)?;
     replace(out, &made.pem(), 0o644)?;
@@ -199,7 +217,7 @@ fn issue(dir: &Path, mut params: CertificateParams, out: &Path) -> Result<PathBu
 }
 
 /// Puts a file in its place at once.
-fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
     let new = path.with_added_extension("new");
     let write = || -> io::Result<()> {
         // One that was left by somebody who was interrupted may have other permissions.
@@ -212,5 +230,5 @@ fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
         file.sync_all()?;
         fs::rename(&new, path)
     };
-    write().map_err(|error| format!("{}: {error}", path.display()))
+    write().map_err(|source| CertError::File { path: path.to_owned(), source })
 }

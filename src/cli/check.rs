@@ -6,12 +6,12 @@ use cluster::layout::Kinds;
 
 use crate::node::access::Access;
 use crate::settings::config::Config;
-use crate::transport::Tls;
+use crate::transport::{Tls, TlsError};
 
-/// For people. An error is one line: with it the node would not start either.
-pub(crate) fn run(config: &Config) -> Result<String, String> {
+/// For people. With an error the node would not start either.
+pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
     let mut text = String::new();
-    let tls = config.tls.clone().map(Tls::load).transpose().map_err(|error| error.to_string())?;
+    let tls = config.tls.clone().map(Tls::load).transpose()?;
     let mut row = |what: &str, says: String| {
         let _ = writeln!(text, "{what:<18} {says}");
     };
@@ -30,7 +30,7 @@ pub(crate) fn run(config: &Config) -> Result<String, String> {
         }
         _ => row("certificate", "none: all that comes and goes is in clear".to_owned()),
     }
-    let access = Access::new(config.admin_token.clone(), config.require_auth, config.insecure);
+    let access = Access::new(config.admin_token.clone(), config.open_to);
     for (what, kind) in [
         ("keys and values", Kinds::DATA),
         ("state, metrics", Kinds::METRICS),

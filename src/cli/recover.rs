@@ -7,13 +7,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use clap::Args;
-use cluster::layout::{Layout, Stage, VoterId};
+use cluster::layout::{Layout, NoDecree, Stage, VoterId};
 use cluster::{MembershipState, NodeId};
 use node::StartError;
 use node::identity::Survivor;
 
 use crate::node::life_file::DataDirectory;
-use crate::node::store::open_stopped;
+use crate::node::store::{InDirectory, StoppedError, open_stopped};
 
 /// Everything after `cluster recover`.
 #[derive(Debug, Args)]
@@ -35,19 +35,42 @@ pub(crate) struct RecoverArgs {
     yes: bool,
 }
 
-/// What came of it, for people. An error is one line.
-pub(super) fn run(args: &RecoverArgs) -> Result<String, String> {
-    let in_data = |error: String| format!("data directory {}: {error}", args.data.display());
-    let failed = |error: StartError| in_data(error.to_string());
-    let engine = open_stopped(&args.data).map_err(in_data)?;
-    let survivor = Survivor::look(&engine, &DataDirectory(&args.data)).map_err(failed)?;
-    let lost = ids(&survivor, &args.lost).map_err(in_data)?;
-    let without_vote = ids(&survivor, &args.without_vote).map_err(in_data)?;
+/// Why a node decides nothing alone.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RecoverError {
+    #[error(transparent)]
+    Stopped(#[from] StoppedError),
+    #[error(transparent)]
+    Kept(#[from] StartError),
+    #[error("it belongs to node {0}, which is not lost then: name only other nodes")]
+    Itself(String),
+    #[error("node {name:?} is not a member: the members are {}", members.join(", "))]
+    NoMember { name: String, members: Vec<String> },
+    #[error(
+        "of the council, {} can vote, and {needed} are enough: start them, and change the members \
+         with kvorum cluster plan. If one is gone for good with its disk, name it with --lost; if \
+         one has come back with another disk, with --without-vote. Nothing was changed",
+        voting.join(", ")
+    )]
+    CanVote { voting: Vec<String>, needed: usize },
+    #[error(transparent)]
+    NoDecree(#[from] NoDecree),
+}
+
+/// What came of it, for people.
+pub(super) fn run(args: &RecoverArgs) -> Result<String, InDirectory<RecoverError>> {
+    recovered(args).map_err(|source| InDirectory { data: args.data.clone(), source })
+}
+
+fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
+    let engine = open_stopped(&args.data)?;
+    let survivor = Survivor::look(&engine, &DataDirectory(&args.data))?;
+    let lost = ids(&survivor, &args.lost)?;
+    let without_vote = ids(&survivor, &args.without_vote)?;
     let voting = voting(&survivor, &[&lost[..], &without_vote].concat());
-    refuse(survivor.layout(), &voting).map_err(in_data)?;
+    refuse(survivor.layout(), &voting)?;
     let voter = VoterId(RandomState::new().hash_one("voter").max(1));
-    let decreed = survivor.decreed(voter, &lost);
-    let decreed = decreed.map_err(|error| in_data(error.to_string()))?;
+    let decreed = survivor.decreed(voter, &lost)?;
     let text = state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed);
     if !args.yes {
         return Ok(text
@@ -55,8 +78,8 @@ pub(super) fn run(args: &RecoverArgs) -> Result<String, String> {
                other remaining node has a later\nepoch; then run again with --yes.\n");
     }
     let epoch = decreed.epoch;
-    survivor.decide(&engine, decreed, voter).map_err(failed)?;
-    engine.close().map_err(|error| in_data(error.to_string()))?;
+    survivor.decide(&engine, decreed, voter)?;
+    engine.close().map_err(StoppedError::Store)?;
     Ok(text + &done(&survivor, epoch, &args.lost))
 }
 
@@ -65,15 +88,15 @@ fn name(layout: &Layout, id: NodeId) -> &str {
 }
 
 /// Whom the names mean.
-fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, String> {
+fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
     let layout = survivor.layout();
-    let all: Vec<&str> = layout.all().map(|node| node.member.name.as_str()).collect();
     let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
-        Some(node) if node.id == survivor.node() => {
-            Err(format!("it belongs to node {name}, which is not lost then: name only other nodes"))
-        }
+        Some(node) if node.id == survivor.node() => Err(RecoverError::Itself(name.clone())),
         Some(node) => Ok(node.id),
-        None => Err(format!("node {name:?} is not a member: the members are {}", all.join(", "))),
+        None => {
+            let members = layout.all().map(|node| node.member.name.clone()).collect();
+            Err(RecoverError::NoMember { name: name.clone(), members })
+        }
     };
     names.iter().map(id).collect()
 }
@@ -89,18 +112,13 @@ fn voting(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
 }
 
 /// Why there must be no decree, if there must not.
-fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), String> {
+fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), RecoverError> {
     let needed = layout.council.len() / 2 + 1;
     if voting.len() < needed {
         return Ok(());
     }
-    let voting: Vec<&str> = voting.iter().map(|id| name(layout, *id)).collect();
-    Err(format!(
-        "of the council, {} can vote, and {needed} are enough: start them, and change the members \
-         with kvorum cluster plan. If one is gone for good with its disk, name it with --lost; if \
-         one has come back with another disk, with --without-vote. Nothing was changed",
-        voting.join(", ")
-    ))
+    let voting = voting.iter().map(|id| name(layout, *id).to_owned()).collect();
+    Err(RecoverError::CanVote { voting, needed })
 }
 
 /// What the directory knows.

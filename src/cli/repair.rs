@@ -6,24 +6,34 @@ use node::{Ahead, StartError};
 
 use crate::cli::RepairClockArgs;
 use crate::counters::clocks::wall_micros;
-use crate::node::store::open_stopped;
+use crate::node::store::{InDirectory, StoppedError, open_stopped};
 
-/// What came of it, for people. An error is one line.
-pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
+/// Why a directory is not repaired.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RepairError {
+    #[error(transparent)]
+    Stopped(#[from] StoppedError),
+    #[error(transparent)]
+    Kept(#[from] StartError),
+    #[error(
+        "this is a single-node store: no other node refuses its timestamps, so there is nothing to \
+         repair, and no other node could restore what a repair removes"
+    )]
+    Alone,
+}
+
+/// What came of it, for people.
+pub(crate) fn run(args: &RepairClockArgs) -> Result<String, InDirectory<RepairError>> {
+    repaired(args).map_err(|source| InDirectory { data: args.data.clone(), source })
+}
+
+fn repaired(args: &RepairClockArgs) -> Result<String, RepairError> {
     let shown = args.data.display();
-    let in_data = |error: String| format!("data directory {shown}: {error}");
-    let failed = |error: StartError| in_data(error.to_string());
-    let engine = open_stopped(&args.data).map_err(in_data)?;
+    let engine = open_stopped(&args.data)?;
     let wall = wall_micros();
     let skew = args.max_clock_skew.0;
     let limit = Clock::limit(wall, skew.as_micros() as u64);
-    let Some(found) = Ahead::look(&engine, limit).map_err(failed)? else {
-        return Err(in_data(
-            "this is a single-node store: no other node refuses its timestamps, so there is \
-             nothing to repair, and no other node could restore what a repair removes"
-                .to_owned(),
-        ));
-    };
+    let Some(found) = Ahead::look(&engine, limit)? else { return Err(RepairError::Alone) };
     let ahead = |time: u64| Clock::micros(time).saturating_sub(wall) / 1_000_000;
     let reported = format!(
         "{shown}: {} records and {} hints have timestamps ahead of this machine's clock by more \
@@ -43,8 +53,8 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
                 with --yes to remove those records and hints,\nincluding writes that only this \
                 node acknowledged while its clock was wrong.\n");
     }
-    found.remove(&engine).map_err(failed)?;
-    engine.close().map_err(|error| in_data(error.to_string()))?;
+    found.remove(&engine)?;
+    engine.close().map_err(StoppedError::Store)?;
     Ok(reported
         + "They were removed. After the start, the other nodes stream back what this node should \
             hold; until then the node is not authoritative for missing keys.\n")

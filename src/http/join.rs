@@ -26,8 +26,8 @@ pub(super) async fn post(
     let asker: Asker = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("it is not who asks to join: {error}")))?;
     let place = service.reports.asks_to_join(asker).map_err(|error| match error {
-        JoinError::Malformed(what) => Problem::bad_request(what),
-        JoinError::Refused(why) => Problem::no_place(why),
+        JoinError::Malformed(what) => Problem::bad_request(what.to_string()),
+        JoinError::Refused(why) => Problem::no_place(why.to_string()),
     })?;
     let status = match place {
         JoinAnswer::Placed { .. } => StatusCode::OK,

@@ -5,6 +5,7 @@ mod quotas;
 mod tokens;
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::time::Duration;
 
 use cluster::layout::{Change, Joiner};
@@ -13,6 +14,7 @@ use profile::{Event, Format};
 
 use super::MAX_KEY_LEN;
 use super::problem::Problem;
+use crate::operations::joining::NotAsking;
 use crate::settings::members::parse_node;
 use crate::settings::units::Ttl;
 #[cfg(test)]
@@ -341,7 +343,7 @@ pub(super) fn apply(query: &str) -> Result<u128, Problem> {
 /// added asks to join, and is known to `asking` by name, or is described.
 pub(super) fn change(
     query: &str,
-    asking: impl Fn(&str) -> Result<Joiner, String>,
+    asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
 ) -> Result<Change, Problem> {
     let query = percent_decode(query.as_bytes())
         .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
@@ -424,8 +426,8 @@ fn flag(name: &str, value: Slot<'_>) -> Result<bool, Problem> {
     }
 }
 
-fn bad(detail: String) -> Problem {
-    Problem::bad_request(detail)
+fn bad(detail: impl Display) -> Problem {
+    Problem::bad_request(detail.to_string())
 }
 
 fn required<'a>(name: &str, value: Slot<'a>) -> Result<&'a str, Problem> {

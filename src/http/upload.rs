@@ -28,14 +28,31 @@ const SLOWER: &str = "this slow upload was aborted to free memory for waiting re
 /// The upload was ended for the sake of others.
 struct GaveWay;
 
+/// What is still to come of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// There may be more.
+    Coming,
+    /// All of it has come.
+    Nothing,
+    /// It can't be read on: the client broke off, or it was ended for the sake of others.
+    Lost,
+}
+
+impl Rest {
+    /// As hyper knows it.
+    fn of(body: &Incoming) -> Self {
+        if body.is_end_stream() { Self::Nothing } else { Self::Coming }
+    }
+}
+
 /// The body of one request.
 pub(super) struct Upload<'a> {
     body: Incoming,
     watch: &'a Watch,
     /// The client waits for "100 Continue", which hyper sends when the body is first polled.
     expects: bool,
-    ended: bool,
-    failed: bool,
+    rest: Rest,
     /// Not all of it was here at once: the pace of the rest is watched.
     waited: bool,
     /// Bytes that came.
@@ -82,13 +99,12 @@ impl Value {
 
 impl<'a> Upload<'a> {
     pub(super) fn new(body: Incoming, watch: &'a Watch, expects: bool) -> Self {
-        let ended = body.is_end_stream();
+        let rest = Rest::of(&body);
         Self {
             body,
             watch,
             expects,
-            ended,
-            failed: false,
+            rest,
             waited: false,
             received: 0,
             without_room: Duration::ZERO,
@@ -120,7 +136,7 @@ impl<'a> Upload<'a> {
         if first.len() > max {
             return Err(Problem::too_large(max));
         }
-        if self.ended {
+        if self.rest == Rest::Nothing {
             let long = first.len() > LONG_RECORD;
             let held = if long { Some(self.room(limits, first.len()).await?) } else { None };
             return Ok(Value::Whole(first, held));
@@ -178,18 +194,20 @@ impl<'a> Upload<'a> {
 
     /// Whether anything is still to come.
     pub(super) fn has_more(&self) -> bool {
-        !self.ended
+        self.rest != Rest::Nothing
     }
 
     /// Reads to the end if that is near; `false` if the rest must be cut off with the connection.
     pub(super) async fn skip(&mut self) -> bool {
-        if !self.ended
-            && (self.failed || self.expects || self.body.size_hint().lower() > SKIP_BYTES)
-        {
-            return false;
+        let is_far = self.expects || self.body.size_hint().lower() > SKIP_BYTES;
+        match self.rest {
+            Rest::Nothing => return true,
+            Rest::Lost => return false,
+            Rest::Coming if is_far => return false,
+            Rest::Coming => {}
         }
         let mut skipped = 0;
-        while !self.ended {
+        while self.has_more() {
             match self.piece().await {
                 Ok(Some(piece)) => skipped += piece.len() as u64,
                 Ok(None) => {}
@@ -204,7 +222,7 @@ impl<'a> Upload<'a> {
 
     /// The next piece; `None` at the end. Trailers are ignored.
     async fn piece(&mut self) -> Result<Option<Bytes>, Problem> {
-        if self.ended {
+        if self.rest == Rest::Nothing {
             return Ok(None);
         }
         loop {
@@ -220,12 +238,12 @@ impl<'a> Upload<'a> {
             })
             .await;
             let Ok(frame) = frame else {
-                self.failed = true;
+                self.rest = Rest::Lost;
                 return Err(Problem::overload(SLOWER).undone());
             };
             match frame {
                 Some(Ok(frame)) => {
-                    self.ended = self.body.is_end_stream();
+                    self.rest = Rest::of(&self.body);
                     if let Ok(data) = frame.into_data() {
                         self.received += data.len() as u64;
                         self.watch.saw_piece(data.len());
@@ -233,17 +251,17 @@ impl<'a> Upload<'a> {
                     }
                 }
                 Some(Err(error)) => {
-                    self.failed = true;
+                    self.rest = Rest::Lost;
                     return Err(Problem::bad_request(format!("cannot read the body: {error}")));
                 }
                 // A client may reset a stream in a way that looks like the end of its body.
                 None if self.watch.is_stream() && !self.body.is_end_stream() => {
-                    self.failed = true;
+                    self.rest = Rest::Lost;
                     let detail = "cannot read the body: the client reset the stream";
                     return Err(Problem::bad_request(detail.to_owned()));
                 }
                 None => {
-                    self.ended = true;
+                    self.rest = Rest::Nothing;
                     return Ok(None);
                 }
             }

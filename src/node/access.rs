@@ -19,6 +19,7 @@ use subtle::ConstantTimeEq;
 
 use crate::counters::clocks::wall_micros;
 use crate::peers::proof::Proofs;
+use crate::settings::config::OpenTo;
 use crate::settings::secret::Secret;
 
 /// How much of a rate can be used at once after a pause, in nanoseconds.
@@ -27,8 +28,7 @@ const BURST_NANOS: u64 = 1_000_000_000;
 /// See the module.
 pub(crate) struct Access {
     admin: Option<Secret>,
-    require_auth: bool,
-    insecure: bool,
+    open_to: OpenTo,
     index: ArcSwap<Index>,
     renewing: Mutex<()>,
     /// Held while this node has another access decided: one change at a time.
@@ -64,11 +64,10 @@ pub(crate) struct Remembered {
 
 impl Access {
     /// As the node was configured.
-    pub(crate) fn new(admin: Option<Secret>, require_auth: bool, insecure: bool) -> Self {
+    pub(crate) fn new(admin: Option<Secret>, open_to: OpenTo) -> Self {
         Self {
             admin,
-            require_auth,
-            insecure,
+            open_to,
             index: ArcSwap::default(),
             renewing: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -78,10 +77,12 @@ impl Access {
 
     /// Whether a request of that kind needs a token; `near`: it comes from loopback.
     pub(crate) fn is_needed(&self, kind: Kinds, near: bool) -> bool {
-        if self.require_auth {
-            return true;
+        match self.open_to {
+            OpenTo::Nobody => true,
+            _ if kind == Kinds::ADMIN => self.admin.is_some() || !near,
+            OpenTo::Loopback => !near,
+            OpenTo::All => false,
         }
-        if kind == Kinds::ADMIN { self.admin.is_some() || !near } else { !near && !self.insecure }
     }
 
     /// Whether it is the admin token. How long that takes does not tell how much of it is right.
@@ -286,10 +287,10 @@ mod tests {
                 .map(|kind| [true, false].map(|near| access.is_needed(kind, near)))
         };
         let (far, all, none) = ([false, true], [true, true], [false, false]);
-        assert_eq!(needs(Access::new(None, false, false)), [far, far, far]);
-        assert_eq!(needs(Access::new(secret(), false, false)), [far, far, all]);
-        assert_eq!(needs(Access::new(None, false, true)), [none, none, far]);
-        assert_eq!(needs(Access::new(secret(), false, true)), [none, none, all]);
-        assert_eq!(needs(Access::new(None, true, true)), [all, all, all]);
+        assert_eq!(needs(Access::new(None, OpenTo::Loopback)), [far, far, far]);
+        assert_eq!(needs(Access::new(secret(), OpenTo::Loopback)), [far, far, all]);
+        assert_eq!(needs(Access::new(None, OpenTo::All)), [none, none, far]);
+        assert_eq!(needs(Access::new(secret(), OpenTo::All)), [none, none, all]);
+        assert_eq!(needs(Access::new(None, OpenTo::Nobody)), [all, all, all]);
     }
 }

@@ -14,26 +14,33 @@ const MAX_JOINERS: usize = 64;
 /// How long one counts that asks no more. It asks once a second.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
+/// Why it is in vain to ask.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InVain {
+    #[error("another node asks to join as {name} too, at {url}: give one of them another name")]
+    SameName { name: String, url: String },
+    #[error("{MAX_JOINERS} nodes ask to join already: plan to add them first")]
+    TooMany,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Joiners(Mutex<Vec<(Asker, Instant)>>);
 
 impl Joiners {
     /// One asks. An error says why that is in vain.
-    pub(crate) fn keep(&self, asker: Asker, now: Instant) -> Result<(), String> {
+    pub(crate) fn keep(&self, asker: Asker, now: Instant) -> Result<(), InVain> {
         let mut asking = self.lock(now);
         if let Some((known, last)) = asking.iter_mut().find(|(known, _)| known.name == asker.name) {
             if known.incarnation != asker.incarnation {
-                return Err(format!(
-                    "another node asks to join as {} too, at {}: give one of them another name",
-                    known.name, known.url
-                ));
+                let (name, url) = (known.name.clone(), known.url.clone());
+                return Err(InVain::SameName { name, url });
             }
             (*known, *last) = (asker, now);
             return Ok(());
         }
         if asking.len() >= MAX_JOINERS {
-            return Err(format!("{MAX_JOINERS} nodes ask to join already: plan to add them first"));
+            return Err(InVain::TooMany);
         }
         asking.push((asker, now));
         asking.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
@@ -99,7 +106,7 @@ mod tests {
         let found = joiners.find("b").unwrap();
         assert_eq!((found.member.weight, found.url.as_str()), (2, "http://b"));
         assert_eq!((joiners.voter_of("b"), joiners.voter_of("c")), (Some(VoterId(8)), None));
-        let why = joiners.keep(asker("b", 8), now).unwrap_err();
+        let why = joiners.keep(asker("b", 8), now).unwrap_err().to_string();
         assert!(why.contains("another node asks to join as b too, at http://b"), "{why}");
 
         let later = now + FORGOTTEN_AFTER;

@@ -12,6 +12,7 @@
 //! when it comes, so that all that such a stream costs, on all nodes, keeps to that.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -185,7 +186,7 @@ impl ReadPool {
         pages: &Arc<Pages>,
         threads: usize,
         bound: usize,
-    ) -> Result<Self, String> {
+    ) -> io::Result<Self> {
         let (shared, streams) = (Shared::new(), Shared::new());
         let pool = Self { shared, streams, bound, threads: Mutex::new(Vec::new()) };
         let reads = (0..threads).map(|number| (&pool.shared, format!("read-{number}"), None));
@@ -201,11 +202,7 @@ impl ReadPool {
                 }
                 shared.work(&db, &cluster, &pages);
             };
-            let thread = thread::Builder::new()
-                .name(name)
-                .spawn(work)
-                .map_err(|error| format!("cannot start a read thread: {error}"))?;
-            pool.threads().push(thread);
+            pool.threads().push(thread::Builder::new().name(name).spawn(work)?);
         }
         Ok(pool)
     }

@@ -1,7 +1,8 @@
 //! Opens the engine as the node wants it.
 
+use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lsm::{Db, Disk, Engine, Options, RealDisk};
@@ -29,12 +30,28 @@ pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
     Db::open(disk, options)
 }
 
-/// Opens the store of a stopped node, for a command that works on its directory. An error is one
-/// line.
-pub(crate) fn open_stopped(data: &Path) -> Result<Engine, String> {
+/// What is the matter, and with which data directory.
+#[derive(Debug, thiserror::Error)]
+#[error("data directory {}: {source}", data.display())]
+pub(crate) struct InDirectory<E: Error + 'static> {
+    pub(crate) data: PathBuf,
+    pub(crate) source: E,
+}
+
+/// Why a command can't work on the store of a stopped node.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoppedError {
+    #[error("it holds no node's data")]
+    NoStore,
+    #[error(transparent)]
+    Store(#[from] lsm::Error),
+}
+
+/// Opens the store of a stopped node, for a command that works on its directory.
+pub(crate) fn open_stopped(data: &Path) -> Result<Engine, StoppedError> {
     if !data.join("STORE").exists() {
-        return Err("it holds no node's data".to_owned());
+        return Err(StoppedError::NoStore);
     }
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).map_err(|error| error.to_string())?);
-    Engine::open(disk, Options::default()).map_err(|error| error.to_string())
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data)?);
+    Ok(Engine::open(disk, Options::default())?)
 }

@@ -1,7 +1,6 @@
 //! Compactions of the whole store as a node tells of them: the JSON of `GET /admin/compact`. A
 //! field that is not known is left out.
 
-
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;

@@ -2,23 +2,79 @@
 
 use std::time::{Duration, Instant};
 
-use cluster::NodeId;
 use cluster::layout::Layout;
+use cluster::{NodeId, TopologyError};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
+use crate::node::joiners::InVain;
 use crate::peers::join::{Asker, JoinAnswer, hex};
-use crate::settings::members::{is_loopback, node_url};
+use crate::settings::members::{NodeError, is_loopback, node_url};
 
 /// Why a node can't join.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
     /// What it says of itself makes no node.
-    #[error("{0}")]
-    Malformed(String),
-    /// There is another one.
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// What makes no node of what one says of itself.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error(transparent)]
+    Member(#[from] TopologyError),
+    #[error(transparent)]
+    Url(#[from] NodeError),
+    #[error("{0:?} is not a node URL: write http://HOST:PORT")]
+    Unusual(String),
+    #[error("{what}: {digits:?} is not 16 hexadecimal digits")]
+    Number { what: &'static str, digits: String },
+}
+
+/// Why there is no place for a node.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error(
+        "this machine's clock is {} s ahead of that of {url}: set the one that is wrong, and start \
+         this node again",
+        ahead.as_secs_f64().round()
+    )]
+    Ahead { ahead: Duration, url: String },
+    #[error(
+        "node {member} is at {url}: a node that joins needs a URL of its own, --listen or \
+         --advertise"
+    )]
+    SameUrl { member: String, url: String },
+    #[error(
+        "this cluster's nodes speak TLS, and would reach node {name} in clear, at {url}: start it \
+         with --tls-cert and --tls-key (kvorum cert makes them) and an https:// URL (--advertise). \
+         Only nodes with --insecure take one that is in clear"
+    )]
+    InClear { name: String, url: String },
+    #[error("node {name} is a member already, at {url}: give this node another --name")]
+    SameName { name: String, url: String },
+    #[error(
+        "node {name} is a member already, and up with another data directory: stop that process, \
+         or give this node another --name"
+    )]
+    IsUp { name: String },
+    #[error(transparent)]
+    InVain(#[from] InVain),
+}
+
+/// Nobody asks for a place under this name, but under others.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "node {name:?} does not ask this node to join (those that do: {}): start it with kvorum serve \
+     --join and this node's URL",
+    if asking.is_empty() { "none".to_owned() } else { asking.join(", ") }
+)]
+pub(crate) struct NotAsking {
+    pub(super) name: String,
+    pub(super) asking: Vec<String>,
 }
 
 /// See the module.
@@ -26,12 +82,8 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
     if let Some(ahead) = ahead(asker.clock_ms, wall_micros(), skew) {
-        return Err(JoinError::Refused(format!(
-            "this machine's clock is {} s ahead of that of {}: set the one that is wrong, and \
-             start this node again",
-            ahead.as_secs_f64().round(),
-            node.url_of(node.shared.own)
-        )));
+        let url = node.url_of(node.shared.own);
+        return Err(Refused::Ahead { ahead, url }.into());
     }
     let layout = node.shared.layouts.entered();
     // Who is about to leave too: the others wait for what it holds, or is given back.
@@ -44,22 +96,15 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
     }
     let at_its_url = layout.all().find(|other| node.url_of(other.id) == asker.url);
     if let Some(other) = at_its_url {
-        return Err(JoinError::Refused(format!(
-            "node {} is at {}: a node that joins needs a URL of its own, --listen or --advertise",
-            other.member.name, asker.url
-        )));
+        let member = other.member.name.clone();
+        return Err(Refused::SameUrl { member, url: asker.url }.into());
     }
     if is_in_clear(node, &asker) {
-        return Err(JoinError::Refused(format!(
-            "this cluster's nodes speak TLS, and would reach node {} in clear, at {}: start it \
-             with --tls-cert and --tls-key (kvorum cert makes them) and an https:// URL \
-             (--advertise). Only nodes with --insecure take one that is in clear",
-            asker.name, asker.url
-        )));
+        return Err(Refused::InClear { name: asker.name, url: asker.url }.into());
     }
     let (name, url) = (asker.name.clone(), asker.url.clone());
     let is_news = node.joiners.find(&name).is_none();
-    node.joiners.keep(asker, Instant::now()).map_err(JoinError::Refused)?;
+    node.joiners.keep(asker, Instant::now()).map_err(Refused::from)?;
     if is_news {
         tracing::info!(name, url, "a node asks to join: kvorum cluster plan --add {name}");
     }
@@ -80,19 +125,15 @@ fn is_in_clear(node: &Node, asker: &Asker) -> bool {
     minds && asker.url.starts_with("http://") && !is_loopback(&asker.url)
 }
 
-fn check(asker: &Asker) -> Result<(), JoinError> {
-    let malformed = |what: String| JoinError::Malformed(what);
-    asker.member().check().map_err(|error| malformed(error.to_string()))?;
-    if node_url(&asker.url).map_err(malformed)? != asker.url {
-        return Err(malformed(format!(
-            "{:?} is not a node URL: write http://HOST:PORT",
-            asker.url
-        )));
+fn check(asker: &Asker) -> Result<(), Malformed> {
+    asker.member().check()?;
+    if node_url(&asker.url)? != asker.url {
+        return Err(Malformed::Unusual(asker.url.clone()));
     }
     for (what, digits) in [("incarnation", &asker.incarnation), ("voter", &asker.voter)] {
         let number = u64::from_str_radix(digits, 16).ok().filter(|number| *number != 0);
         if number.is_none() || digits.len() != 16 {
-            return Err(malformed(format!("{what}: {digits:?} is not 16 hexadecimal digits")));
+            return Err(Malformed::Number { what, digits: digits.clone() });
         }
     }
     Ok(())
@@ -100,21 +141,16 @@ fn check(asker: &Asker) -> Result<(), JoinError> {
 
 /// Whether the member of that id is the one that asks, be it with an empty disk in place of the one
 /// that it lost: then it is rebuilt from the others, which know of that one.
-fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), JoinError> {
+fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), Refused> {
     let url = node.url_of(id);
-    let name = &asker.name;
+    let name = asker.name.clone();
     if url != asker.url {
-        return Err(JoinError::Refused(format!(
-            "node {name} is a member already, at {url}: give this node another --name"
-        )));
+        return Err(Refused::SameName { name, url });
     }
     let seen = node.facts.incarnation(id);
     let other_disk = seen.filter(|seen| format!("{:016x}", seen.0) != asker.incarnation);
     match other_disk {
-        Some(_) if node.facts.is_up(id) => Err(JoinError::Refused(format!(
-            "node {name} is a member already, and up with another data directory: stop that \
-             process, or give this node another --name"
-        ))),
+        Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
         Some(_) => {
             tracing::warn!(
                 name,

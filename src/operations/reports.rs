@@ -12,7 +12,7 @@ use crate::counters::clocks::wall_micros;
 use crate::node::{Node, task};
 use crate::operations::access::ChangeError;
 use crate::operations::compact::Compactions;
-use crate::operations::joining::{self, JoinError};
+use crate::operations::joining::{self, JoinError, NotAsking};
 use crate::operations::layout::{LayoutStatus, Plan};
 use crate::operations::quotas::{self, QuotaList, QuotaStatus};
 use crate::operations::repair::Repair;
@@ -97,15 +97,11 @@ impl Reports {
     }
 
     /// Who asks for a place under this name; or who does, if nobody of that name.
-    pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, String> {
+    pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, NotAsking> {
         let joiners = &self.0.joiners;
         joiners.find(name).ok_or_else(|| {
-            let all: Vec<String> = joiners.all().into_iter().map(|asker| asker.name).collect();
-            let asking = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-            format!(
-                "node {name:?} does not ask this node to join (those that do: {asking}): start it \
-                 with kvorum serve --join and this node's URL"
-            )
+            let asking = joiners.all().into_iter().map(|asker| asker.name).collect();
+            NotAsking { name: name.to_owned(), asking }
         })
     }
 

@@ -18,12 +18,12 @@ use crate::settings::values::LogFormat;
 /// Where a node logs to, once it does.
 static LOG: OnceLock<Output> = OnceLock::new();
 
-/// From now on what is traced is logged. An error is one line.
-pub(crate) fn log(logging: &Logging) -> Result<(), String> {
+/// From now on what is traced is logged.
+pub(crate) fn log(logging: &Logging) -> io::Result<()> {
     let output = Output::start("stderr", &io::stderr(), |_, lines| {
         tracing::error!(lines, "log lines were dropped: stderr was blocked");
     });
-    let output = output.map_err(|error| format!("cannot set up logging: {error}"))?;
+    let output = output?;
     let lines = Lines(LOG.get_or_init(|| output));
     let filtered = tracing_subscriber::registry().with(logging.filter.clone());
     let layer =

@@ -1,7 +1,7 @@
 //! Certificates and the cluster's secrets, read at the start, and anew when their files change:
 //! they are replaced while the node runs.
 
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
@@ -11,25 +11,23 @@ use cluster::handshake::{Secret, Secrets};
 
 use crate::node::Node;
 use crate::settings::config::{Config, SecretFiles};
-use crate::settings::secret;
-use crate::transport::Tls;
+use crate::settings::secret::{self, SecretError};
 
 /// How often the files are read. They are a few KiB.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The node's certificates, if it has any. An error is one line.
-pub(super) fn tls(config: &Config) -> Result<Option<Tls>, String> {
-    let files = config.tls.clone();
-    files.map(Tls::load).transpose().map_err(|error| error.to_string())
+/// What the nodes of the cluster know each other by.
+pub(super) fn secrets(config: &Config) -> Result<Secrets, SecretError> {
+    let also = also(&config.secret_files)?;
+    Ok(Secrets::new(secret(config).unwrap_or_default(), also))
 }
 
-/// What the nodes of the cluster know each other by. An error is one line.
-pub(super) fn secrets(config: &Config) -> Result<Secrets, String> {
-    let also = match &config.secret_files.also {
-        Some(path) => secret::ALSO.load_if_any(path)?,
-        None => None,
-    };
-    Ok(Secrets::new(secret(config).unwrap_or_default(), also.map(as_proof)))
+/// What they may know each other by besides.
+fn also(files: &SecretFiles) -> Result<Option<Secret>, SecretError> {
+    match &files.also {
+        Some(path) => Ok(secret::ALSO.read_if_any(path)?.map(as_proof)),
+        None => Ok(None),
+    }
 }
 
 /// What this node proves itself with.
@@ -49,29 +47,27 @@ pub(super) struct Credentials {
 
 impl Credentials {
     /// Begins to look.
-    pub(super) fn watch(node: &Node) -> Result<Self, String> {
+    pub(super) fn watch(node: &Node) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let (tls, secrets) = (node.tls.clone(), Arc::clone(&node.secrets));
         let files = node.config.secret_files.clone();
-        let mut failed = None;
+        let mut logged = None;
         let look = move || {
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 if let Some(tls) = &tls {
                     tls.look();
                 }
-                let read = look_at(&files, &secrets);
-                if let Err(error) = &read
-                    && failed.as_ref() != Some(error)
-                {
+                // A line for each failure, and not for each look.
+                let failed = look_at(&files, &secrets).err().map(|error| error.to_string());
+                if let Some(error) = failed.as_ref().filter(|_| failed != logged) {
                     tracing::error!(
                         "cluster secrets not reloaded, the old ones stay in use: {error}"
                     );
                 }
-                failed = read.err();
+                logged = failed;
             }
         };
-        let thread = thread::Builder::new().name("credentials".to_owned()).spawn(look);
-        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let thread = thread::Builder::new().name("credentials".to_owned()).spawn(look)?;
         Ok(Self { stop, thread })
     }
 
@@ -84,19 +80,16 @@ impl Credentials {
 }
 
 /// Reads the secrets anew, if they are in files.
-fn look_at(files: &SecretFiles, secrets: &Secrets) -> Result<(), String> {
+fn look_at(files: &SecretFiles, secrets: &Secrets) -> Result<(), SecretError> {
     if files.own.is_none() && files.also.is_none() {
         return Ok(());
     }
     let own = match &files.own {
-        Some(path) => Some(as_proof(read(path)?)),
+        Some(path) => Some(as_proof(secret::CLUSTER.read(path)?.0)),
         // It is in a variable.
         None => secrets.own(),
     };
-    let also = match &files.also {
-        Some(path) => secret::ALSO.load_if_any(path)?.map(as_proof),
-        None => None,
-    };
+    let also = also(files)?;
     let Some(own) = own else { return Ok(()) };
     let two = also.is_some();
     if secrets.replace(own, also) {
@@ -104,9 +97,4 @@ fn look_at(files: &SecretFiles, secrets: &Secrets) -> Result<(), String> {
         tracing::info!(accepted, "cluster secrets reloaded");
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<secret::Secret, String> {
-    let (read, _) = secret::CLUSTER.load(Some(path), None)?;
-    read.ok_or_else(|| format!("{} is empty", path.display()))
 }

@@ -7,7 +7,6 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,8 +20,10 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::credentials;
-use super::serve::{self, random};
+use super::error::ServeError;
+use super::serve::{self, WAITS, random};
 use crate::counters::clocks::wall_micros;
+use crate::node::store::InDirectory;
 use crate::peers::join::{self, Answer, Asker, Unanswered};
 use crate::settings::config::Config;
 use crate::settings::members::{At, Members, Unlisted};
@@ -42,13 +43,17 @@ pub(super) enum Ended {
     Stopped,
 }
 
-/// Asks, if the settings say so and the directory has no place yet. An error is one line.
-pub(super) fn place(config: &Config, db: &lsm::Db, address: SocketAddr) -> Result<Ended, String> {
+/// Asks, if the settings say so and the directory has no place yet.
+pub(super) fn place(
+    config: &Config,
+    db: &lsm::Db,
+    address: SocketAddr,
+) -> Result<Ended, ServeError> {
     let Members::Unlisted(unlisted) = &config.members else { return Ok(Ended::Placed) };
     if unlisted.join.is_empty() {
         return Ok(Ended::Placed);
     }
-    let in_data = |error| format!("data directory {}: {error}", config.data.display());
+    let in_data = |source| InDirectory { data: config.data.clone(), source };
     let (incarnation, voter) = (Incarnation(random("incarnation")), VoterId(random("voter")));
     let new = Candidate { incarnation, voter };
     let candidate = Candidate::of(db, new).map_err(in_data)?;
@@ -57,7 +62,7 @@ pub(super) fn place(config: &Config, db: &lsm::Db, address: SocketAddr) -> Resul
     tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
     greet(unlisted, &asker);
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-    let runtime = runtime.map_err(|error| format!("cannot ask other nodes: {error}"))?;
+    let runtime = runtime.map_err(ServeError::Asking)?;
     let asking = Asking {
         asker: &asker,
         secret: credentials::secret(config),
@@ -92,8 +97,7 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
 fn greet(unlisted: &Unlisted, asker: &Asker) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
     serve::say(format!(
-        "kvorum {} at {url} waits for a place in the cluster of {first}, as node {name}. It serves \
-         nothing until then. Run:\n\
+        "kvorum {} at {url}{WAITS}{first}, as node {name}. It serves nothing until then. Run:\n\
          \n  kvorum cluster plan --add '{name}' --url {first}\
          \n  kvorum cluster apply --wait PLAN --url {first}\n",
         env!("KVORUM_VERSION"),
@@ -115,10 +119,9 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     /// Asks until there is a place, or the node is told to stop: then `None`.
-    async fn run(mut self) -> Result<Option<Placed>, String> {
-        let failed = |error: io::Error| format!("cannot handle signals: {error}");
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    async fn run(mut self) -> Result<Option<Placed>, ServeError> {
+        let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
         let mut rounds = interval(EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -139,7 +142,7 @@ impl Asking<'_> {
     }
 
     /// Asks each node once, or as many as are asked in one round.
-    async fn round(&mut self) -> Result<Option<Placed>, String> {
+    async fn round(&mut self) -> Result<Option<Placed>, ServeError> {
         let mut asked = JoinSet::new();
         for url in self.due() {
             let asker = Asker { clock_ms: wall_micros() / 1000, ..self.asker.clone() };
@@ -163,7 +166,7 @@ impl Asking<'_> {
                     self.targets.extend(others);
                 }
                 Err(Unanswered::Refused(why)) => {
-                    return Err(format!("cannot join the cluster of {url}: {why}"));
+                    return Err(ServeError::Refused { url, why });
                 }
                 Err(error) => self.say(&url, &error.to_string()),
             }

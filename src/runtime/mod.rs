@@ -4,6 +4,7 @@ pub(crate) mod accept;
 pub(crate) mod allocator;
 mod credentials;
 mod damaged;
+mod error;
 pub(crate) mod event_loop;
 mod join;
 mod quotas;

@@ -2,6 +2,7 @@
 //! other over this node's keys of each, a few megabytes at a time, and long pauses in between.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ struct Lap {
 
 impl Counting {
     /// Begins to count.
-    pub(super) fn start(node: &Arc<Node>) -> Result<Self, String> {
+    pub(super) fn start(node: &Arc<Node>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let node = Arc::clone(node);
         let count = move || {
@@ -41,8 +42,7 @@ impl Counting {
                 pause = step(&node, &mut laps);
             }
         };
-        let thread = thread::Builder::new().name("quotas".to_owned()).spawn(count);
-        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let thread = thread::Builder::new().name("quotas".to_owned()).spawn(count)?;
         Ok(Self { stop, thread })
     }
 

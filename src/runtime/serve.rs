@@ -8,7 +8,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -48,23 +48,26 @@ use crate::peers::Facts;
 use crate::runtime::accept;
 use crate::runtime::credentials::{self, Credentials};
 use crate::runtime::damaged::Unusable;
+use crate::runtime::error::ServeError;
 use crate::runtime::event_loop::{self, Command, Handle};
 use crate::runtime::join;
 use crate::runtime::quotas::Counting;
 use crate::runtime::set_aside;
-use crate::settings::config::{Config, Logging, NODES_PROVE};
+use crate::settings::config::{Config, Logging, OpenTo};
+use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
 use crate::settings::memory::GUESTS;
+use crate::transport::Tls;
 
-/// Serves until told to stop. An error is one line.
-pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
-    stderr::log(logging)?;
+/// Serves until told to stop.
+pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeError> {
+    stderr::log(logging).map_err(ServeError::Logging)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     leave_files_to_the_store(&mut config, raise_file_limit());
     let (listen, data) = (config.listen, config.data.display().to_string());
-    let bind_error = |error: io::Error| format!("cannot listen on {listen}: {error}");
+    let bind_error = |source| ServeError::Listen { address: listen, source };
     let socket = accept::bind(listen).map_err(bind_error)?;
     let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
     let Some(node) = start_node(config, address)? else {
@@ -73,15 +76,15 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     };
     let Config { allow_host, allow_origin, .. } = &node.config;
     let names = Arc::new(Names::of(address, node.url(), allow_host, allow_origin));
-    let loops = start_loops(&node, &names)?;
+    let loops = start_loops(&node, &names).map_err(ServeError::EventLoop)?;
     // Before anybody can know that the node runs and tell it to stop.
-    let acceptor = Acceptor::new().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, data, "serving");
     greet(&node.config, address, &data);
-    let credentials = Credentials::watch(&node)?;
-    let counting = Counting::start(&node)?;
-    let outcome = acceptor.run(listener, &loops, &node);
+    let credentials = Credentials::watch(&node).map_err(ServeError::Thread)?;
+    let counting = Counting::start(&node).map_err(ServeError::Thread)?;
+    let outcome = acceptor.run(listener, &loops, &node).map_err(ServeError::Accept);
     credentials.stop();
     counting.stop();
     let (is_outdated, data) = (node.is_outdated(), node.config.data.clone());
@@ -89,40 +92,23 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     stop(node, loops)?;
     tracing::info!("stopped");
     if is_outdated {
-        return Err(outdated(&data));
+        return Err(outdated(data));
     }
     outcome
 }
 
 /// Empties a data directory that is an older copy; what is to be said of that.
-fn outdated(data: &Path) -> String {
-    let what = "this data directory is an older copy: the other nodes have purged deleted keys \
-        since that it may still hold";
-    match set_aside::set_aside(data) {
-        Ok(aside) => format!(
-            "{what}. Nothing was deleted: what it held was moved to {}. Start the node again, and \
-             it is rebuilt from the other nodes, one at a time if there are several such nodes. \
-             Remove that directory once all are up: what no other node held is in there only",
-            aside.display()
-        ),
-        Err(error) => format!(
-            "{what}. It could not be emptied ({error}): start the node with an empty directory \
-             instead of {}, and it is rebuilt from the other nodes",
-            data.display()
-        ),
+fn outdated(data: PathBuf) -> ServeError {
+    match set_aside::set_aside(&data) {
+        Ok(aside) => ServeError::Outdated { aside },
+        Err(source) => ServeError::OutdatedStays { data, source },
     }
 }
 
 /// Ends that where a process was killed in it: half of a directory is no store.
-fn end_setting_aside(data: &Path) -> Result<(), String> {
-    let ended = set_aside::go_on(data).map_err(|error| {
-        format!(
-            "data directory {}: it is an older copy, which could not be set aside to the end \
-             ({error}). Nothing was deleted: start the node with an empty directory instead, and \
-             it is rebuilt from the other nodes",
-            data.display()
-        )
-    })?;
+fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
+    let ended = set_aside::go_on(data)
+        .map_err(|source| ServeError::SetAsideInPart { data: data.to_owned(), source })?;
     if let Some(aside) = ended {
         let aside = aside.display();
         tracing::warn!(
@@ -165,14 +151,13 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 }
 
 /// Takes up the node; `None` = it was told to stop before it had a place in the cluster.
-fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, String> {
+fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, ServeError> {
     let started = Instant::now();
     end_setting_aside(&config.data)?;
-    let tls = credentials::tls(&config)?.map(Arc::new);
+    let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
     let nodes = config.members.nodes();
-    let said = |unusable: Unusable| unusable.said(&config.data, nodes);
-    let failed = |error: StartError| said(error.into());
-    let db = Arc::new(store::open(&config).map_err(|error| said(error.into()))?);
+    let failed = |cause| Unusable { data: config.data.clone(), nodes, cause };
+    let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
     if join::place(&config, &db, address)? == join::Ended::Stopped {
         close(db)?;
         return Ok(None);
@@ -191,7 +176,8 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
     let own_url = own_url(&config, address, &identity);
     let (task, events) = mpsc::channel(task::EVENTS);
     let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
-    let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
+    let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)
+        .map_err(ServeError::ReadThread)?;
     let limits = Limits {
         bodies: Budget::new(config.memory.body_bytes as usize),
         streams: Budget::new(http::MAX_STREAMS),
@@ -201,7 +187,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
         max_ttl: config.max_ttl,
         deadline: config.deadline,
     };
-    let access = Access::new(config.admin_token.clone(), config.require_auth, config.insecure);
+    let access = Access::new(config.admin_token.clone(), config.open_to);
     Ok(Some(Arc::new(Node {
         started,
         db,
@@ -288,18 +274,17 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
 
 /// A node of a cluster that others can reach needs a secret: who it was alone at its first start
 /// needed none.
-fn protected(config: &Config, layout: &Layout) -> Result<(), String> {
-    if config.require_auth && config.secret.is_none() && !layout.is_alone() {
-        return Err(NODES_PROVE.to_owned());
+fn protected(config: &Config, layout: &Layout) -> Result<(), ServeError> {
+    if config.open_to == OpenTo::Nobody && config.secret.is_none() && !layout.is_alone() {
+        return Err(ConfigError::NodesProve.into());
     }
     let beyond = layout.all().find(|node| !members::is_loopback(&node.url));
     match beyond.filter(|_| config.secret.is_none() && !layout.is_alone()) {
         None => Ok(()),
-        Some(node) => Err(format!(
-            "node {} of this cluster is at {}, which other machines can reach, and this node was \
-             given no cluster secret: pass the one that all nodes share as --cluster-secret-file",
-            node.member.name, node.url
-        )),
+        Some(node) => {
+            let (name, url) = (node.member.name.clone(), node.url.clone());
+            Err(ServeError::NoSecret { name, url })
+        }
     }
 }
 
@@ -350,12 +335,15 @@ pub(super) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
 
-fn start_loops(node: &Arc<Node>, names: &Arc<Names>) -> Result<Vec<Handle>, String> {
-    (0..node.config.loops)
-        .map(|number| event_loop::start(node, names, number))
-        .collect::<io::Result<_>>()
-        .map_err(|error| format!("cannot start an event loop: {error}"))
+fn start_loops(node: &Arc<Node>, names: &Arc<Names>) -> io::Result<Vec<Handle>> {
+    (0..node.config.loops).map(|number| event_loop::start(node, names, number)).collect()
 }
+
+/// What a node says on stdout once it serves: `kvorum dev` waits for it.
+pub(crate) const LISTENS: &str = " listening on ";
+
+/// What one says that has no place in a cluster yet.
+pub(crate) const WAITS: &str = " waits for a place in the cluster of ";
 
 fn greet(config: &Config, address: SocketAddr, data: &str) {
     let all = config.at(address).url();
@@ -367,7 +355,7 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
     };
     let url = config.at((near, address.port()).into()).url();
     let text = format!(
-        "kvorum {} listening on {all}, data in {data}. Dashboard: {url}/ui. Try:\n\
+        "kvorum {}{LISTENS}{all}, data in {data}. Dashboard: {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",
@@ -405,7 +393,7 @@ impl Acceptor {
     }
 
     /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
-    fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> Result<(), String> {
+    fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> io::Result<()> {
         let served = self.runtime.block_on(async {
             tokio::select! {
                 _ = self.terminate.recv() => Ok(()),
@@ -415,11 +403,11 @@ impl Acceptor {
             }
         });
         node.stopping.store(true, Ordering::Relaxed);
-        served.map_err(|error| format!("cannot accept connections: {error}"))
+        served
     }
 }
 
-fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
+fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), ServeError> {
     for handle in &loops {
         // One that has ended already needs no command.
         let _ = handle.commands.blocking_send(Command::Stop);
@@ -429,10 +417,10 @@ fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
     node.clock.stop();
     // Whoever still held the store has just been joined, or is dropped with the rest of the node.
     let db = Arc::into_inner(node).map(|node| node.db);
-    close(db.ok_or("the store is still in use")?)
+    close(db.ok_or(ServeError::InUse)?)
 }
 
-fn close(db: Arc<lsm::Db>) -> Result<(), String> {
-    let db = Arc::into_inner(db).ok_or("the store is still in use")?;
-    db.close().map_err(|error| format!("the store was not closed cleanly: {error}"))
+fn close(db: Arc<lsm::Db>) -> Result<(), ServeError> {
+    let db = Arc::into_inner(db).ok_or(ServeError::InUse)?;
+    db.close().map_err(ServeError::Close)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cluster::RoundConfig;
 use tracing_subscriber::filter::Targets;
 
+use crate::settings::error::ConfigError;
 use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::members::{At, Lone, Members};
 use crate::settings::memory::{GUESTS, MemoryPlan};
@@ -40,9 +41,9 @@ pub(crate) struct Config {
     pub(crate) tls: Option<TlsFiles>,
     /// What is good for every request; with it admin requests need a token even from loopback.
     pub(crate) admin_token: Option<Secret>,
-    /// Whether requests from loopback need a token too.
-    pub(crate) require_auth: bool,
-    /// Whether whoever reaches the port may read and write.
+    /// Who may read and write without a token.
+    pub(crate) open_to: OpenTo,
+    /// Whether the node may be where others can listen.
     pub(crate) insecure: bool,
     /// Names, besides its own, by which a node on loopback may be asked.
     pub(crate) allow_host: Vec<String>,
@@ -78,6 +79,17 @@ pub(crate) struct Config {
     pub(crate) guests: usize,
     /// What to tell whoever runs the node once it can log.
     pub(crate) warnings: Vec<String>,
+}
+
+/// Who may read and write without a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenTo {
+    /// Nobody may: `--require-auth`.
+    Nobody,
+    /// Whoever asks from loopback.
+    Loopback,
+    /// Whoever reaches the port: `--insecure`.
+    All,
 }
 
 /// Where the cluster's secrets are, if in files: they are read anew while the node runs.
@@ -117,7 +129,7 @@ pub(crate) struct Logging {
 }
 
 /// Reads the file that `args` names, if any, and puts everything together. An error is one line.
-pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), String> {
+pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
     let file = match &args.config {
         Some(path) => read_file(path)?,
         None => Settings::default(),
@@ -126,14 +138,14 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), String> {
     complete(args.settings.or(file), cluster, admin)
 }
 
-fn read_file(path: &Path) -> Result<Settings, String> {
-    let shown = path.display();
-    let text = fs::read_to_string(path).map_err(|error| format!("config file {shown}: {error}"))?;
-    toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        let said = error.message().replace('\n', " ");
-        let source = text.lines().nth(line - 1).unwrap_or_default().trim();
-        format!("config file {shown}, line {line}: {source}: {said}")
+fn read_file(file: &Path) -> Result<Settings, ConfigError> {
+    let path = || file.to_owned();
+    let text = fs::read_to_string(file)
+        .map_err(|source| ConfigError::Unreadable { path: path(), source })?;
+    toml::from_str(&text).map_err(|source| {
+        let line = source.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        let text = text.lines().nth(line - 1).unwrap_or_default().trim().to_owned();
+        ConfigError::Line { path: path(), line, text, source: Box::new(source) }
     })
 }
 
@@ -141,7 +153,7 @@ fn complete(
     settings: Settings,
     secret_variable: Option<OsString>,
     token_variable: Option<OsString>,
-) -> Result<(Config, Logging), String> {
+) -> Result<(Config, Logging), ConfigError> {
     let settings = settings.chosen();
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
@@ -159,9 +171,14 @@ fn complete(
     let (admin_token, token_warning) =
         secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
-    let open = in_clear(&members, at, (settings.insecure, settings.require_auth))?;
-    if settings.require_auth && secret.is_none() && !is_alone(&members) {
-        return Err(NODES_PROVE.to_owned());
+    let open_to = match (settings.require_auth, settings.insecure) {
+        (true, _) => OpenTo::Nobody,
+        (false, true) => OpenTo::All,
+        (false, false) => OpenTo::Loopback,
+    };
+    let open = in_clear(&members, at, settings.insecure, open_to)?;
+    if open_to == OpenTo::Nobody && secret.is_none() && !is_alone(&members) {
+        return Err(ConfigError::NodesProve);
     }
     let memory = MemoryPlan::of(settings.memory, settings.memtable, tls.is_some())?;
     let max_value = max_value(settings.max_value, settings.memory)?;
@@ -177,7 +194,7 @@ fn complete(
         },
         tls,
         admin_token,
-        require_auth: settings.require_auth,
+        open_to,
         insecure: settings.insecure,
         allow_host: names(settings.allow_host.as_deref())?,
         allow_origin: origins(settings.allow_origin.as_deref())?,
@@ -208,10 +225,10 @@ fn complete(
 
 /// The filter of `--log`: `LEVEL`, `MODULE=LEVEL` or `MODULE`, between commas. Nothing between two
 /// of them is nothing, not the level `error` that `Targets` would take it for.
-fn log_filter(text: &str) -> Result<Targets, String> {
+fn log_filter(text: &str) -> Result<Targets, ConfigError> {
     let directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
     let directives = directives.collect::<Vec<_>>().join(",");
-    directives.parse().map_err(|error| format!("--log {text}: {error}"))
+    directives.parse().map_err(|source| ConfigError::Log { text: text.to_owned(), source })
 }
 
 /// Where others can listen on the way, a node speaks TLS, and so do the other nodes, unless it is
@@ -219,8 +236,9 @@ fn log_filter(text: &str) -> Result<Targets, String> {
 fn in_clear(
     members: &Members,
     at: At,
-    (insecure, require_auth): (bool, bool),
-) -> Result<Option<String>, String> {
+    insecure: bool,
+    open_to: OpenTo,
+) -> Result<Option<String>, ConfigError> {
     let listens = (!at.tls && !at.address.ip().to_canonical().is_loopback())
         .then(|| format!("--listen {}", at.address));
     let place = listens.or_else(|| {
@@ -231,18 +249,14 @@ fn in_clear(
     });
     match (place, insecure) {
         (None, _) => Ok(None),
-        (Some(place), true) if require_auth => Ok(Some(format!(
+        (Some(place), true) if open_to == OpenTo::Nobody => Ok(Some(format!(
             "INSECURE: {place} is in clear: whoever can listen there has the tokens (--insecure)"
         ))),
         (Some(place), true) => Ok(Some(format!(
             "INSECURE: {place} is in clear, and whoever reaches this node may read and write \
              everything (--insecure)"
         ))),
-        (Some(place), false) => Err(format!(
-            "{place} is reachable from other machines, and in clear: pass --tls-cert and --tls-key \
-             (kvorum cert makes them) and give nodes https:// URLs, or --insecure, to serve in \
-             clear and without tokens to whoever reaches the port"
-        )),
+        (Some(place), false) => Err(ConfigError::InClear { place }),
     }
 }
 
@@ -251,64 +265,43 @@ fn tls(
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     client_ca: Option<PathBuf>,
-) -> Result<Option<TlsFiles>, String> {
+) -> Result<Option<TlsFiles>, ConfigError> {
     match (cert, key, client_ca) {
         (Some(cert), Some(key), client_ca) => Ok(Some(TlsFiles { cert, key, client_ca })),
         (None, None, None) => Ok(None),
-        (Some(_), None, _) => Err("--tls-cert needs --tls-key, the file of its private key".into()),
-        (None, Some(_), _) => Err("--tls-key needs --tls-cert, the file of its certificate".into()),
-        (None, None, Some(_)) => {
-            Err("--tls-client-ca needs --tls-cert and --tls-key: clients show certificates to a \
-                 node that shows one"
-                .into())
-        }
+        (Some(_), None, _) => Err(ConfigError::CertWithoutKey),
+        (None, Some(_), _) => Err(ConfigError::KeyWithoutCert),
+        (None, None, Some(_)) => Err(ConfigError::ClientCaAlone),
     }
 }
 
 /// The names of `--allow-host`.
-fn names(list: Option<&str>) -> Result<Vec<String>, String> {
+fn names(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let names = list.iter().flat_map(|list| list.split(','));
     names
         .map(|name| match !name.is_empty() && name.bytes().all(known) {
             true => Ok(name.to_owned()),
-            false => Err(format!("--allow-host: {name:?} is not a host name (without port)")),
+            false => Err(ConfigError::Host(name.to_owned())),
         })
         .collect()
 }
 
 /// The origins of `--allow-origin`.
-fn origins(list: Option<&str>) -> Result<Vec<String>, String> {
+fn origins(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
     list.iter().flat_map(|list| list.split(',')).map(origin).collect()
 }
 
 /// An origin as browsers write it, without the port that its scheme has anyway.
-fn origin(text: &str) -> Result<String, String> {
-    let refused = |why: &str| Err(format!("--allow-origin {text:?}: {why}"));
+fn origin(text: &str) -> Result<String, ConfigError> {
     match text {
-        "*" => {
-            return refused(
-                "any web page that somebody opens could then read and write what that browser \
-                 reaches; list the origins that you trust",
-            );
+        "*" => Err(ConfigError::AnyOrigin),
+        "null" => Err(ConfigError::NullOrigin),
+        _ => {
+            let written = written(&text.to_ascii_lowercase());
+            written.ok_or_else(|| ConfigError::Origin(text.to_owned()))
         }
-        "null" => {
-            return refused(
-                "sandboxed frames and files of anybody have that origin; serve the page from \
-                 http:// or https://",
-            );
-        }
-        _ => {}
     }
-    written(&text.to_ascii_lowercase()).map_or_else(
-        || {
-            refused(
-                "this is not a valid origin: write http:// or https://, the host, and the port if \
-                 it is not the usual one, without a path",
-            )
-        },
-        Ok,
-    )
 }
 
 fn written(text: &str) -> Option<String> {
@@ -356,19 +349,13 @@ fn rounds([interval, full_interval]: [Every; 2], share: u64, unsettled: Duration
 }
 
 /// The longest value in bytes, if it fits the memory.
-fn max_value(asked: Size, memory: Size) -> Result<usize, String> {
+fn max_value(asked: Size, memory: Size) -> Result<usize, ConfigError> {
     let most = MAX_VALUE.min(Size(memory.0 / VALUE_SHARE));
     if asked.0 == 0 || asked > most {
-        return Err(format!(
-            "--max-value {asked} is out of range 1B..{most} (the maximum with --memory {memory})"
-        ));
+        return Err(ConfigError::MaxValue { asked, most, memory });
     }
     Ok(asked.0 as usize)
 }
-
-/// Why nodes that need tokens need a secret.
-pub(crate) const NODES_PROVE: &str = "--require-auth: the nodes of a cluster ask each other how \
-    they are, and show by the cluster's secret who they are: pass it as --cluster-secret-file";
 
 /// Whether there are no other nodes, and none are asked for a place.
 fn is_alone(members: &Members) -> bool {
@@ -381,7 +368,7 @@ fn without_secret(
     members: &Members,
     listen: SocketAddr,
     secret: Option<&Secret>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, ConfigError> {
     if is_alone(members) || secret.is_some() {
         return Ok(None);
     }
@@ -394,11 +381,7 @@ fn without_secret(
              --cluster-secret-file and {}",
             secret::CLUSTER.variable
         ))),
-        Some(place) => Err(format!(
-            "{place} is reachable from other machines, and the cluster has no secret: write 16 or \
-             more random bytes into a file, the same on all nodes, and pass it as \
-             --cluster-secret-file"
-        )),
+        Some(place) => Err(ConfigError::NoSecret { place }),
     }
 }
 
@@ -450,7 +433,7 @@ mod tests {
             ("foo=bar", "--log foo=bar: error parsing level filter: expected one of \"off\""),
             ("a=b=info", "--log a=b=info: "),
         ] {
-            let error = log_filter(text).unwrap_err();
+            let error = log_filter(text).unwrap_err().to_string();
             assert!(error.starts_with(says) && !error.contains('\n'), "{error}");
         }
     }
@@ -464,7 +447,7 @@ mod tests {
             Settings { max_value: Some(Size(2 << 20)), memory: small, ..Settings::default() },
             Settings { memory: Some(Size(1 << 20)), ..Settings::default() },
         ] {
-            let error = complete(bad, None, None).unwrap_err();
+            let error = complete(bad, None, None).unwrap_err().to_string();
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
         }
     }
@@ -487,16 +470,16 @@ mod tests {
         let local = "http://127.0.0.1:1,http://localhost:2,http://[::1]:3";
         let warnings = cluster(local, "127.0.0.1:1", None).unwrap();
         assert!(warnings.len() == 1 && warnings[0].contains("no cluster secret"), "{warnings:?}");
-        assert_eq!(cluster(local, "127.0.0.1:1", secret()), Ok(vec![]));
-        assert_eq!(cluster("http://127.0.0.1:1", "0.0.0.0:1", None), Ok(vec![]), "one node");
+        assert!(cluster(local, "127.0.0.1:1", secret()).unwrap().is_empty());
+        assert!(cluster("http://127.0.0.1:1", "0.0.0.0:1", None).unwrap().is_empty(), "one node");
         let remote = "http://127.0.0.1:1,http://10.0.0.1:2";
         for (list, listen, named) in
             [(remote, "127.0.0.1:1", "http://10.0.0.1:2"), (local, "0.0.0.0:1", "0.0.0.0:1")]
         {
-            let error = cluster(list, listen, None).unwrap_err();
+            let error = cluster(list, listen, None).unwrap_err().to_string();
             assert!(error.contains(named) && error.contains("--cluster-secret-file"), "{error}");
             assert!(!error.contains('\n'), "{error}");
-            assert_eq!(cluster(list, listen, secret()), Ok(vec![]));
+            assert!(cluster(list, listen, secret()).unwrap().is_empty());
         }
     }
 
@@ -522,13 +505,13 @@ mod tests {
         for (list, certs, named) in
             [(clear, None, "0.0.0.0:1"), (mixed, certs.clone(), "http://10.0.0.2:1")]
         {
-            let error = node(list, "0.0.0.0:1", false, certs.clone()).unwrap_err();
+            let error = node(list, "0.0.0.0:1", false, certs.clone()).unwrap_err().to_string();
             assert!(error.contains(named) && error.contains("--tls-cert"), "{error}");
             let loud = node(list, "0.0.0.0:1", true, certs).unwrap();
             assert!(loud.len() == 1 && loud[0].contains("INSECURE"), "{loud:?}");
         }
         let all = "https://10.0.0.1:1,https://10.0.0.2:1";
-        assert_eq!(node(all, "0.0.0.0:1", false, certs), Ok(vec![]));
+        assert!(node(all, "0.0.0.0:1", false, certs).unwrap().is_empty());
     }
 
     #[test]
@@ -543,7 +526,7 @@ mod tests {
             ("memory = \"5\"\n", 1, "\"5\" is not a valid size"),
         ] {
             fs::write(&path, text).unwrap();
-            let error = read_file(&path).unwrap_err();
+            let error = read_file(&path).unwrap_err().to_string();
             assert!(error.contains(said) && !error.contains('\n'), "{error}");
             assert!(error.contains(&format!("line {line}")), "{error}");
         }

@@ -12,6 +12,40 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use cluster::layout::MAX_URL;
 use cluster::{Member, NodeId, Topology, TopologyError};
 
+/// Why settings tell no members.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MembersError {
+    #[error("{flag}: {source}")]
+    Node { flag: &'static str, source: NodeError },
+    #[error("--cluster: {0} is listed twice: two nodes cannot have the same address")]
+    Twice(String),
+    #[error("{flags}: {source}")]
+    Topology { flags: &'static str, source: TopologyError },
+    #[error(
+        "{0} is for a node that joins a cluster, or begins alone: --cluster says it of those that \
+         it lists"
+    )]
+    BesideAList(&'static str),
+    #[error(
+        "--cluster does not contain this node, {0}: add it, or set --advertise to this node's URL \
+         in the list"
+    )]
+    NotListed(String),
+}
+
+/// Why a text is no node, as `--cluster` has it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NodeError {
+    #[error("{0:?} has more than {MAX_URL} bytes")]
+    LongUrl(String),
+    #[error("{0:?} is not a node URL: write http://HOST:PORT or https://HOST:PORT")]
+    Url(String),
+    #[error("weight {weight:?} of node {node} is not a number")]
+    Weight { node: String, weight: String },
+    #[error("{option:?} of node {node} is neither zone=ZONE nor weight=1..1000")]
+    Option { node: String, option: String },
+}
+
 /// The members, as far as the settings tell them.
 #[derive(Debug, Clone)]
 pub(crate) enum Members {
@@ -52,13 +86,14 @@ impl Lone<'_> {
     #[cfg(test)]
     pub(crate) const NOTHING: Self = Self { join: None, name: None, zone: None, weight: 1 };
 
-    fn unlisted(self, url: Option<&str>) -> Result<Unlisted, String> {
+    fn unlisted(self, url: Option<&str>) -> Result<Unlisted, MembersError> {
         let urls = self.join.into_iter().flat_map(|urls| urls.split(','));
         let join = urls.map(|url| node_url(url).map(str::to_owned)).collect::<Result<_, _>>();
-        let join = join.map_err(|error| format!("--join: {error}"))?;
+        let join = join.map_err(|source| MembersError::Node { flag: "--join", source })?;
         let (name, zone) = (self.name.map(str::to_owned), self.zone.unwrap_or("").to_owned());
         let new = Unlisted { url: url.map(str::to_owned), join, name, zone, weight: self.weight };
-        new.member("n").check().map_err(|error| format!("--name, --zone: {error}"))?;
+        let flags = "--name, --zone";
+        new.member("n").check().map_err(|source| MembersError::Topology { flags, source })?;
         Ok(new)
     }
 
@@ -123,34 +158,26 @@ impl Members {
         lone: Lone<'_>,
         at: At,
         replicas: u8,
-    ) -> Result<Self, String> {
-        let advertise = advertise.map(node_url).transpose();
-        let advertise = advertise.map_err(|error| format!("--advertise: {error}"))?;
+    ) -> Result<Self, MembersError> {
+        let bad = |source| MembersError::Node { flag: "--advertise", source };
+        let advertise = advertise.map(node_url).transpose().map_err(bad)?;
         let own = advertise.map_or_else(|| at.url(), str::to_owned);
         let list = match (cluster, advertise) {
             (None, url) => return lone.unlisted(url).map(Self::Unlisted),
-            (Some(list), _) => parse_list(list).map_err(|error| format!("--cluster: {error}"))?,
+            (Some(list), _) => parse_list(list)?,
         };
         if let Some(flag) = lone.beside_a_list() {
-            return Err(format!(
-                "{flag} is for a node that joins a cluster, or begins alone: --cluster says it of \
-                 those that it lists"
-            ));
+            return Err(MembersError::BesideAList(flag));
         }
         let find = |own: &str| list.iter().position(|(_, url)| url == own);
         // `--listen` says the one by the other.
         let localhost = format!("{}://localhost:{}", at.scheme(), at.address.port());
         let by_name = advertise.is_none() && at.address.ip() == Ipv4Addr::LOCALHOST;
         let place = find(&own).or_else(|| find(&localhost).filter(|_| by_name));
-        let Some(place) = place else {
-            return Err(format!(
-                "--cluster does not contain this node, {own}: add it, or set --advertise to this \
-                 node's URL in the list"
-            ));
-        };
+        let Some(place) = place else { return Err(MembersError::NotListed(own)) };
         Membership::of(list, place, replicas, true)
             .map(Self::Listed)
-            .map_err(|error| format!("--cluster: {error}"))
+            .map_err(|source| MembersError::Topology { flags: "--cluster", source })
     }
 
     /// The same for a node that serves there and whose data directory names it `kept`. If
@@ -161,7 +188,7 @@ impl Members {
         kept: Option<String>,
         replicas: u8,
         layout_rules: bool,
-    ) -> Result<Membership, String> {
+    ) -> Result<Membership, TopologyError> {
         let unlisted = match self {
             Self::Listed(membership) => return Ok(membership.clone()),
             Self::Unlisted(unlisted) => unlisted,
@@ -176,7 +203,7 @@ impl Members {
             Some(kept) => Member { name: kept, ..unlisted.member(&url) },
             None => unlisted.member(&url),
         };
-        Membership::of(vec![(member, url)], 0, replicas, named).map_err(|error| error.to_string())
+        Membership::of(vec![(member, url)], 0, replicas, named)
     }
 
     /// Nodes of the cluster that this one asks for a place.
@@ -251,12 +278,13 @@ fn member(name: &str) -> Member {
 }
 
 /// The nodes, sorted by name as their ids are.
-fn parse_list(list: &str) -> Result<Vec<(Member, String)>, String> {
+fn parse_list(list: &str) -> Result<Vec<(Member, String)>, MembersError> {
     let mut nodes: Vec<(Member, String)> = Vec::new();
     for node in list.split(',') {
-        let (member, url) = parse_node(node)?;
+        let bad = |source| MembersError::Node { flag: "--cluster", source };
+        let (member, url) = parse_node(node).map_err(bad)?;
         if nodes.iter().any(|(_, other)| *other == url) {
-            return Err(format!("{url} is listed twice: two nodes cannot have the same address"));
+            return Err(MembersError::Twice(url));
         }
         nodes.push((member, url));
     }
@@ -265,7 +293,7 @@ fn parse_list(list: &str) -> Result<Vec<(Member, String)>, String> {
 }
 
 /// Parses a node of `--cluster`: `[NAME=]URL[;zone=Z][;weight=W]`.
-pub(crate) fn parse_node(node: &str) -> Result<(Member, String), String> {
+pub(crate) fn parse_node(node: &str) -> Result<(Member, String), NodeError> {
     // A name stands before the "://"; a '=' behind it is an option's.
     let (name, rest) = match node.split_once('=') {
         Some((name, rest)) if !name.contains("://") => (Some(name), rest),
@@ -275,18 +303,14 @@ pub(crate) fn parse_node(node: &str) -> Result<(Member, String), String> {
     let url = node_url(parts.next().unwrap_or_default())?;
     let mut member = member(name.unwrap_or(url));
     for option in parts {
+        let node = || member.name.clone();
         match option.split_once('=') {
             Some(("zone", zone)) if !zone.is_empty() => zone.clone_into(&mut member.zone),
             Some(("weight", weight)) => {
-                let bad = || format!("weight {weight:?} of node {} is not a number", member.name);
-                member.weight = weight.parse().map_err(|_| bad())?;
+                let bad = |_| NodeError::Weight { node: node(), weight: weight.to_owned() };
+                member.weight = weight.parse().map_err(bad)?;
             }
-            _ => {
-                return Err(format!(
-                    "{option:?} of node {} is neither zone=ZONE nor weight=1..1000",
-                    member.name
-                ));
-            }
+            _ => return Err(NodeError::Option { node: node(), option: option.to_owned() }),
         }
     }
     Ok((member, url.to_owned()))
@@ -294,7 +318,7 @@ pub(crate) fn parse_node(node: &str) -> Result<(Member, String), String> {
 
 /// The URL of a node, `http://HOST:PORT` or `https://HOST:PORT`. A slash behind it is taken off:
 /// people copy it with the rest.
-pub(crate) fn node_url(text: &str) -> Result<&str, String> {
+pub(crate) fn node_url(text: &str) -> Result<&str, NodeError> {
     let url = text.strip_suffix('/').unwrap_or(text);
     let parsed: Option<hyper::Uri> = url.parse().ok();
     let good = parsed.is_some_and(|uri| {
@@ -306,13 +330,9 @@ pub(crate) fn node_url(text: &str) -> Result<&str, String> {
             && !url.ends_with('/')
     });
     if url.len() > MAX_URL {
-        return Err(format!("{text:?} has more than {MAX_URL} bytes"));
+        return Err(NodeError::LongUrl(text.to_owned()));
     }
-    if good {
-        Ok(url)
-    } else {
-        Err(format!("{text:?} is not a node URL: write http://HOST:PORT or https://HOST:PORT"))
-    }
+    if good { Ok(url) } else { Err(NodeError::Url(text.to_owned())) }
 }
 
 /// `HOST:PORT` of a node's URL.
@@ -409,8 +429,8 @@ mod tests {
             ("a=http://127.0.0.1:8080;zone=", None, "neither zone=ZONE nor weight"),
             ("a=http://127.0.0.1:8080;color=red", None, "\"color=red\" of node a"),
         ] {
-            let error =
-                Members::parse(Some(cluster), advertise, Lone::NOTHING, listen(), 3).unwrap_err();
+            let refused = Members::parse(Some(cluster), advertise, Lone::NOTHING, listen(), 3);
+            let error = refused.unwrap_err().to_string();
             assert!(error.contains(said), "{cluster}: {error}");
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
         }
@@ -461,7 +481,7 @@ mod tests {
                 "--name, --zone: \"a b\" is not a valid name",
             ),
         ] {
-            let error = parse(cluster, lone).unwrap_err();
+            let error = parse(cluster, lone).unwrap_err().to_string();
             assert!(error.starts_with(says) && !error.contains('\n'), "{error}");
         }
     }

@@ -128,12 +128,24 @@ pub(crate) struct MemoryPlan {
     pub(crate) page_bytes: u64,
 }
 
+/// Why there is no such plan.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MemoryError {
+    #[error("--memory {0} is below the minimum, {MIN_BUDGET}")]
+    Budget(Size),
+    #[error(
+        "--memtable {memtable} is out of range {}..{most} (with --memory {budget})",
+        Size(MIN_MEMTABLE)
+    )]
+    Memtable { memtable: Size, most: Size, budget: Size },
+}
+
 impl MemoryPlan {
     /// Divides `budget`. `memtable` overrides the share of one memtable; with `tls` connections
     /// take more, and are fewer.
-    pub(crate) fn of(budget: Size, memtable: Option<Size>, tls: bool) -> Result<Self, String> {
+    pub(crate) fn of(budget: Size, memtable: Option<Size>, tls: bool) -> Result<Self, MemoryError> {
         if budget < MIN_BUDGET {
-            return Err(format!("--memory {budget} is below the minimum, {MIN_BUDGET}"));
+            return Err(MemoryError::Budget(budget));
         }
         let Size(budget) = budget;
         let store = budget / 32 * 22;
@@ -141,13 +153,8 @@ impl MemoryPlan {
         let memtable_bytes = memtable.map_or(usual, |Size(bytes)| bytes);
         let most = ((store - MIN_CACHE) / MEMTABLES).min(MAX_MEMTABLE);
         if !(MIN_MEMTABLE..=most).contains(&memtable_bytes) {
-            return Err(format!(
-                "--memtable {} is out of range {}..{} (with --memory {})",
-                Size(memtable_bytes),
-                Size(MIN_MEMTABLE),
-                Size(most),
-                Size(budget),
-            ));
+            let [memtable, most, budget] = [memtable_bytes, most, budget].map(Size);
+            return Err(MemoryError::Memtable { memtable, most, budget });
         }
         let connection_bytes = CONNECTION_BYTES + if tls { TLS_BYTES } else { 0 };
         Ok(Self {
@@ -229,7 +236,8 @@ mod tests {
         let plan = MemoryPlan::of(Size(1 << 40), None, false).unwrap();
         assert_eq!(plan.memtable_bytes, MAX_MEMTABLE);
         assert!(MemoryPlan::of(Size(1 << 40), Some(Size(1 << 30)), false).is_ok());
-        let refused = MemoryPlan::of(Size(1 << 40), Some(Size((1 << 30) + 1)), false).unwrap_err();
+        let refused = MemoryPlan::of(Size(1 << 40), Some(Size((1 << 30) + 1)), false);
+        let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("out of range 1MiB..1GiB"), "{refused}");
     }
 }

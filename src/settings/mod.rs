@@ -3,6 +3,7 @@
 
 pub(crate) mod config;
 mod declare;
+pub(crate) mod error;
 pub(crate) mod list;
 pub(crate) mod members;
 pub(crate) mod memory;

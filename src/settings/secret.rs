@@ -4,10 +4,10 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where a secret comes from.
 #[derive(Debug)]
@@ -53,6 +53,24 @@ const MAX: usize = 4096;
 /// Permissions by which others than the owner can read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
+/// Why there is no secret. What was taken for one is not in it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretError {
+    #[error("set only one of {flag} and {variable}")]
+    Twice { flag: &'static str, variable: &'static str },
+    #[error("{variable}: {source}")]
+    Variable { variable: &'static str, source: WrongLength },
+    #[error("{flag} {}: {source}", path.display())]
+    File { flag: &'static str, path: PathBuf, source: WrongLength },
+    #[error("{flag} {}: {source}", path.display())]
+    Unreadable { flag: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// Bytes that are too few or too many for a secret; how many they are.
+#[derive(Debug, thiserror::Error)]
+#[error("the secret has {0} bytes: write {MIN} to {MAX} random bytes")]
+pub(crate) struct WrongLength(usize);
+
 /// The bytes. They do not print.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(Vec<u8>);
@@ -65,11 +83,11 @@ impl fmt::Debug for Secret {
 
 impl Secret {
     /// White space at its end, such as a file's last line feed, is not part of it.
-    fn new(mut bytes: Vec<u8>) -> Result<Self, String> {
+    fn new(mut bytes: Vec<u8>) -> Result<Self, WrongLength> {
         bytes.truncate(bytes.trim_ascii_end().len());
         match bytes.len() {
             MIN..=MAX => Ok(Self(bytes)),
-            len => Err(format!("the secret has {len} bytes: write {MIN} to {MAX} random bytes")),
+            len => Err(WrongLength(len)),
         }
     }
 
@@ -91,41 +109,49 @@ impl SecretKind {
         &self,
         file: Option<&Path>,
         variable: Option<OsString>,
-    ) -> Result<(Option<Secret>, Option<String>), String> {
-        let Self { flag, variable: name, what } = self;
+    ) -> Result<(Option<Secret>, Option<String>), SecretError> {
         match (file, variable) {
             (None, None) => Ok((None, None)),
-            (Some(_), Some(_)) => Err(format!("set only one of {flag} and {name}")),
+            (Some(_), Some(_)) => {
+                Err(SecretError::Twice { flag: self.flag, variable: self.variable })
+            }
             (None, Some(value)) => {
-                let secret = Secret::new(value.into_vec());
-                secret.map(|secret| (Some(secret), None)).map_err(|why| format!("{name}: {why}"))
+                let bad = |source| SecretError::Variable { variable: self.variable, source };
+                Ok((Some(Secret::new(value.into_vec()).map_err(bad)?), None))
             }
-            (Some(path), None) => {
-                let shown = path.display();
-                let failed = |why: &dyn fmt::Display| format!("{flag} {shown}: {why}");
-                let (bytes, mode) = read(path).map_err(|error| failed(&error))?;
-                let secret = Secret::new(bytes).map_err(|why| failed(&why))?;
-                let warning = (mode & READABLE_BY_OTHERS != 0)
-                    .then(|| format!("{shown} holds {what}, and others can read it: chmod 600"));
-                Ok((Some(secret), warning))
-            }
+            (Some(path), None) => self.read(path).map(|(secret, warning)| (Some(secret), warning)),
         }
     }
-}
 
-impl SecretKind {
+    /// Reads the secret from the file. The second value is a warning.
+    pub(crate) fn read(&self, file: &Path) -> Result<(Secret, Option<String>), SecretError> {
+        let (flag, path) = (self.flag, || file.to_owned());
+        let (bytes, mode) =
+            read(file).map_err(|source| SecretError::Unreadable { flag, path: path(), source })?;
+        let secret = Secret::new(bytes).map_err(|source| SecretError::File {
+            flag,
+            path: path(),
+            source,
+        })?;
+        let warning = (mode & READABLE_BY_OTHERS != 0).then(|| {
+            let (shown, what) = (file.display(), self.what);
+            format!("{shown} holds {what}, and others can read it: chmod 600")
+        });
+        Ok((secret, warning))
+    }
+
     /// Reads a secret from a file that may be missing or empty: then there is none.
-    pub(crate) fn load_if_any(&self, file: &Path) -> Result<Option<Secret>, String> {
+    pub(crate) fn read_if_any(&self, file: &Path) -> Result<Option<Secret>, SecretError> {
         match read(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Ok((bytes, _)) if bytes.trim_ascii().is_empty() => Ok(None),
-            _ => self.load(Some(file), None).map(|(secret, _)| secret),
+            _ => self.read(file).map(|(secret, _)| Some(secret)),
         }
     }
 }
 
 /// The file, up to one byte more than a secret may have, and its permissions.
-fn read(path: &Path) -> std::io::Result<(Vec<u8>, u32)> {
+fn read(path: &Path) -> io::Result<(Vec<u8>, u32)> {
     let file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();
     let mut bytes = Vec::new();
@@ -165,14 +191,15 @@ mod tests {
         for bad in ["", "fifteen letters", "padded         \n", &"x".repeat(4097)] {
             fs::write(&path, bad).unwrap();
             for error in [CLUSTER.load(Some(&path), None), CLUSTER.load(None, Some(bad.into()))] {
-                let error = error.unwrap_err();
+                let error = error.unwrap_err().to_string();
                 assert!(error.contains("write 16 to 4096") && !error.contains('\n'), "{error}");
                 assert!(bad.is_empty() || !error.contains(bad), "{error}");
             }
         }
-        let both = CLUSTER.load(Some(&path), Some(GOOD.into())).unwrap_err();
+        let both = CLUSTER.load(Some(&path), Some(GOOD.into())).unwrap_err().to_string();
         assert!(both.contains("set only one of"), "{both}");
-        let missing = CLUSTER.load(Some(Path::new("/nowhere/secret")), None).unwrap_err();
+        let missing =
+            CLUSTER.load(Some(Path::new("/nowhere/secret")), None).unwrap_err().to_string();
         assert!(missing.contains("/nowhere/secret"), "{missing}");
         assert!(
             CLUSTER.load(Some(Path::new("/dev/zero")), None).is_err(),

@@ -31,11 +31,46 @@ const TTL_UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s
 /// Characters of a wrong value that are shown.
 const SHOWN: usize = 100;
 
+/// Why a text does not say a size or a time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UnitError {
+    #[error("{0:?} is not a valid size: write a whole number and B, KiB, MiB or GiB, as in 512MiB")]
+    Size(String),
+    #[error(
+        "{0:?} is not a valid rate: write off, or bytes a second as a whole number and KiB, MiB or \
+         GiB, as in 50MiB"
+    )]
+    Rate(String),
+    #[error("{0} a second is too little: at least 64KiB")]
+    TooSlow(String),
+    #[error("{0:?} is not a valid duration: write a whole number and ms or s, as in 250ms")]
+    Time(String),
+    #[error("{time} is out of range {least}..{most}")]
+    TimeRange { time: Time, least: Time, most: Time },
+    #[error("{0:?} is not a time to live: write a whole number and s, m, h or d, as in 90s")]
+    Ttl(String),
+    #[error("{0:?} is out of range {least}..{most}", least = Ttl::LEAST, most = Ttl::MOST)]
+    TtlRange(String),
+    #[error("{0:?} is not a valid interval: write off, or a number and s, m, h or d, as in 1h")]
+    Every(String),
+    #[error("{0:?} is out of range 10s..365d")]
+    EveryRange(String),
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
 impl Ttl {
     /// Ten years: what is to live longer is not to expire at all, as far as anybody can tell.
-    pub(crate) const MOST: Self = Self(3650 * 86_400);
+    pub(crate) const MOST: Self = Self::days(3650);
 
     const LEAST: Self = Self(1);
+
+    /// So many days.
+    pub(crate) const fn days(days: u64) -> Self {
+        Self(days * 86_400)
+    }
 
     /// The time to live in milliseconds.
     pub(crate) fn millis(self) -> u64 {
@@ -44,22 +79,17 @@ impl Ttl {
 }
 
 impl FromStr for Ttl {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let shown: String = text.chars().take(SHOWN).collect();
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let unit = TTL_UNITS.iter().find(|(name, _)| *name == unit && !number.is_empty());
-        let (_, scale) = unit.ok_or_else(|| {
-            format!(
-                "{shown:?} is not a time to live: write a whole number and s, m, h or d, as in 90s"
-            )
-        })?;
+        let (_, scale) = unit.ok_or_else(|| UnitError::Ttl(shown(text)))?;
         // One that does not fit into 64 bits is too long in any unit.
         let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*scale));
         let ttl = seconds.map(Self).filter(|ttl| (Self::LEAST..=Self::MOST).contains(ttl));
-        ttl.ok_or_else(|| format!("{shown:?} is out of range {}..{}", Self::LEAST, Self::MOST))
+        ttl.ok_or_else(|| UnitError::TtlRange(shown(text)))
     }
 }
 
@@ -82,28 +112,22 @@ impl Every {
 }
 
 impl FromStr for Every {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         if text == "off" {
             return Ok(Self(None));
         }
-        let shown: String = text.chars().take(SHOWN).collect();
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let unit = TTL_UNITS.iter().find(|(name, _)| *name == unit);
         let seconds = number.parse::<u64>().ok().zip(unit);
         let seconds = seconds.and_then(|(number, (_, scale))| number.checked_mul(*scale));
-        let seconds = seconds.ok_or_else(|| {
-            format!(
-                "{shown:?} is not a valid interval: write off, or a number and s, m, h or d, as in \
-                 1h"
-            )
-        })?;
+        let seconds = seconds.ok_or_else(|| UnitError::Every(shown(text)))?;
         if (Self::LEAST..=Self::MOST).contains(&seconds) {
             Ok(Self(Some(Duration::from_secs(seconds))))
         } else {
-            Err(format!("{shown:?} is out of range 10s..365d"))
+            Err(UnitError::EveryRange(shown(text)))
         }
     }
 }
@@ -128,22 +152,16 @@ impl Rate {
 }
 
 impl FromStr for Rate {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         if text == "off" {
             return Ok(Self(None));
         }
-        let Size(bytes) = text.parse().map_err(|_| {
-            let shown: String = text.chars().take(SHOWN).collect();
-            format!(
-                "{shown:?} is not a valid rate: write off, or bytes a second as a whole number and \
-                 KiB, MiB or GiB, as in 50MiB"
-            )
-        })?;
+        let Size(bytes) = text.parse().map_err(|_| UnitError::Rate(shown(text)))?;
         match bytes {
             Self::LEAST.. => Ok(Self(Some(bytes))),
-            _ => Err(format!("{text} a second is too little: at least 64KiB")),
+            _ => Err(UnitError::TooSlow(text.to_owned())),
         }
     }
 }
@@ -161,20 +179,15 @@ const SIZE_UNITS: [(&str, u64); 4] =
     [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 impl FromStr for Size {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let scale = SIZE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
         let bytes =
             number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
-        bytes.map(Self).ok_or_else(|| {
-            format!(
-                "{text:?} is not a valid size: write a whole number and B, KiB, MiB or GiB, as in \
-                 512MiB"
-            )
-        })
+        bytes.map(Self).ok_or_else(|| UnitError::Size(text.to_owned()))
     }
 }
 
@@ -189,9 +202,9 @@ impl fmt::Display for Size {
 }
 
 impl FromStr for Time {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let duration = match unit {
@@ -199,12 +212,7 @@ impl FromStr for Time {
             "s" => number.parse().ok().map(Duration::from_secs),
             _ => None,
         };
-        duration.map(Self).ok_or_else(|| {
-            format!(
-                "{text:?} is not a valid duration: write a whole number and ms or s, as in \
-                 250ms"
-            )
-        })
+        duration.map(Self).ok_or_else(|| UnitError::Time(text.to_owned()))
     }
 }
 
@@ -220,14 +228,14 @@ impl fmt::Display for Time {
 }
 
 impl<const LEAST: u64, const MOST: u64> FromStr for TimeIn<LEAST, MOST> {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         let Time(time) = text.parse()?;
         let [least, most] = [LEAST, MOST].map(|millis| Time(Duration::from_millis(millis)));
         match time {
             _ if time < least.0 || time > most.0 => {
-                Err(format!("{} is out of range {least}..{most}", Time(time)))
+                Err(UnitError::TimeRange { time: Time(time), least, most })
             }
             _ => Ok(Self(time)),
         }
@@ -235,52 +243,29 @@ impl<const LEAST: u64, const MOST: u64> FromStr for TimeIn<LEAST, MOST> {
 }
 
 impl<const LEAST: u64, const MOST: u64> TryFrom<String> for TimeIn<LEAST, MOST> {
-    type Error = String;
+    type Error = UnitError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, UnitError> {
         text.parse()
     }
 }
 
-impl TryFrom<String> for Ttl {
-    type Error = String;
+/// From a file as from a flag.
+macro_rules! from_text {
+    ($error:ty: $($type:ty),*) => {$(
+        impl TryFrom<String> for $type {
+            type Error = $error;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
+            fn try_from(text: String) -> Result<Self, $error> {
+                text.parse()
+            }
+        }
+    )*};
 }
 
-impl TryFrom<String> for Every {
-    type Error = String;
+pub(super) use from_text;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for Rate {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for Size {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for Time {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+from_text!(UnitError: Ttl, Every, Rate, Size, Time);
 
 #[cfg(test)]
 mod tests {
@@ -341,18 +326,18 @@ mod tests {
                 .into_iter()
                 .chain(["٣s", "1s1s", "0x1s", "1e3s", "90s\0"])
         {
-            let error = bad.parse::<Ttl>().unwrap_err();
+            let error = bad.parse::<Ttl>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{bad:?} is not a time to live")), "{error}");
         }
         for out in ["0s", "0d", "315360001s", "3651d", "87601h", "18446744073709551615d"]
             .into_iter()
             .chain(["18446744073709551616s", "99999999999999999999999999d", "213503982334602d"])
         {
-            let error = out.parse::<Ttl>().unwrap_err();
+            let error = out.parse::<Ttl>().unwrap_err().to_string();
             assert_eq!(error, format!("{out:?} is out of range 1s..3650d"));
         }
         let long = "9".repeat(10_000) + "s";
-        assert!(long.parse::<Ttl>().unwrap_err().len() < 200);
+        assert!(long.parse::<Ttl>().unwrap_err().to_string().len() < 200);
     }
 
     #[test]
@@ -363,7 +348,7 @@ mod tests {
         for bad in ["249ms", "61s", "0s", "x"] {
             assert!(bad.parse::<Short>().is_err(), "{bad:?} was taken");
         }
-        let error = "61s".parse::<Short>().unwrap_err();
+        let error = "61s".parse::<Short>().unwrap_err().to_string();
         assert_eq!(error, "61s is out of range 250ms..60s");
     }
 }

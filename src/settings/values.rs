@@ -7,25 +7,44 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::settings::units::from_text;
+
+/// Why a text is no such value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ValueError {
+    #[error(
+        "{0:?} is not a listen address: write IP:PORT, as in 127.0.0.1:8080, 0.0.0.0:8080 or \
+         [::1]:8080; the only name is localhost"
+    )]
+    Listen(String),
+    #[error("{text:?} is not a number in 1..{most}")]
+    Number { text: String, most: u32 },
+    #[error("{number} is out of range 1..{most}")]
+    Range { number: u32, most: u32 },
+    #[error("{0:?} is neither true nor false")]
+    Switch(String),
+    #[error("{0:?} is not a log format: write text or json")]
+    LogFormat(String),
+    #[error(
+        "{0:?} is not a valid sync mode: write always, interval, interval:MS (1..60000) or never"
+    )]
+    SyncMode(String),
+}
+
 /// Where to listen: an address, for a name may have several, or none any more tomorrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen(pub(crate) SocketAddr);
 
 impl FromStr for Listen {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let numeric = match text.split_once(':') {
             Some(("localhost", port)) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
             _ => text.to_owned(),
         };
-        numeric.parse().map(Self).map_err(|_| {
-            format!(
-                "{text:?} is not a listen address: write IP:PORT, as in 127.0.0.1:8080, \
-                 0.0.0.0:8080 or [::1]:8080; the only name is localhost"
-            )
-        })
+        numeric.parse().map(Self).map_err(|_| ValueError::Listen(text.to_owned()))
     }
 }
 
@@ -35,23 +54,22 @@ impl FromStr for Listen {
 pub(crate) struct UpTo<const MOST: u32>(pub(crate) u32);
 
 impl<const MOST: u32> TryFrom<u32> for UpTo<MOST> {
-    type Error = String;
+    type Error = ValueError;
 
-    fn try_from(number: u32) -> Result<Self, String> {
-        match number {
-            0 => Err(format!("{number} is out of range 1..{MOST}")),
-            _ if number > MOST => Err(format!("{number} is out of range 1..{MOST}")),
-            _ => Ok(Self(number)),
+    fn try_from(number: u32) -> Result<Self, ValueError> {
+        match (1..=MOST).contains(&number) {
+            true => Ok(Self(number)),
+            false => Err(ValueError::Range { number, most: MOST }),
         }
     }
 }
 
 impl<const MOST: u32> FromStr for UpTo<MOST> {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.parse::<u32>();
-        number.map_err(|_| format!("{text:?} is not a number in 1..{MOST}"))?.try_into()
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let bad = |_| ValueError::Number { text: text.to_owned(), most: MOST };
+        text.parse::<u32>().map_err(bad)?.try_into()
     }
 }
 
@@ -60,10 +78,10 @@ impl<const MOST: u32> FromStr for UpTo<MOST> {
 pub(crate) struct Switch(pub(crate) bool);
 
 impl FromStr for Switch {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|_| format!("{text:?} is neither true nor false"))
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        text.parse().map(Self).map_err(|_| ValueError::Switch(text.to_owned()))
     }
 }
 
@@ -78,13 +96,13 @@ pub(crate) enum LogFormat {
 }
 
 impl FromStr for LogFormat {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            _ => Err(format!("{text:?} is not a log format: write text or json")),
+            _ => Err(ValueError::LogFormat(text.to_owned())),
         }
     }
 }
@@ -98,9 +116,9 @@ pub(crate) struct SyncSetting(pub(crate) lsm::SyncMode);
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
 
 impl FromStr for SyncSetting {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let mode = match text.split_once(':') {
             None if text == "always" => Some(lsm::SyncMode::Always),
             None if text == "never" => Some(lsm::SyncMode::Never),
@@ -112,29 +130,11 @@ impl FromStr for SyncSetting {
                 .map(|millis| lsm::SyncMode::Interval(Duration::from_millis(millis))),
             _ => None,
         };
-        mode.map(Self).ok_or_else(|| {
-            format!(
-                "{text:?} is not a valid sync mode: write always, interval, interval:MS \
-                 (1..60000) or never"
-            )
-        })
+        mode.map(Self).ok_or_else(|| ValueError::SyncMode(text.to_owned()))
     }
 }
 
-/// From a file as from a flag.
-macro_rules! from_text {
-    ($($type:ty),*) => {$(
-        impl TryFrom<String> for $type {
-            type Error = String;
-
-            fn try_from(text: String) -> Result<Self, String> {
-                text.parse()
-            }
-        }
-    )*};
-}
-
-from_text!(Listen, LogFormat, SyncSetting);
+from_text!(ValueError: Listen, LogFormat, SyncSetting);
 
 #[cfg(test)]
 mod tests {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!("127.0.0.1:80".parse(), local);
         assert_eq!("[::1]:80".parse::<Listen>().map(|at| at.0.port()), Ok(80));
         for bad in ["", "localhost", "localhost:", "localhost:99999", "host:80", "::1:80", ":80"] {
-            let error = bad.parse::<Listen>().unwrap_err();
+            let error = bad.parse::<Listen>().unwrap_err().to_string();
             assert!(error.contains("IP:PORT") && !error.contains('\n'), "{error}");
         }
     }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!("1".parse(), Ok(UpTo::<3>(1)));
         assert_eq!("3".parse(), Ok(UpTo::<3>(3)));
         for bad in ["", "0", "4", "-1", "1.5", "x", "99999999999999999999"] {
-            let error = bad.parse::<UpTo<3>>().unwrap_err();
+            let error = bad.parse::<UpTo<3>>().unwrap_err().to_string();
             assert!(error.contains("1..3"), "{bad:?}: {error}");
         }
     }

@@ -7,14 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::ServerName;
-use rustls::pki_types::pem::PemObject;
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::TlsError;
-use super::files::{certificates, read, roots};
+use super::files::{FileError, TlsError, certificates, private_key, read, roots};
 use super::tls::provider;
 
 /// Which certificates a command trusts, and which one it shows.
@@ -51,7 +48,7 @@ impl Certificates {
 
     /// Makes a connection one of TLS. `host` is as in the node's URL, without port.
     pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<Blocking> {
-        let config = self.config().map_err(|error| io::Error::other(error.to_string()))?;
+        let config = self.config().map_err(io::Error::other)?;
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
         let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
         let connection = ClientConnection::new(Arc::new(config), name);
@@ -64,16 +61,16 @@ impl Certificates {
 
     fn config(&self) -> Result<ClientConfig, TlsError> {
         let trusted = match &self.ca_file {
-            Some(path) => roots(&read("--ca-file", path)?)
-                .map_err(|what| TlsError::new("--ca-file", path, what))?,
+            Some(path) => {
+                roots(&read("--ca-file", path)?).map_err(FileError::of("--ca-file", path))?
+            }
             None => of_system()?,
         };
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider()).build();
-        let verifier = verifier.map_err(|error| {
-            let path = self.ca_file.as_deref().unwrap_or(Path::new("(none)"));
-            TlsError::new("--ca-file", path, error)
-        })?;
+        let path = self.ca_file.as_deref().unwrap_or(Path::new("(none)"));
+        let verifier =
+            verifier.map_err(FileError::from).map_err(FileError::of("--ca-file", path))?;
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3");
         let builder = builder.with_webpki_verifier(verifier);
@@ -81,13 +78,11 @@ impl Certificates {
             return Ok(builder.with_no_client_auth());
         };
         let chain = certificates(&read("--client-cert", cert)?)
-            .map_err(|what| TlsError::new("--client-cert", cert, what))?;
-        let bad_key = |what: String| TlsError::new("--client-key", key, what);
-        let private = PrivateKeyDer::from_pem_slice(&read("--client-key", key)?);
-        let private =
-            private.map_err(|error| bad_key(format!("no private key in PEM ({error})")))?;
-        builder.with_client_auth_cert(chain, private).map_err(|error| {
-            bad_key(format!("it does not fit --client-cert {} ({error})", cert.display()))
+            .map_err(FileError::of("--client-cert", cert))?;
+        let bad_key = FileError::of("--client-key", key);
+        let private = private_key(&read("--client-key", key)?).map_err(&bad_key)?;
+        builder.with_client_auth_cert(chain, private).map_err(|source| {
+            bad_key(FileError::Unfit { flag: "--client-cert", cert: cert.clone(), source })
         })
     }
 
@@ -131,7 +126,7 @@ fn of_system() -> Result<RootCertStore, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
-        return Err(TlsError::none_trusted());
+        return Err(TlsError::NoneTrusted);
     }
     Ok(roots)
 }

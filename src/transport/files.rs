@@ -2,17 +2,60 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::VerifierBuilderError;
+use x509_parser::error::X509Error as Malformed;
+use x509_parser::nom;
 
-use super::TlsError;
 use crate::settings::config::TlsFiles;
 
 /// Bytes of a file at most: a chain has a few KiB, a bundle of all public CAs 230.
 const MAX_FILE: u64 = 1 << 20;
+
+/// Why there are no certificates to go by.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsError {
+    #[error("{flag} {}: {source}", path.display())]
+    File { flag: &'static str, path: PathBuf, source: Box<FileError> },
+    #[error("this machine trusts no CA: name one with --ca-file")]
+    NoneTrusted,
+    #[error("no random bytes: {0}")]
+    NoRandom(#[source] rustls::Error),
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it has more than 1 MiB")]
+    TooLong,
+    #[error("no certificate in PEM")]
+    NoCertificate,
+    #[error("malformed PEM ({0})")]
+    Pem(#[source] pem::Error),
+    #[error("malformed ({0})")]
+    Certificate(#[source] nom::Err<Malformed>),
+    #[error("a certificate that is not a CA's ({0})")]
+    NotACa(#[source] rustls::Error),
+    #[error(transparent)]
+    Verifier(#[from] VerifierBuilderError),
+    #[error("no private key in PEM ({0})")]
+    NoKey(#[source] pem::Error),
+    #[error("it does not fit {flag} {} ({source})", cert.display())]
+    Unfit { flag: &'static str, cert: PathBuf, source: rustls::Error },
+}
+
+impl FileError {
+    /// The same of the file that a flag names.
+    pub(super) fn of(flag: &'static str, path: &Path) -> impl Fn(Self) -> TlsError {
+        move |source| TlsError::File { flag, path: path.to_owned(), source: Box::new(source) }
+    }
+}
 
 /// What is in them.
 pub(super) struct Material {
@@ -46,17 +89,13 @@ impl Raw {
 
     /// Makes sense of what was read.
     pub(super) fn parse(&self, files: &TlsFiles) -> Result<Material, TlsError> {
-        let bad_cert = |what: String| TlsError::new("--tls-cert", &files.cert, what);
-        let chain = certificates(&self.cert).map_err(bad_cert)?;
+        let bad_cert = FileError::of("--tls-cert", &files.cert);
+        let chain = certificates(&self.cert).map_err(&bad_cert)?;
         let expires = expiry(&chain[0]).map_err(bad_cert)?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| {
-            let what = format!("no private key in PEM ({error})");
-            TlsError::new("--tls-key", &files.key, what)
-        })?;
+        let key = private_key(&self.key).map_err(FileError::of("--tls-key", &files.key))?;
         let client_ca = match files.client_ca.as_ref().zip(self.client_ca.as_ref()) {
             Some((path, bytes)) => {
-                let roots = roots(bytes);
-                Some(roots.map_err(|what| TlsError::new("--tls-client-ca", path, what))?)
+                Some(roots(bytes).map_err(FileError::of("--tls-client-ca", path))?)
             }
             None => None,
         };
@@ -69,34 +108,39 @@ pub(super) fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError>
         let mut bytes = Vec::new();
         File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > MAX_FILE {
-            return Err(io::Error::other("it has more than 1 MiB"));
+            return Err(FileError::TooLong);
         }
         Ok(bytes)
     };
-    read().map_err(|error: io::Error| TlsError::new(flag, path, error.to_string()))
+    read().map_err(FileError::of(flag, path))
 }
 
 /// All certificates, at least one.
-pub(super) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err("no certificate in PEM".to_owned()),
-        Err(error) => Err(format!("malformed PEM ({error})")),
+        Ok(_) => Err(FileError::NoCertificate),
+        Err(error) => Err(FileError::Pem(error)),
     }
 }
 
 /// The certificates of CAs that are trusted.
-pub(super) fn roots(bytes: &[u8]) -> Result<RootCertStore, String> {
+pub(super) fn roots(bytes: &[u8]) -> Result<RootCertStore, FileError> {
     let mut roots = RootCertStore::empty();
     for cert in certificates(bytes)? {
-        roots.add(cert).map_err(|error| format!("a certificate that is not a CA's ({error})"))?;
+        roots.add(cert).map_err(FileError::NotACa)?;
     }
     Ok(roots)
 }
 
-fn expiry(cert: &CertificateDer<'_>) -> Result<u64, String> {
+/// The private key.
+pub(super) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, FileError> {
+    PrivateKeyDer::from_pem_slice(bytes).map_err(FileError::NoKey)
+}
+
+fn expiry(cert: &CertificateDer<'_>) -> Result<u64, FileError> {
     let parsed = x509_parser::parse_x509_certificate(cert);
-    let (_, cert) = parsed.map_err(|error| format!("malformed ({error})"))?;
+    let (_, cert) = parsed.map_err(FileError::Certificate)?;
     Ok(cert.validity().not_after.timestamp().try_into().unwrap_or(0))
 }

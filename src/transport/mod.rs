@@ -22,5 +22,6 @@ mod stream;
 mod tls;
 
 pub(crate) use client::{Blocking, Certificates};
+pub(crate) use files::TlsError;
 pub(crate) use stream::Stream;
-pub(crate) use tls::{Came, Tls, TlsError, connect};
+pub(crate) use tls::{Came, Tls, connect};

@@ -5,9 +5,7 @@
 //! ([`Channel`](cluster::handshake::Channel)): a certificate could add nothing to it, and can't
 //! keep a node from another one by expiring.
 
-use std::fmt;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -27,7 +25,7 @@ use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
 use super::Stream;
 use super::bounded::Bounded;
-use super::files::{Material, Raw};
+use super::files::{FileError, Material, Raw, TlsError};
 use crate::counters::clocks::wall_micros;
 use crate::settings::config::TlsFiles;
 
@@ -50,28 +48,6 @@ const MAX_UNSENT: usize = 16 << 10;
 /// Before a certificate's end there is a warning in the log, once a day.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 const WARN_EVERY: u64 = 24 * 3600;
-
-/// What is wrong with a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TlsError(String);
-
-impl TlsError {
-    pub(super) fn new(flag: &str, path: &Path, what: impl fmt::Display) -> Self {
-        Self(format!("{flag} {}: {what}", path.display()))
-    }
-}
-
-impl TlsError {
-    pub(super) fn none_trusted() -> Self {
-        Self("this machine trusts no CA: name one with --ca-file".to_owned())
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A node's certificates, as they are at the moment.
 pub(crate) struct Tls {
@@ -124,17 +100,15 @@ impl Tls {
     pub(crate) fn look(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock();
-        let read = Raw::read(&self.files);
-        if read.as_ref().is_ok_and(|raw| last.as_ref() == Some(raw)) {
-            return;
-        }
-        let served = match &read {
+        let (raw, parsed) = match Raw::read(&self.files) {
+            Ok(raw) if last.as_ref() == Some(&raw) => return,
             Ok(raw) => {
-                raw.parse(&self.files).and_then(|material| Served::of(&self.files, material))
+                let parsed = raw.parse(&self.files);
+                (Some(raw), parsed)
             }
-            Err(error) => Err(error.clone()),
+            Err(error) => (None, Err(error)),
         };
-        match served {
+        match parsed.and_then(|material| Served::of(&self.files, material)) {
             Ok(served) => {
                 let days = days_until(served.expires);
                 self.served.store(Arc::new(served));
@@ -144,14 +118,14 @@ impl Tls {
             }
             Err(error) => {
                 // Files that can't be read are not worth a line a second.
-                if !self.is_bad.swap(true, Ordering::Relaxed) || read.is_ok() {
+                if !self.is_bad.swap(true, Ordering::Relaxed) || raw.is_some() {
                     tracing::error!(
                         "the new TLS certificate is not used, the last good one stays: {error}"
                     );
                 }
             }
         }
-        *last = read.ok();
+        *last = raw;
     }
 
     fn warn_of_expiry(&self) {
@@ -227,9 +201,9 @@ impl Served {
             let builder = ServerConfig::builder_with_provider(provider());
             builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3")
         };
-        let unfit = |error: rustls::Error| {
-            let what = format!("it does not fit --tls-cert {} ({error})", files.cert.display());
-            TlsError::new("--tls-key", &files.key, what)
+        let unfit = |source: rustls::Error| {
+            let unfit = FileError::Unfit { flag: "--tls-cert", cert: files.cert.clone(), source };
+            FileError::of("--tls-key", &files.key)(unfit)
         };
         let peers = versions().with_no_client_auth();
         let mut peers = peers.with_single_cert(chain.clone(), key.clone_key()).map_err(unfit)?;
@@ -238,8 +212,9 @@ impl Served {
             (Some(roots), Some(path)) => {
                 let roots = Arc::new(roots);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-                let bad = |error| TlsError::new("--tls-client-ca", path, error);
-                versions().with_client_cert_verifier(verifier.build().map_err(bad)?)
+                let verifier = verifier.build().map_err(FileError::from);
+                let bad = FileError::of("--tls-client-ca", path);
+                versions().with_client_cert_verifier(verifier.map_err(bad)?)
             }
             _ => versions().with_no_client_auth(),
         };
@@ -252,9 +227,7 @@ impl Served {
         }
         for config in [&mut clients, &mut peers] {
             // Made anew with each certificate: who was let in before proves itself again.
-            let ticketer = aws_lc_rs::Ticketer::new();
-            config.ticketer =
-                ticketer.map_err(|error| TlsError(format!("no random bytes: {error}")))?;
+            config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::NoRandom)?;
         }
         Ok(Self { clients: Arc::new(clients), peers: Arc::new(peers), expires })
     }

@@ -69,7 +69,7 @@ struct Rule {
     find: fn(File<'_>) -> Vec<(usize, String)>,
 }
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     Rule { why: "what does not fit a screen side by side is not reviewed", find: wide },
     Rule { why: "a file is about one thing; 150 to 400 lines hold it", find: long },
     Rule { why: "the first thing a reader needs is what this file is", find: without_header },
@@ -85,6 +85,11 @@ const RULES: [Rule; 9] = [
         why: "engine, protocol and simulation must replay from one seed: take time, threads and \
               chance from the caller",
         find: chance,
+    },
+    Rule {
+        why: "nobody can match on a text, nor add to it but words: an enum has a variant for each \
+              failure",
+        find: text_error,
     },
     Rule {
         why: "a test that sleeps is slow or fails on a busy machine: wait for the condition with a \
@@ -280,6 +285,15 @@ fn chance(file: File<'_>) -> Vec<(usize, String)> {
     found.map(|(number, pattern)| (number, format!("{pattern} is used"))).collect()
 }
 
+/// In the server and what it is made of.
+fn text_error(file: File<'_>) -> Vec<(usize, String)> {
+    let parts = ["cluster", "lsm", "node", "profile"].map(|name| format!("crates/{name}/src/"));
+    let is_of = file.path.starts_with("src/") || parts.iter().any(|p| file.path.starts_with(p));
+    let fails = |line: &str| line.contains("-> Result<") && line.contains(", String> {");
+    let found = file.lines().filter(|(_, line, test)| is_of && !test && fails(line));
+    found.map(|(number, ..)| (number, "a function fails with a String".to_owned())).collect()
+}
+
 fn sleeping_test(file: File<'_>) -> Vec<(usize, String)> {
     let allowed = !file.is_rust() || SLEEPERS.iter().any(|(path, _)| *path == file.path);
     let found = file.code_with(&[SLEEP], true).filter(|_| !allowed);
@@ -383,6 +397,16 @@ mod tests {
         assert_eq!(found("crates/cluster/src/node.rs", before), ["2: std::thread is used"]);
         let elsewhere = "//! A.\n#[cfg(test)]\nmod tests;\nuse std::thread;\n";
         assert_eq!(found("crates/lsm/src/merge.rs", elsewhere), ["4: std::thread is used"]);
+    }
+
+    #[test]
+    fn errors_are_types() {
+        let fails = "//! A.\nfn read() -> Result<Vec<u8>, String> {\n";
+        for path in ["src/a.rs", "crates/node/src/link/mod.rs"] {
+            assert_eq!(found(path, fails), ["2: a function fails with a String"]);
+        }
+        assert_eq!(found("tests/node/a.rs", fails), CLEAN);
+        assert_eq!(found("src/a.rs", "//! A.\nfn a() -> Result<Map<u8, String>, E> {\n"), CLEAN);
     }
 
     #[test]

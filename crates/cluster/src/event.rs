@@ -170,9 +170,9 @@ impl Shared {
 
 impl Shared {
     /// Notes what this node lacks by a layout: before the first request under it is served.
-    fn note_lacks(&self, Lacks { is_to_be_emptied, is_to_take }: Lacks) {
-        self.empties.store(is_to_be_emptied, Ordering::SeqCst);
-        self.lacks.store(is_to_take, Ordering::SeqCst);
+    fn note_lacks(&self, lacks: Lacks) {
+        self.empties.store(lacks == Lacks::ToBeEmptied, Ordering::SeqCst);
+        self.lacks.store(lacks != Lacks::Nothing, Ordering::SeqCst);
     }
 
     /// Whether it stores nothing of what moves to it at present.
@@ -212,7 +212,7 @@ impl Shared {
             self.placed_at.store(self.clock.last(), Ordering::Relaxed);
         }
         let lacks = kept.lacks(self.own);
-        if lacks.is_to_take {
+        if lacks != Lacks::Nothing {
             self.note_lacks(lacks);
             if moves {
                 self.moves.begin();

@@ -6,6 +6,9 @@ use std::io;
 /// what was.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// The store does not open.
+    #[error(transparent)]
+    Open(lsm::Error),
     /// The store could not be read or written.
     #[error("{what}: {source}")]
     Store {
@@ -64,14 +67,14 @@ pub enum StartError {
 impl StartError {
     /// Whether there is only no room on the disk.
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Self::Store { source, .. } if source.is_no_space())
+        matches!(self, Self::Open(source) | Self::Store { source, .. } if source.is_no_space())
     }
 
     /// Whether the directory holds something else than what was written.
     pub fn is_damage(&self) -> bool {
         let is_corrupt = |source: &lsm::Error| matches!(source, lsm::Error::Corrupt { .. });
         match self {
-            Self::Store { source, .. } => is_corrupt(source),
+            Self::Open(source) | Self::Store { source, .. } => is_corrupt(source),
             Self::Damaged { .. } => true,
             Self::LaterFormat { .. }
             | Self::Directory(_)

@@ -64,23 +64,33 @@ impl fmt::Display for Event {
     }
 }
 
-impl FromStr for Event {
-    type Err = String;
+/// Why a text is no list of events.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    /// There is no such event; the beginning of its name.
+    #[error("unknown event {0:?}; known: {known}", known = names(&Event::ALL))]
+    Unknown(String),
+    /// An event is in it twice.
+    #[error("event {0} is named twice")]
+    Twice(Event),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Event {
+    type Err = EventError;
+
+    fn from_str(text: &str) -> Result<Self, EventError> {
         let found = Self::ALL.into_iter().find(|event| event.name() == text);
-        let shown: String = text.chars().take(40).collect();
-        found.ok_or_else(|| format!("unknown event {shown:?}; known: {}", names(&Self::ALL)))
+        found.ok_or_else(|| EventError::Unknown(text.chars().take(40).collect()))
     }
 }
 
 /// Reads a list like `cpu,alloc`; each event once.
-pub fn list(text: &str) -> Result<Vec<Event>, String> {
+pub fn list(text: &str) -> Result<Vec<Event>, EventError> {
     let mut events = Vec::new();
     for one in text.split(',') {
         let event = one.parse()?;
         if events.contains(&event) {
-            return Err(format!("event {event} is named twice"));
+            return Err(EventError::Twice(event));
         }
         events.push(event);
     }
@@ -106,7 +116,7 @@ mod tests {
             ("CPU", "cpu,alloc"),
             ("cpu,cpu", "twice"),
         ] {
-            let error = list(bad).unwrap_err();
+            let error = list(bad).unwrap_err().to_string();
             assert!(error.contains(said), "{bad}: {error}");
         }
     }

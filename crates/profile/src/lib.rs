@@ -54,7 +54,7 @@ pub use place::{Mutex, Place, WaitKind, queued};
 pub use {
     event::Event,
     folded::Folded,
-    output::Format,
+    output::{Format, NotJson, UnknownFormat},
     record::{Clock, HERTZ, Order, Profile, Recording, Refused, SECONDS, start},
     stacks::Named,
 };

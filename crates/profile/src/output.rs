@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::Event;
-use crate::folded::Folded;
+use crate::folded::{Folded, NotFolded};
 use crate::graph::{self, Tab};
 use crate::pprof;
 use crate::record::Profile;
@@ -62,13 +62,41 @@ impl Format {
     }
 }
 
-impl FromStr for Format {
-    type Err = String;
+/// There is no format of this name; its beginning.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown format {0:?}; known: {known}", known = Format::names())]
+pub struct UnknownFormat(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+/// Why a text is no profile as [`Format::Json`] has it.
+#[derive(Debug, thiserror::Error)]
+pub enum NotJson {
+    /// It is not JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It tells of no events.
+    #[error("it has no events")]
+    NoEvents,
+    /// It does not tell how long it took.
+    #[error("it says no seconds")]
+    NoSeconds,
+    /// What it has of an event are no stacks.
+    #[error("{field} of {event}: {source}")]
+    Stacks {
+        /// Its weights or its counts.
+        field: &'static str,
+        /// Whose stacks they are.
+        event: Event,
+        /// What is wrong with them.
+        source: NotFolded,
+    },
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
         let found = Self::ALL.into_iter().find(|format| format.name() == text);
-        let shown: String = text.chars().take(40).collect();
-        found.ok_or_else(|| format!("unknown format {shown:?}; known: {}", Self::names()))
+        found.ok_or_else(|| UnknownFormat(text.chars().take(40).collect()))
     }
 }
 
@@ -113,14 +141,13 @@ impl Profile {
     }
 
     /// Reads what [`Format::Json`] writes.
-    pub fn from_json(text: &[u8]) -> Result<Self, String> {
-        let json: serde_json::Value =
-            serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let events = json["events"].as_object().ok_or("it has no events")?;
+    pub fn from_json(text: &[u8]) -> Result<Self, NotJson> {
+        let json: serde_json::Value = serde_json::from_slice(text)?;
+        let events = json["events"].as_object().ok_or(NotJson::NoEvents)?;
         let mut profile = Self {
             started: UNIX_EPOCH
                 + Duration::from_millis(json["started_ms"].as_u64().unwrap_or_default()),
-            seconds: json["seconds"].as_f64().ok_or("it says no seconds")?.clamp(0.0, 1e9),
+            seconds: json["seconds"].as_f64().ok_or(NotJson::NoSeconds)?.clamp(0.0, 1e9),
             sampler: json["sampler"].as_str().unwrap_or_default().to_owned(),
             notes: Vec::new(),
             events: Vec::new(),
@@ -131,9 +158,9 @@ impl Profile {
         // In the order in which events are always shown.
         for event in Event::ALL {
             let Some(one) = events.get(event.name()) else { continue };
-            let stacks = |field: &str| {
+            let stacks = |field| {
                 Folded::parse(one[field].as_str().unwrap_or_default())
-                    .map_err(|error| format!("{field} of {event}: {error}"))
+                    .map_err(|source| NotJson::Stacks { field, event, source })
             };
             let number = |field: &str| one[field].as_u64().unwrap_or_default();
             let named = Named {

@@ -128,16 +128,29 @@ fn bytes(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     out.extend_from_slice(content);
 }
 
+/// Why bytes are no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum NotPprof {
+    /// They can't be uncompressed.
+    #[error("not compressed: {0}")]
+    NotGzip(#[source] io::Error),
+    /// They are more than any profile has.
+    #[error("more than {MAX_BYTES} bytes when uncompressed")]
+    TooLong,
+    /// What they are when uncompressed is not in the format.
+    #[error("it is truncated, or not a profile")]
+    Malformed,
+}
+
 /// Reads the stacks of a profile that [`encode`] made, or another tool: by its last value.
-pub fn decode(packed: &[u8]) -> Result<Folded, String> {
+pub fn decode(packed: &[u8]) -> Result<Folded, NotPprof> {
     let mut plain = Vec::new();
     let mut unpacked = MultiGzDecoder::new(packed).take(MAX_BYTES + 1);
-    unpacked.read_to_end(&mut plain).map_err(|error| format!("not compressed: {error}"))?;
+    unpacked.read_to_end(&mut plain).map_err(NotPprof::NotGzip)?;
     if plain.len() as u64 > MAX_BYTES {
-        return Err(format!("more than {MAX_BYTES} bytes when uncompressed"));
+        return Err(NotPprof::TooLong);
     }
-    let broken = || "it is truncated, or not a profile".to_owned();
-    decode_plain(&plain).ok_or_else(broken)
+    decode_plain(&plain).ok_or(NotPprof::Malformed)
 }
 
 fn decode_plain(plain: &[u8]) -> Option<Folded> {
@@ -268,7 +281,7 @@ mod tests {
         let packed =
             encode("cpu", Unit::Nanos, &folded, &folded, (now, Duration::from_secs(1)), &[]);
         let packed = packed.unwrap();
-        assert_eq!(decode(&packed), Ok(folded));
+        assert_eq!(decode(&packed).unwrap(), folded);
         for len in 0..packed.len() {
             assert!(decode(&packed[..len]).is_err(), "{len} bytes of it");
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::settings::members;
-use crate::settings::units::{Time, Ttl};
+use crate::settings::members::{self, NodeError};
+use crate::settings::units::{Time, Ttl, UnitError};
 use crate::transport::Certificates;
 
 /// What `--timeout` allows: a wait of more than an hour is no wait but a mistake.
@@ -257,15 +257,25 @@ pub(crate) struct StatusArgs {
     pub(crate) ask: Ask,
 }
 
-fn waiting_time(text: &str) -> Result<Time, String> {
-    let time: Time = text.parse()?;
-    let allowed = Duration::from_millis(1)..=LONGEST_WAIT;
-    allowed
-        .contains(&time.0)
-        .then_some(time)
-        .ok_or_else(|| format!("{text} is out of range: 1ms to {}", Time(LONGEST_WAIT)))
+/// Why a text is no value of a flag.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ArgError {
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("{0} is out of range: 1ms to {most}", most = Time(LONGEST_WAIT))]
+    Wait(String),
+    #[error("{0:?} is not a valid rate: write a number, as in 1000/s")]
+    Requests(String),
+    #[error("the rate must not be 0")]
+    NoBytes,
 }
 
-pub(super) fn node_url(text: &str) -> Result<String, String> {
+fn waiting_time(text: &str) -> Result<Time, ArgError> {
+    let time: Time = text.parse()?;
+    let allowed = Duration::from_millis(1)..=LONGEST_WAIT;
+    allowed.contains(&time.0).then_some(time).ok_or_else(|| ArgError::Wait(text.to_owned()))
+}
+
+pub(super) fn node_url(text: &str) -> Result<String, NodeError> {
     members::node_url(text).map(str::to_owned)
 }

@@ -43,12 +43,14 @@ pub(super) fn escape(bytes: &[u8]) -> String {
     text
 }
 
+/// What [`escape`] never gives.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}: a backslash is followed by n, t, \\ or xNN (--escaped)")]
+pub(super) struct NotEscaped(String);
+
 /// What [`escape`] was given.
-pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
-    let wrong = || {
-        let shown = String::from_utf8_lossy(text);
-        format!("{shown:?}: a backslash is followed by n, t, \\ or xNN (--escaped)")
-    };
+pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, NotEscaped> {
+    let wrong = || NotEscaped(String::from_utf8_lossy(text).into_owned());
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {

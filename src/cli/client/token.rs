@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use indicatif::HumanDuration;
 
 use super::admin::Worker;
-use super::args::Ask;
+use super::args::{ArgError, Ask};
 use super::bytes::percent;
 use super::{Unable, print};
 use crate::counters::clocks::wall_micros;
@@ -78,14 +78,14 @@ struct RevokeArgs {
     ask: Ask,
 }
 
-fn requests(text: &str) -> Result<NonZeroU64, String> {
+fn requests(text: &str) -> Result<NonZeroU64, ArgError> {
     let number = text.strip_suffix("/s").unwrap_or(text).parse();
-    number.map_err(|_| format!("{text:?} is not a valid rate: write a number, as in 1000/s"))
+    number.map_err(|_| ArgError::Requests(text.to_owned()))
 }
 
-fn bytes(text: &str) -> Result<Size, String> {
+fn bytes(text: &str) -> Result<Size, ArgError> {
     let size: Size = text.strip_suffix("/s").unwrap_or(text).parse()?;
-    Some(size).filter(|size| size.0 > 0).ok_or_else(|| "the rate must not be 0".to_owned())
+    Some(size).filter(|size| size.0 > 0).ok_or(ArgError::NoBytes)
 }
 
 /// Does what is asked for.

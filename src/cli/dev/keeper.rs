@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::console::Console;
 use super::plan::{self, Plan};
+use crate::runtime::serve::{LISTENS, WAITS};
 use crate::settings::secret::CLUSTER;
 use crate::transport;
 
@@ -261,10 +262,10 @@ async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            if line.contains(" listening on http") {
+            if line.contains(LISTENS) {
                 return;
             }
-            if line.contains(" waits for a place in the cluster of ") {
+            if line.contains(WAITS) {
                 asks();
             }
         }

@@ -11,6 +11,7 @@
 //! ```
 
 mod console;
+mod error;
 mod keeper;
 pub(crate) mod plan;
 pub(crate) mod socket;
@@ -30,6 +31,7 @@ use tokio::task::JoinSet;
 use crate::cli::DevArgs;
 use crate::runtime::accept;
 use console::Console;
+use error::DevError;
 use keeper::{Ended, Keeper};
 use plan::Plan;
 use socket::{DevAnswer, DevNode, Socket, Wanted};
@@ -37,29 +39,27 @@ use socket::{DevAnswer, DevNode, Socket, Wanted};
 /// Requests that wait at the socket; who sends more waits himself.
 const REQUESTS: usize = 4;
 
-/// Runs until told to stop, or until no node can be run. An error is one line.
-pub(crate) fn run(args: &DevArgs) -> Result<(), String> {
+/// Runs until told to stop, or until no node can be run.
+pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
     socket::is_the_only_one(&args.data)?;
     let (plan, note) = Plan::new(args)?;
     for number in plan.numbers() {
         let address = plan.address(number);
-        accept::bind(address).map_err(|error| {
-            format!("cannot listen on {address}: {error}; choose another --port")
-        })?;
+        accept::bind(address).map_err(|source| DevError::Listen { address, source })?;
     }
     let data = &args.data;
-    fs::create_dir_all(data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
+    fs::create_dir_all(data)
+        .map_err(|source| DevError::NoDirectory { data: data.clone(), source })?;
     plan.make_certs()?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let runtime = runtime.map_err(DevError::Runtime)?;
     runtime.block_on(supervise(plan, note, args))
 }
 
-async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), String> {
-    let failed = |error| format!("cannot handle signals: {error}");
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), DevError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(DevError::Signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(DevError::Signals)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(DevError::Signals)?;
     let (ask, mut asked) = mpsc::channel(REQUESTS);
     let _socket = Socket::open(&args.data, ask)?;
     let (serves, mut serving) = mpsc::channel(plan::MAX_NODES);
@@ -80,7 +80,7 @@ async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), Strin
                 }
                 // A panic in there was printed, and ended the process.
                 Some(Err(_)) => {}
-                None => break Err("no node is left running".to_owned()),
+                None => break Err(DevError::NoneLeft),
             },
         }
     };
@@ -118,14 +118,11 @@ impl Nodes {
         plan: Plan,
         data: &std::path::Path,
         serves: mpsc::Sender<(u16, u32)>,
-    ) -> Result<Self, String> {
-        let program = std::env::current_exe();
-        let program = program
-            .map_err(|error| format!("cannot determine the path of this program: {error}"))?;
+    ) -> Result<Self, DevError> {
+        let program = std::env::current_exe().map_err(DevError::Program)?;
         let numbers = plan.numbers();
         let width = numbers.iter().map(|number| plan::name(*number).len()).max();
-        let console = Console::new(width.unwrap_or_default())
-            .map_err(|error| format!("cannot write to stdout: {error}"))?;
+        let console = Console::new(width.unwrap_or_default()).map_err(DevError::Stdout)?;
         let mut nodes = Self {
             plan: Rc::new(RefCell::new(plan)),
             data: data.to_owned(),
@@ -171,12 +168,11 @@ impl Nodes {
     }
 
     /// A node is not kept any more. An error ends it all.
-    fn ended(&mut self, number: u16, ended: Ended) -> Result<(), String> {
+    fn ended(&mut self, number: u16, ended: Ended) -> Result<(), DevError> {
         let Some(kept) = self.kept.remove(&number) else { return Ok(()) };
         let is_member = self.members().contains(&number);
         if ended == Ended::GaveUp && is_member && !self.is_complete {
-            let name = plan::name(number);
-            return Err(format!("{name} failed to start; the other nodes were stopped"));
+            return Err(DevError::GaveUp(plan::name(number)));
         }
         // A member that gave up is tried at the next start.
         if ended != Ended::GaveUp || !is_member {
@@ -237,7 +233,7 @@ impl Nodes {
                 self.keep(number);
                 DevAnswer::Added { name: plan::name(number), before: false }
             }
-            Err(why) => DevAnswer::Refused(why),
+            Err(why) => DevAnswer::Refused(why.to_string()),
         }
     }
 

@@ -17,10 +17,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Cli, Command, DevArgs, cert};
+use super::error::DevError;
+use crate::cli::cert::{self, CertError};
+use crate::cli::{Cli, Command, DevArgs};
 use crate::runtime::accept;
 use crate::settings::members::At;
 use crate::settings::secret::CLUSTER;
+use crate::settings::units::Ttl;
 
 /// Memory of a node unless something else is said: three of them fit a laptop.
 const MEMORY: &str = "256MiB";
@@ -35,12 +38,12 @@ const PORT: u16 = 8080;
 pub(super) const MAX_NODES: usize = 16;
 
 /// Where the kernel gives out randomness.
-const RANDOM: &str = "/dev/urandom";
+pub(super) const RANDOM: &str = "/dev/urandom";
 
 /// Where certificates are in the data directory, and how long they are good.
 pub(crate) const CERTS: &str = "certs";
-const CA_LIFE: &str = "3650d";
-const CERT_LIFE: &str = "365d";
+const CA_LIFE: Ttl = Ttl::days(3650);
+const CERT_LIFE: Ttl = Ttl::days(365);
 
 /// The file in the data directory.
 const FILE: &str = "dev.json";
@@ -85,8 +88,8 @@ pub(super) struct Node {
 impl Plan {
     /// What the flags and the directory say. The text is for people: what of the flags has no
     /// effect.
-    pub(super) fn new(args: &DevArgs) -> Result<(Self, String), String> {
-        let random = random_secret().map_err(|error| format!("{RANDOM}: {error}"))?;
+    pub(super) fn new(args: &DevArgs) -> Result<(Self, String), DevError> {
+        let random = random_secret().map_err(DevError::Random)?;
         let (data, serve) = (args.data.clone(), args.serve.clone());
         let mut plan = Self { data, serve, secret: None, kept: Kept::default() };
         let known = plan.load()?;
@@ -121,10 +124,10 @@ impl Plan {
     }
 
     /// Looks at the flags of `kvorum serve`: they may say what is otherwise said here.
-    fn prepare_flags(&mut self, random: String) -> Result<(), String> {
+    fn prepare_flags(&mut self, random: String) -> Result<(), DevError> {
         let Some(first) = self.numbers().first().copied() else { return Ok(()) };
         let words = [OsString::from("kvorum")].into_iter().chain(self.words(first));
-        let parsed = Cli::read(words).map_err(|error| said(&error))?;
+        let parsed = Cli::read(words).map_err(DevError::Flags)?;
         let Command::Serve(serve) = parsed.command else { unreachable!("the first word is serve") };
         if serve.settings.memory.is_none() && serve.config.is_none() {
             self.serve.extend(["--memory".into(), MEMORY.into()]);
@@ -135,17 +138,12 @@ impl Plan {
     }
 
     /// What the directory has; `None` = no nodes yet.
-    fn load(&self) -> Result<Option<Kept>, String> {
+    fn load(&self) -> Result<Option<Kept>, DevError> {
         let file = self.data.join(FILE);
         match fs::read(&file) {
             Ok(bytes) => {
-                let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| {
-                    let file = file.display();
-                    format!(
-                        "{file}: {error}: it is damaged; without it the nodes that have data \
-                             directories there are started"
-                    )
-                })?;
+                let kept: Kept = serde_json::from_slice(&bytes)
+                    .map_err(|source| DevError::Damaged { file, source })?;
                 Ok(Some(kept).filter(|kept| !kept.nodes.is_empty()))
             }
             // One of an earlier build has none.
@@ -154,7 +152,7 @@ impl Plan {
                     (1..=MAX_NODES as u16).rev().find(|n| self.data_of(*n).join("STORE").exists());
                 Ok(last.map(Kept::first))
             }
-            Err(error) => Err(format!("{}: {error}", file.display())),
+            Err(source) => Err(DevError::File { file, source }),
         }
     }
 
@@ -184,10 +182,10 @@ impl Plan {
         self.data.join(name(number))
     }
 
-    fn port_of(&self, number: u16) -> Result<u16, String> {
+    fn port_of(&self, number: u16) -> Result<u16, DevError> {
         let first = self.kept.port;
         let port = first.checked_add(number - 1);
-        port.ok_or_else(|| format!("--port {first}: there is no port for {}", name(number)))
+        port.ok_or_else(|| DevError::NoPort { first, node: name(number) })
     }
 
     /// Where a node listens.
@@ -207,13 +205,13 @@ impl Plan {
     }
 
     /// Makes them: for a year, if there are none that are good for so long.
-    pub(super) fn make_certs(&self) -> Result<(), String> {
+    pub(super) fn make_certs(&self) -> Result<(), CertError> {
         let Some(dir) = self.certs() else { return Ok(()) };
         if !dir.join("ca.pem").exists() {
-            cert::make_ca(&dir, CA_LIFE.parse()?)?;
+            cert::make_ca(&dir, CA_LIFE)?;
         }
         let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        cert::issue_node(&dir, &hosts, CERT_LIFE.parse()?, &dir.join("node.pem"))?;
+        cert::issue_node(&dir, &hosts, CERT_LIFE, &dir.join("node.pem"))?;
         Ok(())
     }
 
@@ -223,9 +221,13 @@ impl Plan {
     }
 
     /// A node that joins: the next number with a free name and port.
-    pub(super) fn add(&mut self, zone: Option<String>, weight: Option<u32>) -> Result<u16, String> {
+    pub(super) fn add(
+        &mut self,
+        zone: Option<String>,
+        weight: Option<u32>,
+    ) -> Result<u16, DevError> {
         if self.kept.nodes.len() >= MAX_NODES {
-            return Err(format!("{MAX_NODES} nodes are the most that kvorum dev runs"));
+            return Err(DevError::TooMany);
         }
         let known = self.kept.first.iter().chain(self.kept.nodes.keys()).copied().max();
         let mut number = known.unwrap_or(0) + 1;
@@ -339,13 +341,6 @@ fn random_secret() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What is wrong with the flags after `--`, on one line.
-fn said(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    format!("{} (serve flags after --)", first.trim_start_matches("error: "))
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -404,7 +399,7 @@ mod tests {
         assert_eq!(plan(data.path(), None, 18_080).0.numbers(), [1, 2]);
         let (mut two, note) = plan(data.path(), Some(2), 19_000);
         assert_eq!((two.url(1).as_str(), note.as_str()), ("http://127.0.0.1:19000", ""));
-        assert_eq!(two.add(None, None).map(|number| number > 2), Ok(true));
+        assert!(two.add(None, None).unwrap() > 2);
         fs::write(data.path().join(FILE), "no json").unwrap();
         let args = DevArgs {
             command: None,
@@ -414,6 +409,6 @@ mod tests {
             data: data.path().to_owned(),
             serve: Vec::new(),
         };
-        assert!(Plan::new(&args).unwrap_err().contains("dev.json"));
+        assert!(Plan::new(&args).unwrap_err().to_string().contains("dev.json"));
     }
 }

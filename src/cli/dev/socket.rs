@@ -16,6 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
+use super::error::DevError;
+
 /// The socket's name in the data directory.
 const NAME: &str = "dev.sock";
 
@@ -76,33 +78,29 @@ pub(super) struct Socket {
     path: PathBuf,
 }
 
-/// Refuses to be a second one with that data directory. An error is one line.
-pub(super) fn is_the_only_one(data: &Path) -> Result<(), String> {
-    if UnixStream::connect(data.join(NAME)).is_ok() {
-        let data = data.display();
-        return Err(format!(
-            "another kvorum dev runs with the data directory {data}: stop that one, or choose \
-             another --data"
-        ));
+/// Refuses to be a second one with that data directory.
+pub(super) fn is_the_only_one(data: &Path) -> Result<(), DevError> {
+    match UnixStream::connect(data.join(NAME)) {
+        Ok(_) => Err(DevError::Another(data.to_owned())),
+        Err(_) => Ok(()),
     }
-    Ok(())
 }
 
 impl Socket {
-    /// Hands what is wanted to `requests`. An error is one line.
-    pub(super) fn open(data: &Path, requests: mpsc::Sender<Request>) -> Result<Self, String> {
+    /// Hands what is wanted to `requests`.
+    pub(super) fn open(data: &Path, requests: mpsc::Sender<Request>) -> Result<Self, DevError> {
         let path = data.join(NAME);
-        let said = |error: io::Error| format!("{}: {error}", path.display());
+        let failed = |source| DevError::File { file: path.clone(), source };
         // One that nobody listens on is left of a process that was killed.
         is_the_only_one(data)?;
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(said(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
         let before = umask(Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(&path);
         umask(before);
-        let listener = bound.map_err(said)?;
+        let listener = bound.map_err(failed)?;
         spawn_local(accept(listener, requests));
         Ok(Self { path })
     }
@@ -154,23 +152,33 @@ fn line_of(what: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Asks the `kvorum dev` that runs with that data directory. An error is one line.
-pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<DevAnswer, String> {
+/// Why a `kvorum dev` does not do what is wanted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error(
+        "no kvorum dev is running with the data directory {}: start one with kvorum dev --data {}, \
+         or say by --data which one is meant",
+        .0.display(),
+        .0.display()
+    )]
+    NoneRuns(PathBuf),
+    #[error("{}: {source}", path.display())]
+    Socket { path: PathBuf, source: io::Error },
+    #[error("{0}")]
+    Refused(String),
+    #[error("the kvorum dev of {} did not answer: {source}", data.display())]
+    NoAnswer { data: PathBuf, source: io::Error },
+}
+
+/// Asks the `kvorum dev` that runs with that data directory.
+pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<DevAnswer, AskError> {
     let path = data.join(NAME);
-    let shown = data.display();
-    let mut stream = match UnixStream::connect(&path) {
-        Ok(stream) => stream,
-        Err(error)
-            if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
-                .contains(&error.kind()) =>
-        {
-            return Err(format!(
-                "no kvorum dev is running with the data directory {shown}: start one with kvorum \
-                 dev --data {shown}, or say by --data which one is meant"
-            ));
+    let mut stream = UnixStream::connect(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            AskError::NoneRuns(data.to_owned())
         }
-        Err(error) => return Err(format!("{}: {error}", path.display())),
-    };
+        _ => AskError::Socket { path, source },
+    })?;
     let mut asked = || -> io::Result<DevAnswer> {
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(&line_of(wanted))?;
@@ -179,8 +187,8 @@ pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<DevAnswer, String> {
         Ok(serde_json::from_slice(&line)?)
     };
     match asked() {
-        Ok(DevAnswer::Refused(why)) => Err(why),
+        Ok(DevAnswer::Refused(why)) => Err(AskError::Refused(why)),
         Ok(answer) => Ok(answer),
-        Err(error) => Err(format!("the kvorum dev of {shown} did not answer: {error}")),
+        Err(source) => Err(AskError::NoAnswer { data: data.to_owned(), source }),
     }
 }

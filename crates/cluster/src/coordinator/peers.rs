@@ -21,11 +21,17 @@ const LEAST_HEDGE: u64 = 1_000;
 /// … nor later than this, for a whole second of patience is the default deadline.
 const MOST_HEDGE: u64 = 200_000;
 
+/// What became of the last attempt to reach a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    NotTried,
+    Up,
+    Failed,
+}
+
 #[derive(Debug)]
 struct Peer {
-    up: bool,
-    /// Whether the last attempt to reach it failed.
-    failed: bool,
+    reached: Reached,
     /// Moving average of its answers' time, in microseconds.
     mean: u64,
     late_after: u64,
@@ -55,7 +61,8 @@ fn beyond(bucket: usize) -> u64 {
 impl Peer {
     fn new() -> Self {
         let late_after = FIRST_HEDGE;
-        Self { up: false, failed: false, mean: 0, late_after, seen: 0, buckets: [0; BUCKETS] }
+        let reached = Reached::NotTried;
+        Self { reached, mean: 0, late_after, seen: 0, buckets: [0; BUCKETS] }
     }
 
     fn took(&mut self, micros: u64) {
@@ -95,17 +102,15 @@ impl PeerLatencies {
     }
 
     pub(super) fn is_up(&self, node: NodeId) -> bool {
-        self.known(node).is_some_and(|peer| peer.up)
+        self.known(node).is_some_and(|peer| peer.reached == Reached::Up)
     }
 
     pub(super) fn up(&mut self, node: NodeId) {
-        let peer = self.of(node);
-        (peer.up, peer.failed) = (true, false);
+        self.of(node).reached = Reached::Up;
     }
 
     pub(super) fn down(&mut self, node: NodeId) {
-        let peer = self.of(node);
-        (peer.up, peer.failed) = (false, true);
+        self.of(node).reached = Reached::Failed;
     }
 
     /// A read was answered. (A write takes as long as a sync, and whoever refuses is quick.)
@@ -120,7 +125,7 @@ impl PeerLatencies {
 
     /// The node with the least rank is asked first.
     pub(super) fn rank(&self, node: NodeId) -> (bool, u64) {
-        self.known(node).map_or((false, 0), |peer| (peer.failed, peer.mean))
+        self.known(node).map_or((false, 0), |peer| (peer.reached == Reached::Failed, peer.mean))
     }
 }
 

@@ -126,10 +126,12 @@ impl Taking {
         let step = if is_of { self.step } else { TakingStep::Begins };
         // Once reads have switched, whoever lacks something has lost it, and is rebuilt.
         if layout.stage != Stage::ReadOld || !is_member || step == TakingStep::HasAll {
-            return Lacks::default();
+            return Lacks::Nothing;
         }
-        let is_to_be_emptied = step == TakingStep::Begins && self.emptied != layout.began;
-        Lacks { is_to_be_emptied, is_to_take: true }
+        match step == TakingStep::Begins && self.emptied != layout.began {
+            true => Lacks::ToBeEmptied,
+            false => Lacks::ToTake,
+        }
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>) {
@@ -195,12 +197,14 @@ impl LayoutsState {
 }
 
 /// What a node has to do, by a layout, before what it holds of partitions that move to it is whole.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Lacks {
-    /// There may be something of another time.
-    pub(crate) is_to_be_emptied: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lacks {
+    /// It has all of that.
+    Nothing,
     /// It has not taken all.
-    pub(crate) is_to_take: bool,
+    ToTake,
+    /// Nor has it dropped what may be there of another time: before that it stores nothing.
+    ToBeEmptied,
 }
 
 impl Layouts {

@@ -36,12 +36,14 @@ pub(super) enum Check {
 }
 
 /// What is known of all others together.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Checks {
-    /// Each was seen, or is away …
-    checked: bool,
-    /// … and none is away.
-    reachable: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    /// Some are still to be asked, or to reply.
+    UnderWay,
+    /// Each was seen or is away, and some are away.
+    SomeAway,
+    /// Each was seen.
+    AllSeen,
 }
 
 impl Node {
@@ -228,20 +230,30 @@ impl Node {
         }
         let check = |peer| self.peers.get(peer).map_or(Check::Unknown, |peer| peer.check);
         let others = || self.others().map(check);
-        let checked = others().all(|check| matches!(check, Check::Seen | Check::Away));
-        let reachable = others().all(|check| check != Check::Away);
-        *self.checks.insert(Checks { checked, reachable })
+        let checks = if !others().all(|check| matches!(check, Check::Seen | Check::Away)) {
+            Checks::UnderWay
+        } else if others().any(|check| check == Check::Away) {
+            Checks::SomeAway
+        } else {
+            Checks::AllSeen
+        };
+        *self.checks.insert(checks)
     }
 
     /// Notes whether this node is confirmed, and whether its state will be settled soon.
     pub(super) fn settle(&mut self) {
-        let Checks { checked, reachable } = self.checks();
+        let checks = self.checks();
         let membership = &self.shared.membership;
-        if checked && !membership.is_confirmed() {
+        if checks != Checks::UnderWay && !membership.is_confirmed() {
             membership.confirm();
         }
         let undecided =
             matches!(membership.state(), MembershipState::Joining | MembershipState::Verifying);
-        membership.settles(!checked || reachable && undecided || self.state_under_way.is_some());
+        let is_open = match checks {
+            Checks::UnderWay => true,
+            Checks::SomeAway => false,
+            Checks::AllSeen => undecided,
+        };
+        membership.settles(is_open || self.state_under_way.is_some());
     }
 }

@@ -10,6 +10,7 @@ use crate::clock::{Clock, Version};
 use crate::directory::{Incarnation, LifeId};
 use crate::event::{CallId, Shared};
 use crate::layout::{Change, VoterId};
+use crate::layouts::Lacks;
 use crate::logs::Logs;
 use crate::membership::Membership;
 use crate::message::MovesState;
@@ -446,8 +447,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
     let first = Layout { ..own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
     let again = crate::layouts::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.taken(), own.shared.layouts.taken());
-    assert!(again.lacks(NodeId(0)).is_to_take);
-    assert!(!again.lacks(NodeId(0)).is_to_be_emptied, "what came since stays");
+    assert_eq!(again.lacks(NodeId(0)), Lacks::ToTake, "what came since stays");
 }
 
 #[test]

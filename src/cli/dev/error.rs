@@ -1,0 +1,58 @@
+//! Why a `kvorum dev` does not start, or ends: each is one line.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::plan::{MAX_NODES, RANDOM};
+use crate::cli::cert::CertError;
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DevError {
+    #[error(
+        "another kvorum dev runs with the data directory {}: stop that one, or choose another \
+         --data",
+        .0.display()
+    )]
+    Another(PathBuf),
+    #[error("{RANDOM}: {0}")]
+    Random(#[source] io::Error),
+    #[error("{} (serve flags after --)", first_line(.0))]
+    Flags(#[source] clap::Error),
+    #[error(
+        "{}: {source}: it is damaged; without it the nodes that have data directories there are \
+         started",
+        file.display()
+    )]
+    Damaged { file: PathBuf, source: serde_json::Error },
+    #[error("{}: {source}", file.display())]
+    File { file: PathBuf, source: io::Error },
+    #[error("--port {first}: there is no port for {node}")]
+    NoPort { first: u16, node: String },
+    #[error("{MAX_NODES} nodes are the most that kvorum dev runs")]
+    TooMany,
+    #[error(transparent)]
+    Cert(#[from] CertError),
+    #[error("cannot listen on {address}: {source}; choose another --port")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot make {}: {source}", data.display())]
+    NoDirectory { data: PathBuf, source: io::Error },
+    #[error("cannot start: {0}")]
+    Runtime(#[source] io::Error),
+    #[error("cannot handle signals: {0}")]
+    Signals(#[source] io::Error),
+    #[error("cannot determine the path of this program: {0}")]
+    Program(#[source] io::Error),
+    #[error("cannot write to stdout: {0}")]
+    Stdout(#[source] io::Error),
+    #[error("{0} failed to start; the other nodes were stopped")]
+    GaveUp(String),
+    #[error("no node is left running")]
+    NoneLeft,
+}
+
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}

@@ -1,0 +1,81 @@
+//! Why a node does not start, or does not end as it should: each is one line, the process's last.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use cluster::TopologyError;
+use node::StartError;
+
+use crate::node::store::InDirectory;
+use crate::runtime::damaged::Unusable;
+use crate::settings::error::ConfigError;
+use crate::settings::secret::SecretError;
+use crate::transport::TlsError;
+
+/// Why [`serve`](crate::runtime::serve::run) ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error("cannot set up logging: {0}")]
+    Logging(#[source] io::Error),
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot handle signals: {0}")]
+    Signals(#[source] io::Error),
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    #[error("cannot start a read thread: {0}")]
+    ReadThread(#[source] io::Error),
+    #[error("cannot start an event loop: {0}")]
+    EventLoop(#[source] io::Error),
+    #[error("cannot accept connections: {0}")]
+    Accept(#[source] io::Error),
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    #[error(transparent)]
+    Place(#[from] InDirectory<StartError>),
+    #[error(transparent)]
+    Members(#[from] TopologyError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(
+        "node {name} of this cluster is at {url}, which other machines can reach, and this node \
+         was given no cluster secret: pass the one that all nodes share as --cluster-secret-file"
+    )]
+    NoSecret { name: String, url: String },
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("cannot ask other nodes: {0}")]
+    Asking(#[source] io::Error),
+    #[error("cannot join the cluster of {url}: {why}")]
+    Refused { url: String, why: String },
+    #[error(
+        "{OUTDATED}. Nothing was deleted: what it held was moved to {}. Start the node again, and \
+         it is rebuilt from the other nodes, one at a time if there are several such nodes. Remove \
+         that directory once all are up: what no other node held is in there only",
+        aside.display()
+    )]
+    Outdated { aside: PathBuf },
+    #[error(
+        "{OUTDATED}. It could not be emptied ({source}): start the node with an empty directory \
+         instead of {}, and it is rebuilt from the other nodes",
+        data.display()
+    )]
+    OutdatedStays { data: PathBuf, source: io::Error },
+    #[error(
+        "data directory {}: it is an older copy, which could not be set aside to the end \
+         ({source}). Nothing was deleted: start the node with an empty directory instead, and it \
+         is rebuilt from the other nodes",
+        data.display()
+    )]
+    SetAsideInPart { data: PathBuf, source: io::Error },
+    #[error("the store is still in use")]
+    InUse,
+    #[error("the store was not closed cleanly: {0}")]
+    Close(#[source] lsm::Error),
+}
+
+const OUTDATED: &str = "this data directory is an older copy: the other nodes have purged deleted \
+    keys since that it may still hold";
