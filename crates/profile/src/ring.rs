@@ -14,7 +14,6 @@ mod turns;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use turns::Turns;
 
 use crate::place::Place;
@@ -32,7 +31,10 @@ static ACTIVE: AtomicU32 = AtomicU32::new(0);
 static LOST: [AtomicU64; SOURCES] = [const { AtomicU64::new(0) }; SOURCES];
 /// How many recordings there were.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
+#[cfg(not(all(loom, test)))]
 static TURNS: Turns<SLOTS> = Turns::new();
+#[cfg(all(loom, test))]
+loom::lazy_static! { static ref TURNS: Turns<SLOTS> = Turns::new(); }
 static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 
 /// Who takes samples into the ring.
@@ -183,6 +185,7 @@ pub(crate) use taking::{Taken, lost, take};
 
 #[cfg(feature = "record")]
 mod taking {
+    use parking_lot::Mutex;
 
     use super::*;
 
