@@ -131,8 +131,53 @@ fn bad(detail: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use cluster::Version;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
+
+    /// What means something in a list of tags, and any bytes that a header can have.
+    fn list() -> impl Strategy<Value = HeaderValue> {
+        let part = prop_oneof![
+            4 => proptest::sample::select(vec!["\"", ",", " ", "\t", "W/", "*", PLAIN_TEXT])
+                .prop_map(|part| part.as_bytes().to_vec()),
+            1 => vec(0x20_u8..0x7f, 0..4),
+            1 => vec(0x80_u8..=0xff, 0..2),
+        ];
+        let bytes = vec(part, 0..8).prop_map(|parts| parts.concat());
+        bytes.prop_map(|bytes| HeaderValue::from_bytes(&bytes).unwrap())
+    }
+
+    proptest! {
+        /// Whatever a client puts into these headers: understood or refused, never a panic, and
+        /// the same in several lines as in one with commas.
+        #[test]
+        fn any_condition_is_understood_or_refused(
+            lines in vec(list(), 0..4), name in prop_oneof![Just(IF_MATCH), Just(IF_NONE_MATCH)],
+        ) {
+            let mut several = HeaderMap::new();
+            for line in &lines {
+                several.append(name.clone(), line.clone());
+            }
+            let is_star = lines.iter().any(|line| line.as_bytes().trim_ascii() == b"*");
+            let bytes: Vec<_> = lines.iter().map(HeaderValue::as_bytes).collect();
+            let joined = bytes.join(&b", "[..]);
+            let one = HeaderMap::from_iter([(
+                name.clone(),
+                HeaderValue::from_bytes(&joined).unwrap(),
+            )]);
+            let tag = HeaderValue::from_static(PLAIN_TEXT);
+            let outcomes = |headers: &HeaderMap| {
+                let of = of(headers, RequestKind::Put).ok();
+                (of, lists(headers, &tag).ok(), id(headers, b"k").ok())
+            };
+            let (one, several) = (outcomes(&one), outcomes(&several));
+            // "*" stands alone in its line, and no line asks for nothing.
+            if !is_star && !lines.is_empty() && one.0.is_some() {
+                prop_assert_eq!(one, several);
+            }
+        }
+    }
 
     fn headers(name: &HeaderName, lists: &[&str]) -> HeaderMap {
         let mut headers = HeaderMap::new();

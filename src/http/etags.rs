@@ -80,7 +80,21 @@ fn put_hex(out: &mut [u8], mut value: u64) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// What is taken for a tag is what its value would be answered with.
+        #[test]
+        fn any_tag_is_read_as_it_is_written_or_is_none(
+            text in "\"?[0-9a-f]{15,17}-[0-9a-f]{8}(-[0-9]{1,10}-[0-9a-f]{16})?\"?|\\PC{0,40}",
+        ) {
+            if let Some(tag) = parse(text.as_bytes()) {
+                prop_assert_eq!(Etags::default().of(tag), text);
+            }
+        }
+    }
 
     #[test]
     fn tags_are_the_version_as_displayed_in_quotes() {

@@ -31,7 +31,24 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_expiry_is_read_back_and_any_text_is_one_or_none(
+            millis in any::<u64>(), text in "[0-9]{0,21}\\.?[0-9]{0,4}|\\PC{0,30}",
+        ) {
+            prop_assert_eq!(parse(of(millis).to_str().unwrap()), Some(millis));
+            if let Some(millis) = parse(&text) {
+                let written = of(millis);
+                prop_assert!(text.trim_start_matches('0').ends_with(
+                    written.to_str().unwrap().trim_start_matches('0')
+                ));
+            }
+        }
+    }
 
     #[test]
     fn seconds_with_three_decimals() {

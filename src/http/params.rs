@@ -334,7 +334,8 @@ pub(super) fn none(query: &str) -> Result<(), Problem> {
 pub(super) fn apply(query: &str) -> Result<u128, Problem> {
     let [plan] = fill(query, APPLY)?;
     let plan = required("plan", plan)?;
-    u128::from_str_radix(plan, 16).map_err(|_| {
+    let id = plan.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(plan);
+    id.and_then(|id| u128::from_str_radix(id, 16).ok()).ok_or_else(|| {
         bad(format!("{plan:?} is not a valid plan id: 32 hexadecimal digits, as the plan shows it"))
     })
 }
@@ -503,6 +504,12 @@ mod tests {
     /// Queries made of what means something in them, and any text.
     const QUERIES: &str = "[ -~]{0,60}|\
         ((id|ack|from|add|receipt|ttl|start|end|local|x)(=[%0-9a-fxsmhd]{0,8})?[&=]?){0,6}";
+
+    /// The same of what only operators ask for.
+    const ORDERS: &str = "\\PC{0,60}|\
+        ((id|name|methods|for|prefix|expires|requests|bytes|limit|keys|event|seconds|format|idle|\
+        full|plan|add|remove|remove_dead|weight|replicas|council|local)\
+        =?([+%,=:/0-9a-fnmhd]{0,8}|read,write|n1=[0-9]{1,4}|n1@z=http://h:1)?&?){0,6}";
 
     const ONE: Replication = Replication { nodes: 1, replicas: 3 };
     const FIVE: Replication = Replication { nodes: 5, replicas: 3 };
@@ -682,6 +689,11 @@ mod tests {
     }
 
     #[test]
+    fn a_sign_is_no_digit_of_a_plan() {
+        assert!(apply("plan=+ff").is_err() && apply("plan=ff").is_ok());
+    }
+
+    #[test]
     fn ranges_are_read() {
         let all = entities("start=a", FIVE).unwrap();
         assert_eq!((&all.start[..], all.end, all.local), (&b"a"[..], None, false));
@@ -714,10 +726,45 @@ mod tests {
             let _ = write(&query, replication);
             let _ = delete(&query, replication);
             let _ = conditional(&query, replication);
+            let _ = conditional_delete(&query, replication);
             let _ = addition(&query, replication);
             let _ = entities(&query, replication);
             let _ = placement(&query, replication);
             let _ = profile(&query);
+        }
+
+        /// The same for what operators put into one.
+        #[test]
+        fn any_order_is_understood_or_refused(query in ORDERS) {
+            let _ = (revoke(&query).err(), token(&query).err());
+            let _ = (quota(&query).err(), quota_to_remove(&query).err());
+            let _ = (repair(&query), none(&query), events(&query), profile(&query));
+            let _ = change(&query, |node| Err(node.to_owned()));
+            if let Ok(plan) = apply(&query) {
+                let digits = query.strip_prefix("plan=").unwrap().trim_start_matches('0');
+                let written = format!("{plan:x}");
+                prop_assert_eq!(written.trim_start_matches('0'), digits.to_lowercase());
+            }
+        }
+
+        /// Each `%` stands before two hex digits and is one byte with them; nothing else changes.
+        #[test]
+        fn any_bytes_are_decoded_as_a_reader_would(
+            text in vec(prop_oneof![3 => Just(b'%'), 4 => b'0'..=b'g', 1 => any::<u8>()], 0..30),
+        ) {
+            let mut decoded = Some(Vec::new());
+            let mut bytes = text.iter();
+            while let Some(&byte) = bytes.next() {
+                let hex = |digit: Option<&u8>| char::from(*digit?).to_digit(16);
+                let byte = if byte == b'%' {
+                    let (high, low) = (hex(bytes.next()), hex(bytes.next()));
+                    high.zip(low).map(|(high, low)| (high * 16 + low) as u8)
+                } else {
+                    Some(byte)
+                };
+                decoded = decoded.zip(byte).map(|(decoded, byte)| [decoded, vec![byte]].concat());
+            }
+            prop_assert_eq!(percent_decode(&text).map(Cow::into_owned), decoded);
         }
 
         /// What is looked at before a request is done is what it does.

@@ -47,7 +47,8 @@ fn files() -> Vec<(String, String)> {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
             let skipped = name.starts_with('.') && name != ".ci";
-            if skipped || ["target", "kvorum-data", "node_modules"].contains(&name.as_str()) {
+            let left = ["target", "kvorum-data", "node_modules", "corpus", "artifacts", "coverage"];
+            if skipped || left.contains(&name.as_str()) {
                 continue;
             }
             let path = entry.path();

@@ -169,6 +169,10 @@ impl Reply {
         if self.pieces.is_empty()
             && let Some(len) = end(bytes)
         {
+            // No longer than what comes in pieces.
+            if len > MAX_HEAD_LEN {
+                return Err(BadReply);
+            }
             whole(self, &bytes[..len])?;
             return Ok(len);
         }
@@ -389,6 +393,35 @@ mod tests {
         let mut reply = Reply::new(false);
         reply.feed(b"HTTP/1.1 400 Bad\r\nConnection: close\r\ncontent-length: 0\r\n\r\n").unwrap();
         assert!(reply.is_done() && reply.closes());
+    }
+
+    /// Whether a head is too long depends on its length alone, not on how it arrives.
+    #[test]
+    fn what_is_too_long_is_refused_however_it_is_cut() {
+        let head = |value: usize| format!("HTTP/1.1 204 No\r\nx: {}\r\n\r\n", "y".repeat(value));
+        let room = MAX_HEAD_LEN - head(0).len();
+        let chunk = |value: usize| {
+            let line = format!("0;{}\r\n", "y".repeat(value - 4));
+            format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{line}\r\n")
+        };
+        for (longest, too_long) in
+            [(head(room), head(room + 1)), (chunk(MAX_HEAD_LEN), chunk(MAX_HEAD_LEN + 1))]
+        {
+            for piece in [1, 1000, MAX_HEAD_LEN, usize::MAX] {
+                let fed = |text: &str| {
+                    let mut reply = Reply::new(false);
+                    let mut pieces = text.as_bytes().chunks(piece.min(text.len()));
+                    pieces.try_for_each(|mut piece| {
+                        while !piece.is_empty() {
+                            piece = &piece[reply.feed(piece)?..];
+                        }
+                        Ok(())
+                    })
+                };
+                assert_eq!(fed(&longest), Ok(()), "in pieces of {piece}");
+                assert_eq!(fed(&too_long), Err(BadReply), "in pieces of {piece}");
+            }
+        }
     }
 
     #[test]

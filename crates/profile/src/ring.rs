@@ -31,7 +31,10 @@ static ACTIVE: AtomicU32 = AtomicU32::new(0);
 static LOST: [AtomicU64; SOURCES] = [const { AtomicU64::new(0) }; SOURCES];
 /// How many recordings there were.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
+#[cfg(not(all(loom, test)))]
 static TURNS: Turns<SLOTS> = Turns::new();
+#[cfg(all(loom, test))]
+loom::lazy_static! { static ref TURNS: Turns<SLOTS> = Turns::new(); }
 static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 
 /// Who takes samples into the ring.

@@ -5,6 +5,8 @@
 //! cargo run --release -p sim -- sweep --minutes 10
 //! ```
 
+#![forbid(unsafe_code)]
+
 use std::io::{IsTerminal, Write, stderr};
 use std::panic::catch_unwind;
 use std::process::ExitCode;

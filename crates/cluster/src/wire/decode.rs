@@ -247,6 +247,9 @@ impl Reader {
                 let key = self.key()?;
                 let says_most = head.length > KEY_LEN + key.len();
                 let most = if says_most { self.u32()? } else { u32::MAX };
+                if says_most && most == u32::MAX {
+                    return Err(Malformed("a limit that says that there is no limit"));
+                }
                 Request::ReadQuorum { key, most }
             }
             kind::CHANGE => {

@@ -426,7 +426,14 @@ fn stored(id: u64) -> Item {
 #[test]
 fn what_no_node_says_is_refused() {
     let item = ENVELOPE_HEAD;
-    let cases: [(&str, Vec<u8>); 12] = [
+    let (key, most) = (Bytes::from_static(b"k"), 7);
+    let body = Body::Request {
+        remaining_ms: 1,
+        class: Class::Client,
+        request: Request::ReadQuorum { key, most },
+    };
+    let bounded = Item::Message(Message { id: 1, body });
+    let cases: [(&str, Vec<u8>); 13] = [
         ("check", {
             let mut bytes = encode(&[stored(1)]);
             bytes[0] ^= 1;
@@ -448,6 +455,10 @@ fn what_no_node_says_is_refused() {
         ("unknown type", forged(&[stored(1)], |bytes| bytes[item] = 0x45)),
         ("a class or a time", forged(&[stored(1)], |bytes| bytes[item + 2] = 1)),
         ("longer than what holds it", forged(&[stored(1)], |bytes| bytes[item + 4] = 1)),
+        ("no limit", {
+            let most = item + ITEM_HEAD + KEY_LEN + 1;
+            forged(&[bounded], |bytes| bytes[most..].fill(0xff))
+        }),
         ("too long", [0xff; ENVELOPE_HEAD].to_vec()),
     ];
     for (said, bytes) in cases {

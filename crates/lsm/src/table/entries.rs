@@ -342,6 +342,11 @@ impl Cursor {
         &self.key
     }
 
+    /// The key of the last entry, after a step past it.
+    pub(super) fn last_key(&self) -> &[u8] {
+        &self.key
+    }
+
     pub(super) fn value(&self) -> &[u8] {
         debug_assert!(self.valid);
         &self.block[self.value.clone()]
@@ -370,7 +375,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes to the next entry, or past the last.
+    /// Goes to the next entry, whose key must be greater than that of this one, or past the last.
     #[inline]
     pub(super) fn next(&mut self) -> Result<(), Malformed> {
         self.valid = false;
@@ -380,11 +385,13 @@ impl Cursor {
         let keys = &self.block[..self.keys_end];
         let key = Key::parse(keys, self.next_at).ok_or(Malformed)?;
         let value = self.value.end..self.value.end + key.value_len;
-        if key.shared > self.key.len() || value.end > self.keys_at {
+        let suffix = key.suffix(keys);
+        let ascends = self.key.get(key.shared..).is_some_and(|rest| is_less(rest, suffix));
+        if !ascends || value.end > self.keys_at {
             return Err(Malformed);
         }
         self.key.truncate(key.shared);
-        self.key.extend_from_slice(key.suffix(keys));
+        self.key.extend_from_slice(suffix);
         self.value = value;
         self.next_at = key.end;
         self.valid = true;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::block::{self, Handle, MAX_CONTENT_LEN, Opened};
 use super::entries::{Cursor, Malformed};
-use super::{NoBlock, Table, Wait};
+use super::{NoBlock, Table, Wait, is_entry};
 use crate::error::Error;
 
 /// Bytes read at once for a compaction: enough that a disk streams, for a dozen inputs at a time.
@@ -31,6 +31,10 @@ pub(crate) struct TableIter {
     partition: usize,
     index: Cursor,
     data: Cursor,
+    /// Where the data block lies.
+    block: Handle,
+    /// What is less than all keys of the block, if it is not the first that was gone to.
+    before: Vec<u8>,
     /// Bytes of the file from `chunk_at`: of what is not read through the cache.
     chunk: Bytes,
     chunk_at: u64,
@@ -44,6 +48,8 @@ impl TableIter {
             partition: 0,
             index: Cursor::default(),
             data: Cursor::default(),
+            block: Handle::default(),
+            before: Vec::new(),
             chunk: Bytes::new(),
             chunk_at: 0,
         }
@@ -67,6 +73,7 @@ impl TableIter {
     /// Goes to the first key of the table.
     pub(crate) fn seek_to_first(&mut self) -> Result<(), Error> {
         self.data.drop_block();
+        self.before.clear();
         if self.load_index(0)? {
             self.index.seek_to_first().map_err(|bad| self.bad_index(bad))?;
             self.first_of_block()?;
@@ -77,6 +84,7 @@ impl TableIter {
     /// Goes to the first key at or after `ikey`.
     pub(crate) fn seek(&mut self, ikey: &[u8]) -> Result<(), Error> {
         self.data.drop_block();
+        self.before.clear();
         if !self.load_index(self.table.top.find(ikey))? {
             return Ok(());
         }
@@ -84,26 +92,57 @@ impl TableIter {
         if !self.index.valid() {
             return Err(self.bad_index(Malformed));
         }
-        let handle = self.load_data()?;
-        self.data.seek(ikey).map_err(|Malformed| self.table.malformed(handle))?;
+        self.load_data()?;
+        self.data.seek(ikey).map_err(|bad| self.bad_data(bad))?;
         if !self.data.valid() {
             // `ikey` lies between the block's last key and the key that parts it from the next.
-            self.next_block()?;
+            self.before.extend_from_slice(ikey);
+            return self.next_block();
         }
-        Ok(())
+        self.look_at_first()
     }
 
     /// Goes to the next key, or past the last.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<(), Error> {
         match self.data.next() {
-            Ok(()) if self.data.valid() => Ok(()),
-            Ok(()) => self.next_block(),
-            Err(bad) => Err(self.bad_index(bad)),
+            Ok(()) if self.data.valid() => self.look(),
+            Ok(()) => self.leave_block(),
+            Err(bad) => Err(self.bad_data(bad)),
         }
     }
 
+    /// Looks at what was gone to: no position is valid whose record must not be trusted.
+    #[inline]
+    fn look(&mut self) -> Result<(), Error> {
+        if is_entry(&self.data) {
+            return Ok(());
+        }
+        self.data.drop_block();
+        Err(self.bad_data(Malformed))
+    }
+
+    /// The same at the first position in a block. Keys ascend from block to block and lie between
+    /// those that the manifest names: a merge relies on it.
+    fn look_at_first(&mut self) -> Result<(), Error> {
+        let key = self.data.key();
+        if key >= &self.table.meta.smallest[..] && key > &self.before[..] {
+            return self.look();
+        }
+        self.data.drop_block();
+        Err(self.bad_data(Malformed))
+    }
+
     #[cold]
+    fn leave_block(&mut self) -> Result<(), Error> {
+        if self.data.last_key() > &self.table.meta.largest[..] {
+            return Err(self.bad_data(Malformed));
+        }
+        self.before.clear();
+        self.before.extend_from_slice(self.data.last_key());
+        self.next_block()
+    }
+
     fn next_block(&mut self) -> Result<(), Error> {
         self.index.next().map_err(|bad| self.bad_index(bad))?;
         if !self.index.valid() {
@@ -128,14 +167,13 @@ impl TableIter {
         if !self.index.valid() {
             return Err(self.bad_index(Malformed));
         }
-        let handle = self.load_data()?;
-        let bad = |Malformed| self.table.malformed(handle);
-        self.data.seek_to_first().map_err(bad)?;
-        if self.data.valid() { Ok(()) } else { Err(bad(Malformed)) }
+        self.load_data()?;
+        self.data.seek_to_first().map_err(|bad| self.bad_data(bad))?;
+        if self.data.valid() { self.look_at_first() } else { Err(self.bad_data(Malformed)) }
     }
 
     /// Loads the data block that the index points at.
-    fn load_data(&mut self) -> Result<Handle, Error> {
+    fn load_data(&mut self) -> Result<(), Error> {
         let end = self.table.top.partitions[self.partition].index.offset;
         let handle =
             Handle::take(&mut self.index.value(), end).ok_or_else(|| self.bad_index(Malformed))?;
@@ -146,8 +184,8 @@ impl TableIter {
             Access::Cached => self.block_of_chunk(handle, handle.offset)?,
             Access::Sequential => self.block_of_chunk(handle, end)?,
         };
-        self.data.set_block(block).map_err(|Malformed| self.table.malformed(handle))?;
-        Ok(handle)
+        self.block = handle;
+        self.data.set_block(block).map_err(|bad| self.bad_data(bad))
     }
 
     /// Takes a block from the chunk, first reading one that begins with it if need be, up to `end`
@@ -172,6 +210,10 @@ impl TableIter {
             Ok(Opened::TooLong) => unreachable!("no content is longer than the longest"),
             Err(what) => Err(Error::corrupt(&self.table.name, handle.offset, what)),
         }
+    }
+
+    fn bad_data(&self, Malformed: Malformed) -> Error {
+        self.table.malformed(self.block)
     }
 
     fn bad_index(&self, Malformed: Malformed) -> Error {

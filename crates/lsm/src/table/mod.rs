@@ -24,9 +24,11 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::batch::Space;
 use crate::cache::BlockCache;
 use crate::disk::File;
 use crate::error::{Error, IoOp};
+use crate::record::RecordRef;
 
 mod block;
 mod entries;
@@ -57,6 +59,14 @@ const INLINE_MAX_BLOCK: usize = 64 * 1024;
 /// The file that holds table `id`.
 pub(crate) fn file_name(id: u64) -> String {
     format!("{id:010}.sst")
+}
+
+/// Whether an entry of a data block is what a writer puts there. The block's check says that it was
+/// written like this, not that the memory was sound that it was written from.
+#[inline]
+fn is_entry(data: &Cursor) -> bool {
+    let space = data.key().first().and_then(|space| Space::from_u8(*space));
+    space.is_some() && RecordRef::parse(data.value()).is_ok()
 }
 
 /// Whether a read may wait for the disk.

@@ -17,9 +17,8 @@ use super::block::{self, MAX_CONTENT_LEN, Opened};
 use super::entries::{Cursor, Malformed};
 use super::index::{Block, Index, read_index};
 use super::iter::waited;
-use super::{Table, Wait};
+use super::{Table, Wait, is_entry};
 use crate::error::Error;
-use crate::record::RecordRef;
 
 /// Bytes read at once where blocks that lie side by side are wanted: a fair size for any disk, and
 /// small enough that every table of a level 0 may have its own.
@@ -198,8 +197,7 @@ impl VerifiedIter {
 
     /// Whether a step within a block ended at a record; if not, the next block is due.
     fn is_at_record(&mut self, moved: Result<(), Malformed>) -> bool {
-        let is_whole =
-            moved.is_ok() && (!self.data.valid() || RecordRef::parse(self.data.value()).is_ok());
+        let is_whole = moved.is_ok() && (!self.data.valid() || is_entry(&self.data));
         if !is_whole {
             let handle = self.index.blocks[self.block].handle;
             let error = self.tables[self.table].malformed(handle);

@@ -2,9 +2,13 @@
 //! (by a signal whose handler claims one too); one consumer takes them in theirs.
 //!
 //! Algorithm: D. Vyukov, "Bounded MPMC queue" (1024cores.net), with one consumer, and full instead
-//! of waiting.
+//! of waiting. `turns/model.rs` tries every order of its loads and stores.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(all(loom, test))]
+use loom::sync::atomic::AtomicUsize;
+#[cfg(not(all(loom, test)))]
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 
 /// `N` slots and the next ticket.
 pub(super) struct Turns<const N: usize> {
@@ -18,8 +22,15 @@ pub(super) struct Turns<const N: usize> {
 pub(super) struct Ticket(usize);
 
 impl<const N: usize> Turns<N> {
+    #[cfg(not(all(loom, test)))]
     pub(super) const fn new() -> Self {
         Self { head: AtomicUsize::new(0), turns: [const { AtomicUsize::new(0) }; N] }
+    }
+
+    /// Atomics of loom begin to exist within a model.
+    #[cfg(all(loom, test))]
+    pub(super) fn new() -> Self {
+        Self { head: AtomicUsize::new(0), turns: std::array::from_fn(|_| AtomicUsize::new(0)) }
     }
 
     /// A free slot, to be filled and passed to [`Turns::filled`]; `None` = the ring is full.
@@ -73,7 +84,10 @@ impl<const N: usize> Turns<N> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(loom, test))]
+mod model;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::UnsafeCell;
     use std::thread;

@@ -160,6 +160,74 @@ fn a_disk_that_fails_while_a_table_is_read_never_means_absent() {
     assert!(matches!(get(&table, key), Err(Error::Corrupt { .. })));
 }
 
+/// A table whose first block's content is changed under a right check, as by memory that was
+/// damaged before the block was sealed.
+fn forged(model: &Model, change: impl FnOnce(&mut Vec<u8>)) -> Arc<Table> {
+    let (mut bytes, meta) = write(TableParams { compress: false, ..params(1) }, model);
+    let sound = open(bytes.clone(), &meta, 0).unwrap();
+    let handle = read_index(&sound, 0).unwrap().blocks[0].handle;
+    let stored = handle.offset as usize..handle.offset as usize + handle.len as usize;
+    let mut content = sound.block(handle, Wait::Yes).ok().unwrap().to_vec();
+    change(&mut content);
+    let mut sealed = Vec::new();
+    block::seal(&mut sealed, &content, sound.seed, handle.offset, None);
+    bytes[stored].copy_from_slice(&sealed);
+    open(bytes, &meta, 1 << 20).unwrap()
+}
+
+/// Where the first key of a block's content is.
+fn first_key(content: &[u8]) -> usize {
+    let number = |at: usize| u32::from_le_bytes(*content[at..].first_chunk().unwrap()) as usize;
+    let restarts = number(content.len() - 4);
+    number(content.len() - 4 - 8 * restarts)
+}
+
+#[test]
+fn what_no_writer_puts_into_a_block_is_told_although_its_check_is_right() {
+    let model = model(100, 60);
+    let shape = |content: &mut Vec<u8>| content[2] = 0xff;
+    let no_key = |content: &mut Vec<u8>| {
+        let at = first_key(content);
+        content[at + 1] = 0;
+    };
+    // The keys are "\0user/000/00000" and so on.
+    let too_great = |content: &mut Vec<u8>| {
+        let at = first_key(content);
+        content[at + 3 + 5] += 1;
+    };
+    let too_small = |content: &mut Vec<u8>| {
+        let at = first_key(content);
+        content[at + 3 + 5] -= 1;
+    };
+    let space = |content: &mut Vec<u8>| {
+        let at = first_key(content);
+        content[at + 3] = 9;
+    };
+    type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let changes: [(&str, Change<'_>); 5] = [
+        ("a record of no known shape", &shape),
+        ("no key", &no_key),
+        ("a key of no known space", &space),
+        ("keys that do not ascend", &too_great),
+        ("a key before the table's first", &too_small),
+    ];
+    for (what, change) in changes {
+        let table = forged(&model, change);
+        for access in [Access::Cached, Access::Sequential] {
+            let walked = all(&table, access);
+            let Err(Error::Corrupt { offset: 0, .. }) = walked else {
+                panic!("{what}: {walked:?}")
+            };
+            let mut iter = TableIter::new(table.clone(), access);
+            let walked = iter.seek(b"\0").and_then(|()| rest(&mut iter));
+            let Err(Error::Corrupt { offset: 0, .. }) = walked else {
+                panic!("{what}: {walked:?}")
+            };
+            assert!(!iter.valid(), "{what}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn bytes_that_are_no_block_are_told_or_walked_but_never_a_panic(

@@ -1,0 +1,103 @@
+//! The ring under loom: every order in which threads can take turns, up to a number of preemptions,
+//! and everything that the orderings of its atomics allow a load to see.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p profile --lib --target-dir target/loom turns
+//! ```
+//!
+//! What slots hold is not atomic: loom refuses what two threads may have at once, or what was
+//! not handed over by an acquire of a release.
+
+use loom::cell::UnsafeCell;
+use loom::model::Builder;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::Turns;
+
+/// Enough to refuse each of the ring's orderings when it is weakened, within seconds.
+const PREEMPTIONS: usize = 3;
+
+struct Ring<const N: usize> {
+    turns: Turns<N>,
+    slots: [UnsafeCell<[u8; 2]>; N],
+}
+
+impl<const N: usize> Ring<N> {
+    fn new() -> Arc<Self> {
+        let slots = std::array::from_fn(|_| UnsafeCell::new([0; 2]));
+        Arc::new(Self { turns: Turns::new(), slots })
+    }
+
+    /// Whether there was room.
+    fn push(&self, producer: u8, number: u8) -> bool {
+        let Some(ticket) = self.turns.claim() else { return false };
+        let slot = &self.slots[self.turns.slot(&ticket)];
+        // SAFETY: the ticket says that no other thread has the slot; loom refuses if one does.
+        slot.with_mut(|slot| unsafe { *slot = [producer, number] });
+        self.turns.filled(ticket);
+        true
+    }
+
+    fn pop(&self, tail: usize) -> Option<[u8; 2]> {
+        let ticket = self.turns.next(tail)?;
+        // SAFETY: as above.
+        let taken = self.slots[self.turns.slot(&ticket)].with(|slot| unsafe { *slot });
+        self.turns.taken(ticket);
+        Some(taken)
+    }
+}
+
+/// Takes what is there, from sample number `tail` on, in `looks` looks.
+fn take<const N: usize>(ring: &Ring<N>, tail: usize, looks: usize) -> Vec<[u8; 2]> {
+    let mut taken = Vec::new();
+    for _ in 0..looks {
+        taken.extend(ring.pop(tail + taken.len()));
+    }
+    taken
+}
+
+/// Puts in samples of a producer; which of them found room.
+fn push_all<const N: usize>(ring: &Ring<N>, producer: u8, count: u8) -> Vec<u8> {
+    (1..=count).filter(|number| ring.push(producer, *number)).collect()
+}
+
+/// What went in comes out once, whole, and in each producer's order. All begin in threads of their
+/// own: loom does not try what might come before the first step of the thread that begins them.
+fn check<const N: usize>(counts: &'static [u8], looks: usize) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(move || {
+        let ring = Ring::<N>::new();
+        let producers: Vec<_> = (1..)
+            .zip(counts)
+            .map(|(producer, &count)| {
+                let ring = Arc::clone(&ring);
+                thread::spawn(move || push_all(&ring, producer, count))
+            })
+            .collect();
+        let consumer = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || take(&ring, 0, looks))
+        };
+        let pushed: Vec<_> = producers.into_iter().map(|one| one.join().unwrap()).collect();
+        let mut taken = consumer.join().unwrap();
+        taken.extend(take(&ring, taken.len(), N));
+        assert_eq!(taken.len(), pushed.concat().len(), "{taken:?} of {pushed:?}");
+        assert!(taken.len() >= N.min(counts.iter().map(|count| usize::from(*count)).sum()));
+        for (producer, numbers) in (1..).zip(&pushed) {
+            let of_it = taken.iter().filter(|[by, _]| *by == producer);
+            assert!(of_it.map(|[_, number]| number).eq(numbers), "{taken:?} of {pushed:?}");
+        }
+    });
+}
+
+#[test]
+fn two_producers_never_have_a_slot_at_once() {
+    check::<2>(&[2, 1], 2);
+}
+
+#[test]
+fn two_producers_share_one_slot() {
+    check::<1>(&[1, 1], 2);
+}

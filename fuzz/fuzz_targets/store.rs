@@ -1,0 +1,103 @@
+//! Stores on disks in memory, small ones, and all that can be read from them: what the targets
+//! `wal` and `table` have in common.
+
+use std::sync::Arc;
+
+use lsm::{
+    Batch, Engine, Error, Fields, Kind, MemDisk, Operation, Options, Space, Steps, SyncMode,
+    Verified, Version, Wait,
+};
+
+/// What the store is called that is made here.
+pub const STORE_ID: u64 = 0x0123_4567_89ab_cdef;
+
+pub const SPACES: [Space; 5] =
+    [Space::Data, Space::Hints, Space::Node, Space::Conditions, Space::Idempotency];
+
+/// Small enough that most of the time is spent in what is looked at.
+pub fn options(compress: bool) -> Options {
+    Options {
+        new_store_id: STORE_ID,
+        new_tree_bits: 1,
+        sync: SyncMode::Always,
+        memtable_bytes: 16 << 10,
+        cache_bytes: 64 << 10,
+        segment_bytes: 4 << 10,
+        block_bytes: 512,
+        compress,
+        table_bytes: 16 << 10,
+        ..Options::default()
+    }
+}
+
+pub fn open(disk: &MemDisk, compress: bool) -> Result<Engine, Error> {
+    Engine::open(Arc::new(disk.clone()), options(compress))
+}
+
+/// Nothing but the bytes is at fault, and an error says so.
+pub fn is_fair<T>(outcome: Result<T, Error>) -> Option<T> {
+    match outcome {
+        Ok(done) => Some(done),
+        Err(Error::Corrupt { .. } | Error::NewerFormat { .. }) => None,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// A key with its record, but for what belongs to the node that holds it.
+pub type Entry = (Space, Vec<u8>, Vec<u8>);
+
+/// All that the store holds.
+pub fn contents(engine: &Engine) -> Result<Vec<Entry>, Error> {
+    let (snapshot, mut found) = (engine.snapshot(), Vec::new());
+    for space in SPACES {
+        let mut scan = snapshot.scan(space, b"", None);
+        while let Some((key, record)) = scan.next()? {
+            found.push((space, key.to_vec(), record.raw()[2..].to_vec()));
+        }
+    }
+    Ok(found)
+}
+
+/// Reads in every other way that there is.
+pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
+    let snapshot = engine.snapshot();
+    for space in SPACES {
+        let mut scan = snapshot.verified_scan(space, b"", None, 0);
+        while let Some(seen) = scan.next() {
+            if let Verified::Record(key, record) = seen {
+                let _ = (record.verify(key), record.expiry_ms(), record.extension());
+                let steps = record.steps();
+                let _ = steps.map(|steps| steps.operations().count());
+            }
+        }
+        let mut since = snapshot.verified_scan(space, b"b", Some(b"m"), 5);
+        while since.next().is_some() {}
+        for key in keys {
+            for wait in [Wait::No, Wait::Within(64), Wait::Yes] {
+                is_fair(engine.get(space, key, wait));
+            }
+            is_fair(engine.holds_newer(space, key, Version { time: 4, origin: 1 }));
+            is_fair(snapshot.scan(space, key, None).next().map(|_| ()));
+        }
+    }
+}
+
+/// Writes of every kind, each a group of its own.
+pub fn write(engine: &Engine, times: std::ops::Range<u64>) {
+    let operations = [Operation { id: 11, result: Some(-12) }, Operation { id: 13, result: None }];
+    for time in times {
+        let (mut batch, kind) = (Batch::new(), [Kind::Value, Kind::Tombstone][time as usize % 2]);
+        let mut fields = Fields::new(kind, Version { time, origin: 1 });
+        if time % 3 == 0 {
+            fields.steps = Some(Steps { ballot: time + 1, step: 2, operations: &operations });
+        }
+        if time % 4 == 0 {
+            (fields.expiry_ms, fields.extension, fields.copies) = (4_102_444_800_000, b"later", 3);
+        }
+        let key = format!("{:?} {}", kind, time * 7 % 10);
+        let value = if kind == Kind::Value { vec![time as u8; time as usize * 5] } else { vec![] };
+        let space = SPACES[time as usize % 3 % SPACES.len()];
+        batch.write(space, key.as_bytes(), &fields, &value).expect("within all limits");
+        engine.commit([&batch].into_iter()).expect("nothing fails in memory");
+    }
+}

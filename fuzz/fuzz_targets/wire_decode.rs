@@ -1,0 +1,156 @@
+//! What one node reads from another: any bytes are refused or are messages, and messages that are
+//! encoded again are the same bytes.
+//!
+//! ```text
+//!  input: mode u8 │ bytes
+//!  mode 0: the bytes as they are
+//!       1: an envelope, whose check, length and number of items are made right
+//!       2: a message that was put together from pieces
+//! ```
+#![no_main]
+
+use bytes::Bytes;
+use cluster::wire::{
+    Announced, Assembly, Cut, ENVELOPE_HEAD, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, Malformed,
+    WHOLE_MAX, WINDOW, Writer, envelope_len, message_len, message_of,
+};
+use cluster::{Codec, Kind, Message, Rank, Record, Version};
+use libfuzzer_sys::fuzz_target;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// That of the tests in `crates/cluster/src/wire`: a record is a version, a kind, a number of
+/// copies, a check and a value.
+const CODEC: Codec = Codec { parse, verify: |_, _| true, reissue: |_, record, _| record.clone() };
+
+fn parse(bytes: Bytes) -> Option<Record> {
+    let head: &[u8; 22] = bytes.first_chunk()?;
+    let number = |at: usize| head[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+    let version = Version { time: number(0), origin: number(6) as u32 };
+    let kind = if head[12] == 0 { Kind::Value } else { Kind::Tombstone };
+    let (rank, copies) = (Rank { version, ballot: 0, kind, check: number(14) }, head[13]);
+    Some(Record { rank, copies, bytes })
+}
+
+/// Messages announced as longer than that are not put together: a receiver takes memory for them
+/// by what it has left.
+const LONGEST: usize = 1 << 20;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((mode, bytes)) = input.split_first() else { return };
+    match mode % 3 {
+        0 => stream(bytes),
+        1 => stream(&mended(bytes)),
+        _ => long_message(Bytes::copy_from_slice(bytes)),
+    }
+});
+
+/// What a connection does with bytes that came.
+fn stream(mut bytes: &[u8]) {
+    let mut assembly = Assembly::default();
+    while let Ok(Some(length)) = envelope_len(bytes) {
+        let Some((envelope, rest)) = bytes.split_at_checked(length) else { return };
+        let Ok(sender) = Envelope::open(Bytes::copy_from_slice(envelope)).map(|e| e.sender())
+        else {
+            return;
+        };
+        let Ok(items) = items(envelope) else { return };
+        let mut writer = Writer::default();
+        items.iter().for_each(|item| put(&mut writer, item));
+        writer.seal(sender);
+        assert_eq!(writer.sealed(), envelope, "{items:?}");
+        for item in items {
+            if let Item::Piece { last, bytes } = item
+                && !piece(&mut assembly, &bytes, last)
+            {
+                return;
+            }
+        }
+        bytes = rest;
+    }
+}
+
+fn items(envelope: &[u8]) -> Result<Vec<Item>, Malformed> {
+    let mut envelope = Envelope::open(Bytes::copy_from_slice(envelope))?;
+    std::iter::from_fn(|| envelope.next(&CODEC).transpose()).collect()
+}
+
+fn put(writer: &mut Writer, item: &Item) {
+    match item {
+        Item::Message(message) => writer.message(message),
+        Item::Piece { last, bytes } => writer.piece(bytes, *last),
+        Item::Credit(bytes) => writer.credit(*bytes),
+        Item::Ping { token } => writer.ping(*token),
+        Item::Pong { token, wall } => writer.pong(*token, *wall),
+        Item::Goodbye => writer.goodbye(),
+    }
+}
+
+/// Takes a piece of a long message; whether the connection goes on.
+fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
+    if assembly.held() == 0 && Announced::by(piece).is_ok_and(|long| long.bytes > LONGEST) {
+        return false;
+    }
+    match assembly.add(piece, last) {
+        Ok(Some(whole)) => long_message(whole),
+        Ok(None) => {}
+        Err(_) => return false,
+    }
+    true
+}
+
+/// A message that was put together is the same after it was cut and put together once more.
+fn long_message(bytes: Bytes) {
+    let Ok(message) = message_of(bytes.clone(), &CODEC) else { return };
+    assert_eq!(message_len(&message), bytes.len(), "{message:?}");
+    if bytes.len() <= WHOLE_MAX {
+        let mut writer = Writer::default();
+        writer.message(&message);
+        writer.seal(cluster::wire::Sender {
+            view: cluster::ViewId { epoch: 1, placement: 2 },
+            clock: 3,
+            position: 4,
+        });
+        assert_eq!(writer.sealed()[ENVELOPE_HEAD..], bytes);
+    }
+    if Announced::by(&bytes).is_ok() {
+        assert_eq!(cut(&message), bytes, "{message:?}");
+    }
+}
+
+fn cut(message: &Message) -> Vec<u8> {
+    let (mut cut, mut assembly) = (Cut::new(message), Assembly::default());
+    loop {
+        let mut writer = Writer::default();
+        cut.next(WINDOW, &mut writer);
+        writer.seal(cluster::wire::Sender {
+            view: cluster::ViewId { epoch: 1, placement: 2 },
+            clock: 3,
+            position: 4,
+        });
+        let items = items(writer.sealed()).expect("a piece is an item");
+        let [Item::Piece { last, bytes }] = &items[..] else { panic!("no piece: {items:?}") };
+        if let Some(whole) = assembly.add(bytes, *last).expect("pieces fit together") {
+            return whole.to_vec();
+        }
+    }
+}
+
+/// The bytes as an envelope that says of itself what is so.
+fn mended(bytes: &[u8]) -> Vec<u8> {
+    let mut envelope = bytes[..bytes.len().min(ENVELOPE_MAX)].to_vec();
+    if envelope.len() < ENVELOPE_HEAD {
+        envelope.resize(ENVELOPE_HEAD, 0);
+    }
+    let (mut count, mut rest) = (0_u32, &envelope[ENVELOPE_HEAD..]);
+    while let Some(length) = rest.get(4..8) {
+        let length = length.iter().rev().fold(0, |n, byte| n << 8 | usize::from(*byte));
+        rest = rest.get(ITEM_HEAD + length..).unwrap_or_default();
+        count += 1;
+    }
+    let length = (envelope.len() - ENVELOPE_HEAD) as u32;
+    envelope[8..12].copy_from_slice(&length.to_le_bytes());
+    envelope[12..16].copy_from_slice(&count.to_le_bytes());
+    let check = xxh3_64(&envelope[8..]);
+    envelope[..8].copy_from_slice(&check.to_le_bytes());
+    envelope
+}
