@@ -73,8 +73,8 @@ pub(crate) enum Refused {
     if asking.is_empty() { "none".to_owned() } else { asking.join(", ") }
 )]
 pub(crate) struct NotAsking {
-    pub(super) name: String,
-    pub(super) asking: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) asking: Vec<String>,
 }
 
 /// See the module.
