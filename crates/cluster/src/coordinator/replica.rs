@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use super::acceptor::Arrived;
-use super::under::is_of_any_view;
 use crate::clock::Now;
 use crate::compare::CompareRequest;
 use crate::event::{ConnectionId, Demand, Effect, OpId, StoreError};
@@ -38,7 +37,7 @@ impl Coordinator {
             return;
         }
         let partition = request.read_key().map(|key| partition_of(key));
-        let is_of_any = is_of_any_view(&request);
+        let is_of_any = request.is_of_any_view();
         let placement = if is_of_any { 0 } else { under.placement };
         let op = OpId::Peer { connection, id, partition, placement };
         let is_of_proof = matches!(request, Request::Round { .. });
