@@ -17,3 +17,4 @@ pub(crate) mod stderr;
 pub(crate) mod tokens;
 pub(crate) mod usage;
 mod warnings;
+mod words;
