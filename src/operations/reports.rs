@@ -15,7 +15,7 @@ use crate::operations::compact::Compactions;
 use crate::operations::joining::{self, JoinError};
 use crate::operations::layout::{LayoutStatus, Plan};
 use crate::operations::quotas::{self, QuotaList, QuotaStatus};
-use crate::operations::repair::Repair;
+use crate::operations::rounds::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Membership, Peer, Status};
 use crate::operations::tokens::{self, TokenList, TokenMade, TokenStatus, Wanted};

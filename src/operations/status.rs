@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::words;
-use crate::operations::repair::Repair;
+use crate::operations::rounds::Repair;
 
 /// All nodes, as one of them finds them.
 #[derive(Debug, Serialize, Deserialize)]
