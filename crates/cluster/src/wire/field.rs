@@ -129,7 +129,13 @@ impl Field for MostIfAny {
     }
 
     fn take(from: &mut Reader<'_>) -> Result<u32, Malformed> {
-        if from.left() > 0 { from.u32() } else { Ok(u32::MAX) }
+        if from.left() == 0 {
+            return Ok(u32::MAX);
+        }
+        match from.u32()? {
+            u32::MAX => Err(Malformed("a limit that says that there is no limit")),
+            most => Ok(most),
+        }
     }
 }
 
