@@ -18,7 +18,7 @@ use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
 
-use crate::cli::{Cli, Command, bench, cert, check, client, dev, repair, variables};
+use crate::cli::{Cli, Command, bench, cert, check, client, dev, repair_clock, variables};
 use crate::operations::stderr;
 use crate::runtime::{allocator, serve};
 use crate::settings::config;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             Some(command) => answered(client::dev(command)),
             None => ended(dev::run(&args)),
         },
-        Command::RepairClock(args) => reported(repair::run(&args)),
+        Command::RepairClock(args) => reported(repair_clock::run(&args)),
         Command::Put(args) => answered(client::put(&args)),
         Command::Get(args) => answered(client::get(&args)),
         Command::Del(args) => answered(client::del(&args)),

@@ -6,7 +6,7 @@ pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod dev;
 mod recover;
-pub(crate) mod repair;
+pub(crate) mod repair_clock;
 pub(crate) mod variables;
 
 use std::ffi::OsString;

@@ -8,6 +8,7 @@ use cluster::{NodeId, Progress, Topology};
 use serde::{Deserialize, Serialize};
 
 use super::warnings;
+use super::words::words;
 use crate::node::Node;
 use crate::peers::join::Asker;
 
@@ -18,8 +19,8 @@ pub(crate) struct LayoutStatus {
     pub(crate) node: String,
     /// Which change of the members this is, from 1 on.
     pub(crate) epoch: u64,
-    /// `settled`, `prepare`, `read old` or `read new`: how far partitions that move are.
-    pub(crate) stage: String,
+    /// How far partitions that move are.
+    pub(crate) stage: LayoutStage,
     /// Copies of a key unless a request says otherwise.
     pub(crate) replicas: u8,
     /// The members, by name.
@@ -37,6 +38,31 @@ pub(crate) struct LayoutStatus {
     /// The last change that was applied at this node since its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<ChangeStatus>,
+}
+
+words! {
+    /// How far partitions that move are.
+    pub(crate) enum LayoutStage {
+        /// No partition moves.
+        Settled = "settled",
+        /// Nodes that join are waited for, and nodes that have to drop what earlier changes left.
+        Prepare = "prepare",
+        /// Keys move, and reads use the old replicas.
+        ReadOld = "read old",
+        /// Reads use the new replicas.
+        ReadNew = "read new",
+    }
+}
+
+impl From<Stage> for LayoutStage {
+    fn from(stage: Stage) -> Self {
+        match stage {
+            Stage::Settled => Self::Settled,
+            Stage::Prepare => Self::Prepare,
+            Stage::ReadOld => Self::ReadOld,
+            Stage::ReadNew => Self::ReadNew,
+        }
+    }
 }
 
 /// How far a node is while partitions move.
@@ -107,20 +133,20 @@ pub(crate) struct ChangeStatus {
     pub(crate) without_vote: Vec<String>,
 }
 
-/// How far a change is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ChangeProgress {
-    /// Councillors are asked.
-    Asking,
-    /// It is decided; a majority of the council must still hear of it.
-    Decided,
-    /// A majority of the council knows it.
-    Done,
-    /// Another change was decided instead.
-    Overtaken,
-    /// No majority of the council answered; it may be decided all the same.
-    GivenUp,
+words! {
+    /// How far a change is.
+    pub(crate) enum ChangeProgress {
+        /// Councillors are asked.
+        Asking = "asking",
+        /// It is decided; a majority of the council must still hear of it.
+        Decided = "decided",
+        /// A majority of the council knows it.
+        Done = "done",
+        /// Another change was decided instead.
+        Overtaken = "overtaken",
+        /// No majority of the council answered; it may be decided all the same.
+        GivenUp = "given_up",
+    }
 }
 
 impl From<Progress> for ChangeProgress {
@@ -165,14 +191,26 @@ pub(crate) struct Plan {
 pub(crate) struct PlannedNode {
     /// The node's name.
     pub(crate) name: String,
-    /// `stays`, `joins` or `leaves`.
-    pub(crate) change: String,
+    /// What becomes of it.
+    pub(crate) change: NodeChange,
     /// What it holds now, in relation to its share by weight (1 = just that) …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_before: Option<f64>,
     /// … and afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_after: Option<f64>,
+}
+
+words! {
+    /// What a plan does to a node.
+    pub(crate) enum NodeChange {
+        /// It is a member before and afterwards.
+        Stays = "stays",
+        /// It becomes a member.
+        Joins = "joins",
+        /// It hands over its keys, and is no member afterwards.
+        Leaves = "leaves",
+    }
 }
 
 /// What one node hands to another.
@@ -235,7 +273,7 @@ impl LayoutStatus {
         Self {
             node: shared.own_name.clone(),
             epoch: layout.epoch,
-            stage: stage_text(layout.stage).to_owned(),
+            stage: layout.stage.into(),
             replicas: layout.replicas,
             nodes: nodes.collect(),
             council: names(&layout, &layout.council),
@@ -286,15 +324,6 @@ impl Plan {
     }
 }
 
-fn stage_text(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Settled => "settled",
-        Stage::Prepare => "prepare",
-        Stage::ReadOld => "read old",
-        Stage::ReadNew => "read new",
-    }
-}
-
 pub(super) fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {
     let node = |seat: &Seat| Some(layout.node(seat.node)?.member.name.clone());
     council.iter().filter_map(node).collect()
@@ -321,16 +350,20 @@ fn planned_nodes(
     let (was, is) = (ratios(before), ratios(after));
     let of =
         |ratios: &[(NodeId, f64)], id| ratios.iter().find(|(node, _)| *node == id).map(|r| r.1);
-    let node = |node: &cluster::layout::Node, change: &str| PlannedNode {
+    let node = |node: &cluster::layout::Node, change: NodeChange| PlannedNode {
         name: node.member.name.clone(),
-        change: change.to_owned(),
+        change,
         fill_before: of(&was, node.id),
         fill_after: of(&is, node.id),
     };
     let stays = |id| base.nodes.iter().any(|before| before.id == id);
-    let next = planned.nodes.iter().map(|n| node(n, if stays(n.id) { "stays" } else { "joins" }));
+    let next = planned
+        .nodes
+        .iter()
+        .map(|n| node(n, if stays(n.id) { NodeChange::Stays } else { NodeChange::Joins }));
     let leaves = base.nodes.iter().filter(|n| planned.nodes.iter().all(|next| next.id != n.id));
-    let mut nodes: Vec<PlannedNode> = next.chain(leaves.map(|n| node(n, "leaves"))).collect();
+    let mut nodes: Vec<PlannedNode> =
+        next.chain(leaves.map(|n| node(n, NodeChange::Leaves))).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     nodes
 }

@@ -15,9 +15,9 @@ use crate::operations::compact::Compactions;
 use crate::operations::joining::{self, JoinError, NotAsking};
 use crate::operations::layout::{LayoutStatus, Plan};
 use crate::operations::quotas::{self, QuotaList, QuotaStatus};
-use crate::operations::repair::Repair;
+use crate::operations::rounds::Repair;
 use crate::operations::snapshot::Snapshot;
-use crate::operations::status::{Peer, Status};
+use crate::operations::status::{Membership, Peer, Status};
 use crate::operations::tokens::{self, TokenList, TokenMade, TokenStatus, Wanted};
 use crate::operations::{metrics, usage};
 use crate::peers::join::{Asker, JoinAnswer};
@@ -238,7 +238,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         version: env!("KVORUM_VERSION").to_owned(),
         epoch: node.shared.views.epoch(),
         incarnation: format!("{:016x}", node.identity.incarnation().0),
-        membership: membership(node).to_owned(),
+        membership: membership(node),
         uptime_s: node.started.elapsed().as_secs(),
         keys: stats.keys,
         disk_bytes: usage::disk_bytes(node, &stats),
@@ -278,16 +278,16 @@ fn settings(config: &Config) -> BTreeMap<String, Value> {
 }
 
 /// The node's membership state, as clients and operators know it.
-fn membership(node: &Node) -> &'static str {
+fn membership(node: &Node) -> Membership {
     let membership = &node.shared.membership;
     match membership.state() {
-        _ if membership.is_fenced() => "fenced",
-        _ if node.shared.is_removed() => "removed",
-        MembershipState::Member if !membership.is_authoritative_for_all() => "starting",
-        MembershipState::Member => "member",
-        MembershipState::Joining => "joining",
-        MembershipState::Verifying => "verifying",
-        MembershipState::Rebuilding => "rebuilding",
+        _ if membership.is_fenced() => Membership::Fenced,
+        _ if node.shared.is_removed() => Membership::Removed,
+        MembershipState::Member if !membership.is_authoritative_for_all() => Membership::Starting,
+        MembershipState::Member => Membership::Member,
+        MembershipState::Joining => Membership::Joining,
+        MembershipState::Verifying => Membership::Verifying,
+        MembershipState::Rebuilding => Membership::Rebuilding,
     }
 }
 

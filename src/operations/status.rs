@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::operations::repair::Repair;
+use super::words::words;
+use crate::operations::rounds::Repair;
 
 /// All nodes, as one of them finds them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,13 +72,9 @@ pub(crate) struct Status {
     /// Since when it has its disk: chosen by chance when the data directory was made.
     #[serde(default)]
     pub(crate) incarnation: String,
-    /// Its membership state. `member`: authoritative, also for keys that it does not hold. Not
-    /// authoritative yet: `starting` (it asks the other nodes what they know of it), `joining`
-    /// (a new node), `rebuilding` (its disk was wiped, rolled back or has lost the end of its log;
-    /// data is streamed to it), `verifying` (its directory may be an older copy). `fenced`: it
-    /// serves no requests, because another process runs with a copy of its directory.
+    /// Its membership state.
     #[serde(default)]
-    pub(crate) membership: String,
+    pub(crate) membership: Membership,
     /// Seconds since it began to recover.
     pub(crate) uptime_s: u64,
     /// Keys that have a value: exact until the first flush or stop, then an estimate.
@@ -113,6 +110,34 @@ pub(crate) struct Status {
     /// The other nodes of the cluster; missing in a [`Row`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peers: Option<Vec<Peer>>,
+}
+
+words! {
+    /// Whether a node is authoritative, also for keys that it does not hold, and why it is not.
+    pub(crate) enum Membership {
+        /// It is authoritative.
+        Member = "member",
+        /// Not yet: it asks the other nodes what they know of it.
+        Starting = "starting",
+        /// Not yet: it is a new node.
+        Joining = "joining",
+        /// Not yet: its disk was wiped, rolled back or has lost the end of its log; data is
+        /// streamed to it.
+        Rebuilding = "rebuilding",
+        /// Not yet: its directory may be an older copy.
+        Verifying = "verifying",
+        /// It serves no requests, because another process runs with a copy of its directory.
+        Fenced = "fenced",
+        /// It serves no requests, because a change of the members removed it.
+        Removed = "removed",
+    }
+}
+
+/// A node that does not say it.
+impl Default for Membership {
+    fn default() -> Self {
+        Self::Other(String::new())
+    }
 }
 
 /// Another node, as this one sees it.

@@ -299,7 +299,7 @@ impl Shared {
     /// that is not below `time`: `lost_before`, or the time of a record that is too far ahead of
     /// its clock to be streamed back.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
-        let lost_before = self.membership.lost_of(|| partition_of(key))?;
+        let lost_before = self.membership.lost()?;
         let ahead = self.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }

@@ -1,5 +1,4 @@
-//! A node's membership state: whether it is authoritative for what it does not hold, as a whole and
-//! for each partition.
+//! A node's membership state: whether it is authoritative for what it does not hold.
 //!
 //! ```text
 //!   Joining ────▶ Member       no other node knows another disk of this name
@@ -8,11 +7,7 @@
 //!   Rebuilding ─▶ Member       the others have streamed what may be lost
 //! ```
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-
-/// Stands for a partition that is in the same state as the node.
-const AS_THE_NODE: u8 = u8::MAX;
 
 /// Whether what a node says of records that it does *not* hold can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +49,10 @@ impl MembershipState {
     }
 }
 
-/// A node's membership state, for all partitions or for single ones, and what follows from it.
+/// A node's membership state, and what follows from it.
 #[derive(Debug)]
 pub struct Membership {
     state: AtomicU8,
-    /// The membership state of each partition, or [`AS_THE_NODE`]. Not allocated as long as all
-    /// partitions are in the node's state, which is the usual case.
-    apart: OnceLock<Box<[AtomicU8]>>,
     /// Greatest time of a version that a former life of this node may have acknowledged.
     lost_before: AtomicU64,
     /// Greatest ballot that a former life of this node, with a disk that it lost, may have
@@ -86,7 +78,6 @@ impl Membership {
     pub fn new(state: MembershipState, lost_before: u64, alone: bool) -> Self {
         Self {
             state: AtomicU8::new(state as u8),
-            apart: OnceLock::new(),
             lost_before: AtomicU64::new(lost_before),
             promised_before: AtomicU64::new(lost_before),
             confirmed: AtomicBool::new(alone),
@@ -104,44 +95,21 @@ impl Membership {
         self
     }
 
-    /// The node's membership state, which is that of all partitions that have none of their own.
+    /// The node's membership state.
     pub fn state(&self) -> MembershipState {
         let code = self.state.load(Ordering::Acquire);
         MembershipState::of_code(code).expect("only what is one is stored")
     }
 
-    /// The membership state for one partition.
-    pub fn state_of(&self, partition: u16) -> MembershipState {
-        let apart = self.apart.get().map(|apart| &apart[usize::from(partition)]);
-        match apart.map_or(AS_THE_NODE, |code| code.load(Ordering::Acquire)) {
-            AS_THE_NODE => self.state(),
-            code => MembershipState::of_code(code).expect("only what is one is stored"),
-        }
+    /// Whether it is a member, be it confirmed or not.
+    pub(crate) fn is_member(&self) -> bool {
+        self.state() == MembershipState::Member
     }
 
-    /// Whether it is a member of the partition, be it confirmed or not.
-    pub(crate) fn is_member(&self, partition: u16) -> bool {
-        self.state_of(partition) == MembershipState::Member
-    }
-
-    /// Changes it for all partitions, those with a state of their own included.
+    /// Changes it; what was doubted is settled by that.
     pub fn set(&self, state: MembershipState) {
         self.state.store(state as u8, Ordering::Release);
-        for code in self.apart.get().into_iter().flatten() {
-            code.store(AS_THE_NODE, Ordering::Release);
-        }
         self.doubted.store(false, Ordering::Release);
-    }
-
-    /// Changes it for one partition.
-    #[cfg(test)]
-    fn set_of(&self, partition: u16, state: MembershipState) {
-        let all_as_the_node =
-            || (0..crate::topology::PARTITIONS).map(|_| AtomicU8::new(AS_THE_NODE)).collect();
-        let apart = self.apart.get_or_init(all_as_the_node);
-        let is_as_the_node = state == self.state();
-        let code = if is_as_the_node { AS_THE_NODE } else { state as u8 };
-        apart[usize::from(partition)].store(code, Ordering::Release);
     }
 
     /// The node lost something: any version that it acknowledged up to this time may be gone.
@@ -202,24 +170,14 @@ impl Membership {
     /// Whether the node is certain that it never acknowledged a newer record of a key than the one
     /// that it holds; `time` is that one's, `None` = it holds none. A former life acknowledged
     /// nothing newer than `lost_before`, so a record that is newer than that hides nothing.
-    pub fn is_authoritative(&self, partition: u16, time: Option<u64>) -> bool {
-        self.is_whole(|| partition) || time.is_some_and(|time| time > self.lost_before())
+    pub fn is_authoritative(&self, time: Option<u64>) -> bool {
+        self.is_authoritative_for_all() || time.is_some_and(|time| time > self.lost_before())
     }
 
-    /// Whether the node holds all of a partition that it ever acknowledged. The partition is
-    /// computed only if partitions differ.
-    pub(crate) fn is_whole(&self, partition: impl FnOnce() -> u16) -> bool {
-        let state = match self.apart.get() {
-            None => self.state(),
-            Some(_) => self.state_of(partition()),
-        };
-        self.knows_what_it_lost() && state == MembershipState::Member
-    }
-
-    /// The greatest time of a version of a partition that the node may have acknowledged and lost;
-    /// `None` = it holds all.
-    pub(crate) fn lost_of(&self, partition: impl FnOnce() -> u16) -> Option<u64> {
-        (!self.is_whole(partition)).then(|| self.lost_before())
+    /// The greatest time of a version that the node may have acknowledged and lost; `None` = it
+    /// holds all.
+    pub(crate) fn lost(&self) -> Option<u64> {
+        (!self.is_authoritative_for_all()).then(|| self.lost_before())
     }
 
     /// All others have said that they never knew another disk of this node.
@@ -237,15 +195,10 @@ impl Membership {
         self.lost_before.load(Ordering::Relaxed)
     }
 
-    /// Whether the node is authoritative for what it does not hold in any partition.
+    /// Whether the node holds all that it ever acknowledged, so that it is authoritative for any
+    /// key that it does not hold.
     pub fn is_authoritative_for_all(&self) -> bool {
-        let is_member = |code: &AtomicU8| {
-            let code = code.load(Ordering::Acquire);
-            code == AS_THE_NODE || code == MembershipState::Member as u8
-        };
-        self.knows_what_it_lost()
-            && self.state() == MembershipState::Member
-            && self.apart.get().is_none_or(|apart| apart.iter().all(is_member))
+        self.knows_what_it_lost() && self.is_member()
     }
 
     /// Whether all who can be reached were asked, and none of them knew anything that contradicts
@@ -265,53 +218,24 @@ mod tests {
         use MembershipState::{Joining, Rebuilding, Verifying};
         for state in [Joining, Rebuilding, Verifying] {
             let membership = Membership::new(state, 5, true);
-            assert!(!membership.is_authoritative(7, None), "{state:?}");
+            assert!(!membership.is_authoritative(None), "{state:?}");
             assert!(!membership.is_authoritative_for_all(), "{state:?}");
-            assert!(!membership.is_authoritative(7, Some(5)), "{state:?}: it may have lost that");
-            assert!(
-                membership.is_authoritative(7, Some(6)),
-                "{state:?}: nothing so young was lost"
-            );
+            assert!(!membership.is_authoritative(Some(5)), "{state:?}: it may have lost that");
+            assert!(membership.is_authoritative(Some(6)), "{state:?}: nothing so young was lost");
         }
     }
 
     #[test]
-    fn a_partition_may_have_its_own_state_until_all_are_changed() {
+    fn a_member_in_doubt_is_not_authoritative() {
         let membership = Membership::new(MembershipState::Member, 0, true);
-        assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
-        membership.set_of(7, MembershipState::Joining);
-        assert_eq!(membership.state_of(7), MembershipState::Joining);
-        assert!(
-            !membership.is_authoritative(7, None)
-                && membership.is_authoritative(8, None)
-                && !membership.is_authoritative_for_all()
-        );
-        assert!(membership.is_authoritative(7, Some(1)), "newer than all that may be lost");
-        membership.set_of(7, MembershipState::Member);
-        assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
-        membership.set_of(7, MembershipState::Joining);
-        membership.set(MembershipState::Member);
-        assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
-        membership.set(MembershipState::Rebuilding);
-        membership.set_of(7, MembershipState::Member);
-        assert!(
-            membership.is_authoritative(7, None)
-                && !membership.is_authoritative(8, None)
-                && !membership.is_authoritative_for_all()
-        );
+        assert!(membership.is_authoritative(None) && membership.is_authoritative_for_all());
         membership.doubt();
-        assert!(!membership.is_authoritative(7, None), "a doubt is about all of them");
+        assert!(!membership.is_authoritative(None) && !membership.is_authoritative_for_all());
+        assert!(membership.is_authoritative(Some(1)), "newer than all that may be lost");
         membership.set(MembershipState::Member);
-        assert!(membership.is_authoritative(7, None));
+        assert!(membership.is_authoritative(None) && membership.is_authoritative_for_all());
         membership.outdated();
         membership.set(MembershipState::Member);
-        assert!(!membership.is_authoritative(7, None), "nothing that is streamed changes that");
-    }
-
-    #[test]
-    fn as_long_as_all_partitions_are_alike_no_list_is_allocated() {
-        let membership = Membership::new(MembershipState::Rebuilding, 0, true);
-        membership.set(MembershipState::Member);
-        assert!(membership.apart.get().is_none());
+        assert!(!membership.is_authoritative(None), "nothing that is streamed changes that");
     }
 }

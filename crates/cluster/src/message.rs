@@ -12,6 +12,10 @@ use crate::proof::{RoundId, RoundState, RoundStep};
 use crate::recent::Recalled;
 use crate::record::{Outline, Record};
 
+mod page;
+
+pub use page::{Filter, Page, PageRequest};
+
 /// Why a request is made: who goes first where work waits ([`Demand`](crate::Demand)).
 /// What a client waits for does; the others have their turn now and then, so that none waits for
 /// ever.
@@ -231,75 +235,32 @@ impl Request {
             _ => None,
         }
     }
-}
 
-/// A part of a range of keys, small enough to be read at once. Nothing of it is remembered between
-/// two pages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageRequest {
-    /// The least key that may be in it.
-    pub start: Bytes,
-    /// The least key that is beyond it; `None` = there is no such key.
-    pub end: Option<Bytes>,
-    /// Which keys are meant.
-    pub filter: Filter,
-    /// Bytes of keys and records after which the page ends; one item is always taken.
-    pub max_bytes: u32,
-}
-
-/// Which of a node's keys are meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Filter {
-    /// Keys of which the answering node is among the first `ack` of the first `from` replicas, when
-    /// those are put into the order of `preference`. Nodes that are not in it are not asked.
-    Chosen {
-        /// How many replicas of each partition are asked.
-        ack: u8,
-        /// Out of how many.
-        from: u8,
-        /// The nodes that are asked, best first.
-        preference: Vec<NodeId>,
-    },
-    /// Keys whose record belongs onto a node, by the record's own number of copies.
-    HeldBy {
-        /// The node that the records belong onto.
-        node: NodeId,
-        /// The least time of a version that is meant.
-        since: u64,
-        /// The node that is asked promises this ballot for all keys, as the one that asks has: a
-        /// conditional write that is under way while records go over must not be counted twice.
-        promise: u64,
-        /// The partitions that are meant, at most [`MAX_LISTED`](crate::MAX_LISTED); none = all.
-        partitions: Vec<u16>,
-    },
-    /// Keys whose record moves to a node, or whose replicas become fewer, that one among them.
-    Moved {
-        /// The node that the keys move to, or that stays one of their replicas.
-        node: NodeId,
-        /// Whether only those are meant that the answering node is the first replica of, and that
-        /// were written before it placed keys so.
-        first: bool,
-        /// What the digests begin with.
-        seed: u64,
-        /// Digests of records that the node holds among these keys, at most
-        /// [`MAX_KNOWN`](crate::MAX_KNOWN): they are not meant.
-        known: Vec<u64>,
-    },
-    /// No keys, but what is remembered of writes with an idempotency key, by its names, of
-    /// partitions that move to a node or whose replicas become fewer, that one among them. The page
-    /// is authoritative if the node has forgotten none of them within a day.
-    Remembered {
-        /// The node that the partitions move to, or that stays one of their replicas.
-        node: NodeId,
-    },
-}
-
-impl Filter {
-    /// The least time of a version that is meant.
-    pub fn since(&self) -> u64 {
+    /// Whether it does not matter by which view a node goes that is asked this: it is about the
+    /// node, or of a task that looks at views itself.
+    pub(crate) fn is_of_any_view(&self) -> bool {
         match self {
-            Self::Chosen { .. } | Self::Moved { .. } | Self::Remembered { .. } => 0,
-            Self::HeldBy { since, .. } => *since,
+            Self::Ping
+            | Self::Council(_)
+            | Self::Moves
+            | Self::Round { .. }
+            | Self::Compare(_)
+            | Self::Discard(_)
+            | Self::Missed { .. }
+            | Self::Page(PageRequest { filter: Filter::HeldBy { .. }, .. }) => true,
+            Self::Read { .. }
+            | Self::ReadQuorum { .. }
+            | Self::Prepare { .. }
+            | Self::Recall { .. }
+            | Self::Change { .. }
+            | Self::Write { .. }
+            | Self::AcceptNext { .. }
+            | Self::Writes { .. }
+            | Self::Bring { .. }
+            | Self::Page(PageRequest {
+                filter: Filter::Chosen { .. } | Filter::Moved { .. } | Filter::Remembered { .. },
+                ..
+            }) => false,
         }
     }
 }
@@ -334,8 +295,13 @@ pub enum Reply {
         /// The time of that record's version, or one that it is not above.
         time: u64,
     },
-    /// To `Change`: what came of it, and which of the key's replicas hold what it is based on.
-    Done(Done, ReplicaSet),
+    /// To `Change`: the outcome.
+    Done {
+        /// Which of the key's replicas hold what the outcome is based on.
+        by: ReplicaSet,
+        /// What came of the change.
+        done: Done,
+    },
     /// To `Recall`: whether the write was stored.
     Recalled(Recalled),
     /// To `Prepare`, and to a write of a record that a conditional write made: refused, a higher
@@ -374,6 +340,45 @@ pub enum Reply {
     Pong,
 }
 
+/// Why a node did not do what it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Too much waits already.
+    Busy,
+    /// Its disk is full.
+    NoSpace,
+    /// The timestamp is too far ahead of its clock, or it works by another layout.
+    Declined,
+    /// It has promised a higher ballot, or just stores another record.
+    Outbid,
+}
+
+impl Reply {
+    /// Why the node refused, if it did.
+    pub(crate) fn refusal(&self) -> Option<Refused> {
+        match self {
+            Self::Busy => Some(Refused::Busy),
+            Self::NoSpace => Some(Refused::NoSpace),
+            Self::Ahead | Self::WrongEpoch | Self::Superseded { .. } => Some(Refused::Declined),
+            Self::Outbid { .. } => Some(Refused::Outbid),
+            Self::Found { .. }
+            | Self::Long { .. }
+            | Self::Absent { .. }
+            | Self::Stored
+            | Self::Newer { .. }
+            | Self::Done { .. }
+            | Self::Recalled(_)
+            | Self::Failed
+            | Self::Page(_)
+            | Self::Compared(_)
+            | Self::Round(_)
+            | Self::Council(_)
+            | Self::Moves(_)
+            | Self::Pong => None,
+        }
+    }
+}
+
 /// How far a node is in a transition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MovesState {
@@ -389,35 +394,5 @@ pub struct MovesState {
     pub bytes: u64,
 }
 
-/// Part of a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// Keys and records, tombstones too, in the order of the keys.
-    pub items: Vec<(Bytes, Record)>,
-    /// Where the range goes on; `None` = it is at its end.
-    pub next: Option<Bytes>,
-    /// Whether the node is authoritative for what is absent.
-    pub authoritative: bool,
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// It does not know that filter: its answer shows that it is there, and that it can't tell.
-    #[test]
-    fn an_older_node_is_asked_for_a_sign_of_life_in_place_of_what_it_remembers() {
-        let filter = Filter::Remembered { node: NodeId(7) };
-        let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 9 };
-        let asks = |request| {
-            let body = Body::Request { remaining_ms: 500, class: Class::Stream, request };
-            Message { id: 9, body }
-        };
-        let page = Request::Page(page);
-        for (version, expected) in [(8, &Request::Ping), (10, &Request::Ping), (11, &page)] {
-            let mut message = asks(page.clone());
-            assert!(message.suit(version));
-            assert_eq!(message, asks(expected.clone()), "{version}");
-        }
-    }
-}
+mod tests;

@@ -27,7 +27,7 @@ mod operations;
 mod pages;
 mod range;
 pub mod records;
-mod repair;
+mod repair_clock;
 #[cfg(test)]
 mod stage;
 mod start;
@@ -45,7 +45,7 @@ pub use event_loop::Loop;
 pub use operations::remembered;
 pub use pages::{PageWork, Pages};
 pub use range::{PageAsked, RETRY_MICROS, Range, RangeStep};
-pub use repair::Ahead;
+pub use repair_clock::Ahead;
 pub use start::{Started, Starting};
 pub use start_error::StartError;
 pub use store::{Store, purge_rule};

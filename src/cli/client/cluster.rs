@@ -22,7 +22,7 @@ use super::bytes::percent;
 use super::status::problems;
 use super::{Unable, fail, print};
 use crate::cli::recover::{self, RecoverArgs};
-use crate::operations::layout::{LayoutStatus, Plan, PlannedNode};
+use crate::operations::layout::{LayoutStage, LayoutStatus, Plan, PlannedNode};
 use crate::operations::status::Cluster;
 use progress::{PATIENCE, held_up};
 pub(super) use progress::{come_to_rest, settled};
@@ -310,10 +310,14 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
         }
         let ended = worker.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
             show(bar, 0, None, "asking the council".to_owned());
-            match layout.stage.as_str() {
-                "settled" if layout.epoch == asked.epoch + 1 => Some(Ok(Some(layout.epoch))),
+            match layout.stage {
+                LayoutStage::Settled if layout.epoch == asked.epoch + 1 => {
+                    Some(Ok(Some(layout.epoch)))
+                }
                 // Keys have begun to move meanwhile, or the tokens are others.
-                "prepare" | "read old" if layout.epoch > asked.epoch => Some(Ok(None)),
+                LayoutStage::Prepare | LayoutStage::ReadOld if layout.epoch > asked.epoch => {
+                    Some(Ok(None))
+                }
                 _ if layout.epoch > asked.epoch => {
                     Some(Err("reads had switched before: the change goes forward".to_owned()))
                 }

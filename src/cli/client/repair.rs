@@ -6,7 +6,7 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
 use super::admin::{Worker, show, took_text};
 use super::{RepairArgs, Unable, print};
-use crate::operations::repair::{Repair, Round};
+use crate::operations::rounds::{Repair, Round};
 use crate::operations::status::Row;
 
 /// Does what is asked for.

@@ -15,7 +15,7 @@ use rustix::termios::tcgetwinsize;
 use super::connection::{Connection, malformed};
 use super::repair::last_round;
 use super::{Ask, BY, Problem, StatusArgs, Unable, fail, print, token_of, unreachable_node};
-use crate::operations::status::{Cluster, Row, Status};
+use crate::operations::status::{Cluster, Membership, Row, Status};
 
 /// How long the node may take: it asks the others, and waits up to 2 s for each that is silent,
 /// 16 at once.
@@ -132,7 +132,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
     let mut columns = vec![
         column("node", &|row| row.name.clone()),
         column("url", &|row| row.url.clone()),
-        column("state", &|row| state(row).to_owned()),
+        column("state", &state),
         column("hints", &|row| HumanCount(row.hints).to_string()),
         column("clock", &|row| match row.clock_skew_us.filter(|_| row.up) {
             Some(us) => format!("{:+.1} ms", us as f64 / 1e3),
@@ -153,17 +153,17 @@ fn columns(rows: &[Row]) -> Vec<Column> {
     columns
 }
 
-fn state(row: &Row) -> &'static str {
-    let Some(status) = &row.status else { return "down" };
-    match (&status.failed, status.membership.as_str()) {
-        (Some(_), _) => "no writes",
-        _ if status.disk_full => "up, disk full",
-        (None, "joining") => "up, joining",
-        (None, "rebuilding") => "up, rebuilding",
-        (None, "verifying") => "up, verifying",
-        (None, "starting") => "up, starting",
-        (None, "fenced") => "fenced",
-        (None, _) => "up",
+fn state(row: &Row) -> String {
+    use Membership::{Fenced, Joining, Member, Other, Rebuilding, Removed, Starting, Verifying};
+    let Some(status) = &row.status else { return "down".to_owned() };
+    match &status.membership {
+        _ if status.failed.is_some() => "no writes".to_owned(),
+        _ if status.disk_full => "up, disk full".to_owned(),
+        Fenced => Fenced.to_string(),
+        // One of an earlier release does not say it.
+        Other(word) if word.is_empty() => "up".to_owned(),
+        Member | Removed => "up".to_owned(),
+        state @ (Joining | Rebuilding | Verifying | Starting | Other(_)) => format!("up, {state}"),
     }
 }
 

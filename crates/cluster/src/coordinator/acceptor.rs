@@ -119,13 +119,12 @@ impl Coordinator {
         if self.is_late(now, op, ballot) {
             return self.done(op, Reply::Ahead, out);
         }
-        let partition = || partition_of(&key);
         // It may have promised more than it knows, or could not know it after a crash.
         let membership = &self.shared.membership;
-        let knows = membership.is_whole(partition) && ballot > membership.promised_before();
+        let knows = membership.is_authoritative_for_all() && ballot > membership.promised_before();
         if !knows || !self.admits(now, op, ballot) {
             // Of one that is of the other set alone this would be a promise.
-            let is_read = self.view.topology.holds(self.shared.own, partition(), 0);
+            let is_read = self.view.topology.holds(self.shared.own, partition_of(&key), 0);
             let refusal =
                 if is_read { Reply::Absent { authoritative: false } } else { Reply::Busy };
             return self.done(op, refusal, out);
@@ -135,7 +134,7 @@ impl Coordinator {
         }
         // One that is still to take the partition promises too, and tells what it holds: a majority
         // of those to come counts for itself once they are alone.
-        let is_whole = !self.is_to_take(partition);
+        let is_whole = !self.is_to_take(|| partition_of(&key));
         self.acceptor.promised.insert(op, Promised { until: demand.until, is_whole });
         out.push(Effect::Read { op, key, most, demand });
     }
@@ -312,9 +311,7 @@ impl Coordinator {
         if self.acceptor.pages.contains_key(&op) {
             return false;
         }
-        let membership = &self.shared.membership;
-        let is_member = |(key, _): &(Bytes, Record)| membership.is_member(partition_of(key));
-        let pauses = class == Class::Repair && !items.iter().all(is_member);
+        let pauses = class == Class::Repair && !self.shared.membership.is_member();
         if pauses {
             self.shared.promises.pause();
             let all = self.shared.clock.now(now) + 1;
@@ -465,7 +462,7 @@ impl Coordinator {
     /// it has lost nothing, nor is it still to take what moves to it.
     fn is_whole(&self, key: &[u8]) -> bool {
         let membership = &self.shared.membership;
-        membership.is_whole(|| partition_of(key)) && !self.is_to_take(|| partition_of(key))
+        membership.is_authoritative_for_all() && !self.is_to_take(|| partition_of(key))
     }
 
     /// Whether this node is still to take a partition that moves to it.

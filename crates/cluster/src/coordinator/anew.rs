@@ -21,7 +21,6 @@ use super::part::{ReplicaError, VoteAt, Way};
 use super::read::state::Stage as ReadStage;
 use super::sets::Quorums;
 use super::slots::Work;
-use super::under::is_of_any_view;
 use crate::clock::Now;
 use crate::event::{Effect, SlotId};
 use crate::message::{Filter, NodeId, PageRequest, Reply, Request};
@@ -131,7 +130,7 @@ impl Coordinator {
         if is_chosen_page(&call.request) {
             // Whoever walks over a range asks others now.
             self.end_call(id, Ok(Reply::Busy), out);
-        } else if !is_of_any_view(&call.request) {
+        } else if !call.request.is_of_any_view() {
             let id = self.slots.renew(id);
             self.call_again(now, id, out);
         }

@@ -1,7 +1,7 @@
 //! One replica's part in a request: what it was asked, and why it did not do its part.
 
 use crate::event::{FailureKind, Part};
-use crate::message::Reply;
+use crate::message::{Refused, Reply};
 
 /// Why a replica did not do its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,26 +33,13 @@ pub(super) enum ReplicaError {
 impl ReplicaError {
     /// Why a node did not do what it was asked, by its reply.
     pub(super) fn of_refusal(reply: &Reply) -> Self {
-        match reply {
-            Reply::Outbid { .. } => Self::Outbid,
-            Reply::Busy => Self::Busy,
-            Reply::NoSpace => Self::NoSpace,
-            Reply::Ahead | Reply::WrongEpoch | Reply::Superseded { .. } => Self::Declined,
+        match reply.refusal() {
+            Some(Refused::Busy) => Self::Busy,
+            Some(Refused::NoSpace) => Self::NoSpace,
+            Some(Refused::Declined) => Self::Declined,
+            Some(Refused::Outbid) => Self::Outbid,
             // A reply that does not fit the request comes from a faulty peer.
-            Reply::Failed
-            | Reply::Stored
-            | Reply::Newer { .. }
-            | Reply::Found { .. }
-            | Reply::Long { .. }
-            | Reply::Absent { .. }
-            | Reply::Done(..)
-            | Reply::Recalled(_)
-            | Reply::Page(_)
-            | Reply::Compared(_)
-            | Reply::Round(_)
-            | Reply::Council(_)
-            | Reply::Moves(_)
-            | Reply::Pong => Self::Failed,
+            None => Self::Failed,
         }
     }
 

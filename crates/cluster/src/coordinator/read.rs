@@ -37,7 +37,6 @@ use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::AskedQuorum;
 use crate::recent::Via;
 use crate::record::{Outline, Record};
-use crate::topology::partition_of;
 use state::{Read, ReadState, ReadVote, Reader, Reported, Stage};
 use steps::{ReadStep, read_of, to_repair};
 
@@ -347,8 +346,8 @@ impl Coordinator {
     ) {
         // Its deadline may be over.
         let Some(slot) = self.slots.find(id) else { return };
-        if let Work::Call(call) = &slot.work {
-            let reply = self.reply_to_read(call.partition(), result);
+        if matches!(slot.work, Work::Call(_)) {
+            let reply = self.reply_to_read(result);
             self.end_call(id, Ok(reply), out);
             return;
         }
@@ -359,8 +358,7 @@ impl Coordinator {
         match result {
             Ok(record) => {
                 let time = record.as_ref().map(|record| record.rank.when());
-                let authoritative =
-                    self.shared.membership.is_authoritative(partition_of(&slot.key), time);
+                let authoritative = self.shared.membership.is_authoritative(time);
                 self.reported(
                     now,
                     id,
@@ -572,17 +570,16 @@ impl Coordinator {
     }
 
     /// The reply to another node's read, by what this node's store returned.
-    pub(super) fn reply_to_read(
-        &self,
-        partition: Option<u16>,
-        result: Result<Option<Record>, StoreError>,
-    ) -> Reply {
+    pub(super) fn reply_to_read(&self, result: Result<Option<Record>, StoreError>) -> Reply {
         match result {
             Ok(Some(record)) => {
-                let authoritative = self.is_authoritative(partition, Some(record.rank.when()));
+                let authoritative =
+                    self.shared.membership.is_authoritative(Some(record.rank.when()));
                 Reply::Found { record, authoritative }
             }
-            Ok(None) => Reply::Absent { authoritative: self.is_authoritative(partition, None) },
+            Ok(None) => {
+                Reply::Absent { authoritative: self.shared.membership.is_authoritative(None) }
+            }
             Err(error) => super::replica::reply_to_error(&error),
         }
     }
@@ -618,8 +615,8 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let Some(slot) = self.slots.find(id) else { return };
-        if let Work::Call(call) = &slot.work {
-            let authoritative = self.is_authoritative(call.partition(), Some(outline.rank.when()));
+        if matches!(slot.work, Work::Call(_)) {
+            let authoritative = self.shared.membership.is_authoritative(Some(outline.rank.when()));
             self.end_call(id, Ok(Reply::Long { outline, authoritative }), out);
         } else if !matches!(slot.work, Work::Change(_)) {
             // A read's own vote takes a record of any length.

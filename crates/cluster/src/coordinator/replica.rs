@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use super::acceptor::Arrived;
-use super::under::is_of_any_view;
 use crate::clock::Now;
 use crate::compare::CompareRequest;
 use crate::event::{ConnectionId, Demand, Effect, OpId, StoreError};
@@ -38,7 +37,7 @@ impl Coordinator {
             return;
         }
         let partition = request.read_key().map(|key| partition_of(key));
-        let is_of_any = is_of_any_view(&request);
+        let is_of_any = request.is_of_any_view();
         let placement = if is_of_any { 0 } else { under.placement };
         let op = OpId::Peer { connection, id, partition, placement };
         let is_of_proof = matches!(request, Request::Round { .. });
@@ -142,12 +141,10 @@ impl Coordinator {
             for (_, record) in &items {
                 self.must_look(record);
             }
-            let membership = &self.shared.membership;
-            let is_member = |(key, _): &(Bytes, Record)| membership.is_member(partition_of(key));
             // What this node takes or is streamed may be older than its seal.
             let lacks = self.shared.lacks.load(Ordering::SeqCst);
             let is_brought =
-                demand.class == Class::Repair && (lacks || !items.iter().all(is_member));
+                demand.class == Class::Repair && (lacks || !self.shared.membership.is_member());
             out.push(Effect::WriteAll { op, items, is_brought, demand });
         }
     }
@@ -209,12 +206,6 @@ impl Coordinator {
             }
             _ => true,
         }
-    }
-
-    /// Whether this node is authoritative for what its store returned for a key of this partition.
-    pub(super) fn is_authoritative(&self, partition: Option<u16>, time: Option<u64>) -> bool {
-        let partition = partition.expect("only what reads a key gets such a reply");
-        self.shared.membership.is_authoritative(partition, time)
     }
 
     /// Stores a record, unless a conditional write made it and this node has promised otherwise.
@@ -290,8 +281,8 @@ impl Coordinator {
             OpId::Slot(id) => self.read_here(now, id, result, out),
             // It was read for a write, which was given up since: its time is over.
             OpId::Peer { partition: None, .. } => {}
-            OpId::Peer { partition, .. } => {
-                let reply = self.reply_to_read(partition, result);
+            OpId::Peer { partition: Some(_), .. } => {
+                let reply = self.reply_to_read(result);
                 self.done(op, reply, out);
             }
         }
@@ -305,8 +296,9 @@ impl Coordinator {
         match op {
             OpId::Slot(id) => self.outlined_here(now, id, outline, out),
             OpId::Peer { partition: None, .. } => {}
-            OpId::Peer { partition, .. } => {
-                let authoritative = self.is_authoritative(partition, Some(outline.rank.when()));
+            OpId::Peer { partition: Some(_), .. } => {
+                let time = Some(outline.rank.when());
+                let authoritative = self.shared.membership.is_authoritative(time);
                 self.done(op, Reply::Long { outline, authoritative }, out);
             }
         }

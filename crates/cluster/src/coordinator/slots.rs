@@ -18,7 +18,6 @@ use super::write::state::{Write, WriteVote};
 use crate::event::{CallId, Demand, SlotId};
 use crate::message::{Class, NodeId, Request};
 use crate::record::Record;
-use crate::topology::partition_of;
 use crate::view::View;
 
 /// What a slot is for.
@@ -38,13 +37,6 @@ pub(super) struct Call {
     pub(super) class: Class,
     pub(super) request: Request,
     pub(super) errand: Errand,
-}
-
-impl Call {
-    /// The partition of the key that is to be read, if one is.
-    pub(super) fn partition(&self) -> Option<u16> {
-        self.request.read_key().map(|key| partition_of(key))
-    }
 }
 
 /// One request under way.

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use super::Coordinator;
 use crate::clock::Now;
 use crate::event::{ConnectionId, Demand, Effect, OpId};
-use crate::message::{Filter, PageRequest, Reply, Request};
+use crate::message::{Reply, Request};
 use crate::view::ViewId;
 
 /// So many requests wait on one loop for a view that is decided and has not come here; more are
@@ -48,34 +48,6 @@ impl ThoseAhead {
     /// Nobody waits for the replies to some of them any more.
     pub(super) fn drop_late(&mut self, now: Now) {
         self.waiting.retain(|ahead| ahead.demand.until > now.mono);
-    }
-}
-
-/// Whether it does not matter by which view a node goes that is asked this: it is about the node,
-/// or of a task that looks at views itself.
-pub(super) fn is_of_any_view(request: &Request) -> bool {
-    match request {
-        Request::Ping
-        | Request::Council(_)
-        | Request::Moves
-        | Request::Round { .. }
-        | Request::Compare(_)
-        | Request::Discard(_)
-        | Request::Missed { .. }
-        | Request::Page(PageRequest { filter: Filter::HeldBy { .. }, .. }) => true,
-        Request::Read { .. }
-        | Request::ReadQuorum { .. }
-        | Request::Prepare { .. }
-        | Request::Recall { .. }
-        | Request::Change { .. }
-        | Request::Write { .. }
-        | Request::AcceptNext { .. }
-        | Request::Writes { .. }
-        | Request::Bring { .. }
-        | Request::Page(PageRequest {
-            filter: Filter::Chosen { .. } | Filter::Moved { .. } | Filter::Remembered { .. },
-            ..
-        }) => false,
     }
 }
 

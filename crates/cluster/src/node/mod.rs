@@ -19,10 +19,10 @@ mod leftovers;
 mod moving;
 mod proving;
 mod remembering;
-mod repair;
 mod replay;
 mod round;
 mod settling;
+mod streaming;
 mod taking;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,10 +46,10 @@ use hand_over::{Deposit, HandOver};
 use identity::{Check, Checks};
 use leftovers::Dropping;
 use moving::Moving;
-use repair::Source;
 use replay::Replay;
 pub use round::RoundConfig;
 use round::{Equal, Round};
+use streaming::Source;
 use taking::Taking;
 
 /// How often [`NodeEvent::Tick`] is due, in microseconds. Hints go out at most this long after the

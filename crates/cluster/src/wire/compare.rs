@@ -2,166 +2,140 @@
 
 use bytes::Bytes;
 
-use super::KEY_LEN;
-use super::decode::Reader;
-use super::encode::{OUTLINE_LEN, put_key, put_outline};
-use super::proof::{ROUND_LEN, put_round};
-use super::{Malformed, flag};
-use crate::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, SUM_LEN, Sum};
+use super::field::{Field, Key, OUTLINE_LEN};
+use super::out::Out;
+use super::reader::Reader;
+use super::{KEY_LEN, Malformed, flag};
+use crate::compare::{
+    CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, MAX_RANGES, SUM_LEN, Sum,
+};
+use crate::proof::RoundId;
 use crate::record::Outline;
 
-/// Bytes of times that bound what is meant, of the round, and of the watermark.
-const TIMES_LEN: usize = 8 + 8 + ROUND_LEN + 8;
+impl Field for CompareRequest {
+    type Value = Self;
 
-/// Bytes of a number of entries.
-const COUNT_LEN: usize = 4;
-
-pub(super) fn compare_len(request: &CompareRequest) -> usize {
-    let detail = match &request.detail {
-        Detail::Sums => 0,
-        Detail::Outlines { buckets, .. } => COUNT_LEN + COUNT_LEN + 2 * buckets.len(),
-    };
-    KEY_LEN + request.start.len() + cursor_len(request.end.as_ref()) + TIMES_LEN + detail
-}
-
-fn cursor_len(cursor: Option<&Bytes>) -> usize {
-    cursor.map_or(0, |cursor| KEY_LEN + cursor.len())
-}
-
-pub(super) fn compare_flags(request: &CompareRequest) -> u8 {
-    let bounded = if request.end.is_some() { flag::BOUNDED } else { 0 };
-    let listed = matches!(request.detail, Detail::Outlines { .. });
-    bounded | if listed { flag::LISTED } else { 0 }
-}
-
-pub(super) fn put_compare(out: &mut Vec<u8>, request: &CompareRequest) {
-    put_key(out, &request.start);
-    if let Some(end) = &request.end {
-        put_key(out, end);
-    }
-    out.extend_from_slice(&request.since.to_le_bytes());
-    out.extend_from_slice(&request.until.to_le_bytes());
-    put_round(out, request.round);
-    out.extend_from_slice(&request.watermark.to_le_bytes());
-    if let Detail::Outlines { buckets, max_bytes } = &request.detail {
-        out.extend_from_slice(&max_bytes.to_le_bytes());
-        out.extend_from_slice(&(buckets.len() as u32).to_le_bytes());
-        buckets.iter().for_each(|bucket| out.extend_from_slice(&bucket.to_le_bytes()));
-    }
-}
-
-pub(super) fn ranges_len(ranges: &[Damage]) -> usize {
-    let len = |damage: &Damage| KEY_LEN + damage.first.len() + 1 + cursor_len(damage.last.as_ref());
-    COUNT_LEN + ranges.iter().map(len).sum::<usize>()
-}
-
-pub(super) fn put_ranges(out: &mut Vec<u8>, ranges: &[Damage]) {
-    out.extend_from_slice(&(ranges.len() as u32).to_le_bytes());
-    for Damage { first, last } in ranges {
-        put_key(out, first);
-        out.push(u8::from(last.is_some()));
-        if let Some(last) = last {
-            put_key(out, last);
+    fn put(value: &Self, out: &mut impl Out) {
+        let Self { start, end, since, until, round, watermark, detail } = value;
+        out.key(start);
+        out.bound(end.as_deref());
+        out.u64(*since);
+        out.u64(*until);
+        RoundId::put(round, out);
+        out.u64(*watermark);
+        if let Detail::Outlines { buckets, max_bytes } = detail {
+            out.flag(flag::LISTED);
+            out.u32(*max_bytes);
+            out.u32(buckets.len() as u32);
+            buckets.iter().for_each(|bucket| out.u16(*bucket));
         }
     }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (start, end) = (from.bound()?, from.bound_if_any()?);
+        let (since, until) = (from.u64()?, from.u64()?);
+        let (round, watermark) = (RoundId::take(from)?, from.u64()?);
+        let detail = if from.flag(flag::LISTED) { take_listed(from)? } else { Detail::Sums };
+        Ok(Self { start, end, since, until, round, watermark, detail })
+    }
 }
 
-pub(super) fn compared_len(compared: &Compared) -> usize {
-    let outlines = compared.outlines.iter();
-    let outlines = outlines.map(|(key, _)| KEY_LEN + key.len() + OUTLINE_LEN).sum::<usize>();
-    let damaged = ranges_len(&compared.damaged);
-    let sums = SUM_LEN * compared.sums.len();
-    cursor_len(compared.next.as_ref()) + 8 + 8 + 2 * COUNT_LEN + sums + outlines + damaged
+fn take_listed(from: &mut Reader<'_>) -> Result<Detail, Malformed> {
+    let max_bytes = from.u32()?;
+    let count = from.count(2)?;
+    let buckets: Vec<u16> = (0..count).map(|_| from.u16()).collect::<Result<_, _>>()?;
+    if !buckets.is_sorted_by(|a, b| a < b) {
+        return Err(Malformed("buckets that are not in order"));
+    }
+    Ok(Detail::Outlines { buckets, max_bytes })
 }
 
-pub(super) fn put_compared(out: &mut Vec<u8>, compared: &Compared) {
-    let Compared { sums, outlines, damaged, records, bytes_read, next } = compared;
-    if let Some(next) = next {
-        put_key(out, next);
-    }
-    out.extend_from_slice(&records.to_le_bytes());
-    out.extend_from_slice(&bytes_read.to_le_bytes());
-    out.extend_from_slice(&(sums.len() as u32).to_le_bytes());
-    for Sum { bucket, place, copies, sum } in sums {
-        out.extend_from_slice(&bucket.to_le_bytes());
-        out.extend_from_slice(&[*place, *copies]);
-        out.extend_from_slice(&sum.to_le_bytes());
-    }
-    out.extend_from_slice(&(outlines.len() as u32).to_le_bytes());
-    for (key, outline) in outlines {
-        put_key(out, key);
-        put_outline(out, outline);
-    }
-    put_ranges(out, damaged);
-}
+impl Field for Compared {
+    type Value = Self;
 
-impl Reader {
-    pub(super) fn compare(&mut self, flags: u8) -> Result<CompareRequest, Malformed> {
-        let start = self.cursor()?;
-        let end = if flags & flag::BOUNDED != 0 { Some(self.cursor()?) } else { None };
-        let (since, until) = (self.u64()?, self.u64()?);
-        let (round, watermark) = (self.round()?, self.u64()?);
-        let detail = if flags & flag::LISTED == 0 {
-            Detail::Sums
-        } else {
-            let max_bytes = self.u32()?;
-            let count = self.count(2)?;
-            let buckets: Vec<u16> = (0..count).map(|_| self.u16()).collect::<Result<_, _>>()?;
-            if !buckets.is_sorted_by(|a, b| a < b) {
-                return Err(Malformed("buckets that are not in order"));
-            }
-            Detail::Outlines { buckets, max_bytes }
-        };
-        Ok(CompareRequest { start, end, since, until, round, watermark, detail })
+    fn put(value: &Self, out: &mut impl Out) {
+        let Self { sums, outlines, damaged, records, bytes_read, next } = value;
+        out.bound(next.as_deref());
+        out.u64(*records);
+        out.u64(*bytes_read);
+        out.u32(sums.len() as u32);
+        sums.iter().for_each(|sum| Sum::put(sum, out));
+        out.u32(outlines.len() as u32);
+        for (key, outline) in outlines {
+            Key::put(key, out);
+            Outline::put(outline, out);
+        }
+        put_ranges(damaged, out);
     }
 
-    pub(super) fn compared(&mut self, flags: u8) -> Result<Compared, Malformed> {
-        let next = if flags & flag::BOUNDED != 0 { Some(self.cursor()?) } else { None };
-        let (records, bytes_read) = (self.u64()?, self.u64()?);
-        let count = self.count(SUM_LEN)?;
-        let sums = (0..count).map(|_| self.sum()).collect::<Result<_, _>>()?;
-        let count = self.count(KEY_LEN + OUTLINE_LEN)?;
-        let outlines = (0..count).map(|_| self.listed()).collect::<Result<Vec<_>, _>>()?;
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let next = from.bound_if_any()?;
+        let (records, bytes_read) = (from.u64()?, from.u64()?);
+        let count = from.count(SUM_LEN)?;
+        let sums = (0..count).map(|_| Sum::take(from)).collect::<Result<_, _>>()?;
+        let count = from.count(KEY_LEN + OUTLINE_LEN)?;
+        let listed = |_| Ok((Key::take(from)?, Outline::take(from)?));
+        let outlines = (0..count).map(listed).collect::<Result<Vec<(Bytes, Outline)>, _>>()?;
         if !outlines.is_sorted_by(|(one, _), (other, _)| one < other) {
             return Err(Malformed("outlines that are not in the order of their keys"));
         }
-        let damaged = self.ranges(MAX_DAMAGED)?;
-        Ok(Compared { sums, outlines, damaged, records, bytes_read, next })
+        let damaged = take_ranges(from, MAX_DAMAGED)?;
+        Ok(Self { sums, outlines, damaged, records, bytes_read, next })
+    }
+}
+
+impl Field for Sum {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        let Self { bucket, place, copies, sum } = value;
+        out.u16(*bucket);
+        out.u8(*place);
+        out.u8(*copies);
+        out.bytes(&sum.to_le_bytes());
     }
 
-    /// How many entries follow, each of so many bytes at least.
-    fn count(&mut self, least: usize) -> Result<usize, Malformed> {
-        let count = self.u32()? as usize;
-        if count > self.left() / least {
-            return Err(Malformed("more entries than there are bytes"));
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (bucket, [place, copies]) = (from.u16()?, from.array()?);
+        Ok(Self { bucket, place, copies, sum: u128::from_le_bytes(from.array()?) })
+    }
+}
+
+/// Ranges of keys of which blocks are to be given up.
+pub(super) struct Ranges;
+
+impl Field for Ranges {
+    type Value = Vec<Damage>;
+
+    fn put(value: &Self::Value, out: &mut impl Out) {
+        put_ranges(value, out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self::Value, Malformed> {
+        take_ranges(from, MAX_RANGES)
+    }
+}
+
+fn put_ranges(ranges: &[Damage], out: &mut impl Out) {
+    out.u32(ranges.len() as u32);
+    for Damage { first, last } in ranges {
+        out.key(first);
+        out.yes_or_no(last.is_some());
+        if let Some(last) = last {
+            out.key(last);
         }
-        Ok(count)
     }
+}
 
-    fn sum(&mut self) -> Result<Sum, Malformed> {
-        let (bucket, [place, copies]) = (self.u16()?, self.array()?);
-        Ok(Sum { bucket, place, copies, sum: u128::from_le_bytes(self.array()?) })
+fn take_ranges(from: &mut Reader<'_>, most: usize) -> Result<Vec<Damage>, Malformed> {
+    let count = from.u32()? as usize;
+    if count > most {
+        return Err(Malformed("more damaged ranges than are told"));
     }
-
-    fn listed(&mut self) -> Result<(Bytes, Outline), Malformed> {
-        Ok((self.key()?, self.outline()?))
-    }
-
-    pub(super) fn ranges(&mut self, most: usize) -> Result<Vec<Damage>, Malformed> {
-        let count = self.u32()? as usize;
-        if count > most {
-            return Err(Malformed("more damaged ranges than are told"));
-        }
-        (0..count).map(|_| self.damage()).collect()
-    }
-
-    fn damage(&mut self) -> Result<Damage, Malformed> {
-        let first = self.cursor()?;
-        let last = match self.u8()? {
-            0 => None,
-            1 => Some(self.cursor()?),
-            _ => return Err(Malformed("neither yes nor no")),
-        };
+    let damage = |_| {
+        let first = from.bound()?;
+        let last = if from.yes_or_no()? { Some(from.bound()?) } else { None };
         Ok(Damage { first, last })
-    }
+    };
+    (0..count).map(damage).collect()
 }

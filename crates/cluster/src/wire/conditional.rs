@@ -1,7 +1,9 @@
 //! Conditional writes as bytes: what is asked of a key's home, and what came of it.
 
 use super::Malformed;
-use super::decode::Reader;
+use super::field::Field;
+use super::out::Out;
+use super::reader::Reader;
 use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::recent::Recalled;
@@ -20,208 +22,184 @@ const ADD_EXPIRING: u8 = 4;
 const CHANGED: u8 = 0;
 const CHANGED_EXPIRING: u8 = 4;
 
-/// Bytes of a length before a value, and of how many tags there are.
-const VALUE_LEN: usize = 4;
-const COUNT_LEN: usize = 2;
+impl Field for Conditional {
+    type Value = Self;
 
-/// When a value expires, which follows only if it does.
-const EXPIRY_LEN: usize = 8;
-
-pub(super) fn conditional_len(conditional: &Conditional) -> usize {
-    let Conditional { condition, change, .. } = conditional;
-    let condition = match condition {
-        Condition::Any | Condition::Exists | Condition::Absent => 0,
-        Condition::OneOf(tags) => COUNT_LEN + TAG_LEN * tags.len(),
-    };
-    let change = match change {
-        Change::Put(value) => VALUE_LEN + value.len(),
-        Change::Delete => 0,
-        Change::Add(_) => size_of::<i64>(),
-    };
-    1 + condition + 1 + expiry_of(conditional).map_or(0, |_| EXPIRY_LEN) + change
-}
-
-pub(super) fn put_conditional(out: &mut Vec<u8>, conditional: &Conditional) {
-    match &conditional.condition {
-        Condition::Any => out.push(0),
-        Condition::Exists => out.push(1),
-        Condition::Absent => out.push(2),
-        Condition::OneOf(tags) => {
-            out.push(3);
-            out.extend_from_slice(&(tags.len() as u16).to_le_bytes());
-            tags.iter().for_each(|tag| put_tag(out, *tag));
+    fn put(value: &Self, out: &mut impl Out) {
+        Condition::put(&value.condition, out);
+        // What is deleted does not expire.
+        let expires = value.expiry_ms != 0;
+        out.u8(match (&value.change, expires) {
+            (Change::Put(_), false) => PUT,
+            (Change::Put(_), true) => PUT_EXPIRING,
+            (Change::Delete, _) => DELETE,
+            (Change::Add(_), false) => ADD,
+            (Change::Add(_), true) => ADD_EXPIRING,
+        });
+        if expires && value.change != Change::Delete {
+            out.u64(value.expiry_ms);
         }
-    }
-    let expiry = expiry_of(conditional).map(u64::to_le_bytes);
-    out.push(match (&conditional.change, expiry) {
-        (Change::Put(_), None) => PUT,
-        (Change::Put(_), Some(_)) => PUT_EXPIRING,
-        (Change::Delete, _) => DELETE,
-        (Change::Add(_), None) => ADD,
-        (Change::Add(_), Some(_)) => ADD_EXPIRING,
-    });
-    out.extend(expiry.into_iter().flatten());
-    match &conditional.change {
-        Change::Put(value) => {
-            out.extend_from_slice(&(value.len() as u32).to_le_bytes());
-            out.extend_from_slice(value);
-        }
-        Change::Delete => {}
-        Change::Add(number) => out.extend_from_slice(&number.to_le_bytes()),
-    }
-}
-
-/// What is deleted does not expire.
-fn expiry_of(conditional: &Conditional) -> Option<u64> {
-    let expires = conditional.expiry_ms != 0 && conditional.change != Change::Delete;
-    expires.then_some(conditional.expiry_ms)
-}
-
-pub(super) fn done_len(done: &Done) -> usize {
-    1 + match done {
-        Done::Changed { result, expiry_ms, .. } => {
-            let expiry = if *expiry_ms == 0 { 0 } else { EXPIRY_LEN };
-            TAG_LEN + 1 + result.map_or(0, |_| size_of::<i64>()) + expiry
-        }
-        Done::Unmet { current } => 1 + current.map_or(0, |_| TAG_LEN),
-        Done::Impossible(_) => 1,
-        Done::Forgotten => 0,
-    }
-}
-
-pub(super) fn put_done(out: &mut Vec<u8>, done: &Done) {
-    match done {
-        Done::Changed { tag, result, expiry_ms } => {
-            out.push(if *expiry_ms == 0 { CHANGED } else { CHANGED_EXPIRING });
-            put_tag(out, *tag);
-            out.push(u8::from(result.is_some()));
-            out.extend(result.iter().flat_map(|result| result.to_le_bytes()));
-            if *expiry_ms != 0 {
-                out.extend_from_slice(&expiry_ms.to_le_bytes());
+        match &value.change {
+            Change::Put(value) => {
+                out.u32(value.len() as u32);
+                out.bytes(value);
             }
-        }
-        Done::Unmet { current } => {
-            out.extend_from_slice(&[1, u8::from(current.is_some())]);
-            current.iter().for_each(|tag| put_tag(out, *tag));
-        }
-        Done::Impossible(Impossible::NotANumber) => out.extend_from_slice(&[2, 0]),
-        Done::Impossible(Impossible::Overflow) => out.extend_from_slice(&[2, 1]),
-        Done::Forgotten => out.push(3),
-    }
-}
-
-pub(super) fn recalled_len(recalled: &Recalled) -> usize {
-    1 + match recalled {
-        Recalled::Never | Recalled::Forgotten => 0,
-        Recalled::Stored { done, .. } => size_of::<u64>() + done_len(done),
-    }
-}
-
-pub(super) fn put_recalled(out: &mut Vec<u8>, recalled: &Recalled) {
-    match recalled {
-        Recalled::Never => out.push(0),
-        Recalled::Forgotten => out.push(1),
-        Recalled::Stored { ballot, done } => {
-            out.push(2);
-            out.extend_from_slice(&ballot.to_le_bytes());
-            put_done(out, done);
+            Change::Delete => {}
+            Change::Add(number) => out.bytes(&number.to_le_bytes()),
         }
     }
-}
 
-fn put_tag(out: &mut Vec<u8>, Tag { version, last }: Tag) {
-    let (step, id) = last.unwrap_or_default();
-    out.extend_from_slice(&version.time.to_le_bytes());
-    out.extend_from_slice(&version.origin.to_le_bytes());
-    out.push(u8::from(last.is_some()));
-    out.extend_from_slice(&step.to_le_bytes());
-    out.extend_from_slice(&id.to_le_bytes());
-}
-
-impl Reader {
-    pub(super) fn conditional(&mut self) -> Result<Conditional, Malformed> {
-        let condition = match self.u8()? {
-            0 => Condition::Any,
-            1 => Condition::Exists,
-            2 => Condition::Absent,
-            3 => {
-                let count = usize::from(self.u16()?);
-                if count > self.left() / TAG_LEN {
-                    return Err(Malformed("it ends too early"));
-                }
-                Condition::OneOf((0..count).map(|_| self.tag()).collect::<Result<_, _>>()?)
-            }
-            _ => return Err(Malformed("an unknown condition")),
-        };
-        let code = self.u8()?;
-        let expiry_ms =
-            if matches!(code, PUT_EXPIRING | ADD_EXPIRING) { self.expiry()? } else { 0 };
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let condition = Condition::take(from)?;
+        let code = from.u8()?;
+        let expires = matches!(code, PUT_EXPIRING | ADD_EXPIRING);
+        let expiry_ms = if expires { take_expiry(from)? } else { 0 };
         let change = match code {
             PUT | PUT_EXPIRING => {
-                let length = self.u32()? as usize;
-                Change::Put(self.take(length)?)
+                let length = from.u32()? as usize;
+                Change::Put(from.take(length)?)
             }
             DELETE => Change::Delete,
-            ADD | ADD_EXPIRING => Change::Add(i64::from_le_bytes(self.array()?)),
+            ADD | ADD_EXPIRING => Change::Add(i64::from_le_bytes(from.array()?)),
             _ => return Err(Malformed("an unknown change")),
         };
-        Ok(Conditional { condition, change, expiry_ms })
+        Ok(Self { condition, change, expiry_ms })
     }
+}
 
-    fn expiry(&mut self) -> Result<u64, Malformed> {
-        match self.u64()? {
-            0 => Err(Malformed("an expiry of never")),
-            expiry_ms => Ok(expiry_ms),
+impl Field for Condition {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        match value {
+            Self::Any => out.u8(0),
+            Self::Exists => out.u8(1),
+            Self::Absent => out.u8(2),
+            Self::OneOf(tags) => {
+                out.u8(3);
+                out.u16(tags.len() as u16);
+                tags.iter().for_each(|tag| Tag::put(tag, out));
+            }
         }
     }
 
-    pub(super) fn done(&mut self) -> Result<Done, Malformed> {
-        Ok(match self.u8()? {
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.u8()? {
+            0 => Self::Any,
+            1 => Self::Exists,
+            2 => Self::Absent,
+            3 => {
+                let count = usize::from(from.u16()?);
+                if count > from.left() / TAG_LEN {
+                    return Err(Malformed("it ends too early"));
+                }
+                Self::OneOf((0..count).map(|_| Tag::take(from)).collect::<Result<_, _>>()?)
+            }
+            _ => return Err(Malformed("an unknown condition")),
+        })
+    }
+}
+
+/// When a value expires, which follows only if it does.
+fn take_expiry(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+    match from.u64()? {
+        0 => Err(Malformed("an expiry of never")),
+        expiry_ms => Ok(expiry_ms),
+    }
+}
+
+impl Field for Done {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        match value {
+            Self::Changed { tag, result, expiry_ms } => {
+                out.u8(if *expiry_ms == 0 { CHANGED } else { CHANGED_EXPIRING });
+                Tag::put(tag, out);
+                out.yes_or_no(result.is_some());
+                result.iter().for_each(|result| out.bytes(&result.to_le_bytes()));
+                if *expiry_ms != 0 {
+                    out.u64(*expiry_ms);
+                }
+            }
+            Self::Unmet { current } => {
+                out.u8(1);
+                out.yes_or_no(current.is_some());
+                current.iter().for_each(|tag| Tag::put(tag, out));
+            }
+            Self::Impossible(Impossible::NotANumber) => out.bytes(&[2, 0]),
+            Self::Impossible(Impossible::Overflow) => out.bytes(&[2, 1]),
+            Self::Forgotten => out.u8(3),
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.u8()? {
             code @ (CHANGED | CHANGED_EXPIRING) => {
-                let tag = self.tag()?;
-                let has_result = self.flag()?;
-                let result = has_result.then(|| self.array()).transpose()?;
+                let tag = Tag::take(from)?;
+                let result = if from.yes_or_no()? { Some(from.array()?) } else { None };
                 let result = result.map(i64::from_le_bytes);
-                let expiry_ms = if code == CHANGED_EXPIRING { self.expiry()? } else { 0 };
-                Done::Changed { tag, result, expiry_ms }
+                let expiry_ms = if code == CHANGED_EXPIRING { take_expiry(from)? } else { 0 };
+                Self::Changed { tag, result, expiry_ms }
             }
-            1 => {
-                let has_current = self.flag()?;
-                Done::Unmet { current: has_current.then(|| self.tag()).transpose()? }
-            }
-            2 => Done::Impossible(match self.flag()? {
+            1 => Self::Unmet {
+                current: if from.yes_or_no()? { Some(Tag::take(from)?) } else { None },
+            },
+            2 => Self::Impossible(match from.yes_or_no()? {
                 false => Impossible::NotANumber,
                 true => Impossible::Overflow,
             }),
-            3 => Done::Forgotten,
+            3 => Self::Forgotten,
             _ => return Err(Malformed("an unknown outcome")),
         })
     }
+}
 
-    pub(super) fn recalled(&mut self) -> Result<Recalled, Malformed> {
-        Ok(match self.u8()? {
-            0 => Recalled::Never,
-            1 => Recalled::Forgotten,
-            2 => Recalled::Stored { ballot: self.u64()?, done: self.done()? },
+impl Field for Recalled {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        match value {
+            Self::Never => out.u8(0),
+            Self::Forgotten => out.u8(1),
+            Self::Stored { ballot, done } => {
+                out.u8(2);
+                out.u64(*ballot);
+                Done::put(done, out);
+            }
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.u8()? {
+            0 => Self::Never,
+            1 => Self::Forgotten,
+            2 => Self::Stored { ballot: from.u64()?, done: Done::take(from)? },
             _ => return Err(Malformed("an unknown word of what was stored")),
         })
     }
+}
 
-    fn tag(&mut self) -> Result<Tag, Malformed> {
-        let version = Version { time: self.u64()?, origin: self.u32()? };
-        let has_last = self.flag()?;
-        let last = (self.u32()?, self.u64()?);
+impl Field for Tag {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        let Self { version, last } = value;
+        let (step, id) = last.unwrap_or_default();
+        out.u64(version.time);
+        out.u32(version.origin);
+        out.yes_or_no(last.is_some());
+        out.u32(step);
+        out.u64(id);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let version = Version { time: from.u64()?, origin: from.u32()? };
+        let has_last = from.yes_or_no()?;
+        let last = (from.u32()?, from.u64()?);
         if !has_last && last != (0, 0) {
             return Err(Malformed("a step of a plain write"));
         }
-        Ok(Tag { version, last: has_last.then_some(last) })
-    }
-
-    fn flag(&mut self) -> Result<bool, Malformed> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(Malformed("neither yes nor no")),
-        }
+        Ok(Self { version, last: has_last.then_some(last) })
     }
 }

@@ -9,96 +9,79 @@
 use std::sync::Arc;
 
 use super::Malformed;
-use super::decode::Reader;
+use super::field::Field;
+use super::out::Out;
+use super::reader::Reader;
 use crate::layout::{Ballot, Layout, MAX_BYTES, VoteReply, VoteRequest};
 
-/// Bytes of either before the layout's own.
-const HEAD: usize = 1 + 8 + 4;
+impl Field for VoteRequest {
+    type Value = Self;
 
-/// What a request says: its step, a ballot, a layout.
-fn of_request(request: &VoteRequest) -> (u8, Ballot, Option<&Layout>) {
-    match request {
-        VoteRequest::Ask => (0, 0, None),
-        VoteRequest::Prepare { base, ballot } => (1, *ballot, Some(base)),
-        VoteRequest::Accept { ballot, layout } => (2, *ballot, Some(layout)),
-        VoteRequest::Decided(layout) => (3, 0, Some(layout)),
-    }
-}
-
-/// The same of a reply.
-fn of_reply(reply: &VoteReply) -> (u8, Ballot, Option<&Layout>) {
-    match reply {
-        VoteReply::Promise(None) => (0, 0, None),
-        VoteReply::Promise(Some((ballot, layout))) => (0, *ballot, Some(layout)),
-        VoteReply::Accepted => (1, 0, None),
-        VoteReply::Learned => (2, 0, None),
-        VoteReply::Outbid(ballot) => (3, *ballot, None),
-        VoteReply::Known(layout) => (4, 0, Some(layout)),
-        VoteReply::NoVote => (5, 0, None),
-    }
-}
-
-fn len((_, _, layout): (u8, Ballot, Option<&Layout>)) -> usize {
-    HEAD + layout.map_or(0, |layout| layout.to_bytes().len())
-}
-
-fn put(out: &mut Vec<u8>, (code, ballot, layout): (u8, Ballot, Option<&Layout>)) {
-    let bytes = layout.map_or_else(Vec::new, Layout::to_bytes);
-    out.push(code);
-    out.extend_from_slice(&ballot.to_le_bytes());
-    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    out.extend_from_slice(&bytes);
-}
-
-pub(super) fn vote_request_len(request: &VoteRequest) -> usize {
-    len(of_request(request))
-}
-
-pub(super) fn vote_reply_len(reply: &VoteReply) -> usize {
-    len(of_reply(reply))
-}
-
-pub(super) fn put_vote_request(out: &mut Vec<u8>, request: &VoteRequest) {
-    put(out, of_request(request));
-}
-
-pub(super) fn put_vote_reply(out: &mut Vec<u8>, reply: &VoteReply) {
-    put(out, of_reply(reply));
-}
-
-impl Reader {
-    fn vote(&mut self) -> Result<(u8, Ballot, Option<Arc<Layout>>), Malformed> {
-        let (code, ballot, length) = (self.u8()?, self.u64()?, self.u32()? as usize);
-        if length > MAX_BYTES {
-            return Err(Malformed("a layout that is too long"));
+    fn put(value: &Self, out: &mut impl Out) {
+        match value {
+            Self::Ask => put_vote(0, 0, None, out),
+            Self::Prepare { base, ballot } => put_vote(1, *ballot, Some(base), out),
+            Self::Accept { ballot, layout } => put_vote(2, *ballot, Some(layout), out),
+            Self::Decided(layout) => put_vote(3, 0, Some(layout), out),
         }
-        if length == 0 {
-            return Ok((code, ballot, None));
-        }
-        let layout = Layout::from_bytes(&self.take(length)?).map_err(Malformed)?;
-        Ok((code, ballot, Some(Arc::new(layout))))
     }
 
-    pub(super) fn vote_request(&mut self) -> Result<VoteRequest, Malformed> {
-        Ok(match self.vote()? {
-            (0, 0, None) => VoteRequest::Ask,
-            (1, ballot, Some(base)) => VoteRequest::Prepare { base, ballot },
-            (2, ballot, Some(layout)) => VoteRequest::Accept { ballot, layout },
-            (3, 0, Some(layout)) => VoteRequest::Decided(layout),
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match take_vote(from)? {
+            (0, 0, None) => Self::Ask,
+            (1, ballot, Some(base)) => Self::Prepare { base, ballot },
+            (2, ballot, Some(layout)) => Self::Accept { ballot, layout },
+            (3, 0, Some(layout)) => Self::Decided(layout),
             _ => return Err(Malformed("an unknown step of a vote")),
         })
     }
+}
 
-    pub(super) fn vote_reply(&mut self) -> Result<VoteReply, Malformed> {
-        Ok(match self.vote()? {
-            (0, 0, None) => VoteReply::Promise(None),
-            (0, ballot, Some(layout)) => VoteReply::Promise(Some((ballot, layout))),
-            (1, 0, None) => VoteReply::Accepted,
-            (2, 0, None) => VoteReply::Learned,
-            (3, ballot, None) => VoteReply::Outbid(ballot),
-            (4, 0, Some(layout)) => VoteReply::Known(layout),
-            (5, 0, None) => VoteReply::NoVote,
+impl Field for VoteReply {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        match value {
+            Self::Promise(None) => put_vote(0, 0, None, out),
+            Self::Promise(Some((ballot, layout))) => put_vote(0, *ballot, Some(layout), out),
+            Self::Accepted => put_vote(1, 0, None, out),
+            Self::Learned => put_vote(2, 0, None, out),
+            Self::Outbid(ballot) => put_vote(3, *ballot, None, out),
+            Self::Known(layout) => put_vote(4, 0, Some(layout), out),
+            Self::NoVote => put_vote(5, 0, None, out),
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match take_vote(from)? {
+            (0, 0, None) => Self::Promise(None),
+            (0, ballot, Some(layout)) => Self::Promise(Some((ballot, layout))),
+            (1, 0, None) => Self::Accepted,
+            (2, 0, None) => Self::Learned,
+            (3, ballot, None) => Self::Outbid(ballot),
+            (4, 0, Some(layout)) => Self::Known(layout),
+            (5, 0, None) => Self::NoVote,
             _ => return Err(Malformed("an unknown vote")),
         })
     }
+}
+
+fn put_vote(code: u8, ballot: Ballot, layout: Option<&Layout>, out: &mut impl Out) {
+    let bytes = layout.map_or_else(Vec::new, Layout::to_bytes);
+    out.u8(code);
+    out.u64(ballot);
+    out.u32(bytes.len() as u32);
+    out.bytes(&bytes);
+}
+
+fn take_vote(from: &mut Reader<'_>) -> Result<(u8, Ballot, Option<Arc<Layout>>), Malformed> {
+    let (code, ballot, length) = (from.u8()?, from.u64()?, from.u32()? as usize);
+    if length > MAX_BYTES {
+        return Err(Malformed("a layout that is too long"));
+    }
+    if length == 0 {
+        return Ok((code, ballot, None));
+    }
+    let layout = Layout::from_bytes(&from.take(length)?).map_err(Malformed)?;
+    Ok((code, ballot, Some(Arc::new(layout))))
 }

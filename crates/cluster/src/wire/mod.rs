@@ -14,17 +14,23 @@
 mod compare;
 mod conditional;
 mod council;
-mod decode;
-mod encode;
+mod envelope;
+mod field;
+mod messages;
 mod moves;
+mod out;
+mod page;
 mod pieces;
 mod proof;
+mod reader;
+mod writer;
 
 use bytes::Bytes;
 
-pub use decode::{Envelope, envelope_len};
-pub use encode::{Writer, message_len};
-pub use pieces::{Announced, Assembly, Cut, LongKind, message_of};
+pub use envelope::{Envelope, envelope_len, message_of};
+pub use messages::{LongKind, message_len};
+pub use pieces::{Announced, Assembly, Cut};
+pub use writer::Writer;
 
 use crate::directory::LogPosition;
 use crate::message::Message;
@@ -36,7 +42,7 @@ pub const ENVELOPE_HEAD: usize = 48;
 /// Bytes before an item's body.
 pub const ITEM_HEAD: usize = 20;
 
-/// Bytes of a length before a key, and before a record.
+/// Bytes of a length before a key.
 const KEY_LEN: usize = 2;
 
 /// A longer message, head included, travels in pieces. Short enough that what waits behind it on
@@ -60,12 +66,6 @@ pub const MESSAGE_MAX: usize = 16 << 20;
 /// Bytes of a message's pieces that may be on their way without the receiver having said that it
 /// took them.
 pub const WINDOW: usize = 256 << 10;
-
-/// Bytes of a mark.
-const MARK_LEN: usize = 12;
-
-/// What stands for all partitions in a mark.
-const ALL_PARTITIONS: u32 = u32::MAX;
 
 /// Longest key, in bytes.
 pub const KEY_MAX: usize = 1024;
@@ -122,52 +122,23 @@ pub enum Item {
     Goodbye,
 }
 
-/// Item types. Replies have the highest bit, what is between two connections only has the second.
-mod kind {
-    pub(super) const READ: u8 = 0x01;
-    pub(super) const WRITE: u8 = 0x02;
-    pub(super) const WRITES: u8 = 0x03;
-    pub(super) const PAGE: u8 = 0x04;
-    pub(super) const PING: u8 = 0x05;
-    pub(super) const MISSED: u8 = 0x06;
-    pub(super) const PREPARE: u8 = 0x07;
-    pub(super) const CHANGE: u8 = 0x08;
-    pub(super) const RECALL: u8 = 0x09;
-    pub(super) const ACCEPT_NEXT: u8 = 0x0a;
-    pub(super) const READ_QUORUM: u8 = 0x0b;
-    pub(super) const COMPARE: u8 = 0x0c;
-    pub(super) const DISCARD: u8 = 0x0d;
-    pub(super) const ROUND: u8 = 0x0e;
-    pub(super) const BRING: u8 = 0x0f;
-    pub(super) const COUNCIL: u8 = 0x10;
-    pub(super) const MOVES: u8 = 0x11;
+/// What an item's head says, besides flags and length.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    kind: u8,
+    class: u8,
+    id: u64,
+    remaining_ms: u32,
+}
 
+/// Types of items that are no messages. Those of requests are below, those of replies above:
+/// `messages.rs`.
+mod kind {
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
     pub(super) const LINK_PING: u8 = 0x42;
     pub(super) const LINK_PONG: u8 = 0x43;
     pub(super) const GOODBYE: u8 = 0x44;
-
-    pub(super) const FOUND: u8 = 0x81;
-    pub(super) const ABSENT: u8 = 0x82;
-    pub(super) const STORED: u8 = 0x83;
-    pub(super) const NEWER: u8 = 0x84;
-    pub(super) const AHEAD: u8 = 0x85;
-    pub(super) const BUSY: u8 = 0x86;
-    pub(super) const NO_SPACE: u8 = 0x87;
-    pub(super) const FAILED: u8 = 0x88;
-    pub(super) const WRONG_EPOCH: u8 = 0x89;
-    pub(super) const PAGE_REPLY: u8 = 0x8a;
-    pub(super) const PONG: u8 = 0x8b;
-    pub(super) const LONG: u8 = 0x8c;
-    pub(super) const OUTBID: u8 = 0x8d;
-    pub(super) const DONE: u8 = 0x8e;
-    pub(super) const RECALLED: u8 = 0x8f;
-    pub(super) const COMPARED: u8 = 0x90;
-    pub(super) const ROUND_STATE: u8 = 0x91;
-    pub(super) const SUPERSEDED: u8 = 0x92;
-    pub(super) const COUNCIL_REPLY: u8 = 0x93;
-    pub(super) const MOVES_STATE: u8 = 0x94;
 }
 
 /// Flags of items; each is allowed where it means something only.

@@ -11,11 +11,10 @@
 
 use bytes::Bytes;
 
-use super::decode;
-use super::encode::{Writer, message_len, put_message};
+use super::messages::{LongKind, message_len, put_message};
+use super::writer::Writer;
 use super::{ITEM_HEAD, MESSAGE_MAX, Malformed, PIECE_MAX, kind};
 use crate::message::{Body, Message, Page, Reply, Request};
-use crate::record::Codec;
 
 /// A long message of which a part may have been sent.
 #[derive(Debug)]
@@ -95,17 +94,6 @@ pub struct Announced {
     pub bytes: usize,
 }
 
-/// Messages that may be long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LongKind {
-    /// Something to be done.
-    Request,
-    /// A record that was read.
-    Found,
-    /// A page of a range, what a replica reports of one, or a layout.
-    Page,
-}
-
 impl Announced {
     /// By the first piece.
     pub fn by(piece: &[u8]) -> Result<Self, Malformed> {
@@ -113,11 +101,10 @@ impl Announced {
             return Err(Malformed("a first piece without a head"));
         };
         let [kind, _, _, _, a, b, c, d, id @ .., _, _, _, _] = *head;
-        let kind = match kind {
-            kind::FOUND => LongKind::Found,
-            kind::PAGE_REPLY | kind::COMPARED | kind::COUNCIL_REPLY => LongKind::Page,
-            ..kind::PIECE => LongKind::Request,
-            _ => return Err(Malformed("a short message in pieces")),
+        let is_request = kind < kind::PIECE;
+        let long = if is_request { Request::long_kind(kind) } else { Reply::long_kind(kind) };
+        let Some(kind) = long else {
+            return Err(Malformed("a short message in pieces"));
         };
         let body = u32::from_le_bytes([a, b, c, d]) as usize;
         if body > MESSAGE_MAX - ITEM_HEAD {
@@ -136,7 +123,8 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Takes the next piece; returns the message's bytes, for [`message_of`], if that was the last.
+    /// Takes the next piece; returns the message's bytes, for
+    /// [`message_of`](super::message_of), if that was the last.
     pub fn add(&mut self, piece: &[u8], last: bool) -> Result<Option<Bytes>, Malformed> {
         if self.bytes.is_empty() {
             self.total = Announced::by(piece)?.bytes;
@@ -153,9 +141,4 @@ impl Assembly {
     pub fn held(&self) -> usize {
         self.bytes.len()
     }
-}
-
-/// The message that was put together.
-pub fn message_of(bytes: Bytes, codec: &Codec) -> Result<Message, Malformed> {
-    decode::message(bytes, codec)
 }

@@ -192,7 +192,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<u64>().prop_map(|time| Reply::Newer { time }),
         any::<u64>().prop_map(|promise| Reply::Outbid { promise }),
         any::<u64>().prop_map(|epoch| Reply::Superseded { epoch }),
-        (done(), any::<u8>()).prop_map(|(done, by)| Reply::Done(done, ReplicaSet(by))),
+        (done(), any::<u8>()).prop_map(|(done, by)| Reply::Done { by: ReplicaSet(by), done }),
         recalled().prop_map(Reply::Recalled),
         Just(Reply::Ahead),
         Just(Reply::Busy),
@@ -749,7 +749,7 @@ fn conditional_writes() -> Vec<(&'static str, Item)> {
     };
     let change = |condition, change| expiring(condition, change, 0);
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
-    let done = |done| reply(Reply::Done(done, ReplicaSet(0b101)));
+    let done = |done| reply(Reply::Done { by: ReplicaSet(0b101), done });
     let recalled = |recalled| reply(Reply::Recalled(recalled));
     let changed = |result, expiry_ms| Done::Changed { tag, result, expiry_ms };
     let recall = Request::Recall { key: Bytes::from_static(b"key"), id: 0x0b0c, since: 6 };

@@ -255,7 +255,7 @@ impl Random {
         let reply = match b % 12 {
             10 => Reply::Superseded { epoch: u64::from(b >> 8 & 7) },
             7 => Reply::Outbid { promise: newer_time(b) },
-            8 => Reply::Done(done(b, b & 32 != 0), ReplicaSet::default()),
+            8 => Reply::Done { by: ReplicaSet::default(), done: done(b, b & 32 != 0) },
             9 => Reply::Found { record: conditional(&key, b), authoritative },
             0 => Reply::Stored,
             1 => Reply::Newer { time: newer_time(b) },
@@ -268,7 +268,7 @@ impl Random {
         };
         if let Some(client) = self.clients.get_mut(&key) {
             client.confused.insert(peer);
-            client.told |= matches!(reply, Reply::Done(..));
+            client.told |= matches!(reply, Reply::Done { .. });
         }
         self.connect(peer);
         self.handle(Event::Reply { peer, id, reply });
@@ -496,7 +496,7 @@ impl Random {
             (Some(peer), _) => {
                 let reply = match asked.what {
                     What::Change(adds) if verb < 4 => {
-                        Reply::Done(done(b, adds), ReplicaSet::default())
+                        Reply::Done { by: ReplicaSet::default(), done: done(b, adds) }
                     }
                     What::Recall if verb < 4 => Reply::Recalled(recalled(b)),
                     What::Prepare if verb == 5 => Reply::Outbid { promise: newer_time(b) },

@@ -524,7 +524,7 @@ impl Words {
                 let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
                 // As the first and the third replica hold it.
                 let by = ReplicaSet::of([0, 2].into_iter());
-                Ok(Reply::Done(Done::Changed { tag, result, expiry_ms: 0 }, by))
+                Ok(Reply::Done { by, done: Done::Changed { tag, result, expiry_ms: 0 } })
             }
             "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
             "ahead" => Ok(Reply::Ahead),
@@ -579,7 +579,7 @@ impl Words {
                     not_authoritative(&page.authoritative)
                 )
             }
-            Reply::Done(done, by) => format!("{} {}", self.done_text(done), held_by(*by)),
+            Reply::Done { by, done } => format!("{} {}", self.done_text(done), held_by(*by)),
             Reply::Recalled(Recalled::Stored { ballot, done }) => {
                 format!("kept ^{}: {}", ballot_text(*ballot), self.done_text(done))
             }

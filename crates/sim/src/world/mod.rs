@@ -26,7 +26,7 @@ mod node;
 mod power;
 mod proofs;
 mod ranges;
-mod repair;
+mod repair_clock;
 mod turn;
 mod wire;
 

@@ -15,7 +15,7 @@ use super::no_majority;
 use crate::cli::client::admin::{Worker, show};
 use crate::cli::client::status::problems;
 use crate::cli::client::{Unable, fail};
-use crate::operations::layout::{ChangeProgress, LayoutStatus, MoveStatus};
+use crate::operations::layout::{ChangeProgress, LayoutStage, LayoutStatus, MoveStatus};
 use crate::operations::status::Cluster;
 use crate::operations::stderr;
 
@@ -37,7 +37,7 @@ pub(in crate::cli::client) fn settled(worker: &mut Worker<'_>, plan: &str) -> Re
 
 /// Waits until no keys move.
 pub(in crate::cli::client) fn come_to_rest(worker: &mut Worker<'_>) -> Result<(), Unable> {
-    wait(worker, |layout| (layout.stage == "settled").then_some(()))
+    wait(worker, |layout| (layout.stage == LayoutStage::Settled).then_some(()))
 }
 
 /// Looks at the layout until `ended` finds its end in it, and reports meanwhile how far it is.
@@ -45,7 +45,7 @@ fn wait<End>(
     worker: &mut Worker<'_>,
     ended: impl Fn(&LayoutStatus) -> Option<End>,
 ) -> Result<End, Unable> {
-    let mut log = Log { stage: "settled".to_owned(), said: Instant::now() };
+    let mut log = Log { stage: LayoutStage::Settled, said: Instant::now() };
     worker.wait("/admin/layout", |worker, layout: LayoutStatus, bar| {
         if let Some(end) = ended(&layout) {
             return Some(Ok(end));
@@ -61,9 +61,9 @@ fn wait<End>(
 /// The end of a plan: the epoch in which all is done, or why it is not.
 fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64, String>> {
     let change = layout.change.as_ref().filter(|change| change.plan == plan);
-    let progress = change.map(|change| (change.epoch, change.progress));
+    let progress = change.map(|change| (change.epoch, &change.progress));
     let without = change.map(|change| change.without_vote.clone()).unwrap_or_default();
-    let (epoch, is_settled) = (layout.epoch, layout.stage == "settled");
+    let (epoch, is_settled) = (layout.epoch, layout.stage == LayoutStage::Settled);
     match progress {
         Some((_, ChangeProgress::Overtaken)) => Some(Err(
             "another change was decided before: plan again (kvorum cluster plan)".to_owned(),
@@ -85,7 +85,7 @@ fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64,
 
 /// What a log was told.
 struct Log {
-    stage: String,
+    stage: LayoutStage,
     said: Instant,
 }
 
@@ -114,13 +114,13 @@ impl Log {
 /// Who holds up a change that is under way: nodes that are down, those that leave included, and
 /// those that have not done their part yet. `None` = there is no such change.
 pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster) -> Option<String> {
-    let stage = layout.stage.as_str();
-    if stage == "settled" {
+    let stage = &layout.stage;
+    if *stage == LayoutStage::Settled {
         return None;
     }
     let down = cluster.nodes.iter().filter(|row| row.status.is_none());
     let down: Vec<&str> = down.map(|row| row.name.as_str()).collect();
-    let is_known = !layout.moves.is_empty() && stage != "read new";
+    let is_known = !layout.moves.is_empty() && *stage != LayoutStage::ReadNew;
     let slow = slow(layout).into_iter().filter(|name| is_known && !down.contains(name));
     let slow = slow.map(|name| format!("{name}{}", taken(layout, name)));
     let waits: Vec<String> = slow.chain(down.iter().map(|name| format!("{name} (down)"))).collect();
@@ -129,7 +129,7 @@ pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster) -> Option<String
         true => "goes on".to_owned(),
         false => format!("not yet {}", waits.join(", ")),
     };
-    if !down.is_empty() && stage != "read new" {
+    if !down.is_empty() && *stage != LayoutStage::ReadNew {
         text +=
             "; if one is gone for good: kvorum cluster abort, and plan again with --remove-dead";
     }
@@ -138,9 +138,8 @@ pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster) -> Option<String
 
 /// What a node that does not hold all yet has taken.
 fn taken(layout: &LayoutStatus, name: &str) -> String {
-    let status =
-        layout.moves.iter().find(|status| status.node == name && layout.stage == "read old");
-    status.map_or(String::new(), |status| {
+    let of = |status: &&MoveStatus| status.node == name && layout.stage == LayoutStage::ReadOld;
+    layout.moves.iter().find(of).map_or(String::new(), |status| {
         let (records, bytes) = (HumanCount(status.records), HumanBytes(status.bytes));
         let (done, of) = (status.sources, status.of_sources);
         format!(" (took {records} records, {bytes}; all of {done} of {of} nodes)")
@@ -148,13 +147,17 @@ fn taken(layout: &LayoutStatus, name: &str) -> String {
 }
 
 /// What a stage waits for.
-fn stage_text(stage: &str) -> &'static str {
+fn stage_text(stage: &LayoutStage) -> &'static str {
     match stage {
-        "prepare" => "waiting until all nodes are up and have dropped what earlier changes left",
-        "read old" => "keys move; waiting until all nodes hold what moves to them",
-        _ => {
+        LayoutStage::Settled => "asking the council",
+        LayoutStage::Prepare => {
+            "waiting until all nodes are up and have dropped what earlier changes left"
+        }
+        LayoutStage::ReadOld => "keys move; waiting until all nodes hold what moves to them",
+        LayoutStage::ReadNew => {
             "reads use the new replicas; waiting for a majority of the previous members to confirm"
         }
+        LayoutStage::Other(_) => "a stage that only a later release of kvorum can describe",
     }
 }
 
@@ -169,16 +172,15 @@ fn slow(layout: &LayoutStatus) -> Vec<&str> {
 /// What of a change is under way, on a terminal.
 fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
     let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
-    let mut message = match layout.stage.as_str() {
-        "settled" => "asking the council".to_owned(),
-        "read old" => format!(
+    let mut message = match &layout.stage {
+        LayoutStage::ReadOld => format!(
             "{} records taken, {}",
             HumanCount(sum(|status| status.records)),
             HumanBytes(sum(|status| status.bytes))
         ),
         stage => stage_text(stage).to_owned(),
     };
-    if ["prepare", "read old"].contains(&layout.stage.as_str()) {
+    if [LayoutStage::Prepare, LayoutStage::ReadOld].contains(&layout.stage) {
         let _ = write!(message, "; not yet all: {}", slow(layout).join(", "));
     }
     let (done, of) = (sum(|status| status.sources.into()), sum(|status| status.of_sources.into()));
@@ -219,5 +221,7 @@ mod tests {
         assert!(text.contains("changes left: not yet d, c (down); if one"), "{text}");
         let text = held_up(&layout("read new"), &cluster).unwrap();
         assert!(text.ends_with("to confirm: not yet c (down)"), "{text}");
+        let text = held_up(&layout("read both"), &cluster).unwrap();
+        assert!(text.starts_with("read both: a stage that only a later release"), "{text}");
     }
 }

@@ -93,14 +93,14 @@ impl Coordinator {
     ) {
         let adds = matches!(self.slots.change(id).conditional.change, Change::Add(_));
         match reply {
-            Reply::Done(done, by) if done.fits(adds) => {
+            Reply::Done { by, done } if done.fits(adds) => {
                 // Places are those of the view that both went by when it was asked.
                 let is_of_before = self.slots.change(id).of_earlier_view;
                 let by = if is_of_before { ReplicaSet::default() } else { *by };
                 self.answer_change(now, id, *done, by, None, out);
             }
             // Or it says what makes no sense.
-            Reply::Failed | Reply::Done(..) => {
+            Reply::Failed | Reply::Done { .. } => {
                 let change = self.slots.change(id);
                 change.elsewhere = true;
                 self.coordinate_here(now, id, out);
@@ -308,9 +308,9 @@ impl Coordinator {
                 let reply = match answer {
                     // Places would be taken for those of the view that it was asked under.
                     Answer::Done(done, _) if is_of_before => {
-                        Reply::Done(done, ReplicaSet::default())
+                        Reply::Done { by: ReplicaSet::default(), done }
                     }
-                    Answer::Done(done, acks) => Reply::Done(done, acks.by),
+                    Answer::Done(done, acks) => Reply::Done { by: acks.by, done },
                     Answer::Failed(RequestFailed { unknown: false, failure, .. }) => {
                         let is_full = failure == FailureKind::NoSpace;
                         if is_full { Reply::NoSpace } else { Reply::Busy }

@@ -49,14 +49,14 @@ fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
     b.saw(&met);
     assert_eq!(b.seen(A).incarnation(), Some(Incarnation(100)));
-    assert!(b.shared.membership.is_authoritative(0, None), "nobody knows better");
+    assert!(b.shared.membership.is_authoritative(None), "nobody knows better");
     met.knows_us = Some(Claim { incarnation: Incarnation(101), reported: Reported::default() });
     b.saw(&met);
-    assert!(b.shared.membership.is_authoritative(0, None), "that is its disk");
+    assert!(b.shared.membership.is_authoritative(None), "that is its disk");
     assert!(!b.shared.layouts.is_in_doubt());
     met.knows_us = Some(Claim { incarnation: Incarnation(555), reported: Reported::default() });
     b.saw(&met);
-    assert!(!b.shared.membership.is_authoritative(0, None), "it had another one");
+    assert!(!b.shared.membership.is_authoritative(None), "it had another one");
     assert!(b.shared.layouts.is_in_doubt(), "nor does it vote before it has looked at that");
 }
 
@@ -70,8 +70,8 @@ fn who_is_told_of_a_proof_since_its_directory_was_made_holds_nothing_that_counts
     b.shared.proofs.kept(Proof { seal, ready: seal, ..Proof::default() });
     met.proven = seal;
     b.saw(&met);
-    assert!(b.shared.membership.is_authoritative(0, None), "it was ready for that");
+    assert!(b.shared.membership.is_authoritative(None), "it was ready for that");
     met.proven.time += 1;
     b.saw(&met);
-    assert!(!b.shared.membership.is_authoritative(0, None), "it may hold what is purged");
+    assert!(!b.shared.membership.is_authoritative(None), "it may hold what is purged");
 }

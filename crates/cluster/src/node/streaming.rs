@@ -176,9 +176,9 @@ impl Node {
         match (std::mem::take(&mut source.state), result) {
             (State::Asked, Ok(Reply::Page(Page { mut items, next, .. }))) => {
                 self.leave_what_is_ahead(now, &mut items);
-                let takes_all = |(key, record): &(Bytes, Record)| {
-                    record.rank.ballot == 0 || self.takes_unchosen(peer, key)
-                };
+                let takes_unchosen = self.takes_unchosen(peer);
+                let takes_all =
+                    |(_, record): &(Bytes, Record)| record.rank.ballot == 0 || takes_unchosen;
                 let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(takes_all);
                 let page = Settling::new(items, unsettled, next);
                 self.settle_page(now, peer, page, out);
@@ -191,10 +191,10 @@ impl Node {
         }
     }
 
-    /// Whether records of this key are stored as the node streams them, whoever else holds them.
-    fn takes_unchosen(&self, peer: NodeId, key: &Bytes) -> bool {
+    /// Whether records are stored as the node streams them, whoever else holds them.
+    fn takes_unchosen(&self, peer: NodeId) -> bool {
         let walk = self.peers.get(peer).and_then(|peer| peer.source.walk.as_ref());
-        let is_member = self.shared.membership.is_member(partition_of(key));
+        let is_member = self.shared.membership.is_member();
         walk.is_some_and(|walk| walk.promise > 0) && !is_member
     }
 

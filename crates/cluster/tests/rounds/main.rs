@@ -8,9 +8,9 @@
 //!  what comes late is refused                          tombstones up to T are purged ◀─┘
 //! ```
 //!
-//! `cargo test -p cluster --test repair` looks at the first 20,000 states in each world, and at as
+//! `cargo test -p cluster --test rounds` looks at the first 20,000 states in each world, and at as
 //! many on random walks to the end of it. `MODEL_STATES=1000000 cargo test --release -p cluster
-//! --test repair -- --nocapture --test-threads 1` goes on for minutes and says how far it came.
+//! --test rounds -- --nocapture --test-threads 1` goes on for minutes and says how far it came.
 
 mod client;
 #[path = "../register/mod.rs"]

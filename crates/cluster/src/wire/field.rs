@@ -1,0 +1,261 @@
+//! What bodies of messages consist of: how a part of one is written, and beside it how it is read.
+
+use bytes::Bytes;
+
+use super::Malformed;
+use super::flag;
+use super::out::Out;
+use super::reader::Reader;
+use crate::acks::ReplicaSet;
+use crate::clock::Version;
+use crate::message::NodeId;
+use crate::missed::{MAX_LISTED, Mark};
+use crate::record::{Kind, Outline, Rank, Record};
+
+/// A part of a body, as bytes. How many those are follows from what is written.
+pub(super) trait Field {
+    /// What it is in memory.
+    type Value;
+
+    fn put(value: &Self::Value, out: &mut impl Out);
+
+    /// Takes what `put` wrote, and nothing else: whatever is read is written in the same way again.
+    fn take(from: &mut Reader<'_>) -> Result<Self::Value, Malformed>;
+}
+
+/// Least bytes of an entry: a key's length, a byte of it, and a record's length.
+const ENTRY_LEAST: usize = 2 + 1 + 4;
+
+/// Entries for which memory is taken before they were looked at: more than most messages have.
+const ENTRIES_AT_ONCE: usize = 1024;
+
+/// Bytes of an outline: time, origin, ballot, kind, copies, check, length.
+pub(super) const OUTLINE_LEN: usize = 8 + 4 + 8 + 1 + 1 + 8 + 4;
+
+/// Bytes of a mark.
+const MARK_LEN: usize = 12;
+
+/// What stands for all partitions in a mark.
+const ALL_PARTITIONS: u32 = u32::MAX;
+
+impl Field for u8 {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        out.u8(*value);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.u8()
+    }
+}
+
+impl Field for u32 {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        out.u32(*value);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.u32()
+    }
+}
+
+impl Field for u64 {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        out.u64(*value);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.u64()
+    }
+}
+
+impl Field for NodeId {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        out.u16(value.0);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.u16().map(Self)
+    }
+}
+
+impl Field for ReplicaSet {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        out.u8(value.0);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.u8().map(Self)
+    }
+}
+
+/// A flag in the head: the answering node is authoritative for what it does not hold.
+pub(super) struct Authoritative;
+
+impl Field for Authoritative {
+    type Value = bool;
+
+    fn put(value: &bool, out: &mut impl Out) {
+        if *value {
+            out.flag(flag::AUTHORITATIVE);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<bool, Malformed> {
+        Ok(from.flag(flag::AUTHORITATIVE))
+    }
+}
+
+/// The last field of a body: how many bytes of a record there is room for. Left out if there is
+/// room for any, as nodes say it that speak version 9.
+pub(super) struct MostIfAny;
+
+impl Field for MostIfAny {
+    type Value = u32;
+
+    fn put(value: &u32, out: &mut impl Out) {
+        if *value != u32::MAX {
+            out.u32(*value);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<u32, Malformed> {
+        if from.left() == 0 {
+            return Ok(u32::MAX);
+        }
+        match from.u32()? {
+            u32::MAX => Err(Malformed("a limit that says that there is no limit")),
+            most => Ok(most),
+        }
+    }
+}
+
+/// A key, which is neither empty nor too long.
+pub(super) struct Key;
+
+impl Field for Key {
+    type Value = Bytes;
+
+    fn put(value: &Bytes, out: &mut impl Out) {
+        out.key(value);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Bytes, Malformed> {
+        from.key()
+    }
+}
+
+impl Field for Record {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        out.u32(value.bytes.len() as u32);
+        out.bytes(&value.bytes);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let length = from.u32()? as usize;
+        (from.codec.parse)(from.take(length)?).ok_or(Malformed("a malformed record"))
+    }
+}
+
+impl Field for Outline {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        let Self { rank: Rank { version, ballot, kind, check }, copies, bytes } = *value;
+        out.u64(version.time);
+        out.u32(version.origin);
+        out.u64(ballot);
+        out.u8(match kind {
+            Kind::Value => 0,
+            Kind::Tombstone => 1,
+            Kind::Superseded => 2,
+        });
+        out.u8(copies);
+        out.u64(check);
+        out.u32(bytes);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let version = Version { time: from.u64()?, origin: from.u32()? };
+        let ballot = from.u64()?;
+        let kind = match from.u8()? {
+            0 => Kind::Value,
+            1 => Kind::Tombstone,
+            2 => Kind::Superseded,
+            _ => return Err(Malformed("a record of an unknown kind")),
+        };
+        let copies = from.u8()?;
+        let rank = Rank { version, ballot, kind, check: from.u64()? };
+        Ok(Self { rank, copies, bytes: from.u32()? })
+    }
+}
+
+/// Keys and records.
+pub(super) struct Entries;
+
+impl Field for Entries {
+    type Value = Vec<(Bytes, Record)>;
+
+    fn put(value: &Self::Value, out: &mut impl Out) {
+        out.u32(value.len() as u32);
+        for (key, record) in value {
+            Key::put(key, out);
+            Record::put(record, out);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self::Value, Malformed> {
+        let count = from.count(ENTRY_LEAST)?;
+        // An entry in memory is many times as long as the least one in bytes.
+        let mut entries = Vec::with_capacity(count.min(ENTRIES_AT_ONCE));
+        for _ in 0..count {
+            entries.push((Key::take(from)?, Record::take(from)?));
+        }
+        Ok(entries)
+    }
+}
+
+/// Marks of partitions of which a node may lack records.
+pub(super) struct Marks;
+
+impl Field for Marks {
+    type Value = Vec<Mark>;
+
+    fn put(value: &Self::Value, out: &mut impl Out) {
+        out.u32(value.len() as u32);
+        for Mark { partition, since } in value {
+            out.u32(partition.map_or(ALL_PARTITIONS, u32::from));
+            out.u64(*since);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self::Value, Malformed> {
+        let count = from.u32()? as usize;
+        if count > MAX_LISTED + 1 || count > from.left() / MARK_LEN {
+            return Err(Malformed("more marks than there can be"));
+        }
+        let mut marks = Vec::with_capacity(count);
+        for _ in 0..count {
+            let partition = match from.u32()? {
+                ALL_PARTITIONS => None,
+                partition => match u16::try_from(partition) {
+                    Ok(partition) => Some(partition),
+                    Err(_) => return Err(Malformed("no such partition")),
+                },
+            };
+            marks.push(Mark { partition, since: from.u64()? });
+        }
+        Ok(marks)
+    }
+}

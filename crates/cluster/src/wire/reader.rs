@@ -1,0 +1,148 @@
+//! Bytes that came, taken piece by piece. They may be anybody's: nothing here panics or takes
+//! memory by a length that was merely announced.
+
+use bytes::Bytes;
+
+use super::{Head, KEY_MAX, Malformed, flag, kind};
+use crate::record::Codec;
+
+/// A key after which a range goes on is the last one with a zero byte behind it.
+const BOUND_MAX: usize = KEY_MAX + 1;
+
+/// Reads one item.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    bytes: &'a Bytes,
+    at: usize,
+    /// Where the item ends.
+    end: usize,
+    /// Flags of its head that nothing has asked for yet.
+    flags: u8,
+    pub(super) codec: &'a Codec,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the head of the item that begins there.
+    pub(super) fn open(
+        bytes: &'a Bytes,
+        at: usize,
+        codec: &'a Codec,
+    ) -> Result<(Head, Self), Malformed> {
+        let mut reader = Self { bytes, at, end: bytes.len(), flags: 0, codec };
+        let [kind, flags, class, zero] = reader.array()?;
+        let length = reader.u32()? as usize;
+        let (id, remaining_ms) = (reader.u64()?, reader.u32()?);
+        if zero != 0 {
+            return Err(Malformed("a reserved byte is not zero"));
+        }
+        if length > reader.left() {
+            return Err(Malformed("an item longer than what holds it"));
+        }
+        if kind >= kind::PIECE && (class != 0 || remaining_ms != 0) {
+            return Err(Malformed("a class or a time where there is no request"));
+        }
+        reader.end = reader.at + length;
+        reader.flags = flags;
+        Ok((Head { kind, class, id, remaining_ms }, reader))
+    }
+
+    /// Where the next item begins, if this one was read to its end, and all that it says is
+    /// understood.
+    pub(super) fn close(self) -> Result<usize, Malformed> {
+        if self.left() != 0 {
+            return Err(Malformed("an item of another length than it says"));
+        }
+        if self.flags != 0 {
+            return Err(Malformed("an unknown flag"));
+        }
+        Ok(self.end)
+    }
+
+    /// Bytes of the item that were not taken yet.
+    pub(super) fn left(&self) -> usize {
+        self.end - self.at
+    }
+
+    /// Whether the head has this flag. One that nothing asks for is refused in the end.
+    pub(super) fn flag(&mut self, flag: u8) -> bool {
+        let has = self.flags & flag != 0;
+        self.flags &= !flag;
+        has
+    }
+
+    fn skip(&mut self, count: usize) -> Result<usize, Malformed> {
+        let begin = self.at;
+        if count > self.left() {
+            return Err(Malformed("it ends too early"));
+        }
+        self.at += count;
+        Ok(begin)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let begin = self.skip(N)?;
+        let mut array = [0; N];
+        array.copy_from_slice(&self.bytes[begin..begin + N]);
+        Ok(array)
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Result<Bytes, Malformed> {
+        let begin = self.skip(count)?;
+        Ok(self.bytes.slice(begin..begin + count))
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn yes_or_no(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed("neither yes nor no")),
+        }
+    }
+
+    /// How many entries follow, each of so many bytes at least.
+    pub(super) fn count(&mut self, least: usize) -> Result<usize, Malformed> {
+        let count = self.u32()? as usize;
+        if count > self.left() / least {
+            return Err(Malformed("more entries than there are bytes"));
+        }
+        Ok(count)
+    }
+
+    pub(super) fn key(&mut self) -> Result<Bytes, Malformed> {
+        let length = usize::from(self.u16()?);
+        if length == 0 || length > KEY_MAX {
+            return Err(Malformed("a key that is empty or too long"));
+        }
+        self.take(length)
+    }
+
+    /// A bound of a range, or a key after which it goes on.
+    pub(super) fn bound(&mut self) -> Result<Bytes, Malformed> {
+        let length = usize::from(self.u16()?);
+        if length > BOUND_MAX {
+            return Err(Malformed("a bound of a range that is too long"));
+        }
+        self.take(length)
+    }
+
+    /// One that follows only if a flag says so.
+    pub(super) fn bound_if_any(&mut self) -> Result<Option<Bytes>, Malformed> {
+        if self.flag(flag::BOUNDED) { self.bound().map(Some) } else { Ok(None) }
+    }
+}

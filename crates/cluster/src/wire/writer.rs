@@ -1,0 +1,130 @@
+//! Envelopes on their way out: messages into bytes, straight into what the connection will write.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::messages::put_message;
+use super::out::{OpenItem, Out};
+use super::{ENVELOPE_FULL, ENVELOPE_HEAD, Head, PIECE_MAX, Sender, flag, kind};
+use crate::message::Message;
+
+/// Envelopes on their way out of one connection: sealed ones, and at the end perhaps an open one.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    /// Where the open envelope begins.
+    open: usize,
+    /// Items in the open envelope.
+    count: u32,
+}
+
+impl Writer {
+    /// Adds a message that is not too long to travel whole.
+    pub fn message(&mut self, message: &Message) {
+        self.begin();
+        put_message(&mut self.bytes, message);
+    }
+
+    /// Adds a part of a long one.
+    pub fn piece(&mut self, bytes: &[u8], last: bool) {
+        assert!(bytes.len() <= PIECE_MAX, "a piece of {} bytes", bytes.len());
+        self.item(kind::PIECE, 0, |item| {
+            item.bytes(bytes);
+            if last {
+                item.flag(flag::LAST);
+            }
+        });
+    }
+
+    /// Allows the receiver so many more bytes of pieces.
+    pub fn credit(&mut self, bytes: u32) {
+        self.item(kind::CREDIT, 0, |item| item.u32(bytes));
+    }
+
+    /// Asks for a sign of life.
+    pub fn ping(&mut self, token: u64) {
+        self.item(kind::LINK_PING, token, |_| ());
+    }
+
+    /// Gives one. `wall` is in microseconds since 1970.
+    pub fn pong(&mut self, token: u64, wall: u64) {
+        self.item(kind::LINK_PONG, token, |item| item.u64(wall));
+    }
+
+    /// Asks for no more requests.
+    pub fn goodbye(&mut self) {
+        self.item(kind::GOODBYE, 0, |_| ());
+    }
+
+    /// Whether the open envelope has to be sealed before anything is added.
+    pub fn is_full(&self) -> bool {
+        self.count > 0 && self.bytes.len() - self.open >= ENVELOPE_FULL
+    }
+
+    /// Whether there is an open envelope.
+    pub fn has_open(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Closes the open envelope, if there is one; returns whether there was.
+    pub fn seal(&mut self, sender: Sender) -> bool {
+        if self.count == 0 {
+            return false;
+        }
+        let envelope = &mut self.bytes[self.open..];
+        let length = (envelope.len() - ENVELOPE_HEAD) as u32;
+        envelope[8..12].copy_from_slice(&length.to_le_bytes());
+        envelope[12..16].copy_from_slice(&self.count.to_le_bytes());
+        envelope[16..24].copy_from_slice(&sender.view.epoch.to_le_bytes());
+        envelope[24..32].copy_from_slice(&sender.view.placement.to_le_bytes());
+        envelope[32..40].copy_from_slice(&sender.clock.to_le_bytes());
+        envelope[40..48].copy_from_slice(&sender.position.0.to_le_bytes());
+        let check = xxh3_64(&envelope[8..]);
+        envelope[..8].copy_from_slice(&check.to_le_bytes());
+        self.open = self.bytes.len();
+        self.count = 0;
+        true
+    }
+
+    /// All envelopes that are sealed.
+    pub fn sealed(&self) -> &[u8] {
+        &self.bytes[..self.open]
+    }
+
+    /// Bytes of sealed and open envelopes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is nothing to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Forgets the first `bytes`, which were sent.
+    pub fn sent(&mut self, bytes: usize) {
+        assert!(bytes <= self.open, "sent what is not sealed");
+        self.open -= bytes;
+        self.bytes.drain(..bytes);
+    }
+
+    /// Gives back memory beyond `bytes` that is not in use.
+    pub fn shrink(&mut self, bytes: usize) {
+        if self.bytes.capacity() > bytes {
+            self.bytes.shrink_to(bytes);
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.count == 0 {
+            self.bytes.resize(self.open + ENVELOPE_HEAD, 0);
+        }
+        self.count += 1;
+    }
+
+    fn item(&mut self, kind: u8, id: u64, body: impl FnOnce(&mut OpenItem<'_>)) {
+        self.begin();
+        let mut item = OpenItem::new(&mut self.bytes, Head { kind, class: 0, id, remaining_ms: 0 });
+        body(&mut item);
+        item.close();
+    }
+}

@@ -1,0 +1,56 @@
+//! Words that a node says in JSON and a command understands: an enum each, declared once for both.
+//! A word of a later release is kept as it came, and shown.
+
+/// Makes an enum of the words, with a variant for any other.
+macro_rules! words {
+    ($(#[$about:meta])* $visible:vis enum $name:ident {
+        $($(#[$of:meta])* $variant:ident = $word:literal,)+
+    }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        $visible enum $name {
+            $($(#[$of])* #[serde(rename = $word)] $variant,)+
+            /// Some other word, of a node of a later release.
+            #[serde(untagged)]
+            Other(String),
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(match self {
+                    $(Self::$variant => $word,)+
+                    Self::Other(word) => word,
+                })
+            }
+        }
+    };
+}
+
+pub(super) use words;
+
+#[cfg(test)]
+mod tests {
+    words! {
+        /// What one may be asked for.
+        enum Taste {
+            /// As honey is.
+            Sweet = "sweet",
+            /// As whey and lemons are.
+            SweetAndSour = "sweet and sour",
+        }
+    }
+
+    #[test]
+    fn a_word_of_a_later_release_is_kept_and_shown() {
+        let of = |json: &str| serde_json::from_str::<Taste>(json).unwrap();
+        assert_eq!(of("\"sweet\""), Taste::Sweet);
+        for word in ["sweet", "sweet and sour", "umami", ""] {
+            let json = format!("\"{word}\"");
+            assert_eq!(serde_json::to_string(&of(&json)).unwrap(), json);
+            assert_eq!(of(&json).to_string(), word);
+        }
+        assert_eq!(format!("{:6}|", Taste::Sweet), "sweet |");
+        assert_eq!(of("\"umami\""), Taste::Other("umami".to_owned()));
+        assert!(serde_json::from_str::<Taste>("7").is_err());
+    }
+}
