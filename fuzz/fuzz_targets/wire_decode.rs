@@ -108,7 +108,7 @@ fn long_message(bytes: Bytes) {
         writer.seal(cluster::wire::Sender {
             view: cluster::ViewId { epoch: 1, placement: 2 },
             clock: 3,
-            position: 4,
+            position: cluster::LogPosition(4),
         });
         assert_eq!(writer.sealed()[ENVELOPE_HEAD..], bytes);
     }
@@ -125,7 +125,7 @@ fn cut(message: &Message) -> Vec<u8> {
         writer.seal(cluster::wire::Sender {
             view: cluster::ViewId { epoch: 1, placement: 2 },
             clock: 3,
-            position: 4,
+            position: cluster::LogPosition(4),
         });
         let items = items(writer.sealed()).expect("a piece is an item");
         let [Item::Piece { last, bytes }] = &items[..] else { panic!("no piece: {items:?}") };
