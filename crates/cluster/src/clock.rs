@@ -134,6 +134,13 @@ impl Clock {
         }
     }
 
+    /// What most other nodes' clocks show, and this one does not show less, in microseconds since
+    /// 1970; `None` = it was compared with nobody's.
+    pub fn agreed(&self, now: Now) -> Option<u64> {
+        let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
+        is_compared.then(|| now.wall.min(Self::micros(self.limit_of_most(now))))
+    }
+
     /// A version greater than all before it.
     pub fn issue(&self, now: Now) -> Result<Version, NotIssued> {
         let wall = Self::time_of(now.wall);

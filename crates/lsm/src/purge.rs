@@ -11,7 +11,8 @@
 //! others join.
 //!
 //! Hints are nobody else's: their tombstones may go at once. What is kept by idempotency keys goes
-//! by age, whoever else there is.
+//! by age, whoever else there is: by the time that most other nodes show, if there are any, for a
+//! clock that is ahead would forget what may be asked for yet.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +27,8 @@ pub struct PurgeRule {
     /// Age in microseconds at which a record of [`Space::Idempotency`] goes.
     remembered_micros: u64,
     wall_micros: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// What most other nodes' clocks showed last, in microseconds; 0 = that is not known.
+    agreed_micros: AtomicU64,
     leftovers: Leftovers,
 }
 
@@ -69,7 +72,8 @@ impl PurgeRule {
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let (wall_micros, leftovers) = (Box::new(wall_micros), Leftovers::default());
-        Self { of_data, remembered_micros, wall_micros, leftovers }
+        let agreed_micros = AtomicU64::new(0);
+        Self { of_data, remembered_micros, wall_micros, agreed_micros, leftovers }
     }
 
     /// The same, of a node that holds the only replica.
@@ -100,6 +104,13 @@ impl PurgeRule {
         }
     }
 
+    /// Most other nodes' clocks show so many microseconds since 1970. As long as the node is not
+    /// alone, what is kept by idempotency keys is not older than by that; before this is said, it is
+    /// of no age.
+    pub fn agree(&self, micros: u64) {
+        self.agreed_micros.store(micros, Ordering::Relaxed);
+    }
+
     /// Age in microseconds from which users' records go, if they go by that.
     fn by_age(&self) -> Option<u64> {
         match &self.of_data {
@@ -128,17 +139,20 @@ impl PurgeRule {
     }
 
     fn allows(&self, space: Space, record: RecordRef<'_>) -> bool {
-        let is_older = |micros: u64| {
+        let is_older_by = |now: u64, micros: u64| {
             let latest = record.latest().max(record.expiry_time()) >> COUNTER_BITS;
-            latest.saturating_add(micros) < (self.wall_micros)()
+            latest.saturating_add(micros) < now
         };
+        let wall = || (self.wall_micros)();
+        let agreed = || wall().min(self.agreed_micros.load(Ordering::Relaxed));
         if matches!(self.of_data, OfData::Never) {
             return false;
         }
         match (space, self.by_age()) {
             (Space::Hints, _) => true,
-            (Space::Idempotency, _) => is_older(self.remembered_micros),
-            (_, Some(after)) => is_older(after),
+            (Space::Idempotency, None) => is_older_by(agreed(), self.remembered_micros),
+            (Space::Idempotency, Some(_)) => is_older_by(wall(), self.remembered_micros),
+            (_, Some(after)) => is_older_by(wall(), after),
             (Space::Data, None) => Self::goes_by(record, self.watermark()),
             (Space::Node | Space::Conditions, None) => false,
         }
@@ -293,6 +307,7 @@ mod tests {
             (PurgeRule::proven(50, 70, || 80), "among others"),
         ] {
             rule.raise(u64::MAX);
+            rule.agree(80);
             let may = |space, record: &Record| rule.may_purge(space, record.view());
             assert!(may(Space::Hints, &tombstone) && !may(Space::Hints, &value), "{now}");
             assert!(may(Space::Idempotency, &tombstone), "{now}: 71 microseconds old");
@@ -302,6 +317,24 @@ mod tests {
         }
         let never = PurgeRule::never();
         assert!(!never.may_purge(Space::Hints, tombstone.view()));
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_forgets_no_idempotency_key() {
+        let rule = PurgeRule::proven(50, 70, || 900);
+        let entry = record(Kind::Value, 9 << COUNTER_BITS, 0, 0);
+        let may = || rule.may_purge(Space::Idempotency, entry.view());
+        assert!(!may(), "nobody was compared with");
+        rule.agree(79);
+        assert!(!may(), "by the others' clocks it is young enough");
+        rule.agree(80);
+        assert!(may());
+        let behind = PurgeRule::proven(50, 70, || 79);
+        behind.agree(80);
+        assert!(!behind.may_purge(Space::Idempotency, entry.view()), "nor do others' clocks");
+        rule.agree(0);
+        rule.holds_only_replica(true);
+        assert!(may(), "alone there is no other clock");
     }
 
     #[test]

@@ -65,6 +65,7 @@ mod tests {
             let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
             let rule = purge_rule(move || now);
             rule.holds_only_replica(alone);
+            rule.agree(now);
             rule.may_purge(space, record.view())
         };
         assert!(may(true, Space::Data, PURGE_AFTER + 1));

@@ -71,7 +71,14 @@ impl Task {
     /// Handles one event, and carries out what follows from it.
     pub fn handle<D: TaskDriver>(&mut self, driver: &mut D, event: TaskEvent) {
         match event {
-            TaskEvent::Node(event) => self.dispatch(driver, event),
+            TaskEvent::Node(event) => {
+                if matches!(event, NodeEvent::Tick)
+                    && let Some(micros) = self.shared.clock.agreed(driver.now())
+                {
+                    driver.purge_rule().agree(micros);
+                }
+                self.dispatch(driver, event);
+            }
             TaskEvent::ReadHints(wanted) => driver.read_hints(wanted),
             TaskEvent::HintsRead(HintsWanted { peer, .. }, Ok(items)) => {
                 self.dispatch(driver, NodeEvent::Hints { peer, items });

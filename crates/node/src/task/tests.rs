@@ -1,9 +1,9 @@
-use cluster::{Incarnation, LifeId, LogPosition, Reported, RoundConfig};
+use cluster::{Clock, Incarnation, LifeId, LogPosition, Reported, RoundConfig};
 
 use super::*;
 use crate::Store;
 use crate::driver::{Delivered, Purpose, WriteError};
-use crate::stage::{Done, Stage, value};
+use crate::stage::{Done, Stage, WALL, value};
 
 const B: NodeId = NodeId(1);
 
@@ -299,4 +299,20 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
         gone += u32::from(held.is_none());
     }
     assert!((20..180).contains(&gone), "{gone} of 200");
+}
+
+#[test]
+fn idempotency_keys_age_by_what_most_other_clocks_show() {
+    let mut stage = Stage::new();
+    let mut task = task(&stage);
+    let time = Clock::time_of(WALL - cluster::REMEMBERED_MICROS - 2_000_000);
+    let fields = lsm::Fields::new(lsm::Kind::Value, lsm::Version { time, origin: 0 });
+    let entry = lsm::Record::new(b"k", &fields, b"");
+    let mut may_go = |limit: Option<u64>| {
+        stage.shared.clock.compared(limit.map(|limit| (limit - stage.mono) as i64), 2);
+        task.handle(&mut stage, TaskEvent::Node(NodeEvent::Tick));
+        stage.engine.purge_rule().may_purge(lsm::Space::Idempotency, entry.view())
+    };
+    assert!(!may_go(Some(WALL - 3_000_000)), "this clock is ahead of most others'");
+    assert!(may_go(Some(WALL)));
 }
