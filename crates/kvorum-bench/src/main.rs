@@ -134,8 +134,8 @@ fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCo
 }
 
 /// Prints what a command has to tell.
-fn print(outcome: Result<String, String>) -> ExitCode {
-    let printed = outcome.and_then(|text| {
+fn print(outcome: Result<String, impl Display>) -> ExitCode {
+    let printed = outcome.map_err(|error| error.to_string()).and_then(|text| {
         let printed = io::stdout().write_all(text.as_bytes());
         printed.map_err(|error| format!("stdout: {error}"))
     });

@@ -20,7 +20,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-pub use files::{Files, Trust};
+pub use files::{Files, FilesError, Trust};
 
 /// How connections to one host are made.
 #[derive(Clone)]

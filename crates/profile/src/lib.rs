@@ -53,7 +53,7 @@ pub use place::{Mutex, Place, WaitKind, queued};
 #[cfg(feature = "record")]
 pub use {
     event::Event,
-    folded::Folded,
+    folded::{Folded, NotFolded},
     output::{Format, NotJson, UnknownFormat},
     record::{Clock, HERTZ, Order, Profile, Recording, Refused, SECONDS, start},
     stacks::Named,

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::args::{Arrival, LoadArgs, RequestArgs, TargetMode, TlsArgs};
+use super::error::Error;
 use super::mend::dashed;
 use super::units::Count;
 use crate::known::Known;
@@ -39,21 +40,16 @@ impl LoadArgs {
     }
 
     /// The whole of it.
-    pub fn check(&self, known: &Known) -> Result<Asked, String> {
+    pub fn check(&self, known: &Known) -> Result<Asked, Error> {
         let pace = match (self.rate, self.closed) {
             (Some(rate), _) => Pace::Open(rate.0),
             (None, true) => Pace::Closed,
-            (None, false) => {
-                return Err("a rate is needed: say -R RATE (requests a second over all \
-                            connections), or --closed for a closed loop as in wrk"
-                    .to_owned());
-            }
+            (None, false) => return Err(Error::NoRate),
         };
         if let (Some(csv), Some(log)) = (&self.csv, &self.hdr_log)
             && place(csv) == place(log)
         {
-            let file = csv.display();
-            return Err(format!("--csv and --hdr-log both write {file}: name two files"));
+            return Err(Error::SameFile(csv.clone()));
         }
         let mut asked = self.request.check(known)?;
         asked.plan.pace = pace;
@@ -65,15 +61,15 @@ impl LoadArgs {
             Arrival::Poisson => plan::Arrival::Poisson,
         };
         // The rest of it once there are addresses.
-        let checked = asked.plan.check_numbers().and_then(|()| asked.plan.keys.check());
-        checked.map_err(|error| error.to_string())?;
+        asked.plan.check_numbers()?;
+        asked.plan.keys.check()?;
         Ok(asked)
     }
 }
 
 impl RequestArgs {
     /// What is sent and where; how fast and how long is the caller's to say.
-    pub fn check(&self, known: &Known) -> Result<Asked, String> {
+    pub fn check(&self, known: &Known) -> Result<Asked, Error> {
         let (urls, args) = self.urls_and_args()?;
         let mut plan = Plan::new(Target {
             name: String::new(),
@@ -86,15 +82,12 @@ impl RequestArgs {
         let threads = self.threads.unwrap_or(Count(THREADS.min(self.connections.0)));
         plan.threads = number("-t", threads)?;
         if plan.connections < plan.threads {
-            let (c, t) = (plan.connections, plan.threads);
-            return Err(format!(
-                "number of connections must be >= threads: -c{c} is fewer than -t{t}; say -c{t} or \
-                 -t{c}"
-            ));
+            let (connections, threads) = (plan.connections, plan.threads);
+            return Err(Error::FewConnections { connections, threads });
         }
         plan.timeout = self.timeout.0;
         if plan.timeout.is_zero() {
-            return Err("-T 0: the timeout must be more than 0, as every answer takes time".into());
+            return Err(Error::NoTimeout);
         }
         plan.seed = self.seed;
         plan.target_mode = match self.target_mode {
@@ -121,40 +114,36 @@ impl RequestArgs {
     }
 
     /// Words up to the first that is no URL, and the others with those after `--`.
-    fn urls_and_args(&self) -> Result<(Vec<Url>, Vec<String>), String> {
-        if let Some(line) = self.urls.iter().find_map(|word| dashed(word)) {
-            return Err(line);
+    fn urls_and_args(&self) -> Result<(Vec<Url>, Vec<String>), Error> {
+        if let Some(error) = self.urls.iter().find_map(|word| dashed(word)) {
+            return Err(error);
         }
         let is_url = |word: &String| word.contains("://");
         let end = self.urls.iter().position(|word| !is_url(word)).unwrap_or(self.urls.len());
         let (urls, args) = self.urls.split_at(end.max(1));
-        let urls: Result<Vec<_>, _> = urls.iter().map(|word| Url::parse(word)).collect();
-        let urls = urls.map_err(|error| error.to_string())?;
+        let urls = urls.iter().map(|word| Url::parse(word)).collect::<Result<_, _>>()?;
         if let (Some(word), None) = (args.first(), &self.script) {
-            return Err(format!(
-                "{word:?} is neither a URL nor a flag, and there is no script (-s) to give it to"
-            ));
+            return Err(Error::Word(word.clone()));
         }
         Ok((urls, args.iter().chain(&self.args).cloned().collect()))
     }
 
-    fn headers(&self) -> Result<Vec<(String, String)>, String> {
+    fn headers(&self) -> Result<Vec<(String, String)>, Error> {
         let split = self.headers.iter().map(|header| {
             let (name, value) = header.split_once(':').unwrap_or((header, ""));
             let wrong = name.is_empty() || name == header || name.contains(char::is_whitespace);
             if wrong {
-                return Err(format!("-H {header:?} is not a valid header: say -H 'Name: value'"));
+                return Err(Error::Header(header.clone()));
             }
             Ok((name.to_owned(), value.trim().to_owned()))
         });
         let mut headers: Vec<_> = split.collect::<Result<_, _>>()?;
         if let Some(path) = &self.token_file {
-            let shown = path.display();
             let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| format!("--token-file {shown}: {error}"))?;
+            let text = text.map_err(|source| Error::TokenFile { path: path.clone(), source })?;
             let token = text.trim_end();
             if token.is_empty() || token.contains(|one: char| one.is_control() || one == ' ') {
-                return Err(format!("--token-file {shown}: it is not one word"));
+                return Err(Error::Token(path.clone()));
             }
             headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
         }
@@ -172,7 +161,7 @@ impl RequestArgs {
     }
 
     /// Fills in keys, values and mix; returns them in words.
-    fn keys(&self, plan: &mut Plan) -> Result<String, String> {
+    fn keys(&self, plan: &mut Plan) -> Result<String, Error> {
         let mix = self.mix.as_deref().unwrap_or("get=100");
         (plan.put_percent, plan.delete_percent) = parse_mix(mix)?;
         let default = Keys::default();
@@ -223,13 +212,13 @@ impl RequestArgs {
 
 impl Asked {
     /// Looks up the addresses of all hosts, and reads the files that TLS needs.
-    pub fn resolve(&mut self) -> Result<(), String> {
+    pub fn resolve(&mut self) -> Result<(), Error> {
         let secure = self.urls.iter().any(|url| url.secure);
         let trust = secure.then(|| Trust::load(self.files.clone())).transpose()?;
         for (target, url) in self.plan.targets.iter_mut().zip(&self.urls) {
             let trust = trust.as_ref().filter(|_| url.secure);
             target.tls = trust.map(|trust| trust.host(&url.host)).transpose()?;
-            target.addresses = url.resolve().map_err(|error| error.to_string())?;
+            target.addresses = url.resolve()?;
         }
         for (source, target) in self.sources.iter_mut().zip(&self.plan.targets) {
             source.addresses.clone_from(&target.addresses);
@@ -257,33 +246,26 @@ fn place(path: &Path) -> PathBuf {
     there.unwrap_or_else(|_| path.to_owned())
 }
 
-fn number(flag: &str, count: Count) -> Result<usize, String> {
+fn number(flag: &'static str, count: Count) -> Result<usize, Error> {
     match usize::try_from(count.0) {
         Ok(number @ 1..) => Ok(number),
-        _ => Err(format!("{flag} {}: there must be at least one", count.0)),
+        _ => Err(Error::Number { flag, count: count.0 }),
     }
 }
 
-fn target(url: &Url, keyed: bool, known: &Known) -> Result<Target, String> {
+fn target(url: &Url, keyed: bool, known: &Known) -> Result<Target, Error> {
     let path = match (keyed, url.path.contains(KEY), url.has_path) {
         (false, ..) | (true, true, _) => url.path.clone(),
         (true, false, false) if !known.key_path.is_empty() => known.key_path.to_owned(),
-        (true, false, _) => {
-            return Err(format!(
-                "{url} does not say where the key goes: put {KEY} there, as in {}/item/{KEY}",
-                url.origin()
-            ));
-        }
+        (true, false, _) => return Err(Error::KeyPlace { url: url.clone() }),
     };
     let name = url.authority();
     Ok(Target { name, addresses: Vec::new(), tls: None, authorization: None, path })
 }
 
 /// Percentages of `PUT` and `DELETE`.
-fn parse_mix(text: &str) -> Result<(u8, u8), String> {
-    let wrong = || {
-        format!("--mix {text}: say methods and percentages that make 100 together: put=50,get=50")
-    };
+fn parse_mix(text: &str) -> Result<(u8, u8), Error> {
+    let wrong = || Error::Mix(text.to_owned());
     let mut shares = [None; 3];
     for part in text.split(',') {
         let (name, percent) = part.split_once('=').ok_or_else(wrong)?;
@@ -299,7 +281,7 @@ fn parse_mix(text: &str) -> Result<(u8, u8), String> {
     if all == 100 { Ok((put, delete)) } else { Err(wrong()) }
 }
 
-fn parse_order(text: &str) -> Result<KeyOrder, String> {
+fn parse_order(text: &str) -> Result<KeyOrder, Error> {
     Ok(match text {
         "seq" => KeyOrder::Sequential,
         "scattered" => KeyOrder::Scattered,
@@ -307,11 +289,8 @@ fn parse_order(text: &str) -> Result<KeyOrder, String> {
         "zipf" => KeyOrder::Zipf,
         _ => {
             let window = text.strip_prefix("latest:").and_then(|n| n.parse::<Count>().ok());
-            KeyOrder::Latest(
-                window.filter(|window| window.0 > 0).map(|window| window.0).ok_or_else(|| {
-                    format!("--keys {text}: say seq, scattered, uniform, zipf or latest:N")
-                })?,
-            )
+            let window = window.map(|window| window.0).filter(|window| *window > 0);
+            KeyOrder::Latest(window.ok_or_else(|| Error::Order(text.to_owned()))?)
         }
     })
 }

@@ -13,6 +13,7 @@ use super::progress::Progress;
 use super::reported::{self, Reported};
 use super::servers::Servers;
 use super::sinks::Sinks;
+use crate::cli;
 use crate::control::Control;
 use crate::error::Error;
 use crate::interrupt::until_interrupted;
@@ -42,7 +43,7 @@ pub enum Ended {
 #[derive(Debug)]
 pub enum Failed {
     /// The command line makes no sense.
-    Usage(String),
+    Usage(cli::Error),
     /// The run failed for any other reason.
     Run(String),
 }
@@ -56,13 +57,13 @@ impl<E: std::error::Error> From<E> for Failed {
 /// Carries out `args` and prints what came of it.
 pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     let mut asked = args.check(known).map_err(Failed::Usage)?;
-    asked.resolve().map_err(Failed::Run)?;
+    asked.resolve()?;
     let mut out = Out::open(args.json)?;
     let mut scripts = scripts(&asked)?;
     let stop = until_interrupted()?;
     let started = SystemTime::now();
     let servers = Servers::look(known, &asked.plan.targets);
-    let mut sinks = Sinks::open(args, started, &servers.columns()).map_err(Failed::Run)?;
+    let mut sinks = Sinks::open(args, started, &servers.columns())?;
     let mut run = reported::planned(&asked, known, started);
     if !args.json {
         out.say(&print::header(&run))?;

@@ -1,5 +1,7 @@
 //! What people mistype on wrk2's command line, and what they meant.
 
+use super::error::Error;
+
 /// wrk2's long flags, which people write with one dash.
 const LONG: [&str; 11] = [
     "connections",
@@ -29,14 +31,14 @@ pub fn mend(words: &[String]) -> Option<String> {
     before.zip(&words).find_map(|(flag, word)| negative(flag, word).or_else(|| mended(word)))
 }
 
-/// What a word that begins with a typographic dash should be: editors put it for two minuses, or
-/// for one.
-pub(super) fn dashed(word: &str) -> Option<String> {
+/// What is wrong with a word that begins with a typographic dash: editors put it for two minuses,
+/// or for one.
+pub(super) fn dashed(word: &str) -> Option<Error> {
     let rest = word.strip_prefix(['\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'])?;
     let name = rest.split('=').next().unwrap_or_default();
     let long = name.len() > 2 && name.bytes().all(|b| b.is_ascii_lowercase() || b"-_".contains(&b));
     let dashes = if long { "--" } else { "-" };
-    Some(format!("{word} begins with a dash that no flag has: say {dashes}{rest}"))
+    Some(Error::Dash { word: word.to_owned(), meant: format!("{dashes}{rest}") })
 }
 
 /// A value below zero, which looks like a flag.
@@ -49,8 +51,8 @@ fn negative(flag: &str, word: &str) -> Option<String> {
 }
 
 fn mended(word: &str) -> Option<String> {
-    if let Some(line) = dashed(word) {
-        return Some(line);
+    if let Some(error) = dashed(word) {
+        return Some(error.to_string());
     }
     let flag = word.strip_prefix('-')?;
     let letter = flag.chars().next()?;

@@ -10,6 +10,7 @@
 
 mod args;
 mod check;
+mod error;
 mod load;
 mod mend;
 pub(crate) mod profile;
@@ -21,6 +22,7 @@ mod units;
 
 pub use args::{Arrival, LoadArgs, ProfileEvent, RequestArgs, TargetMode, TlsArgs};
 pub use check::Asked;
+pub use error::Error;
 pub use load::{Ended, Failed, load};
 pub use mend::mend;
-pub use units::{Count, Rate, Time};
+pub use units::{Count, Rate, Time, UnitError};

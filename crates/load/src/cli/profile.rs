@@ -10,8 +10,8 @@ use super::args::ProfileEvent;
 use crate::known::Known;
 use crate::plan::Target;
 use crate::record::{self, Run};
-use crate::rundir::RunDir;
-use crate::server::{Endpoint, ask};
+use crate::rundir::{self, RunDir};
+use crate::server::{AskError, Endpoint, ask};
 
 /// Longest recording that is asked for, in seconds: what servers allow.
 const MAX_SECONDS: u64 = 300;
@@ -22,6 +22,23 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Longest recording in bytes: collapsed stacks of five minutes are a twentieth of it.
 const MAX_LEN: usize = 64 << 20;
 
+/// Why there is no recording, or it can't be kept.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordingError {
+    #[error("it is not known how to ask this server")]
+    Unknown,
+    #[error("{url}: {source}")]
+    Ask { url: String, source: AskError },
+    #[error("{url}: {status} {why}")]
+    Status { url: String, status: u16, why: String },
+    #[error("{url}: its answer is not a recording of itself ({source})")]
+    Malformed { url: String, source: serde_json::Error },
+    #[error("the run ended before it was there")]
+    Ended,
+    #[error(transparent)]
+    Unkept(#[from] rundir::Error),
+}
+
 /// A recording, or why there is none.
 pub(crate) struct Recording {
     /// The server that was recorded, as `HOST:PORT`.
@@ -29,7 +46,7 @@ pub(crate) struct Recording {
     /// `http://HOST:PORT`, or `https://…`.
     pub(crate) origin: String,
     /// Collapsed stacks by event.
-    pub(crate) folded: Result<BTreeMap<String, String>, String>,
+    pub(crate) folded: Result<BTreeMap<String, String>, RecordingError>,
 }
 
 /// Recordings that are being made.
@@ -109,7 +126,7 @@ impl Recordings {
             .map(|(server, origin)| Recording {
                 server: server.clone(),
                 origin: origin.clone(),
-                folded: Err("the run ended before it was there".to_owned()),
+                folded: Err(RecordingError::Ended),
             })
             .collect();
         all.extend(missing);
@@ -125,7 +142,7 @@ pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Reco
             let Some(dir) = &mut dir else { return Ok(()) };
             for (event, stacks) in events {
                 let name = format!("profile/{}-{event}.folded", server.replace(':', "-"));
-                dir.file(&name, stacks.as_bytes()).map_err(|error| error.to_string())?;
+                dir.file(&name, stacks.as_bytes())?;
                 let url = origin.clone();
                 run.profiles.push(record::Profile { url, event, folded: name });
             }
@@ -142,18 +159,20 @@ fn record(
     endpoint: &Endpoint,
     path: &str,
     limit: Duration,
-) -> Result<BTreeMap<String, String>, String> {
+) -> Result<BTreeMap<String, String>, RecordingError> {
     if path.is_empty() {
-        return Err("it is not known how to ask this server".to_owned());
+        return Err(RecordingError::Unknown);
     }
     let url = endpoint.url(path);
-    let (status, text) =
-        ask(endpoint, path, limit, MAX_LEN).map_err(|cause| format!("{url}: {cause}"))?;
+    let (status, text) = match ask(endpoint, path, limit, MAX_LEN) {
+        Ok(answer) => answer,
+        Err(source) => return Err(RecordingError::Ask { url, source }),
+    };
     if status != 200 {
-        let why = text.lines().next().unwrap_or_default();
-        return Err(format!("{url}: {status} {why}"));
+        let why = text.lines().next().unwrap_or_default().to_owned();
+        return Err(RecordingError::Status { url, status, why });
     }
-    let answer: Answer = serde_json::from_str(&text)
-        .map_err(|cause| format!("{url}: its answer is not a recording of itself ({cause})"))?;
+    let answer: Answer =
+        serde_json::from_str(&text).map_err(|source| RecordingError::Malformed { url, source })?;
     Ok(answer.events.into_iter().map(|(name, event)| (name, event.folded)).collect())
 }

@@ -1,5 +1,6 @@
 //! Where a run's seconds go while it goes on: the run directory, `--hdr-log`, `--csv`.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -7,8 +8,17 @@ use super::args::LoadArgs;
 use crate::control::Interval;
 use crate::hdrlog::HdrLog;
 use crate::request::Method;
-use crate::rundir::RunDir;
+use crate::rundir::{self, RunDir};
 use crate::timeline::Timeline;
+
+/// Why one of them can't be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SinkError {
+    #[error("can't write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("--out: {0}")]
+    Out(#[source] rundir::Error),
+}
 
 /// All that are written.
 pub(super) struct Sinks {
@@ -16,7 +26,7 @@ pub(super) struct Sinks {
     hdr: Option<(PathBuf, HdrLog)>,
     csv: Option<(PathBuf, Timeline)>,
     /// The first file that could not be written on with, and why.
-    wrong: Option<String>,
+    wrong: Option<SinkError>,
 }
 
 impl Sinks {
@@ -25,20 +35,20 @@ impl Sinks {
         args: &LoadArgs,
         started: SystemTime,
         columns: &[String],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, SinkError> {
         let mut sinks = Self { dir: None, hdr: None, csv: None, wrong: None };
         if let Some(path) = &args.hdr_log {
             let log = HdrLog::create(path, "Latency from the intended start", started);
-            sinks.hdr = Some((path.clone(), log.map_err(|cause| cant(path, &cause))?));
+            sinks.hdr = Some((path.clone(), log.map_err(cant(path))?));
         }
         if let Some(path) = &args.csv {
-            let timeline = Timeline::create(path, columns).map_err(|cause| cant(path, &cause))?;
+            let timeline = Timeline::create(path, columns).map_err(cant(path))?;
             sinks.csv = Some((path.clone(), timeline));
         }
         // Last: it makes a directory, which would stay if another failed.
         if let Some(path) = &args.out {
             let dir = RunDir::create(path, started, columns);
-            sinks.dir = Some(dir.map_err(|error| format!("--out: {error}"))?);
+            sinks.dir = Some(dir.map_err(SinkError::Out)?);
         }
         Ok(sinks)
     }
@@ -55,24 +65,24 @@ impl Sinks {
                 log.add(method.name(), start, length, &latencies.intended)
             });
             if let Err(cause) = added.and_then(|()| log.flush()) {
-                self.wrong.get_or_insert(cant(path, &cause));
+                self.wrong.get_or_insert(cant(path)(cause));
                 self.hdr = None;
             }
         }
         if let Some((path, timeline)) = &mut self.csv
             && let Err(cause) = timeline.add(interval, reported)
         {
-            self.wrong.get_or_insert(cant(path, &cause));
+            self.wrong.get_or_insert(cant(path)(cause));
             self.csv = None;
         }
     }
 
     /// What could not be written.
     pub(super) fn wrong(&mut self) -> Option<String> {
-        self.wrong.take()
+        self.wrong.take().map(|error| error.to_string())
     }
 }
 
-fn cant(path: &Path, cause: &std::io::Error) -> String {
-    format!("can't write {}: {cause}", path.display())
+fn cant(path: &Path) -> impl Fn(io::Error) -> SinkError {
+    move |source| SinkError::Write { path: path.to_owned(), source }
 }

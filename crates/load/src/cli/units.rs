@@ -29,43 +29,57 @@ const SI: [(&str, f64); 4] = [("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
 
 const SECONDS: [(&str, f64); 5] = [("", 1.0), ("s", 1.0), ("ms", 1e-3), ("m", 60.0), ("h", 3600.0)];
 
-/// What is wrong with a text, in words: it is below zero, or as `else_say` says.
-fn wrong(text: &str, else_say: &str) -> String {
-    let below = text.starts_with('-');
-    let say = if below { "it must be positive" } else { else_say };
-    say.to_owned()
+/// Why a text is no number and no time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// It is below zero.
+    #[error("it must be positive")]
+    Negative,
+    /// It is not a [`Count`].
+    #[error("say a whole number, with k, M or G if you like: 64, 10k")]
+    Count,
+    /// It is not a [`Rate`].
+    #[error("say requests a second, with k, M or G if you like: 40000, 40k, 0.5")]
+    Rate,
+    /// It is not a [`Time`].
+    #[error("say seconds, or a number and ms, s, m or h: 30, 30s, 3m")]
+    Time,
+}
+
+impl UnitError {
+    fn or_negative(self, text: &str) -> Self {
+        if text.starts_with('-') { Self::Negative } else { self }
+    }
 }
 
 impl FromStr for Count {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         // Whole numbers have no business in floats, and all below 2^53 are exact there anyway.
         scaled(text, &SI)
             .filter(|number| number.fract() == 0.0 && *number < 9e15)
             .map(|number| Self(number as u64))
-            .ok_or_else(|| wrong(text, "say a whole number, with k, M or G if you like: 64, 10k"))
+            .ok_or(UnitError::Count.or_negative(text))
     }
 }
 
 impl FromStr for Rate {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        scaled(text, &SI).map(Self).ok_or_else(|| {
-            wrong(text, "say requests a second, with k, M or G if you like: 40000, 40k, 0.5")
-        })
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        scaled(text, &SI).map(Self).ok_or(UnitError::Rate.or_negative(text))
     }
 }
 
 impl FromStr for Time {
-    type Err = String;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         scaled(text, &SECONDS)
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .map(Self)
-            .ok_or_else(|| wrong(text, "say seconds, or a number and ms, s, m or h: 30, 30s, 3m"))
+            .ok_or(UnitError::Time.or_negative(text))
     }
 }
 

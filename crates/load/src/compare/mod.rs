@@ -41,8 +41,51 @@ pub struct CompareArgs {
     pub b: PathBuf,
 }
 
+/// Why two sides can't be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A side can't be read.
+    #[error(transparent)]
+    Saved(#[from] saved::Error),
+    /// There are more runs than ranks are made of.
+    #[error(
+        "{}: {runs} runs, at most {} are compared: move some elsewhere",
+        side.display(),
+        rank::MAX_SAMPLE
+    )]
+    TooMany {
+        /// The directory of the side.
+        side: PathBuf,
+        /// How many there are.
+        runs: usize,
+    },
+    /// A trial came to nothing.
+    #[error(
+        "{}: {trial} has no run: its server died or did not start. Give directories with runs",
+        side.display()
+    )]
+    NoRun {
+        /// The directory of the side.
+        side: PathBuf,
+        /// The directory of the trial in it.
+        trial: String,
+    },
+    /// The runs of a side are not of the same.
+    #[error(
+        "{}: its runs are not repeats of the same: {difference}. Give single runs (one of the \
+         directories in it), or move the repeats of one into a directory of their own",
+        side.display()
+    )]
+    Mixed {
+        /// The directory of the side.
+        side: PathBuf,
+        /// The first parameter that differs, and its values.
+        difference: String,
+    },
+}
+
 /// Compares, and returns what to tell.
-pub fn compare(args: &CompareArgs) -> Result<String, String> {
+pub fn compare(args: &CompareArgs) -> Result<String, Error> {
     let (a, b) = (side(&args.a)?, side(&args.b)?);
     let mut text = String::new();
     // Writing into a string cannot fail.
@@ -51,29 +94,17 @@ pub fn compare(args: &CompareArgs) -> Result<String, String> {
 }
 
 /// All runs of a side.
-fn side(directory: &Path) -> Result<Vec<Saved>, String> {
+fn side(directory: &Path) -> Result<Vec<Saved>, Error> {
     let found = saved::read(&[directory.to_owned()])?;
     let runs: Vec<_> = found.iter().flat_map(|found| found.runs().to_vec()).collect();
     if runs.len() > rank::MAX_SAMPLE {
-        return Err(format!(
-            "{}: {} runs, at most {} are compared: move some elsewhere",
-            directory.display(),
-            runs.len(),
-            rank::MAX_SAMPLE
-        ));
+        return Err(Error::TooMany { side: directory.to_owned(), runs: runs.len() });
     }
-    let shown = directory.display();
     if let Some(empty) = runs.iter().find(|saved| saved.run.format == 0) {
-        return Err(format!(
-            "{shown}: {} has no run: its server died or did not start. Give directories with runs",
-            empty.name
-        ));
+        return Err(Error::NoRun { side: directory.to_owned(), trial: empty.name.clone() });
     }
-    if let Some(why) = parameters::mixed(&runs) {
-        return Err(format!(
-            "{shown}: its runs are not repeats of the same: {why}. Give single runs (one of the \
-             directories in it), or move the repeats of one into a directory of their own"
-        ));
+    if let Some(difference) = parameters::mixed(&runs) {
+        return Err(Error::Mixed { side: directory.to_owned(), difference });
     }
     Ok(runs)
 }

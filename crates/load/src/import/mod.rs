@@ -16,7 +16,7 @@ mod run;
 mod warn;
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -49,6 +49,47 @@ pub struct ImportArgs {
 const NOTHING: &str =
     "no output of wrk2 or wrk is in it; one begins with \"Running 30s test @ URL\"";
 
+/// Why nothing was imported, or not all.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file can't be read.
+    #[error("{}: cannot be read: {source}", file.display())]
+    Unreadable {
+        /// Which file it is.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is longer than any page.
+    #[error("{}: longer than 64 MiB: cut out the outputs", .0.display())]
+    TooLong(PathBuf),
+    /// A run directory is not overwritten.
+    #[error(
+        "{}: is there already and was left as it is; remove it or give another --out",
+        .0.display()
+    )]
+    Exists(PathBuf),
+    /// A run directory can't be written.
+    #[error("{}: cannot be written: {source}", directory.display())]
+    Write {
+        /// Which directory it is.
+        directory: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no output in any of these files.
+    #[error("{}", lines(.0))]
+    Nothing(Vec<PathBuf>),
+}
+
+fn lines(files: &[PathBuf]) -> String {
+    files.iter().map(|file| nothing(file)).collect::<Vec<_>>().join("\n")
+}
+
+fn nothing(file: &Path) -> String {
+    format!("{}: {NOTHING}", file.display())
+}
+
 /// An imported run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
@@ -79,7 +120,7 @@ pub fn read(text: &str, stem: &str) -> Vec<Imported> {
 
 /// Writes a run directory for each output in the files. Returns what to tell, a line for each, or
 /// what stopped it: also that there is no output in any of them.
-pub fn import(args: &ImportArgs) -> Result<String, String> {
+pub fn import(args: &ImportArgs) -> Result<String, Error> {
     let mut printed = String::new();
     let mut found = 0;
     for file in &args.files {
@@ -89,7 +130,7 @@ pub fn import(args: &ImportArgs) -> Result<String, String> {
         let runs = read(&text, stem);
         found += runs.len();
         if runs.is_empty() {
-            printed.push_str(&format!("{}: {NOTHING}\n", file.display()));
+            printed.push_str(&format!("{}\n", nothing(file)));
         }
         for imported in &runs {
             let directory = args.out.join(&imported.name);
@@ -97,11 +138,11 @@ pub fn import(args: &ImportArgs) -> Result<String, String> {
             printed.push_str(&summary(file, &directory, imported));
         }
     }
-    if found == 0 { Err(printed.trim_end().to_owned()) } else { Ok(printed) }
+    if found == 0 { Err(Error::Nothing(args.files.clone())) } else { Ok(printed) }
 }
 
-fn contents(file: &Path) -> Result<String, String> {
-    let failed = |error| format!("{}: cannot be read: {error}", file.display());
+fn contents(file: &Path) -> Result<String, Error> {
+    let failed = |source| Error::Unreadable { file: file.to_owned(), source };
     let mut bytes = Vec::new();
     let source: Box<dyn Read> = if file == Path::new("-") {
         Box::new(std::io::stdin())
@@ -110,18 +151,15 @@ fn contents(file: &Path) -> Result<String, String> {
     };
     source.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(format!("{}: longer than 64 MiB: cut out the outputs", file.display()));
+        return Err(Error::TooLong(file.to_owned()));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn save(directory: &Path, imported: &Imported) -> Result<(), String> {
-    let failed = |error| format!("{}: cannot be written: {error}", directory.display());
+fn save(directory: &Path, imported: &Imported) -> Result<(), Error> {
+    let failed = |source| Error::Write { directory: directory.to_owned(), source };
     if directory.exists() {
-        return Err(format!(
-            "{}: is there already and was left as it is; remove it or give another --out",
-            directory.display()
-        ));
+        return Err(Error::Exists(directory.to_owned()));
     }
     fs::create_dir_all(directory).map_err(failed)?;
     let mut json = serde_json::to_string_pretty(&imported.run).map_err(|e| failed(e.into()))?;

@@ -4,6 +4,7 @@ use maud::{Markup, PreEscaped, html};
 use profile::Folded;
 use profile::graph::{Fragments, Tab, Unit};
 
+use super::Error;
 use super::shown::Shown;
 
 /// Graphs in a report. Each carries its stacks, up to some hundred kilobytes of them, compressed.
@@ -18,7 +19,7 @@ struct Graph {
 }
 
 /// All graphs, those of one event together; nothing without profiles.
-pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, String> {
+pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, Error> {
     let mut events = Vec::new();
     for event in EVENTS {
         let graphs = graphs(runs, event)?;
@@ -47,13 +48,14 @@ pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, String> {
     })
 }
 
-fn graphs(runs: &[Shown<'_>], event: &str) -> Result<Vec<Graph>, String> {
+fn graphs(runs: &[Shown<'_>], event: &str) -> Result<Vec<Graph>, Error> {
     let mut graphs = Vec::new();
     for run in runs {
         let several = run.run().servers.len() > 1;
         for (profile, text) in run.saved.profiles.iter().filter(|(known, _)| known.event == event) {
-            let folded = Folded::parse(text).map_err(|error| {
-                format!("{}: {error}", run.saved.dir.join(&profile.folded).display())
+            let folded = Folded::parse(text).map_err(|source| Error::Profile {
+                file: run.saved.dir.join(&profile.folded),
+                source,
             })?;
             let name = if several {
                 format!("{} {}", run.name(), profile.url)

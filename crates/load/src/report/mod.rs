@@ -24,8 +24,8 @@ mod series;
 mod shown;
 mod timelines;
 
-use std::fs;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use clap::Args;
 use maud::{DOCTYPE, PreEscaped, html};
@@ -54,15 +54,41 @@ pub struct ReportArgs {
     pub title: Option<String>,
 }
 
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directories can't be read.
+    #[error(transparent)]
+    Saved(#[from] saved::Error),
+    /// There are more runs than can be shown in full.
+    #[error(
+        "{0} runs that are of no series are too many: at most {MAX_FULL}; give fewer directories"
+    )]
+    TooMany(usize),
+    /// A recording is not what it should be.
+    #[error("{}: {source}", file.display())]
+    Profile {
+        /// The file of its stacks.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: profile::NotFolded,
+    },
+    /// The page can't be written.
+    #[error("{}: cannot be written: {source}", file.display())]
+    Write {
+        /// The file of the page.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
 /// Writes the report and returns what to tell about it. `tool` is the name and version of who does.
-pub fn report(args: &ReportArgs, tool: &str) -> Result<String, String> {
+pub fn report(args: &ReportArgs, tool: &str) -> Result<String, Error> {
     let found = saved::read(&args.directories)?;
     let single = found.iter().filter(|found| matches!(found, Found::Run(_))).count();
     if single > MAX_FULL {
-        return Err(format!(
-            "{single} runs that are of no series are too many: at most {MAX_FULL}; give fewer \
-             directories"
-        ));
+        return Err(Error::TooMany(single));
     }
     let names: Vec<_> = found.iter().map(name).collect();
     let title = args.title.clone().unwrap_or_else(|| match names.as_slice() {
@@ -72,7 +98,7 @@ pub fn report(args: &ReportArgs, tool: &str) -> Result<String, String> {
     });
     let html = page(&title, tool, &found)?;
     fs::write(&args.out, &html)
-        .map_err(|error| format!("{}: cannot be written: {error}", args.out.display()))?;
+        .map_err(|source| Error::Write { file: args.out.clone(), source })?;
     let runs: usize = found.iter().map(|found| found.runs().len()).sum();
     let size = figures::bytes(html.len() as f64);
     Ok(format!("{}: {runs} runs, {size}\n", args.out.display()))
@@ -86,7 +112,7 @@ fn name(found: &Found) -> &str {
 }
 
 /// The whole page.
-fn page(title: &str, tool: &str, found: &[Found]) -> Result<String, String> {
+fn page(title: &str, tool: &str, found: &[Found]) -> Result<String, Error> {
     let runs = shown::all(found);
     let full: Vec<_> = runs.iter().copied().filter(|run| run.full).collect();
     let parts = parts(found, &runs);

@@ -8,8 +8,8 @@
 
 mod timeline;
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::de::DeserializeOwned;
 
@@ -22,6 +22,38 @@ const MAX_FILE: u64 = 64 << 20;
 /// Runs that are read at once: those of a hundred searches of a hundred trials. A run takes some
 /// 50 KB of memory.
 const MAX_RUNS: usize = 10_000;
+
+/// Why runs can't be read back.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "{}: neither it nor a directory in it has a run.json or a series.json; load, search, \
+         coldhot and import write them",
+        .0.display()
+    )]
+    Nothing(PathBuf),
+    #[error("{0} runs are too many: at most {MAX_RUNS}; give fewer directories")]
+    TooMany(usize),
+    #[error(
+        "{}: its format is {format}, this version reads {FORMAT}: use the version that wrote it",
+        directory.display()
+    )]
+    Format { directory: PathBuf, format: u32 },
+    #[error("{}: {by} names {file:?}, which is not in it", directory.display())]
+    Elsewhere { directory: PathBuf, by: &'static str, file: String },
+    #[error("{}: cannot be read: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{}: {length} bytes, at most {MAX_FILE}", file.display())]
+    TooLong { file: PathBuf, length: u64 },
+    #[error("{}: is not what it should be: {source}", file.display())]
+    Malformed { file: PathBuf, source: serde_json::Error },
+}
+
+impl Error {
+    fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Unreadable { path: path.to_owned(), source }
+    }
+}
 
 /// One run, as its directory has it.
 #[derive(Debug, Clone, Default)]
@@ -63,33 +95,27 @@ impl Found {
 }
 
 /// All runs and series of `directories`, with names of which no two are the same.
-pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, String> {
+pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, Error> {
     let mut found = Vec::new();
     for directory in directories {
         let before = found.len();
         read_one(directory, &mut found)?;
         few_enough(found.iter().map(|found| found.runs().len()).sum())?;
         if found.len() == before {
-            return Err(format!(
-                "{}: neither it nor a directory in it has a run.json or a series.json; load, \
-                 search, coldhot and import write them",
-                directory.display()
-            ));
+            return Err(Error::Nothing(directory.clone()));
         }
     }
     Ok(found)
 }
 
-fn few_enough(runs: usize) -> Result<(), String> {
+fn few_enough(runs: usize) -> Result<(), Error> {
     if runs > MAX_RUNS {
-        return Err(format!(
-            "{runs} runs are too many: at most {MAX_RUNS}; give fewer directories"
-        ));
+        return Err(Error::TooMany(runs));
     }
     Ok(())
 }
 
-fn read_one(directory: &Path, found: &mut Vec<Found>) -> Result<(), String> {
+fn read_one(directory: &Path, found: &mut Vec<Found>) -> Result<(), Error> {
     if directory.join("series.json").is_file() {
         found.push(Found::Series(Box::new(series(directory)?)));
     } else if directory.join("run.json").is_file() {
@@ -107,17 +133,17 @@ fn read_one(directory: &Path, found: &mut Vec<Found>) -> Result<(), String> {
 }
 
 /// The directories in a directory, by name.
-fn inner(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let failed = |error| format!("{}: cannot be read: {error}", directory.display());
+fn inner(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let failed = Error::unreadable(directory);
     let mut inner = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        inner.push(entry.map_err(failed)?.path());
+    for entry in fs::read_dir(directory).map_err(&failed)? {
+        inner.push(entry.map_err(&failed)?.path());
     }
     inner.sort();
     Ok(inner)
 }
 
-fn series(directory: &Path) -> Result<SavedSeries, String> {
+fn series(directory: &Path) -> Result<SavedSeries, Error> {
     let series: Series = json(&directory.join("series.json"))?;
     let format = series.format;
     known_format(format, directory)?;
@@ -135,7 +161,7 @@ fn series(directory: &Path) -> Result<SavedSeries, String> {
 }
 
 /// The run in a directory.
-pub(crate) fn run(directory: &Path) -> Result<Saved, String> {
+pub(crate) fn run(directory: &Path) -> Result<Saved, Error> {
     let run: Run = json(&directory.join("run.json"))?;
     known_format(run.format, directory)?;
     let timeline = directory.join("timeline.csv");
@@ -156,23 +182,20 @@ pub(crate) fn run(directory: &Path) -> Result<Saved, String> {
     })
 }
 
-fn known_format(format: u32, directory: &Path) -> Result<(), String> {
+fn known_format(format: u32, directory: &Path) -> Result<(), Error> {
     if format == FORMAT {
         return Ok(());
     }
-    Err(format!(
-        "{}: its format is {format}, this version reads {FORMAT}: use the version that wrote it",
-        directory.display()
-    ))
+    Err(Error::Format { directory: directory.to_owned(), format })
 }
 
 /// A file that `by` names, which has to be in the directory: it may come from anybody.
-fn inside(directory: &Path, by: &str, file: &str) -> Result<PathBuf, String> {
+fn inside(directory: &Path, by: &'static str, file: &str) -> Result<PathBuf, Error> {
     let parts = Path::new(file).components();
     if parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))) {
         return Ok(directory.join(file));
     }
-    Err(format!("{}: {by} names {file:?}, which is not in it", directory.display()))
+    Err(Error::Elsewhere { directory: directory.to_owned(), by, file: file.to_owned() })
 }
 
 fn name(directory: &Path) -> String {
@@ -180,16 +203,16 @@ fn name(directory: &Path) -> String {
     full.file_name().map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-fn json<T: DeserializeOwned>(file: &Path) -> Result<T, String> {
+fn json<T: DeserializeOwned>(file: &Path) -> Result<T, Error> {
     serde_json::from_str(&text(file)?)
-        .map_err(|error| format!("{}: is not what it should be: {error}", file.display()))
+        .map_err(|source| Error::Malformed { file: file.to_owned(), source })
 }
 
-fn text(file: &Path) -> Result<String, String> {
-    let failed = |error| format!("{}: cannot be read: {error}", file.display());
-    let length = fs::metadata(file).map_err(failed)?.len();
+fn text(file: &Path) -> Result<String, Error> {
+    let failed = Error::unreadable(file);
+    let length = fs::metadata(file).map_err(&failed)?.len();
     if length > MAX_FILE {
-        return Err(format!("{}: {length} bytes, at most {MAX_FILE}", file.display()));
+        return Err(Error::TooLong { file: file.to_owned(), length });
     }
     let bytes = fs::read(file).map_err(failed)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -214,7 +237,7 @@ mod tests {
         let found = read(&[scratch.path().to_owned()]).unwrap();
         let names: Vec<_> = found.iter().map(|found| found.runs()[0].name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
-        let nothing = read(&[scratch.path().join("c")]).unwrap_err();
+        let nothing = read(&[scratch.path().join("c")]).unwrap_err().to_string();
         assert!(
             nothing.contains("c: neither it nor a directory in it has a run.json"),
             "{nothing}"
@@ -226,15 +249,20 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("run");
         write(&directory, &Run { format: FORMAT + 1, ..Run::default() });
-        assert!(run(&directory).unwrap_err().contains("its format is 2, this version reads 1"));
+        assert!(
+            run(&directory)
+                .unwrap_err()
+                .to_string()
+                .contains("its format is 2, this version reads 1")
+        );
         for elsewhere in ["../secret", "/etc/passwd"] {
             let mut planted = Run { format: FORMAT, ..Run::default() };
             planted.plan.script = elsewhere.to_owned();
             write(&directory, &planted);
-            let refused = run(&directory).unwrap_err();
+            let refused = run(&directory).unwrap_err().to_string();
             assert!(refused.contains("which is not in it"), "{refused}");
         }
         fs::write(directory.join("run.json"), "{").unwrap();
-        assert!(run(&directory).unwrap_err().contains("is not what it should be: EOF"));
+        assert!(run(&directory).unwrap_err().to_string().contains("is not what it should be: EOF"));
     }
 }

@@ -107,8 +107,8 @@ impl Script {
         self.delay = self.state.says("delays").then(|| self.state.call("delay"));
         let mut first = Vec::new();
         self.request(&mut first)?;
-        self.pipeline =
-            pipeline::count(&first).map_err(|wrong| self.state.wrong(Phase::Request, wrong))?;
+        self.pipeline = pipeline::count(&first)
+            .map_err(|error| self.state.wrong(Phase::Request, error.to_string()))?;
         self.first = Some(first);
         Ok(())
     }

@@ -3,16 +3,42 @@
 /// Most headers of one request: more are a mistake.
 const MAX_HEADERS: usize = 256;
 
-/// Counts whole requests, one after the other; in words what is wrong if something else is there.
-pub(super) fn count(mut bytes: &[u8]) -> Result<usize, String> {
+/// Why a string is not whole requests.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PipelineError {
+    #[error("request() returned an empty string")]
+    Empty,
+    #[error("request() returned {0}")]
+    First(#[source] RequestError),
+    #[error("request() returned {source}, after {before} whole requests")]
+    Later { before: usize, source: RequestError },
+}
+
+/// Why a string does not begin with a whole request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error("an incomplete request: no empty line ends its head")]
+    Head,
+    #[error("what is not a valid HTTP request ({source}): {line:?}")]
+    Malformed { line: String, source: httparse::Error },
+    #[error("a request whose Content-Length is not a number")]
+    Length,
+    #[error("a request with {there} bytes of the {length} of its Content-Length")]
+    Body { there: usize, length: usize },
+    #[error("an incomplete request: its chunked body has no end")]
+    Chunks,
+}
+
+/// Counts whole requests, one after the other.
+pub(super) fn count(mut bytes: &[u8]) -> Result<usize, PipelineError> {
     if bytes.is_empty() {
-        return Err("request() returned an empty string".to_owned());
+        return Err(PipelineError::Empty);
     }
     let mut requests = 0;
     while !bytes.is_empty() {
-        let len = one(bytes).map_err(|wrong| match requests {
-            0 => format!("request() returned {wrong}"),
-            before => format!("request() returned {wrong}, after {before} whole requests"),
+        let len = one(bytes).map_err(|source| match requests {
+            0 => PipelineError::First(source),
+            before => PipelineError::Later { before, source },
         })?;
         requests += 1;
         bytes = &bytes[len..];
@@ -21,21 +47,16 @@ pub(super) fn count(mut bytes: &[u8]) -> Result<usize, String> {
 }
 
 /// The length of the first request.
-fn one(bytes: &[u8]) -> Result<usize, String> {
+fn one(bytes: &[u8]) -> Result<usize, RequestError> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let head = match request.parse(bytes) {
         Ok(httparse::Status::Complete(len)) => len,
-        Ok(httparse::Status::Partial) => {
-            return Err("an incomplete request: no empty line ends its head".to_owned());
-        }
-        Err(cause) => {
+        Ok(httparse::Status::Partial) => return Err(RequestError::Head),
+        Err(source) => {
             let line = bytes.split(|&b| b == b'\n').next().unwrap_or_default();
-            let line = String::from_utf8_lossy(line);
-            return Err(format!(
-                "what is not a valid HTTP request ({cause}): {:?}",
-                line.trim_end()
-            ));
+            let line = String::from_utf8_lossy(line).trim_end().to_owned();
+            return Err(RequestError::Malformed { line, source });
         }
     };
     let value = |name: &str| {
@@ -47,16 +68,16 @@ fn one(bytes: &[u8]) -> Result<usize, String> {
     }
     let Some(length) = value("content-length") else { return Ok(head) };
     let length = std::str::from_utf8(length).ok().and_then(|digits| digits.parse().ok());
-    let length: usize = length.ok_or("a request whose Content-Length is not a number")?;
+    let length: usize = length.ok_or(RequestError::Length)?;
     let there = bytes.len() - head;
     if there < length {
-        return Err(format!("a request with {there} bytes of the {length} of its Content-Length"));
+        return Err(RequestError::Body { there, length });
     }
     Ok(head + length)
 }
 
 /// The length of a chunked body.
-fn chunks(bytes: &[u8]) -> Result<usize, String> {
+fn chunks(bytes: &[u8]) -> Result<usize, RequestError> {
     let mut at = 0;
     while let Ok(httparse::Status::Complete((line, size))) =
         httparse::parse_chunk_size(&bytes[at..])
@@ -68,7 +89,7 @@ fn chunks(bytes: &[u8]) -> Result<usize, String> {
             return Ok(at);
         }
     }
-    Err("an incomplete request: its chunked body has no end".to_owned())
+    Err(RequestError::Chunks)
 }
 
 #[cfg(test)]
@@ -95,7 +116,7 @@ mod tests {
             ("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "has no end"),
             ("GET / HTTP/1.1\r\n\r\nGET", "after 1 whole requests"),
         ] {
-            let error = count(text.as_bytes()).expect_err(text);
+            let error = count(text.as_bytes()).expect_err(text).to_string();
             assert!(error.contains(says), "{text:?}: {error}");
         }
     }

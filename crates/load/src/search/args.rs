@@ -110,10 +110,13 @@ impl Args {
     }
 }
 
-fn parse_precision(text: &str) -> Result<f64, String> {
+/// A text is no precision.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("a percentage of 0.5% to 100%")]
+struct PrecisionError;
+
+fn parse_precision(text: &str) -> Result<f64, PrecisionError> {
     let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
     let share = percent.map(|percent| percent / 100.0);
-    share
-        .filter(|share| (LEAST_PRECISION..=1.0).contains(share))
-        .ok_or_else(|| "a percentage of 0.5% to 100%".to_owned())
+    share.filter(|share| (LEAST_PRECISION..=1.0).contains(share)).ok_or(PrecisionError)
 }

@@ -44,7 +44,7 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
     args.bounds()?;
     let command = args.series.command()?;
     let words = command.as_ref().map_or(Vec::new(), |command| command.words().to_vec());
-    let points = sweep::points(command, &args.sweep).map_err(Error::Asked)?;
+    let points = sweep::points(command, &args.sweep)?;
     let all = [None].into_iter().chain(args.also.iter().map(|also| Some(also.as_str())));
     let workloads: Vec<Workload> =
         all.map(|also| args.series.workload(also, known)).collect::<Result<_, _>>()?;

@@ -59,19 +59,43 @@ impl Slo {
     }
 }
 
-impl FromStr for Slo {
-    type Err = String;
+/// Why a text is no objective: the term that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{term:?}: {source}; as in p99<10ms, mean<1ms, errors<0.1%")]
+pub(crate) struct SloError {
+    term: String,
+    source: TermError,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let terms: Result<Vec<Term>, String> = text.split(',').map(parse_term).collect();
-        Ok(Self { terms: terms? })
+/// What is wrong with a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TermError {
+    #[error("there is no <")]
+    NoLimit,
+    #[error("it is none of pNN, mean, max and errors")]
+    Unknown,
+    #[error("the limit must be a percentage above 0")]
+    Percentage,
+    #[error("the limit must be a time in us, ms or s above 0")]
+    Time,
+    #[error("more than 100 % can't fail")]
+    MoreThanAll,
+}
+
+impl FromStr for Slo {
+    type Err = SloError;
+
+    fn from_str(text: &str) -> Result<Self, SloError> {
+        let term = |term: &str| {
+            let term = term.trim();
+            parse_term(term).map_err(|source| SloError { term: term.to_owned(), source })
+        };
+        Ok(Self { terms: text.split(',').map(term).collect::<Result<_, _>>()? })
     }
 }
 
-fn parse_term(text: &str) -> Result<Term, String> {
-    let text = text.trim();
-    let wrong = |why: &str| format!("{text:?}: {why}; as in p99<10ms, mean<1ms, errors<0.1%");
-    let (name, limit) = text.split_once('<').ok_or_else(|| wrong("there is no <"))?;
+fn parse_term(text: &str) -> Result<Term, TermError> {
+    let (name, limit) = text.split_once('<').ok_or(TermError::NoLimit)?;
     let limit = limit.strip_prefix('=').unwrap_or(limit).trim();
     let what = match name.trim() {
         "mean" => What::Mean,
@@ -81,7 +105,7 @@ fn parse_term(text: &str) -> Result<Term, String> {
             let percent = name.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok());
             let percent = percent
                 .filter(|percent| (0.0..100.0).contains(percent))
-                .ok_or_else(|| wrong("it is none of pNN, mean, max and errors"))?;
+                .ok_or(TermError::Unknown)?;
             What::Quantile(percent / 100.0)
         }
     };
@@ -89,11 +113,10 @@ fn parse_term(text: &str) -> Result<Term, String> {
         What::Errors => limit.strip_suffix('%').and_then(number).map(|percent| percent / 100.0),
         _ => milliseconds(limit),
     };
-    let unit = if what == What::Errors { "a percentage" } else { "a time in us, ms or s" };
-    let limit = limit.filter(|limit| *limit > 0.0);
-    let limit = limit.ok_or_else(|| wrong(&format!("the limit must be {unit} above 0")))?;
+    let unit = if what == What::Errors { TermError::Percentage } else { TermError::Time };
+    let limit = limit.filter(|limit| *limit > 0.0).ok_or(unit)?;
     if what == What::Errors && limit > 1.0 {
-        return Err(wrong("more than 100 % can't fail"));
+        return Err(TermError::MoreThanAll);
     }
     Ok(Term { what, limit })
 }
@@ -181,7 +204,7 @@ mod tests {
             ("errors<101%", "100 %"),
             ("p99<1ms,", "no <"),
         ] {
-            let error = text.parse::<Slo>().unwrap_err();
+            let error = text.parse::<Slo>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

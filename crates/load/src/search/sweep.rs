@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::server::Command;
+use crate::trial::Error;
 
 /// Most values of all sweeps together: a search takes minutes.
 const MAX_POINTS: usize = 100;
@@ -22,26 +23,30 @@ pub(crate) struct Point {
     pub(crate) command: Option<Command>,
 }
 
-impl FromStr for Sweep {
-    type Err = String;
+/// A text is no flag with values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("FLAG=VALUE,VALUE,… with a flag of the server, as in loops=1,2,4")]
+pub(crate) struct SweepError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "FLAG=VALUE,VALUE,… with a flag of the server, as in loops=1,2,4".to_owned();
-        let (flag, values) = text.split_once('=').ok_or_else(wrong)?;
+impl FromStr for Sweep {
+    type Err = SweepError;
+
+    fn from_str(text: &str) -> Result<Self, SweepError> {
+        let (flag, values) = text.split_once('=').ok_or(SweepError)?;
         let flag = flag.trim_start_matches('-').to_owned();
         let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
         if flag.is_empty() || values.iter().any(String::is_empty) {
-            return Err(wrong());
+            return Err(SweepError);
         }
         Ok(Self { flag, values })
     }
 }
 
 /// All combinations of the values, the last flag changing fastest.
-pub(crate) fn points(command: Option<Command>, sweeps: &[Sweep]) -> Result<Vec<Point>, String> {
-    let count: usize = sweeps.iter().map(|sweep| sweep.values.len()).product();
-    if count > MAX_POINTS {
-        return Err(format!("--sweep makes {count} searches, at most {MAX_POINTS}"));
+pub(crate) fn points(command: Option<Command>, sweeps: &[Sweep]) -> Result<Vec<Point>, Error> {
+    let searches: usize = sweeps.iter().map(|sweep| sweep.values.len()).product();
+    if searches > MAX_POINTS {
+        return Err(Error::Sweep { searches, most: MAX_POINTS });
     }
     let mut points = vec![Point { label: String::new(), command }];
     for Sweep { flag, values } in sweeps {
@@ -94,6 +99,6 @@ mod tests {
             assert!(wrong.parse::<Sweep>().is_err(), "{wrong}");
         }
         let many: Sweep = format!("a={}", vec!["1"; 101].join(",")).parse().unwrap();
-        assert!(points(None, &[many]).unwrap_err().contains("101"));
+        assert!(points(None, &[many]).unwrap_err().to_string().contains("101"));
     }
 }

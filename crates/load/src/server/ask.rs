@@ -46,13 +46,24 @@ impl From<&Self> for Endpoint {
     }
 }
 
+/// Why a server did not answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    #[error("{}", tls.why(source))]
+    Tls { tls: Tls, source: io::Error },
+    #[error(transparent)]
+    Io(io::Error),
+}
+
 /// What `GET path` says, whatever its status, within `limit` and up to `max_len` bytes.
 pub(crate) fn ask(
     endpoint: &Endpoint,
     path: &str,
     limit: Duration,
     max_len: usize,
-) -> Result<(u16, String), String> {
+) -> Result<(u16, String), AskError> {
     let host = &endpoint.host;
     let shown = endpoint.authorization.as_ref();
     let shown = shown.map(|shown| format!("Authorization: {shown}\r\n")).unwrap_or_default();
@@ -66,10 +77,10 @@ pub(crate) fn ask(
             None => talk(socket, &request, max_len),
         }
     };
-    answer().map_err(|error: io::Error| match (&endpoint.tls, error.kind()) {
-        (_, ErrorKind::WouldBlock | ErrorKind::TimedOut) => format!("no answer within {limit:?}"),
-        (Some(tls), _) => tls.why(&error),
-        (None, _) => error.to_string(),
+    answer().map_err(|source: io::Error| match (&endpoint.tls, source.kind()) {
+        (_, ErrorKind::WouldBlock | ErrorKind::TimedOut) => AskError::Late(limit),
+        (Some(tls), _) => AskError::Tls { tls: tls.clone(), source },
+        (None, _) => AskError::Io(source),
     })
 }
 

@@ -22,7 +22,8 @@ pub struct Metrics {
 pub fn fetch(endpoint: impl Into<Endpoint>, path: &str, limit: Duration) -> Result<String, Error> {
     let endpoint = endpoint.into();
     let failed = |cause| Error::Metrics { url: endpoint.url(path), cause };
-    let (status, text) = ask(&endpoint, path, limit, MAX_LEN).map_err(failed)?;
+    let (status, text) =
+        ask(&endpoint, path, limit, MAX_LEN).map_err(|error| failed(error.to_string()))?;
     if status >= 400 {
         return Err(failed(format!("http status: {status}")));
     }

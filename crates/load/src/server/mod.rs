@@ -21,7 +21,7 @@ mod owner;
 mod process;
 
 pub use ask::Endpoint;
-pub(crate) use ask::ask;
+pub(crate) use ask::{AskError, ask};
 pub use command::Command;
 pub use data::{Data, Dropped};
 pub use idle::{Idle, wait_until_idle};

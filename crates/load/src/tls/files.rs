@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore};
@@ -28,6 +28,87 @@ pub struct Files {
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
+/// Why files are of no use, or there is nothing in place of them.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// A file can't be read.
+    #[error("{flag} {}: {source}", path.display())]
+    Unreadable {
+        /// The flag that names it.
+        flag: &'static str,
+        /// Which file it is.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is longer than any bundle of CAs.
+    #[error("{flag} {}: it has more than 1 MiB", path.display())]
+    TooLong {
+        /// The flag that names it.
+        flag: &'static str,
+        /// Which file it is.
+        path: PathBuf,
+    },
+    /// A file is of something else.
+    #[error("{flag} {}: no certificate in PEM", path.display())]
+    NoCertificate {
+        /// The flag that names it.
+        flag: &'static str,
+        /// Which file it is.
+        path: PathBuf,
+    },
+    /// A file is damaged.
+    #[error("{flag} {}: malformed PEM ({source})", path.display())]
+    Malformed {
+        /// The flag that names it.
+        flag: &'static str,
+        /// Which file it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: pem::Error,
+    },
+    /// The file of the key has none.
+    #[error("--client-key {}: no private key in PEM ({source})", path.display())]
+    NoKey {
+        /// Which file it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: pem::Error,
+    },
+    /// The key is another certificate's.
+    #[error(
+        "--client-key {}: it does not fit --client-cert {} ({source})",
+        key.display(),
+        cert.display()
+    )]
+    Unfit {
+        /// The file of the key.
+        key: PathBuf,
+        /// The file of the certificate.
+        cert: PathBuf,
+        /// Why it does not fit.
+        source: rustls::Error,
+    },
+    /// Nobody can be trusted by a certificate.
+    #[error("--ca-file {}: a certificate that is not a CA's ({source})", path.display())]
+    NotCa {
+        /// The file that it is in.
+        path: PathBuf,
+        /// Why it is not.
+        source: rustls::Error,
+    },
+    /// The system trusts nobody; why, if it says.
+    #[error(
+        "this machine has no CAs that https:// could go by{}: say --ca-file FILE, or install them \
+         (apt-get install ca-certificates)",
+        .0.as_ref().map(|error| format!(" ({error})")).unwrap_or_default()
+    )]
+    NoCas(Option<rustls_native_certs::Error>),
+    /// No certificate is of such a host.
+    #[error("{0} is not a name that a certificate can have")]
+    Name(String),
+}
+
 /// What is in them, for any host.
 #[derive(Debug, Clone)]
 pub struct Trust {
@@ -37,7 +118,7 @@ pub struct Trust {
 
 impl Trust {
     /// Reads the files.
-    pub fn load(files: Files) -> Result<Self, String> {
+    pub fn load(files: Files) -> Result<Self, FilesError> {
         let roots = match &files.ca {
             Some(path) => roots(path)?,
             None => roots_of_the_system()?,
@@ -49,14 +130,10 @@ impl Trust {
         let mut config = match &files.client {
             Some((cert, key)) => {
                 let chain = certificates("--client-cert", cert)?;
-                let wrong = |why: String| format!("--client-key {}: {why}", key.display());
-                let bytes = read(key).map_err(|error| wrong(error.to_string()))?;
-                let parsed = PrivateKeyDer::from_pem_slice(&bytes)
-                    .map_err(|error| wrong(format!("no private key in PEM ({error})")))?;
-                let unfit = |error: rustls::Error| {
-                    let cert = cert.display();
-                    wrong(format!("it does not fit --client-cert {cert} ({error})"))
-                };
+                let parsed = PrivateKeyDer::from_pem_slice(&read("--client-key", key)?)
+                    .map_err(|source| FilesError::NoKey { path: key.clone(), source })?;
+                let (key, cert) = (key.clone(), cert.clone());
+                let unfit = |source| FilesError::Unfit { key, cert, source };
                 builder.with_client_auth_cert(chain, parsed).map_err(unfit)?
             }
             None => builder.with_no_client_auth(),
@@ -66,56 +143,55 @@ impl Trust {
     }
 
     /// For connections to this host: a name or an address, without port.
-    pub fn host(&self, host: &str) -> Result<Tls, String> {
+    pub fn host(&self, host: &str) -> Result<Tls, FilesError> {
         let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| format!("{host} is not a name that a certificate can have"))?;
+        let name = name.map_err(|_| FilesError::Name(host.to_owned()))?;
         Ok(Tls { config: Arc::clone(&self.config), name, files: Arc::clone(&self.files) })
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, FilesError> {
+    let failed = |source| FilesError::Unreadable { flag, path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    let file = File::open(path).map_err(failed)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(io::Error::other("it has more than 1 MiB"));
+        return Err(FilesError::TooLong { flag, path: path.to_owned() });
     }
     Ok(bytes)
 }
 
 /// All certificates, at least one.
-fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |why: String| format!("{flag} {}: {why}", path.display());
-    let bytes = read(path).map_err(|error| wrong(error.to_string()))?;
+fn certificates(
+    flag: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, FilesError> {
+    let bytes = read(flag, path)?;
+    let path = path.to_owned();
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(wrong("no certificate in PEM".to_owned())),
-        Err(error) => Err(wrong(format!("malformed PEM ({error})"))),
+        Ok(_) => Err(FilesError::NoCertificate { flag, path }),
+        Err(source) => Err(FilesError::Malformed { flag, path, source }),
     }
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, String> {
+fn roots(path: &Path) -> Result<RootCertStore, FilesError> {
     let mut roots = RootCertStore::empty();
     for cert in certificates("--ca-file", path)? {
         let added = roots.add(cert);
-        added.map_err(|error| {
-            format!("--ca-file {}: a certificate that is not a CA's ({error})", path.display())
-        })?;
+        added.map_err(|source| FilesError::NotCa { path: path.to_owned(), source })?;
     }
     Ok(roots)
 }
 
-fn roots_of_the_system() -> Result<RootCertStore, String> {
+fn roots_of_the_system() -> Result<RootCertStore, FilesError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Old CAs among them may have what nobody takes any more.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
-        return Err(format!(
-            "this machine has no CAs that https:// could go by{why}: say --ca-file FILE, or \
-             install them (apt-get install ca-certificates)"
-        ));
+        return Err(FilesError::NoCas(found.errors.into_iter().next()));
     }
     Ok(roots)
 }

@@ -25,7 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use prepare::{Preparation, Prepare};
 pub(crate) use workload::Workload;
 
-use crate::cli::ProfileEvent;
+use crate::cli::{self, ProfileEvent};
 use crate::{Error as LoadError, rundir, script, server};
 
 /// Between two moves of the sign that something goes on.
@@ -37,6 +37,17 @@ pub enum Error {
     /// What was asked for makes no sense.
     #[error("{0}")]
     Asked(String),
+    /// What is to be sent makes no sense, or can't be sent.
+    #[error(transparent)]
+    Requests(#[from] cli::Error),
+    /// A sweep has more values than anybody waits for.
+    #[error("--sweep makes {searches} searches, at most {most}")]
+    Sweep {
+        /// How many it would be.
+        searches: usize,
+        /// How many it may be.
+        most: usize,
+    },
     /// The server can't be started or looked at.
     #[error(transparent)]
     Server(#[from] server::Error),

@@ -18,6 +18,11 @@ pub(crate) enum Prepare {
     Script(PathBuf, u64),
 }
 
+/// A text is nothing that can be prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("\"keys\", or a script and how many of its requests: put.lua:100k")]
+pub(crate) struct PrepareError;
+
 /// What is written.
 #[derive(Debug, Clone)]
 pub(crate) struct Preparation {
@@ -26,9 +31,9 @@ pub(crate) struct Preparation {
 }
 
 impl FromStr for Prepare {
-    type Err = String;
+    type Err = PrepareError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, PrepareError> {
         if text == "keys" {
             return Ok(Self::Keys);
         }
@@ -36,7 +41,7 @@ impl FromStr for Prepare {
         let count = split.and_then(|(file, count)| Some((file, count.parse::<Count>().ok()?.0)));
         match count {
             Some((file, count @ 1..)) if !file.is_empty() => Ok(Self::Script(file.into(), count)),
-            _ => Err("\"keys\", or a script and how many of its requests: put.lua:100k".to_owned()),
+            _ => Err(PrepareError),
         }
     }
 }

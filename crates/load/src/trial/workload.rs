@@ -34,8 +34,8 @@ pub(crate) struct Workload {
 impl Workload {
     /// What `args` ask for, their addresses looked up.
     pub(crate) fn new(args: &RequestArgs, known: &Known) -> Result<Self, Error> {
-        let mut asked = args.check(known).map_err(Error::Asked)?;
-        asked.resolve().map_err(Error::Asked)?;
+        let mut asked = args.check(known)?;
+        asked.resolve()?;
         let script = args.script.as_ref().map(|file| file.display().to_string());
         let name = script.or_else(|| args.mix.clone()).unwrap_or_else(|| asked.requests.clone());
         Ok(Self { name, asked })

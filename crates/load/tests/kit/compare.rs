@@ -45,7 +45,7 @@ fn compared(a: &[Run], b: &[Run]) -> Result<String, String> {
         dir
     };
     let (a, b) = (side("a", a), side("b", b));
-    compare(&CompareArgs { a, b })
+    compare(&CompareArgs { a, b }).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -144,9 +144,11 @@ fn run_directories_hold_the_run_and_the_output_as_it_stood() {
     assert_eq!((run.source.as_str(), run.tool.as_str()), ("import", "wrk2"));
     let output = fs::read_to_string(directory.join("output.txt")).unwrap();
     assert!(output.starts_with("Running 2m test @") && output.contains("673.81KB"));
-    assert!(import(&args).unwrap_err().contains("is there already and was left as it is"));
+    assert!(
+        import(&args).unwrap_err().to_string().contains("is there already and was left as it is")
+    );
     let none = ImportArgs { files: vec![seed("004-breaking-point")], out };
-    assert!(import(&none).unwrap_err().contains("no output of wrk2 or wrk is in it"));
+    assert!(import(&none).unwrap_err().to_string().contains("no output of wrk2 or wrk is in it"));
     let both = ImportArgs {
         files: vec![seed("004-breaking-point"), seed("003-worker-pool")],
         out: scratch.path().join("both"),
@@ -155,7 +157,7 @@ fn run_directories_hold_the_run_and_the_output_as_it_stood() {
     assert!(told.starts_with(&none.files[0].display().to_string()), "{told}");
     assert_eq!(told.matches(" -> ").count(), 4, "one without does not stop the others: {told}");
     let gone = ImportArgs { files: vec!["none.txt".into()], out: ".".into() };
-    assert!(import(&gone).unwrap_err().starts_with("none.txt: cannot be read: "));
+    assert!(import(&gone).unwrap_err().to_string().starts_with("none.txt: cannot be read: "));
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn ask(line: &str) -> Result<Asked, String> {
         line.split_whitespace().map(str::to_owned).collect()
     };
     match Load::try_parse_from([vec!["load".to_owned()], words.clone()].concat()) {
-        Ok(load) => load.args.check(&KNOWN),
+        Ok(load) => load.args.check(&KNOWN).map_err(|error| error.to_string()),
         Err(error) => Err(mend(&words).unwrap_or_else(|| error.to_string())),
     }
 }

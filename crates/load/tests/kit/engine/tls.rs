@@ -211,7 +211,7 @@ fn files_that_are_of_no_use_are_named() {
         (of((cert.clone(), cert.clone())), "no private key in PEM"),
         (of((ca.file(), key)), "it does not fit --client-cert"),
     ] {
-        let error = Trust::load(files).unwrap_err();
+        let error = Trust::load(files).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use load::record::{Counts, FORMAT, Finding, Latency, Planned, Point, Run, Series, Trial, Warning};
-use load::report::{ReportArgs, report};
+use load::report::{Error, ReportArgs, report};
 use tempfile::TempDir;
 
 /// The tool that makes the pages here.
@@ -57,10 +57,10 @@ impl Made {
 
     /// Why there is none.
     pub(crate) fn refused(&self, name: &str) -> String {
-        self.written(name).unwrap_err()
+        self.written(name).unwrap_err().to_string()
     }
 
-    fn written(&self, name: &str) -> Result<PathBuf, String> {
+    fn written(&self, name: &str) -> Result<PathBuf, Error> {
         let out = Path::new(&self.path("page.html")).to_owned();
         let directories = vec![self.path(name)];
         report(&ReportArgs { directories, out: out.clone(), title: None }, TOOL).map(|_| out)
