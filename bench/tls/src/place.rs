@@ -35,8 +35,13 @@ impl Place {
     pub(crate) fn new(root: &Path) -> Result<Self, String> {
         let tls = certificates(root).map_err(|error| format!("certificates: {error}"))?;
         let root = root.to_owned();
-        let trust = Trust::load(Files { ca: Some(tls), client: None })?;
-        Ok(Self { root, started: 0, tls: trust.host("127.0.0.1")? })
+        let trust = Trust::load(Files { ca: Some(tls), client: None })
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            root,
+            started: 0,
+            tls: trust.host("127.0.0.1").map_err(|error| error.to_string())?,
+        })
     }
 
     fn dir(&mut self) -> Result<PathBuf, String> {
