@@ -105,8 +105,8 @@ impl PurgeRule {
     }
 
     /// Most other nodes' clocks show so many microseconds since 1970. As long as the node is not
-    /// alone, what is kept by idempotency keys is not older than by that; before this is said, it is
-    /// of no age.
+    /// alone, what is kept by idempotency keys is not older than by that; before this is said, it
+    /// is of no age.
     pub fn agree(&self, micros: u64) {
         self.agreed_micros.store(micros, Ordering::Relaxed);
     }
