@@ -12,9 +12,9 @@
 use bytes::Bytes;
 use cluster::wire::{
     Announced, Assembly, Cut, ENVELOPE_HEAD, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, Malformed,
-    WHOLE_MAX, WINDOW, Writer, envelope_len, message_len, message_of,
+    Sender, WHOLE_MAX, WINDOW, Writer, envelope_len, message_len, message_of,
 };
-use cluster::{Codec, Kind, Message, Rank, Record, Version};
+use cluster::{Codec, Kind, LogPosition, Message, Rank, Record, Version, ViewId};
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -85,6 +85,9 @@ fn put(writer: &mut Writer, item: &Item) {
     }
 }
 
+const SENDER: Sender =
+    Sender { view: ViewId { epoch: 1, placement: 2 }, clock: 3, position: LogPosition(4) };
+
 /// Takes a piece of a long message; whether the connection goes on.
 fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
     if assembly.held() == 0 && Announced::by(piece).is_ok_and(|long| long.bytes > LONGEST) {
@@ -105,11 +108,7 @@ fn long_message(bytes: Bytes) {
     if bytes.len() <= WHOLE_MAX {
         let mut writer = Writer::default();
         writer.message(&message);
-        writer.seal(cluster::wire::Sender {
-            view: cluster::ViewId { epoch: 1, placement: 2 },
-            clock: 3,
-            position: cluster::LogPosition(4),
-        });
+        writer.seal(SENDER);
         assert_eq!(writer.sealed()[ENVELOPE_HEAD..], bytes);
     }
     if Announced::by(&bytes).is_ok() {
@@ -122,11 +121,7 @@ fn cut(message: &Message) -> Vec<u8> {
     loop {
         let mut writer = Writer::default();
         cut.next(WINDOW, &mut writer);
-        writer.seal(cluster::wire::Sender {
-            view: cluster::ViewId { epoch: 1, placement: 2 },
-            clock: 3,
-            position: cluster::LogPosition(4),
-        });
+        writer.seal(SENDER);
         let items = items(writer.sealed()).expect("a piece is an item");
         let [Item::Piece { last, bytes }] = &items[..] else { panic!("no piece: {items:?}") };
         if let Some(whole) = assembly.add(bytes, *last).expect("pieces fit together") {

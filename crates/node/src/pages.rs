@@ -49,30 +49,30 @@ impl PageWork {
 #[derive(Debug)]
 pub struct Pages {
     work: PageWork,
-    ranges: Part,
-    lent: Part,
-    large: Part,
+    ranges: Arc<Part>,
+    lent: Arc<Part>,
+    large: Arc<Part>,
 }
 
 /// Bytes that may be held at once. What is larger than all of it is given once nobody else holds
 /// any.
 #[derive(Debug)]
 struct Part {
-    free: Arc<AtomicUsize>,
+    free: AtomicUsize,
     total: usize,
 }
 
 impl Part {
-    fn new(total: usize) -> Self {
-        Self { free: Arc::new(AtomicUsize::new(total)), total }
+    fn new(total: usize) -> Arc<Self> {
+        Arc::new(Self { free: AtomicUsize::new(total), total })
     }
 
-    fn take(&self, bytes: usize) -> Option<PageRoom> {
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<PageRoom> {
         let bytes = bytes.min(self.total);
         let rest = |free: usize| free.checked_sub(bytes);
         // It counts bytes and guards none.
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).ok()?;
-        Some(PageRoom { free: Arc::clone(&self.free), bytes, total: self.total })
+        Some(PageRoom { part: Arc::clone(self), bytes })
     }
 
     fn held(&self) -> usize {
@@ -83,15 +83,14 @@ impl Part {
 /// Memory for pages, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct PageRoom {
-    free: Arc<AtomicUsize>,
+    part: Arc<Part>,
     bytes: usize,
-    total: usize,
 }
 
 impl Drop for PageRoom {
     fn drop(&mut self) {
-        let free = self.free.fetch_add(self.bytes, Ordering::Relaxed);
-        assert!(free + self.bytes <= self.total, "no more is given back than was taken");
+        let free = self.part.free.fetch_add(self.bytes, Ordering::Relaxed);
+        assert!(free + self.bytes <= self.part.total, "no more is given back than was taken");
     }
 }
 

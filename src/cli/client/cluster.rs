@@ -318,10 +318,11 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
                 LayoutStage::Prepare | LayoutStage::ReadOld if layout.epoch > asked.epoch => {
                     Some(Ok(None))
                 }
-                _ if layout.epoch > asked.epoch => {
-                    Some(Err("reads had switched before: the change goes forward".to_owned()))
-                }
-                _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &[]))),
+                _ if layout.epoch > asked.epoch => Some(Err(NotDone::GoesForward)),
+                _ if Instant::now() > until => Some(Err(NotDone::NoMajority {
+                    council: layout.council,
+                    without_vote: Vec::new(),
+                })),
                 _ => None,
             }
         })?;
@@ -337,6 +338,19 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
             Err(Unable::No)
         }
     }
+}
+
+/// Why what was asked for was not done.
+#[derive(Debug, thiserror::Error)]
+enum NotDone {
+    #[error("another change was decided before: plan again (kvorum cluster plan)")]
+    Overtaken,
+    #[error("the change was aborted (kvorum cluster abort)")]
+    Aborted,
+    #[error("reads had switched before: the change goes forward")]
+    GoesForward,
+    #[error("{}", no_majority(council, without_vote))]
+    NoMajority { council: Vec<String>, without_vote: Vec<String> },
 }
 
 fn no_majority(council: &[String], without_vote: &[String]) -> String {

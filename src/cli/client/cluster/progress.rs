@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 
-use super::no_majority;
+use super::NotDone;
 use crate::cli::client::admin::{Worker, show};
 use crate::cli::client::status::problems;
 use crate::cli::client::{Unable, fail};
@@ -59,26 +59,26 @@ fn wait<End>(
 }
 
 /// The end of a plan: the epoch in which all is done, or why it is not.
-fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64, String>> {
+fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64, NotDone>> {
     let change = layout.change.as_ref().filter(|change| change.plan == plan);
     let progress = change.map(|change| (change.epoch, &change.progress));
-    let without = change.map(|change| change.without_vote.clone()).unwrap_or_default();
+    let no_majority = || NotDone::NoMajority {
+        council: layout.council.clone(),
+        without_vote: change.map(|change| change.without_vote.clone()).unwrap_or_default(),
+    };
     let (epoch, is_settled) = (layout.epoch, layout.stage == LayoutStage::Settled);
     match progress {
-        Some((_, ChangeProgress::Overtaken)) => Some(Err(
-            "another change was decided before: plan again (kvorum cluster plan)".to_owned(),
-        )),
-        Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council, &without))),
+        Some((_, ChangeProgress::Overtaken)) => Some(Err(NotDone::Overtaken)),
+        Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority())),
         // Four layouts, of which the first is the plan's, if keys move.
         Some((planned, _)) if epoch >= planned && !is_settled => None,
         Some((planned, _)) if is_settled && change.is_some_and(|c| c.moves) && epoch > planned => {
             // A layout that changes the tokens alone is none of the four.
             let aborted = epoch < planned + 3 || change.is_some_and(|change| change.undone);
-            let why = || "the change was aborted (kvorum cluster abort)".to_owned();
-            Some(if aborted { Err(why()) } else { Ok(epoch) })
+            Some(if aborted { Err(NotDone::Aborted) } else { Ok(epoch) })
         }
         Some((planned, ChangeProgress::Done)) if epoch >= planned => Some(Ok(epoch)),
-        _ if is_late => Some(Err(no_majority(&layout.council, &without))),
+        _ if is_late => Some(Err(no_majority())),
         _ => None,
     }
 }
