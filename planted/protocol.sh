@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Plants one classic protocol bug after the other and has the simulator look for it, from number 24
-# on also the tests of crates/cluster and crates/node. The proof that they can fail. Exits with 1 if
-# a bug survives or no longer compiles.
+# on also the tests of crates/record, cluster and node. The proof that they can fail. Exits with 1
+# if a bug survives or no longer compiles.
 #
 #   planted/protocol.sh             all bugs; prints two tables in Markdown
 #   planted/protocol.sh 07 12       those only
@@ -34,7 +34,7 @@ failing_tests() {
 
 tests_that_catch() {
     if [ -z "$briefly" ]; then
-        failing_tests -p cluster -p node --lib --test scripts
+        failing_tests -p record -p cluster -p node --lib --test scripts
         return
     fi
     local caught

@@ -19,7 +19,7 @@ most_seconds=600
 . planted/plant.sh
 
 failing_tests() {
-    run_tests -p lsm --no-fail-fast -- --skip planted || return 1
+    run_tests -p lsm -p record --no-fail-fast -- --skip planted || return 1
     sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' .log | sort -u
 }
 

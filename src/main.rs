@@ -12,7 +12,7 @@ mod transport;
 
 use std::alloc::System;
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::panic;
@@ -20,9 +20,12 @@ use std::process::{self, ExitCode};
 
 use crate::cli::{Cli, Command, bench, cert, check, client, dev, repair_clock, variables};
 use crate::operations::stderr;
-use crate::runtime::{allocator, serve};
+use crate::runtime::error::ServeError;
+use crate::runtime::{allocator, limits, serve};
 use crate::settings::config;
 use crate::settings::list::ServeArgs;
+use crate::settings::log_format;
+use crate::settings::values::LogFormat;
 
 /// While a profile is recorded it tells where memory is asked for.
 #[global_allocator]
@@ -34,7 +37,10 @@ const USAGE: u8 = 2;
 fn main() -> ExitCode {
     abort_on_panic();
     allocator::set_up();
-    let command = match Cli::read(env::args_os()) {
+    limits::file_size_is_an_error();
+    let words: Vec<OsString> = env::args_os().collect();
+    stderr::begin(log_format::wanted(&words));
+    let command = match Cli::read(words) {
         Ok(cli) => cli.command,
         Err(error) => return refused(&error),
     };
@@ -87,8 +93,21 @@ fn refused(error: &clap::Error) -> ExitCode {
             stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)
         }
+        None if error.use_stderr() && stderr::format() == LogFormat::Json => {
+            stderr::say(format_args!("kvorum: {}", in_one_line(error)));
+            ExitCode::from(USAGE)
+        }
         None => error.exit(),
     }
+}
+
+/// What is wrong, without how the command is used.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(|line| line.trim().trim_start_matches("error: "));
+    let is_usage = |line: &&str| line.starts_with("Usage: ") || line.starts_with("For more info");
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !is_usage(line)).collect();
+    lines.join(" ")
 }
 
 fn run_node(args: ServeArgs) -> ExitCode {
@@ -97,9 +116,11 @@ fn run_node(args: ServeArgs) -> ExitCode {
         Ok((config, _)) if check => reported(check::run(&config)),
         Ok((mut config, logging)) => {
             config.warnings.extend(variables::unknown());
-            let code = ended(serve::run(config, &logging));
+            let outcome = serve::run(config, &logging);
+            let is_of_settings = outcome.as_ref().is_err_and(ServeError::is_of_settings);
+            let code = ended(outcome);
             stderr::flush();
-            code
+            if is_of_settings { ExitCode::from(USAGE) } else { code }
         }
         Err(error) => {
             stderr::say(format_args!("kvorum: {error}"));

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use lsm::{
-    Batch, Engine, Error, Fields, Kind, MemDisk, Operation, Options, Space, Steps, SyncMode,
-    Verified, Version, Wait,
+    Batch, Engine, Error, Fields, Kind, MemDisk, Operation, Options, Space, SyncMode, Verified,
+    Version, Wait,
 };
 
 /// What the store is called that is made here.
@@ -66,8 +66,7 @@ pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
         while let Some(seen) = scan.next() {
             if let Verified::Record(key, record) = seen {
                 let _ = (record.verify(key), record.expiry_ms(), record.extension());
-                let steps = record.steps();
-                let _ = steps.map(|steps| steps.operations().count());
+                let _ = record.steps();
             }
         }
         let mut since = snapshot.verified_scan(space, b"b", Some(b"m"), 5);
@@ -84,12 +83,13 @@ pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
 
 /// Writes of every kind, each a group of its own.
 pub fn write(engine: &Engine, times: std::ops::Range<u64>) {
-    let operations = [Operation { id: 11, result: Some(-12) }, Operation { id: 13, result: None }];
+    let operations = [(11, Some(-12)), (13, None)];
+    let operations = operations.map(|(id, result)| Operation { id, result, digest: 0 });
     for time in times {
         let (mut batch, kind) = (Batch::new(), [Kind::Value, Kind::Tombstone][time as usize % 2]);
         let mut fields = Fields::new(kind, Version { time, origin: 1 });
         if time % 3 == 0 {
-            fields.steps = Some(Steps { ballot: time + 1, step: 2, operations: &operations });
+            (fields.ballot, fields.step, fields.operations) = (time + 1, 2, &operations);
         }
         if time % 4 == 0 {
             (fields.expiry_ms, fields.extension, fields.copies) = (4_102_444_800_000, b"later", 3);

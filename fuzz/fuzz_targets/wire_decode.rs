@@ -14,22 +14,9 @@ use cluster::wire::{
     Announced, Assembly, Cut, ENVELOPE_HEAD, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, Malformed,
     Sender, WHOLE_MAX, WINDOW, Writer, envelope_len, message_len, message_of,
 };
-use cluster::{Codec, Kind, LogPosition, Message, Rank, Record, Version, ViewId};
+use cluster::{LogPosition, Message, ViewId};
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
-
-/// That of the tests in `crates/cluster/src/wire`: a record is a version, a kind, a number of
-/// copies, a check and a value.
-const CODEC: Codec = Codec { parse, verify: |_, _| true, reissue: |_, record, _| record.clone() };
-
-fn parse(bytes: Bytes) -> Option<Record> {
-    let head: &[u8; 22] = bytes.first_chunk()?;
-    let number = |at: usize| head[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
-    let version = Version { time: number(0), origin: number(6) as u32 };
-    let kind = if head[12] == 0 { Kind::Value } else { Kind::Tombstone };
-    let (rank, copies) = (Rank { version, ballot: 0, kind, check: number(14) }, head[13]);
-    Some(Record { rank, copies, bytes })
-}
 
 /// Messages announced as longer than that are not put together: a receiver takes memory for them
 /// by what it has left.
@@ -71,7 +58,7 @@ fn stream(mut bytes: &[u8]) {
 
 fn items(envelope: &[u8]) -> Result<Vec<Item>, Malformed> {
     let mut envelope = Envelope::open(Bytes::copy_from_slice(envelope))?;
-    std::iter::from_fn(|| envelope.next(&CODEC).transpose()).collect()
+    std::iter::from_fn(|| envelope.next_item().transpose()).collect()
 }
 
 fn put(writer: &mut Writer, item: &Item) {
@@ -103,7 +90,7 @@ fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
 
 /// A message that was put together is the same after it was cut and put together once more.
 fn long_message(bytes: Bytes) {
-    let Ok(message) = message_of(bytes.clone(), &CODEC) else { return };
+    let Ok(message) = message_of(bytes.clone()) else { return };
     assert_eq!(message_len(&message), bytes.len(), "{message:?}");
     if bytes.len() <= WHOLE_MAX {
         let mut writer = Writer::default();

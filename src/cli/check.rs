@@ -20,6 +20,7 @@ pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
     row("listens on", format!("{}, for {reach}", config.at(config.listen).url()));
     match (&tls, &config.tls) {
         (Some(tls), Some(files)) => {
+            tls.check()?;
             let days = tls.days_left();
             row("certificate", format!("{}, good for {days} days", files.cert.display()));
             let clients = match &files.client_ca {
@@ -41,7 +42,8 @@ pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
     row("health, UI's files", "anybody".to_owned());
     row("web pages", pages(config, &access));
     row("other nodes", nodes(config));
-    for warning in &config.warnings {
+    let doubts = tls.as_ref().map(Tls::doubts).unwrap_or_default();
+    for warning in config.warnings.iter().chain(&doubts) {
         let _ = writeln!(text, "\nwarning: {warning}");
     }
     Ok(text)

@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod dev;
 mod recover;
 pub(crate) mod repair_clock;
+mod shell;
 pub(crate) mod variables;
 
 use std::ffi::OsString;
@@ -29,7 +30,11 @@ impl Cli {
     /// Takes the words of a command line, the program's name first.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = variables::without_empty(Self::command());
-        let matches = command.try_get_matches_from_mut(words)?;
+        let words: Vec<OsString> = words.into_iter().collect();
+        let matches = command.try_get_matches_from_mut(&words);
+        let matches = matches.map_err(|error| {
+            variables::naming_variable(variables::without_set(error, &words), &words)
+        })?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 }
@@ -49,20 +54,35 @@ pub(crate) enum Command {
     /// A node whose clock ran ahead writes such records; the other nodes refuse them. Without
     /// --yes, only counts them.
     RepairClock(RepairClockArgs),
+    // The hidden aliases are what users of other stores and of shells try first.
     /// Write a value. Exit code 1 if a condition (--if-match, --if-none-match) is not met
+    #[command(alias = "set")]
     Put(client::PutArgs),
-    /// Read a value and print it unchanged. Exit code 1 if the key is not found
+    /// Read a value and print it unchanged. Exit code 1 if a key is not found
+    ///
+    /// On a terminal a line break follows the value. Of several keys, prints one line each, in the
+    /// order of the command line, as `kvorum scan` does: KEY, tab, VALUE, escaped; with --json one
+    /// object each. A key that is not found has no line on stdout and one on stderr.
     Get(client::KeyArgs),
-    /// Delete a key; succeeds also if it does not exist, unless --if-match is given
+    /// Delete keys; succeeds also if they do not exist, unless --if-match is given
+    ///
+    /// Several keys are deleted one after the other, in the order of the command line. It stops at
+    /// the first that fails, and says how many were deleted.
+    #[command(alias = "rm")]
     Del(client::DelArgs),
     /// Add to a decimal number and print the sum; a key without a value counts as 0
+    #[command(alias = "incr")]
     Add(client::AddArgs),
     /// Print keys and values in order
     ///
     /// One item per line: KEY, tab, VALUE. Backslashes, control characters and bytes that are not
-    /// UTF-8 are escaped as \n, \t, \\, \xNN. Exit code 2 if the range was interrupted.
+    /// UTF-8 are escaped as \n, \t, \\, \xNN. `kvorum scan --prefix shop/` prints the keys that
+    /// begin with shop/, `kvorum scan shop/` all keys from shop/ on. Exit code 2 if the range was
+    /// interrupted; then the last line on stderr has the command that prints the rest.
+    #[command(alias = "ls")]
     Scan(client::ScanArgs),
-    /// Show the state of every node, as it reports it. Exit code 1 if a node is down
+    /// Show the state of every node, as it reports it. Exit code 1 if a node is down or does not
+    /// serve
     Status(client::StatusArgs),
     /// Compare the replicas of all keys and make them equal
     ///

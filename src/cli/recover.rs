@@ -142,6 +142,9 @@ fn state(
         layout.epoch,
         layout.replicas
     );
+    if let Some(id) = survivor.cluster() {
+        let _ = writeln!(text, "cluster {id}");
+    }
     for node in layout.all() {
         let fate = if lost.contains(&node.id) { "  lost" } else { "" };
         let _ = writeln!(text, "  {}  {}{fate}", node.member.name, node.url);

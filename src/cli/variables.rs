@@ -4,8 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsString;
 
-use clap::{Arg, Command, CommandFactory};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Command, CommandFactory, Error};
 
 use crate::cli::Cli;
 use crate::settings::secret;
@@ -28,6 +30,54 @@ pub(crate) fn without_empty(command: Command) -> Command {
         |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
     let keep = move |arg: Arg| if is_empty(&arg) { arg.env(None::<&'static str>) } else { arg };
     command.mut_args(keep).mut_subcommands(without_empty)
+}
+
+/// The same error with a usage line that does not list the arguments whose variables are set: it
+/// would read as if they had to be given.
+pub(crate) fn without_set(error: Error, words: &[OsString]) -> Error {
+    let again = deaf(without_empty(Cli::command())).try_get_matches_from_mut(words);
+    match again {
+        Err(again) if again.kind() == error.kind() && error.use_stderr() => again,
+        _ => error,
+    }
+}
+
+/// The same error with the name of the variable in place of the flag's, if it is the variable that
+/// gave a value that is refused.
+pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
+    let of = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let (Some(arg), Some(value)) = (of(ContextKind::InvalidArg), of(ContextKind::InvalidValue))
+    else {
+        return error;
+    };
+    let flag = arg.split(' ').next().unwrap_or_default();
+    let is_given = words.iter().filter_map(|word| word.to_str()).any(|word| {
+        word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    });
+    let command = words.get(1).and_then(|name| Cli::command().find_subcommand(name).cloned());
+    let variable = command.and_then(|command| {
+        let is_it =
+            |one: &&Arg| one.get_long().is_some_and(|long| flag.strip_prefix("--") == Some(long));
+        let mut args = command.get_arguments().filter(is_it);
+        args.find_map(|one| one.get_env().map(|name| name.to_string_lossy().into_owned()))
+    });
+    let variable = variable.filter(|name| !is_given && env::var(name).is_ok_and(|it| it == value));
+    if let Some(variable) = variable {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(variable));
+    }
+    error
+}
+
+/// The command, deaf to all variables, in which no argument is required that has one.
+fn deaf(command: Command) -> Command {
+    let keep = |arg: Arg| {
+        let is_set = arg.get_env().and_then(env::var_os).is_some();
+        if is_set { arg.env(None::<&'static str>).required(false) } else { arg }
+    };
+    command.mut_args(keep).mut_subcommands(deaf)
 }
 
 /// A warning if variables are set that nothing reads.

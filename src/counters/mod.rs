@@ -3,6 +3,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod clocks;
+pub(crate) mod history;
 pub(crate) mod latency;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -60,6 +61,11 @@ impl RequestKind {
     /// Whether it writes.
     pub(crate) fn is_write(self) -> bool {
         matches!(self, Self::Put | Self::Delete | Self::Add)
+    }
+
+    /// Whether it reads or writes data.
+    pub(crate) fn is_of_data(self) -> bool {
+        self.is_write() || matches!(self, Self::Get | Self::Range)
     }
 
     /// All kinds, each with its labels: route and method.

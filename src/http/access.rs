@@ -20,15 +20,19 @@ use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 
+use super::keys::Keys;
 use super::params;
 use super::problem::Problem;
-use super::routes::{Handler, Route};
+use super::routes::Route;
 use super::service::Service;
 use crate::counters::clocks::wall_micros;
 use crate::http::connection::Watch;
 use crate::node::access::{Found, Remembered, has_expired};
 use crate::operations::tokens::{KINDS, METHODS, texts};
 use crate::peers::proof;
+
+/// Place of 403 among the counters of refused requests.
+const FORBIDDEN: usize = 1;
 
 /// What comes before the token.
 const SCHEME: &str = "Bearer ";
@@ -89,6 +93,17 @@ impl Right {
         if let Self::Token(known) = self { Some(known) } else { None }
     }
 
+    /// Refuses to continue if the right has ended since the request was admitted: its token was
+    /// revoked, or has expired.
+    pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
+        match self.token() {
+            Some(token) if !service.requests.still_holds(token) => Err(Problem::unauthorized(
+                "the token was revoked or has expired while this request was sent",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The token, if bytes are counted of it.
     pub(super) fn metered(&self) -> Option<&Rc<Remembered>> {
         self.token().filter(|known| known.known.counts_bytes())
@@ -108,7 +123,7 @@ pub(super) fn admit(
     (route, by_page): (Option<Route>, bool),
     now: Instant,
 ) -> Result<Right, Problem> {
-    if params::has_token(head.uri.query().unwrap_or("")) && !is_data(route) {
+    if !is_data(route) && params::has_token(head.uri.query().unwrap_or("")) {
         return Err(params::token_in_url());
     }
     let Some(route) = route else { return Ok(Right::Open) };
@@ -116,7 +131,7 @@ pub(super) fn admit(
     if let Err(problem) = &right {
         let place = match problem.status() {
             StatusCode::UNAUTHORIZED => 0,
-            StatusCode::FORBIDDEN => 1,
+            StatusCode::FORBIDDEN => FORBIDDEN,
             StatusCode::TOO_MANY_REQUESTS => 2,
             _ => return right,
         };
@@ -166,7 +181,7 @@ fn admit_to(
         )
     })?;
     watch.connection().token.replace(Some(Rc::clone(&known)));
-    if let Err(problem) = allows(&known.known.token, kind, route, &head.method, query) {
+    if let Err(problem) = allows(&known.known.token, kind, &head.method) {
         if is_act(route, &head.method) {
             audit(watch, head, &token_text(&known.known.token), problem.status());
         }
@@ -201,7 +216,8 @@ fn of_node(
     head: &Parts,
     kind: Kinds,
 ) -> Result<Option<Right>, Problem> {
-    let header = head.headers.get(proof::HEADER).filter(|_| kind == Kinds::METRICS);
+    let is_asked_by_nodes = kind == Kinds::METRICS;
+    let header = is_asked_by_nodes.then(|| head.headers.get(proof::HEADER)).flatten();
     let security = watch.security.get();
     let proof = header.and_then(|header| proof_of(service, security.channel(), head, header));
     match proof {
@@ -245,14 +261,8 @@ fn without_token(kind: Kinds, query: &str) -> Problem {
     })
 }
 
-/// Refuses what the token is not good for, saying what it is good for.
-fn allows(
-    token: &Token,
-    kind: Kinds,
-    route: Route,
-    method: &Method,
-    query: &str,
-) -> Result<(), Problem> {
+/// Refuses kinds and methods that the token is not good for, saying what it is good for.
+fn allows(token: &Token, kind: Kinds, method: &Method) -> Result<(), Problem> {
     let name = &token.name;
     if !token.kinds.has(kind) {
         let [kind, kinds] =
@@ -266,28 +276,40 @@ fn allows(
         let methods = texts(&METHODS, |one| token.methods.has(one)).join(", ");
         return Err(Problem::forbidden(format!("token {name:?} is good for {methods} only")));
     }
-    if token.prefix.is_empty() || kind != Kinds::DATA {
-        return Ok(());
+    Ok(())
+}
+
+/// Refuses keys outside of the token's prefix.
+pub(super) fn covers(service: &Service, token: &Token, keys: Keys<'_>) -> Result<(), Problem> {
+    if !is_inside(&token.prefix, keys) {
+        service.counters.refused[FORBIDDEN].add(1);
+        return Err(outside(token, keys));
     }
-    // A query that can't be read is refused by who answers it.
-    let is_inside = match route.handler {
-        Handler::Entities => params::range(query)
-            .is_none_or(|(start, end)| lies_within(&token.prefix, &start, end.as_deref())),
-        _ => params::key_of(query).is_none_or(|key| key.starts_with(&token.prefix)),
-    };
-    if is_inside {
-        return Ok(());
+    Ok(())
+}
+
+/// Whether all these keys begin with a prefix.
+fn is_inside(prefix: &[u8], keys: Keys<'_>) -> bool {
+    match keys {
+        Keys::None => true,
+        Keys::One(key) => key.starts_with(prefix),
+        Keys::Range { start, end } => lies_within(prefix, start, end),
     }
+}
+
+fn outside(token: &Token, keys: Keys<'_>) -> Problem {
+    let name = &token.name;
     let prefix = token.prefix.escape_ascii();
-    let range = match (route.handler, after_prefix(&token.prefix)) {
-        (Handler::Entities, Some(end)) => {
-            format!(": a range from start={prefix} to end={} at most", end.escape_ascii())
+    let range = match (keys, after_prefix(&token.prefix)) {
+        (Keys::Range { .. }, Some(end)) => {
+            let end = end.escape_ascii();
+            format!(": a range from start={prefix} to end={end} at most, which is prefix={prefix}")
         }
         _ => String::new(),
     };
-    Err(Problem::forbidden(format!(
+    Problem::forbidden(format!(
         "token {name:?} is good for keys that begin with \"{prefix}\" only{range}"
-    )))
+    ))
 }
 
 fn method_of(method: &Method) -> Option<Methods> {
@@ -332,6 +354,81 @@ fn audit(watch: &Watch, head: &Parts, who: &str, status: StatusCode) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::action::{Action, ParamLimits};
+    use crate::http::params::Replication;
+    use crate::http::routes::{Handler, ROUTES};
+    use crate::settings::units::Ttl;
+
+    const ON: ParamLimits =
+        ParamLimits { replication: Replication { nodes: 3, replicas: 3 }, max_ttl: Ttl::MOST };
+
+    /// Whatever a query has that one route alone takes, the keys that are checked are the keys that
+    /// the handler is given, and no other key passes.
+    #[test]
+    fn a_parameter_of_one_route_alone_hides_no_key_from_a_tokens_prefix() {
+        let routes: Vec<Route> =
+            ROUTES.into_iter().filter(|route| route.scope == Scope::Data).collect();
+        assert!(routes.len() >= 3, "entity, entities and the dashboard's key");
+        let all = [&params::ADD[..], &params::PUT, &params::RANGE, &params::PLACEMENT].concat();
+        let outside: [&[u8]; 7] = [b"1", b"a", b"other", b"user", b"users0", b"usersz", b"z"];
+        let reaches = |keys: Keys<'_>, key: &[u8]| match keys {
+            Keys::None => true,
+            Keys::One(one) => one == key,
+            Keys::Range { start, end } => start <= key && end.is_none_or(|end| key < end),
+        };
+        let mut parsed = 0;
+        for route in routes {
+            let methods = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::POST];
+            for (method, conditional) in
+                methods.iter().flat_map(|method| [(method, false), (method, true)])
+            {
+                let keys_of = |query: &str, check: &mut dyn FnMut(Keys<'_>)| {
+                    let request = hyper::Request::builder().method(method.clone());
+                    let request = request.uri(format!("{}?{query}", route.path));
+                    let request = request.header("accept", "application/x-ndjson");
+                    let (head, ()) = request.body(()).unwrap().into_parts();
+                    let kind = route.kind(method);
+                    let action = Action::of(&head, Some(route), kind, conditional, ON);
+                    if let Ok(action) = action {
+                        check(action.keys());
+                    }
+                };
+                let values = ["", "1", "true", "users/a", "other", "id=users/a"];
+                let one_more = all
+                    .iter()
+                    .chain(&["only_here", "%69d", "ID"])
+                    .flat_map(|name| values.map(|value| format!("{name}={value}")));
+                let needed = if method == Method::POST { "&add=1" } else { "" };
+                for more in one_more.chain([String::new()]) {
+                    for query in [
+                        format!("id=other{needed}&{more}"),
+                        format!("{more}&id=other{needed}"),
+                        format!("start=a&end=z&{more}"),
+                        format!("{more}&start=users/&end=usersz"),
+                        format!("{more}&prefix=user"),
+                    ] {
+                        let query = query.trim_matches('&');
+                        keys_of(query, &mut |keys| {
+                            parsed += 1;
+                            let reached = outside.iter().any(|key| reaches(keys, key));
+                            let inside = is_inside(b"users/", keys);
+                            assert!(!(inside && reached), "{method} {query}: {keys:?}");
+                        });
+                    }
+                }
+                let is_range = matches!(route.handler, Handler::Entities);
+                let inside = if is_range {
+                    "start=users/a&end=users/b&local=true".to_owned()
+                } else {
+                    format!("id=users/a{needed}")
+                };
+                keys_of(&inside, &mut |keys| {
+                    assert!(is_inside(b"users/", keys), "{method} {inside}: {keys:?}");
+                });
+            }
+        }
+        assert!(parsed > 100, "{parsed} queries were parsed");
+    }
 
     #[test]
     fn a_range_is_inside_a_prefix_if_all_its_keys_are() {

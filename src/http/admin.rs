@@ -1,12 +1,15 @@
 //! `/healthz`, `/readyz`, `/metrics`, `/v0/status`: for those who run the node.
 
 use bytes::Bytes;
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode};
 
-use super::Answer;
+use super::{Answer, accept};
 use crate::operations::reports::{Readiness, Reports};
 
-const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The text format of Prometheus, for those who want that more.
+const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const FENCED: &str =
     "fenced: another process with a copy of this node's data directory serves in its place\n";
@@ -28,8 +31,14 @@ pub(super) fn ready(reports: &Reports) -> Answer {
     }
 }
 
-pub(super) fn metrics(reports: &Reports) -> Answer {
-    Answer { content_type: Some(METRICS_TYPE), ..Answer::text(StatusCode::OK, reports.metrics()) }
+pub(super) fn metrics(reports: &Reports, headers: &HeaderMap) -> Answer {
+    let wants = |kind| accept::quality(headers, kind);
+    let (content_type, text) = if wants("text/plain") > wants("application/openmetrics-text") {
+        (PLAIN, reports.metrics_in_plain())
+    } else {
+        (OPEN_METRICS, reports.metrics())
+    };
+    Answer { content_type: Some(content_type), ..Answer::text(StatusCode::OK, text) }
 }
 
 pub(super) fn status(reports: &Reports) -> Answer {

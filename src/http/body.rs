@@ -11,9 +11,9 @@ use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
 
 pub(super) use events::Events;
-pub(super) use items::{Broken, Items};
+pub(super) use items::{Broken, Items, Page};
 
-/// A piece as it is sent: for an item of a range the key with its line feed, then the value, which
+/// A piece as it is sent: for an item of a range what comes before the value, then the value, which
 /// is not copied.
 pub(super) type Item = Chain<Bytes, Bytes>;
 

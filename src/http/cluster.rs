@@ -45,10 +45,16 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
             are in use"
         ))
     })?;
-    let mut rows = Rows::default();
     let own = requests.own();
-    rows.add(requests, own, Ok(service.reports.status()));
-    let mut others = requests.others().into_iter();
+    let status = service.reports.status();
+    let cluster_id = status.cluster_id.clone();
+    let mut rows = Rows { cluster_id, ..Rows::default() };
+    rows.add(requests, own, Ok(status));
+    let mut others = requests.others();
+    if requests.is_removed() {
+        others.drain(..).for_each(|other| rows.not_asked(requests, other));
+    }
+    let mut others = others.into_iter();
     let mut asked = JoinSet::new();
     loop {
         while asked.len() < ASKED_AT_ONCE
@@ -63,10 +69,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
         rows.add(requests, other, answer);
     }
     let cluster = Cluster { asked: requests.name(own), nodes: rows.finish() };
-    Ok(Answer {
-        headers: &[("cache-control", "no-store"), ("x-content-type-options", "nosniff")],
-        ..Answer::json(StatusCode::OK, &cluster)
-    })
+    Ok(Answer::json(StatusCode::OK, &cluster))
 }
 
 /// What another node says of itself.
@@ -82,6 +85,8 @@ async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
 /// What was heard so far.
 #[derive(Default)]
 struct Rows {
+    /// The id of the cluster of the node that asks, once it has one.
+    cluster_id: Option<String>,
     rows: Vec<Row>,
     /// What those that answered say of each node, by name.
     seen: HashMap<String, Seen>,
@@ -104,6 +109,11 @@ impl Rows {
         let url = requests.url(node);
         let mut row = Row { name, url, ..Row::default() };
         match answer {
+            Ok(status) if status.name == row.name && self.is_of_another_cluster(&status) => {
+                let own = self.cluster_id.as_deref().unwrap_or_default();
+                row.other_cluster_id = status.cluster_id;
+                row.error = Some(other_cluster(row.other_cluster_id.as_deref(), own));
+            }
             Ok(mut status) if status.name == row.name => {
                 // Each names all: kept, they would grow with the square of the nodes.
                 let peers = status.peers.take().into_iter().flatten();
@@ -117,6 +127,20 @@ impl Rows {
             Err(error) => row.error = Some(error.to_string()),
         }
         self.rows.push(row);
+    }
+
+    /// The node that asks was removed, and no other one speaks with it.
+    fn not_asked(&mut self, requests: &Requests, node: NodeId) {
+        let (name, url) = (requests.name(node), requests.url(node));
+        let own = requests.name(requests.own());
+        let error = Some(format!("not asked: node {own}, which answers, was removed"));
+        self.rows.push(Row { name, url, error, not_asked: true, ..Row::default() });
+    }
+
+    /// Before a new cluster has its id, it is not known which nodes are of another one.
+    fn is_of_another_cluster(&self, status: &Status) -> bool {
+        let ids = self.cluster_id.as_ref().zip(status.cluster_id.as_ref());
+        ids.is_some_and(|(own, theirs)| own != theirs)
     }
 
     fn seen_by(&mut self, node: &str, peer: Peer) {
@@ -141,4 +165,15 @@ impl Rows {
         }
         self.rows
     }
+}
+
+/// What is said of a node of another cluster that answers at the URL of one of this cluster.
+fn other_cluster(theirs: Option<&str>, own: &str) -> String {
+    format!(
+        "other cluster ID {}, where this cluster has {own}: a node of another cluster, with the \
+         same name, answers there. The two exchange nothing, and each keeps its data. Either one \
+         listens at an address that the other cluster lists (--listen, --advertise, --cluster), or \
+         one has the data directory of the other",
+        theirs.unwrap_or_default()
+    )
 }

@@ -3,12 +3,17 @@
 use hyper::{Method, StatusCode};
 use serde_json::json;
 
+use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::{Answer, Service, params};
 
-pub(super) fn answer(service: &Service, method: &Method, query: &str) -> Result<Answer, Problem> {
+pub(super) fn answer(
+    service: &Service,
+    method: &Method,
+    query: Admitted<&str>,
+) -> Result<Answer, Problem> {
     Ok(if *method == Method::POST {
-        params::none(query)?;
+        params::none(query.into_params())?;
         let number = service.reports.compact();
         Answer::json(StatusCode::ACCEPTED, &json!({ "number": number }))
     } else {

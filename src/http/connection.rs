@@ -26,6 +26,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use cluster::handshake::Channel;
+use memchr::memchr2;
 pub(crate) use socket::{Scratch, Socket};
 use streams::{Parent, Streams};
 
@@ -165,6 +166,8 @@ pub(crate) struct Watch {
     pub(crate) client: Cell<Option<SocketAddr>>,
     /// The token that it sent last.
     pub(crate) token: RefCell<Option<Rc<Remembered>>>,
+    /// The authority of its last request that was found to be this node's.
+    pub(super) authority: RefCell<Box<[u8]>>,
     /// Where it is in the loop's list of connections.
     pub(crate) index: Cell<usize>,
     /// The loop's tick, shared with it.
@@ -250,6 +253,7 @@ impl Watch {
             security: Cell::default(),
             client: Cell::new(None),
             token: RefCell::default(),
+            authority: RefCell::default(),
             index: Cell::new(0),
             now,
             task: RefCell::new(None),
@@ -524,14 +528,10 @@ impl Watch {
             return;
         }
         let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-        let mut line = bytes[blank..].iter();
-        match line.find(|byte| matches!(byte, b'#' | b'\n')) {
-            None => {}
-            Some(b'#') => {
-                self.fragment.set(true);
-                self.line_open.set(false);
-            }
-            Some(_) => self.line_open.set(false),
+        let line = &bytes[blank..];
+        if let Some(place) = memchr2(b'#', b'\n', line) {
+            self.fragment.set(line[place] == b'#');
+            self.line_open.set(false);
         }
     }
 

@@ -23,7 +23,8 @@ use super::routes::Route;
 const ALLOWED: &str = "authorization, content-type, idempotency-key, if-match, if-none-match";
 
 /// Headers of answers that a page may read.
-const EXPOSED: &str = "allow, etag, kvorum-expires, kvorum-receipt, retry-after, www-authenticate";
+const EXPOSED: &str = "allow, etag, kvorum-expires, kvorum-fence, kvorum-receipt, link, \
+    retry-after, www-authenticate";
 
 /// Seconds for which a browser need not ask again. No browser goes beyond two hours.
 const MAX_AGE: &str = "7200";
@@ -62,7 +63,7 @@ impl Page {
     /// Adds the headers that say what the page may do.
     pub(super) fn add_to(self, headers: &mut HeaderMap) {
         if self.varies {
-            headers.insert(VARY, HeaderValue::from(ORIGIN));
+            headers.append(VARY, HeaderValue::from(ORIGIN));
         }
         let Some(origin) = self.origin else { return };
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);

@@ -4,17 +4,17 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{Quorum, Tag};
+use cluster::{FailureKind, Quorum, Tag};
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use node::link::Room;
-use node::records;
 
-use super::params::{self, ReadParams, WriteParams};
+use super::admission::admitted::Admitted;
+use super::params::{ReadParams, WriteParams};
 use super::problem::{self, Problem};
 use super::receipt::Wanted;
 use super::upload::Upload;
-use super::{Answer, Body, NOSNIFF, Service, condition};
+use super::{Answer, Body, Service, caching, condition};
 use crate::counters::clocks;
 use crate::node::gate::Pass;
 use crate::node::requests::Requests;
@@ -27,10 +27,10 @@ const TOO_MANY: &str = "too many large writes are in progress";
 /// `unless`: the headers, if they say which versions the client has already.
 pub(super) async fn get(
     service: &Service,
-    query: &str,
+    request: Admitted<ReadParams<'_>>,
     unless: Option<&HeaderMap>,
 ) -> Result<Answer, Problem> {
-    let ReadParams { key, quorum, asked } = params::read(query, service.replication())?;
+    let ReadParams { key, quorum, asked } = request.into_params();
     let key = shared_key(key);
     let room = service.requests.room_for(&key).await;
     let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
@@ -45,12 +45,13 @@ pub(super) async fn get(
     let Some((value, expiry_ms)) = Requests::value(&record) else {
         return Ok(problem::not_found());
     };
-    let tag = Tag::of(&record, &records::STEPS);
+    let tag = Tag::of(&record);
     if let Some(headers) = unless
         && condition::lists(headers, &service.etags.of(tag))?
     {
         let tag = Some(tag);
-        return Ok(Answer { tag, expiry_ms, ..Answer::empty(StatusCode::NOT_MODIFIED) });
+        let headers = &caching::UNCHANGED;
+        return Ok(Answer { tag, expiry_ms, headers, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
     // A long one has its memory until the last byte is sent: see `memory`.
     let body = Body::Whole(value);
@@ -59,28 +60,28 @@ pub(super) async fn get(
         tag: Some(tag),
         receipt: None,
         expiry_ms,
-        content_type: Some("application/octet-stream"),
-        proof: None,
-        headers: NOSNIFF,
+        content_type: None,
+        rare: None,
+        headers: &caching::VALUE,
         body,
     })
 }
 
 pub(super) async fn put(
     service: &Service,
-    query: &str,
+    request: Admitted<WriteParams<'_>>,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
-    let params = params::put(query, service.replication(), service.limits().max_ttl)?;
+    let params = request.into_params();
     let quorum = params.quorum;
-    let value = upload.receive(service.limits()).await?;
+    let value = upload.receive(service).await?;
     let passed = pass(service, upload, value.len(), quorum).await?;
     let expiry_ms = service.requests.expiry_ms(params.ttl);
     let mut record = record(service, &params, Some((&value, expiry_ms))).await?;
     // The record has the value now; the memory that is set aside for it goes over to it, until the
     // last replica has it.
     if let Some(held) = value.into_held() {
-        record.bytes = held.keep(record.bytes);
+        record = record.held_by(|bytes| held.keep(bytes));
     }
     let (tag, receipt) = write(service, params, record).await?;
     drop(passed);
@@ -101,11 +102,16 @@ pub(super) async fn pass<'a>(
     let most = longest_wait(service.limits().deadline);
     let patience = most.saturating_sub(upload.waited_for_room());
     let pass = service.requests.enter(bytes, patience).await;
-    pass.map(Some).ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))
+    let pass = pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?;
+    upload.check(service)?;
+    Ok(Some(pass))
 }
 
-pub(super) async fn delete(service: &Service, query: &str) -> Result<Answer, Problem> {
-    let params = params::delete(query, service.replication())?;
+pub(super) async fn delete(
+    service: &Service,
+    request: Admitted<WriteParams<'_>>,
+) -> Result<Answer, Problem> {
+    let params = request.into_params();
     let record = record(service, &params, None).await?;
     let (_, receipt) = write(service, params, record).await?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
@@ -145,7 +151,14 @@ async fn write(
 }
 
 /// What the client is told of a request that too few replicas did their part of.
-pub(super) fn refused(service: &Service, failed: cluster::RequestFailed) -> Problem {
+pub(super) fn refused(service: &Service, mut failed: cluster::RequestFailed) -> Problem {
+    if failed.failure == FailureKind::Busy
+        && failed.is_write
+        && let Some(why) = service.requests.store_failure()
+    {
+        // Without its store a node issues no versions. It would be tried again for ever.
+        (failed.failure, failed.detail) = (FailureKind::Failed, Some(why));
+    }
     let took = clocks::mono_micros().saturating_sub(failed.since);
     let name = |node| service.requests.name(node);
     Problem::failed(failed, name, Duration::from_micros(took))

@@ -30,19 +30,25 @@ impl Etags {
         if block.capacity() < LONG_LEN {
             *block = BytesMut::with_capacity(TAG_LEN * TAGS_PER_BLOCK);
         }
-        let mut text = [b'"'; TAG_LEN];
-        put_hex(&mut text[1..17], tag.version.time);
-        text[17] = b'-';
-        put_hex(&mut text[18..26], u64::from(tag.version.origin));
-        match tag.last {
-            None => block.put_slice(&text),
-            Some((step, id)) => {
-                block.put_slice(&text[..26]);
-                write!((&mut *block).writer(), "-{step}-{id:016x}\"").expect("there is room");
-            }
-        }
+        put(&mut block, tag);
         let tag = block.split().freeze();
         HeaderValue::from_maybe_shared(tag).expect("hex digits and quotes are a header value")
+    }
+}
+
+/// Writes a tag in its quotes.
+#[inline]
+pub(super) fn put(out: &mut BytesMut, tag: Tag) {
+    let mut text = [b'"'; TAG_LEN];
+    put_hex(&mut text[1..17], tag.version.time);
+    text[17] = b'-';
+    put_hex(&mut text[18..26], u64::from(tag.version.origin));
+    match tag.last {
+        None => out.put_slice(&text),
+        Some((step, id)) => {
+            out.put_slice(&text[..26]);
+            write!(out.writer(), "-{step}-{id:016x}\"").expect("a buffer grows");
+        }
     }
 }
 
@@ -101,7 +107,7 @@ mod tests {
         let etags = Etags::default();
         for time in 0..3 * TAGS_PER_BLOCK as u64 {
             let version = Version { time: time * 0x0123_4567_89ab, origin: 0xfedc_ba98 };
-            let displayed = node::records::version(version);
+            let displayed = version;
             assert_eq!(etags.of(Tag { version, last: None }), format!("\"{displayed}\""));
             let (step, id) = (time as u32 * 11_000_000 + 1, u64::MAX - time);
             let long = etags.of(Tag { version, last: Some((step, id)) });

@@ -2,11 +2,13 @@
 
 use cluster::handshake::{Channel, Secrets};
 use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, StatusCode};
 
+use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::upload::Upload;
-use super::{Answer, Service, params};
+use super::{Answer, PROOF, Service, params};
 use crate::http::connection::Watch;
 use crate::operations::joining::JoinError;
 use crate::peers::join::{self, Asker, JoinAnswer, Proven};
@@ -14,15 +16,15 @@ use crate::peers::join::{self, Asker, JoinAnswer, Proven};
 pub(super) async fn post(
     service: &Service,
     watch: &Watch,
-    headers: &HeaderMap,
-    query: &str,
+    request: Admitted<&Parts>,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
-    let body = upload.receive(service.limits()).await?;
+    let Parts { headers, uri, .. } = request.into_params();
+    let body = upload.receive(service).await?;
     let secrets = service.reports.secrets();
     let channel = watch.security.get().channel();
     let proven = secrets.own().map(|_| admit(secrets, channel, headers, &body)).transpose()?;
-    params::none(query)?;
+    params::none(uri.query().unwrap_or(""))?;
     let asker: Asker = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("it is not who asks to join: {error}")))?;
     let place = service.reports.asks_to_join(asker).map_err(|error| match error {
@@ -34,12 +36,13 @@ pub(super) async fn post(
         JoinAnswer::Waits { .. } => StatusCode::ACCEPTED,
     };
     let answer = Answer::json(status, &place);
-    let proof = proven.map(|proven| {
+    let rare = proven.map(|proven| {
         let json = serde_json::to_vec(&place).expect("strings and numbers always serialize");
         let proof = proven.proof_of_answer(&json);
-        Box::new(HeaderValue::from_str(&proof).expect("digits are visible"))
+        let proof = HeaderValue::from_str(&proof).expect("digits are visible");
+        Box::new((PROOF, proof))
     });
-    Ok(Answer { proof, ..answer })
+    Ok(Answer { rare, ..answer })
 }
 
 /// Refuses who does not know the secret.

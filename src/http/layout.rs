@@ -7,22 +7,28 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use cluster::ACCESS_SINCE;
 use cluster::layout::{Layout, Stage};
+use cluster::{ACCESS_SINCE, Progress};
 use hyper::StatusCode;
+use tokio::time::sleep;
 
+use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::{Answer, Service, params};
 use crate::operations::layout::{ChangeProgress, id_text};
 
-pub(super) fn get(service: &Service, query: &str) -> Result<Answer, Problem> {
-    params::none(query)?;
+pub(super) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+    params::none(query.into_params())?;
     Ok(Answer::json(StatusCode::OK, &service.reports.layout()))
 }
 
-pub(super) async fn plan(service: &Service, query: &str) -> Result<Answer, Problem> {
-    let change = params::change(query, |name| service.reports.joiner(name))?;
+/// How often it is looked how far a change is.
+const LOOK: Duration = Duration::from_millis(2);
+
+pub(super) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+    let change = params::change(query.into_params(), |name| service.reports.joiner(name))?;
     refuse_beside_outdated(service, Changes::Members)?;
     match service.reports.plan(change).await {
         Some(Ok(plan)) => Ok(Answer::json(StatusCode::OK, &plan)),
@@ -31,8 +37,8 @@ pub(super) async fn plan(service: &Service, query: &str) -> Result<Answer, Probl
     }
 }
 
-pub(super) async fn apply(service: &Service, query: &str) -> Result<Answer, Problem> {
-    let id = params::apply(query)?;
+pub(super) async fn apply(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+    let id = params::apply(query.into_params())?;
     let Some(plan) = service.reports.plan_of(id) else {
         let detail = format!(
             "this node knows no plan {}: it forgets plans when it restarts, and all but the last \
@@ -53,8 +59,29 @@ pub(super) async fn apply(service: &Service, query: &str) -> Result<Answer, Prob
             other.plan
         )));
     }
+    never_asked(&plan, &service.reports.known_layout())?;
+    // Whoever aborts it after this answer finds it.
+    let until = Instant::now() + service.limits().deadline;
+    let is_known = || service.reports.change().is_some_and(|(plan, _)| plan == id);
     service.reports.apply(plan).await;
+    while !is_known() && Instant::now() < until {
+        sleep(LOOK).await;
+    }
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
+}
+
+/// Refuses a plan with a node that did not ask for its place: nobody may be there, and then the
+/// change would wait for it.
+fn never_asked(plan: &Layout, known: &Layout) -> Result<(), Problem> {
+    let is_new =
+        |node: &&cluster::layout::Node| plan.id() != known.id() && known.node(node.id).is_none();
+    let mut unasked = plan.nodes.iter().filter(is_new).filter(|node| node.first_disk.is_none());
+    let Some(node) = unasked.next() else { return Ok(()) };
+    let name = &node.member.name;
+    Err(Problem::no_plan(format!(
+        "node {name:?} has not asked to join: nothing was changed. Start it with kvorum serve \
+         --join and a URL of this cluster, then plan to add it by its name alone"
+    )))
 }
 
 /// What a request changes, as far as a node of an earlier release matters to it.
@@ -101,8 +128,9 @@ fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     Ok(())
 }
 
-pub(super) async fn abort(service: &Service, query: &str) -> Result<Answer, Problem> {
-    params::none(query)?;
+pub(super) async fn abort(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+    params::none(query.into_params())?;
+    decided(service).await?;
     let known = service.reports.known_layout();
     let Some(before) = service.reports.aborted(&known) else {
         let why = match known.stage {
@@ -110,7 +138,10 @@ pub(super) async fn abort(service: &Service, query: &str) -> Result<Answer, Prob
                 "reads use the new replicas already: the change can't be aborted any more, and \
                  ends once a majority of the previous members is up"
             }
-            Stage::Settled => "no keys move: there is nothing to abort",
+            Stage::Settled => {
+                "no keys move: there is nothing to abort. A change that is decided and moves none, \
+                 or has moved all, is in force: to go back, plan the opposite"
+            }
             Stage::Prepare | Stage::ReadOld => {
                 "this node cannot reach any of the previous members, one of which must be in the \
                  council after an abort: abort at one of them, or once they are up"
@@ -123,4 +154,27 @@ pub(super) async fn abort(service: &Service, query: &str) -> Result<Answer, Prob
     let layout = service.reports.layout();
     service.reports.apply(Arc::new(before)).await;
     Ok(Answer::json(StatusCode::ACCEPTED, &layout))
+}
+
+/// Waits until the council has decided what this node asks it for, and the node goes by it: before
+/// that nobody can tell what there is to go back from, for the council may decide it at any moment.
+async fn decided(service: &Service) -> Result<(), Problem> {
+    let reports = &service.reports;
+    let until = Instant::now() + service.limits().deadline;
+    loop {
+        let asked = reports.change().filter(|(_, progress)| *progress == Progress::Asking);
+        let lags = reports.layout().epoch < reports.known_layout().epoch;
+        match asked {
+            None if !lags || Instant::now() >= until => return Ok(()),
+            Some((plan, _)) if Instant::now() >= until => {
+                return Err(Problem::no_plan(format!(
+                    "the council is still asked for plan {}, and may decide it later: nothing is \
+                     aborted yet. Without a majority of the council nothing changes: look at \
+                     `kvorum cluster status`, and abort again",
+                    id_text(plan)
+                )));
+            }
+            _ => sleep(LOOK).await,
+        }
+    }
 }

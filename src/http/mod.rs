@@ -1,16 +1,20 @@
 //! The HTTP contract: what a request asks, and how the answer looks.
 //!
 //! ```text
-//!  request ─▶ route ─▶ params ─▶ (body) ─▶ entity · entities · admin · ui ─▶ Answer ─▶ response
-//!                └────────┴─────────┴──────────────┴─ Problem ──────────────┘
+//!  request ─▶ route ─▶ admission ─▶ (body) ─▶ entity · entities · admin · ui ─▶ Answer ─▶ response
+//!                └──────────┴──────────┴──────────────┴─ Problem ──────────────┘
 //! ```
 //!
-//! `params` says what is asked; `entity` and `entities` ask
-//! [`Requests`](crate::node::requests::Requests).
+//! `admission` parses the request by `action` and `params`, checks it, and hands it to its handler;
+//! `entity` and `entities` ask [`Requests`](crate::node::requests::Requests).
 
+mod accept;
 mod access;
+mod action;
 mod admin;
+mod admission;
 mod body;
+mod caching;
 mod cluster;
 mod compact;
 mod condition;
@@ -21,9 +25,12 @@ mod entities;
 mod entity;
 pub(crate) mod etags;
 pub(crate) mod expires;
+pub(crate) mod fence;
+pub(crate) mod frames;
 mod guest;
 pub(crate) mod http2;
 mod join;
+mod keys;
 mod layout;
 #[cfg(test)]
 mod openapi;
@@ -31,17 +38,20 @@ mod origin;
 mod others;
 mod params;
 mod peer;
+pub(crate) mod percent;
 mod problem;
 mod profile;
 mod quotas;
 pub(crate) mod receipt;
 mod repair;
+mod root;
 mod routes;
 mod screen;
 mod service;
 mod tokens;
 mod ui;
 mod upload;
+pub(crate) mod waiting;
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -49,25 +59,27 @@ use std::time::Instant;
 
 use ::cluster::Tag;
 use bytes::Bytes;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderName, HeaderValue,
-    RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderName,
+    HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
 };
-use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use node::link::PEER_PROTOCOL;
 use serde::Serialize;
 
 use access::Right;
+use admission::{Admission, Asked};
 pub(crate) use body::Body;
+use caching::Headers;
 pub(crate) use cluster::MAX_LOOKS;
 use cors::Page;
 use expires::EXPIRES;
 pub(crate) use origin::Names;
+pub(crate) use params::MAX_LIMIT;
 use problem::Problem;
 use receipt::RECEIPT;
-use routes::{Ask, Handler, Route};
+use routes::Route;
 pub(crate) use service::Service;
 pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
@@ -91,24 +103,24 @@ struct Answer {
     /// When the value expires, in milliseconds since 1970; 0 = never, or there is none.
     expiry_ms: u64,
     content_type: Option<&'static str>,
-    /// That this node knows the cluster's secret.
-    proof: Option<Box<HeaderValue>>,
+    /// A header that few answers have.
+    rare: Option<Box<(HeaderName, HeaderValue)>>,
     /// Further headers of the response.
-    headers: &'static [(&'static str, &'static str)],
+    headers: Headers,
     body: Body,
 }
 
 impl Answer {
     fn empty(status: StatusCode) -> Self {
-        let (tag, receipt, content_type, proof) = (None, None, None, None);
+        let (tag, receipt, content_type, rare) = (None, None, None, None);
         let (expiry_ms, headers, body) = (0, &[], Body::Empty);
-        Self { status, tag, receipt, expiry_ms, content_type, proof, headers, body }
+        Self { status, tag, receipt, expiry_ms, content_type, rare, headers, body }
     }
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
         let content_type = Some("text/plain; charset=utf-8");
         let body = Body::Whole(text.into());
-        Self { content_type, body, ..Self::empty(status) }
+        Self { content_type, headers: &caching::FRESH, body, ..Self::empty(status) }
     }
 
     fn json(status: StatusCode, value: &impl Serialize) -> Self {
@@ -116,9 +128,6 @@ impl Answer {
         Self { content_type: Some("application/json"), ..Self::text(status, json) }
     }
 }
-
-/// What a value holds is for its owner to say: a browser is not to guess, and run it as a script.
-const NOSNIFF: &[(&str, &str)] = &[("x-content-type-options", "nosniff")];
 
 /// Where an answer to a node that joins shows that it is one of the cluster's.
 const PROOF: HeaderName = HeaderName::from_static(crate::peers::join::HEADER);
@@ -135,40 +144,26 @@ pub(crate) async fn answer(
     let begun = Instant::now();
     watch.request_begins();
     let (mut head, body) = request.into_parts();
-    let expects = head.headers.contains_key(EXPECT);
-    let mut upload = Upload::new(body, &watch, expects);
+    let expects = !body.is_end_stream() && head.headers.contains_key(EXPECT);
     let route = Route::of(head.uri.path());
     let kind = route.map_or(RequestKind::Other, |route| route.kind(&head.method));
     let page = Page::of(&service.names, &head, route);
-    let mut right = Right::Open;
-    let screened = screen::admit(&service.names, &watch, &head, route, kind);
-    let admitted = screened.and_then(|conditional| {
-        if !page.asks() {
-            right = access::admit(&service, &watch, &head, (route, page.is_elsewhere()), begun)
-                .map_err(|problem| if kind.is_write() { problem.undone() } else { problem })?;
-        }
-        Ok(conditional)
-    });
-    let is_admitted = admitted.is_ok();
+    let asked = Asked { head: &head, route, kind, page: &page, begun };
+    let Admission { right, is_entitled, stays, action } =
+        admission::admit(&service, &watch, &asked).await;
+    let mut upload = Upload::new(body, &watch, expects, &right);
     // Of what others' pages send nothing is read.
-    let understood = !matches!(&admitted, Err(problem)
+    let understood = !matches!(&action, Err(problem)
         if problem.is_not_implemented() || problem.is_foreign() && upload.has_more());
-    let stays = match &admitted {
-        Ok(_) => guest::admit(&service, &watch, route).await,
-        Err(_) => Ok(!watch.is_guest()),
-    };
-    let (admitted, stays) = match stays {
-        Ok(stays) => (admitted, stays),
-        Err(problem) => (Err(problem), watch.is_stream() && !watch.is_guest()),
-    };
-    let admitted = admitted.and_then(|stays| takes(&service, kind, &head).map(|()| stays));
-    let result = if page.asks() {
-        admitted.map(|_| Answer::empty(StatusCode::NO_CONTENT))
-    } else {
-        carry_out(&service, &watch, &head, (route, kind, &right), admitted, &mut upload).await
+    let result = match action {
+        Ok(Some(action)) => {
+            admission::handle(&service, &watch, &head, &right, action, &mut upload).await
+        }
+        Ok(None) => Ok(Answer::empty(StatusCode::NO_CONTENT)),
+        Err(problem) => Err(problem),
     };
     let clean = understood && upload.skip().await;
-    if let Some(route) = route.filter(|_| is_admitted && !page.asks()) {
+    if let Some(route) = route.filter(|_| is_entitled && !page.asks()) {
         let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
         access::note(&watch, &head, route, &right, status);
     }
@@ -216,46 +211,6 @@ enum Connection {
     Streams,
 }
 
-/// Does what a request asks for, if it may be done; then it says whether it has a condition.
-async fn carry_out(
-    service: &Rc<Service>,
-    watch: &Rc<Watch>,
-    head: &Parts,
-    (route, kind, right): (Option<Route>, RequestKind, &Right),
-    admitted: Result<bool, Problem>,
-    upload: &mut Upload<'_>,
-) -> Result<Answer, Problem> {
-    let query = head.uri.query().unwrap_or("");
-    match (admitted, route, kind) {
-        (Err(problem), ..) => Err(problem),
-        (Ok(conditional), Some(_), RequestKind::Get) => {
-            entity::get(service, query, conditional.then_some(&head.headers)).await
-        }
-        (Ok(true), Some(_), RequestKind::Put) => {
-            conditional::put(service, query, &head.headers, upload).await
-        }
-        (Ok(true), Some(_), RequestKind::Delete) => {
-            conditional::delete(service, query, &head.headers).await
-        }
-        (_, Some(_), RequestKind::Add) => conditional::add(service, query, &head.headers).await,
-        (_, Some(_), RequestKind::Put) => entity::put(service, query, upload).await,
-        (_, Some(_), RequestKind::Delete) => entity::delete(service, query).await,
-        (_, Some(_), RequestKind::Range) => entities::get(service, watch, query).await,
-        (_, Some(Route { handler: Handler::Join, .. }), RequestKind::Admin) => {
-            join::post(service, watch, &head.headers, query, upload).await
-        }
-        (_, Some(Route { handler: Handler::Asset(asset), .. }), RequestKind::Admin) => {
-            Ok(asset.answer())
-        }
-        (_, Some(Route { handler: Handler::Other(handler), .. }), RequestKind::Admin) => {
-            let (service, watch) = (service, &watch);
-            handler(Ask { service, watch, head, query, right }).await
-        }
-        (_, Some(route), _) => Err(Problem::method(&head.method, route.allowed)),
-        (_, None, _) => Err(Problem::unknown_path(head.uri.path())),
-    }
-}
-
 /// Counts what came and what goes out for the token's rate; of a range that is seen as it goes, and
 /// it ends with its token.
 fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body: &mut Body) {
@@ -269,29 +224,6 @@ fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body:
     };
     let now = service.requests.nanos(Instant::now());
     token.known.used(now, came + sent);
-}
-
-/// Refuses requests for data that this node takes no part in, or has no room for.
-fn takes(service: &Service, kind: RequestKind, head: &Parts) -> Result<(), Problem> {
-    serves(service, kind)?;
-    quotas::admit(service, kind, head)
-}
-
-/// Refuses requests for data if this node has no part in the cluster any more.
-fn serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
-    let is_write = match kind {
-        RequestKind::Get | RequestKind::Range => false,
-        RequestKind::Put | RequestKind::Delete | RequestKind::Add => true,
-        RequestKind::Admin | RequestKind::Other => return Ok(()),
-    };
-    let problem = if service.requests.is_fenced() {
-        Problem::fenced()
-    } else if service.requests.is_removed() {
-        Problem::removed(service.requests.epoch())
-    } else {
-        return Ok(());
-    };
-    Err(if is_write { problem.undone() } else { problem })
 }
 
 fn respond(
@@ -315,6 +247,9 @@ fn respond(
             if let Some(allow) = problem.allow() {
                 headers.insert(ALLOW, HeaderValue::from_static(allow));
             }
+            if problem.refuses_coding() {
+                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            }
             problem.into_answer()
         }
     };
@@ -327,14 +262,14 @@ fn respond(
     if answer.expiry_ms != 0 {
         headers.insert(EXPIRES, expires::of(answer.expiry_ms));
     }
-    if let Some(proof) = answer.proof {
-        headers.insert(PROOF, *proof);
+    if let Some((name, value)) = answer.rare.map(|rare| *rare) {
+        headers.insert(name, value);
     }
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
     for (name, value) in answer.headers {
-        headers.insert(*name, HeaderValue::from_static(value));
+        headers.insert(name, value.clone());
     }
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use super::expires::EXPIRES;
+use super::fence::FENCE;
 use super::params;
 use super::problem::Type;
 use super::receipt::RECEIPT;
@@ -144,6 +145,19 @@ fn receipts_are_where_they_can_be_asked_for() {
         let given = entries(&operation["responses"])
             .any(|(_, response)| !response["headers"]["Kvorum-Receipt"].is_badvalue());
         assert_eq!(given, asked, "{method} {path}");
+    }
+}
+
+#[test]
+fn fences_are_told_where_a_value_can_be_written_under_a_condition() {
+    let document = document();
+    let header = entries(&document["components"]["headers"]);
+    assert!(header.map(|(name, _)| name.to_lowercase()).any(|name| name == FENCE.as_str()));
+    for (method, path, operation) in operations(&document) {
+        let writes = path == "/v0/entity" && ["put", "post"].contains(&method);
+        let given = entries(&operation["responses"])
+            .any(|(_, response)| !response["headers"]["Kvorum-Fence"].is_badvalue());
+        assert_eq!(given, writes, "{method} {path}");
     }
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Origin<'a> {
     pub(super) followed: bool,
     /// Whether it came from this machine, in clear.
     pub(super) near: bool,
+    /// `http` or `https`: how it came.
+    pub(super) scheme: &'static str,
 }
 
 impl Names {
@@ -53,13 +55,15 @@ impl Names {
         let mut own = vec!["localhost".to_owned()];
         own.extend(host);
         own.extend(allowed.iter().map(|name| name.to_lowercase()));
+        // Addresses are judged as such, and names are compared first.
+        own.retain(|name| name.parse::<IpAddr>().is_err());
         let near_only = listen.ip().to_canonical().is_loopback();
         Self { near_only, own, listed: listed.to_vec() }
     }
 
     /// Refuses what somebody else's page sends.
     pub(super) fn admit(&self, asked: Origin<'_>) -> Result<(), Problem> {
-        let Origin { authority, origin, site, followed, near } = asked;
+        let Origin { authority, origin, site, followed, near, scheme } = asked;
         let authority = authority.unwrap_or_default();
         let is_named = asked.authority.is_some() && (near || self.near_only);
         if is_named && !host_of(authority).is_some_and(|host| self.is_ours(host)) {
@@ -68,8 +72,13 @@ impl Names {
         if origin.is_some_and(|origin| self.lists(origin)) {
             return Ok(());
         }
+        // A proxy that ends TLS passes `https` pages on in clear. That a page is of the origin to
+        // which its browser sends the request, the browser itself says.
+        let is_same = site == Some(b"same-origin");
         let is_own = |origin: &[u8]| {
-            asked.authority.is_some() && page_of(origin).eq_ignore_ascii_case(authority)
+            let page = page_of(origin, scheme).or(page_of(origin, "https").filter(|_| is_same));
+            asked.authority.is_some()
+                && page.is_some_and(|page| page.eq_ignore_ascii_case(authority))
         };
         if let Some(origin) = origin.filter(|origin| !is_own(origin)) {
             let origin: String = String::from_utf8_lossy(origin).chars().take(100).collect();
@@ -90,7 +99,11 @@ impl Names {
 
     /// The origin of such a page, if it asks.
     pub(super) fn page(&self, headers: &HeaderMap) -> Option<HeaderValue> {
-        let origin = headers.get(ORIGIN).filter(|_| self.has_pages())?;
+        // Most nodes list none: then no request pays for a look into its headers.
+        if !self.has_pages() {
+            return None;
+        }
+        let origin = headers.get(ORIGIN)?;
         self.lists(origin.as_bytes()).then(|| origin.clone())
     }
 
@@ -99,6 +112,9 @@ impl Names {
     }
 
     fn is_ours(&self, host: &str) -> bool {
+        if self.own.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+            return true;
+        }
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let address = match bare {
             Some(bare) => bare.parse().map(IpAddr::V6).ok(),
@@ -108,10 +124,7 @@ impl Names {
         // loopback, and browsers don't say there whose page it is: they take them for the network.
         let is_alias =
             |address: IpAddr| address.is_unspecified() || address.to_canonical() != address;
-        match address {
-            Some(address) => !is_alias(address),
-            None => self.own.iter().any(|name| name.eq_ignore_ascii_case(host)),
-        }
+        address.is_some_and(|address| !is_alias(address))
     }
 }
 
@@ -127,10 +140,9 @@ fn host_of(authority: &[u8]) -> Option<&str> {
     good.then_some(host)
 }
 
-/// `HOST[:PORT]` of an `Origin`.
-fn page_of(origin: &[u8]) -> &[u8] {
-    let page = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
-    page.unwrap_or_default()
+/// `HOST[:PORT]` of an `Origin` with that scheme.
+fn page_of<'a>(origin: &'a [u8], scheme: &str) -> Option<&'a [u8]> {
+    origin.strip_prefix(scheme.as_bytes())?.strip_prefix(b"://")
 }
 
 #[cfg(test)]
@@ -148,6 +160,7 @@ mod tests {
             authority: Some(authority.as_bytes()),
             origin: origin.map(str::as_bytes),
             site: site.map(str::as_bytes),
+            scheme: "http",
             ..Origin::default()
         }
     }
@@ -205,7 +218,13 @@ mod tests {
         let own = "127.0.0.1:8080";
         assert!(admits(own, Some("http://127.0.0.1:8080"), Some("same-origin")));
         assert!(admits(own, None, Some("none")));
-        assert!(admits("db.example", Some("https://DB.example"), None), "behind a proxy with TLS");
+        let proxied = Some("https://DB.example");
+        assert!(admits("db.example", proxied, Some("same-origin")), "behind a proxy with TLS");
+        assert!(!admits("db.example", proxied, None), "another scheme is another origin");
+        let secured =
+            |origin| names().admit(Origin { scheme: "https", ..asked(own, origin, None) });
+        assert!(secured(Some("https://127.0.0.1:8080")).is_ok());
+        assert!(secured(Some("http://127.0.0.1:8080")).is_err());
         for origin in [
             "http://evil.example",
             "null",

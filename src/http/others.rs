@@ -32,6 +32,8 @@ pub(super) enum Unread {
     Silent(Duration),
     #[error("unexpected response {answer:?} to {target}: is this a kvorum node?")]
     Answer { answer: String, target: &'static str },
+    #[error("it serves nothing yet: it waits for a place in the cluster, or is about to stop")]
+    ServesNothing,
     #[error("it does not know this node's cluster secret: is somebody between the two?")]
     Stranger,
     #[error("it closed the connection before the end of its response")]
@@ -68,6 +70,9 @@ impl Page {
         let mut line = Vec::new();
         page.line(&mut line).await?;
         let answer = String::from_utf8_lossy(&line).trim_end().to_owned();
+        if answer.split(' ').nth(1) == Some("503") {
+            return Err(Unread::ServesNothing);
+        }
         if answer.split(' ').nth(1) != Some("200") {
             let answer = answer.chars().take(QUOTED).collect();
             return Err(Unread::Answer { answer, target });

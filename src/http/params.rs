@@ -2,26 +2,34 @@
 //! error that names it, for a typing error must not quietly become another request.
 
 mod quotas;
+mod range;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 use std::borrow::Cow;
 use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 use cluster::layout::{Change, Joiner};
 use cluster::{AskedQuorum, Quorum, ReplicaSet, quorum};
+use memchr::memchr;
 use profile::{Event, Format};
 
-use super::MAX_KEY_LEN;
+use super::percent::DecodeError;
 use super::problem::Problem;
+use super::{MAX_KEY_LEN, percent};
 use crate::operations::joining::NotAsking;
 use crate::settings::members::parse_node;
 use crate::settings::units::Ttl;
 #[cfg(test)]
 pub(super) use quotas::{QUOTA, REMOVE};
 pub(super) use quotas::{quota, quota_to_remove};
+pub(crate) use range::MAX_LIMIT;
+#[cfg(test)]
+pub(super) use range::RANGE;
+pub(super) use range::{Bounds, RangeParams, entities};
 #[cfg(test)]
 pub(super) use tokens::{REVOKE, TOKEN};
 pub(super) use tokens::{revoke, token};
@@ -69,15 +77,19 @@ pub(super) struct ConditionalParams<'a> {
     pub(super) ttl: Option<Ttl>,
 }
 
-/// A range of keys: `start ≤ key < end`; no `end` = to the last key.
+/// A key, and the number that is added to its value.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct EntitiesParams {
-    pub(super) start: Vec<u8>,
-    pub(super) end: Option<Vec<u8>>,
-    pub(super) quorum: Quorum,
-    pub(super) asked: AskedQuorum,
-    /// Whether only what this node holds is meant.
-    pub(super) local: bool,
+pub(super) struct Addition<'a> {
+    pub(super) params: ConditionalParams<'a>,
+    pub(super) number: i64,
+}
+
+/// A key whose replicas are shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PlacementParams<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    /// How many replicas.
+    pub(super) copies: u8,
 }
 
 /// What is to be recorded, and how the answer looks.
@@ -100,9 +112,6 @@ pub(super) const DELETE: [&str; 4] = ["id", "ack", "from", "receipt"];
 
 /// … of an addition …
 pub(super) const ADD: [&str; 6] = ["id", "add", "ack", "from", "receipt", "ttl"];
-
-/// … of a range …
-pub(super) const RANGE: [&str; 5] = ["start", "end", "ack", "from", "local"];
 
 /// … of a key's replicas …
 pub(super) const PLACEMENT: [&str; 2] = ["id", "from"];
@@ -135,22 +144,41 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
     if query.is_empty() {
         return Ok(slots);
     }
-    for pair in query.split('&') {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let mut rest = Some(query);
+    while let Some(text) = rest {
+        let (pair, behind) = split_at_byte(text, b'&');
+        rest = behind;
+        let (name, value) = split_at_byte(pair, b'=');
+        let value = value.unwrap_or("");
         let Some(place) = names.iter().position(|known| *known == name) else {
             let shown: String = name.chars().take(100).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             if is_token(name) {
                 return Err(token_in_url());
             }
+            if pair.is_empty() {
+                return Err(bad("the query has a '&' without a parameter behind or before it"));
+            }
             let fix = if name == "ttl" { "; omit it: only PUT and POST take a ttl" } else { "" };
-            return Err(bad(format!("unknown parameter {shown:?}; known: {known}{fix}")));
+            return Err(wrong(
+                &shown,
+                name,
+                format!("unknown parameter {shown:?}; known: {known}{fix}"),
+            ));
         };
         if slots[place].replace(value).is_some() {
             return Err(bad(format!("duplicate parameter {name:?}")));
         }
     }
     Ok(slots)
+}
+
+/// What is before the first byte of this kind, which is ASCII, and what is behind it.
+fn split_at_byte(text: &str, byte: u8) -> (&str, Option<&str>) {
+    match memchr(byte, text.as_bytes()) {
+        Some(place) => (&text[..place], Some(&text[place + 1..])),
+        None => (text, None),
+    }
 }
 
 /// Whether a parameter of that name has a token.
@@ -168,18 +196,6 @@ pub(super) fn token_in_url() -> Problem {
     bad("a token must not be in a URL, for URLs are kept in logs and histories: revoke it, and \
         send the next one as Authorization: Bearer TOKEN"
         .to_owned())
-}
-
-/// The key that a request is about, whatever else it says; `None` = it will be refused.
-pub(super) fn key_of(query: &str) -> Option<Cow<'_, [u8]>> {
-    let [id, ..] = fill(query, ADD).ok()?;
-    key("id", required("id", id).ok()?).ok()
-}
-
-/// The range that a request is about, the same.
-pub(super) fn range(query: &str) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-    let [start, end, ..] = fill(query, RANGE).ok()?;
-    bounds(start, end).ok()
 }
 
 pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
@@ -237,22 +253,26 @@ pub(super) fn addition(
     query: &str,
     replication: Replication,
     most: Ttl,
-) -> Result<(ConditionalParams<'_>, i64), Problem> {
+) -> Result<Addition<'_>, Problem> {
+    let is_add = |pair: &str| pair.split('=').next() == Some("add");
+    if !query.split('&').any(is_add) {
+        return Err(Problem::no_addition());
+    }
     let [id, add, ack, from, receipt, ttl] = fill(query, ADD)?;
     let add = required("add", add)?;
-    let digits = add.strip_prefix('-').unwrap_or(add);
-    let number = add.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    let number = number.ok_or_else(|| {
+    let number = cluster::decimal(add.as_bytes()).ok_or_else(|| {
         let shown: String = add.chars().take(100).collect();
-        bad(format!("add={shown:?} is not a decimal number of 64 bits, such as 12 or -3"))
+        let detail = format!("add={shown:?} is not a decimal number of 64 bits, such as 12 or -3");
+        wrong("add", add, detail)
     })?;
-    Ok((majority([id, ack, from, receipt], live(ttl, most)?, replication)?, number))
+    let params = majority([id, ack, from, receipt], live(ttl, most)?, replication)?;
+    Ok(Addition { params, number })
 }
 
 /// How long a value lives, if that is said: no longer than `most`.
 fn live(ttl: Slot<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
     let Some(text) = ttl else { return Ok(None) };
-    let ttl: Ttl = text.parse().map_err(|wrong| bad(format!("ttl={wrong}")))?;
+    let ttl: Ttl = text.parse().map_err(|error| wrong("ttl", text, format!("ttl={error}")))?;
     if ttl > most {
         return Err(bad(format!(
             "ttl={ttl} is more than this node's --max-ttl: {most} or less; without a ttl a value \
@@ -291,34 +311,15 @@ fn wants_receipt(value: Slot<'_>, Quorum { from, .. }: Quorum) -> Result<bool, P
     Ok(wanted)
 }
 
-pub(super) fn entities(query: &str, replication: Replication) -> Result<EntitiesParams, Problem> {
-    let [start, end, ack, from, local] = fill(query, RANGE)?;
-    let (start, end) = bounds(start, end)?;
-    let local = flag("local", local)?;
-    let (asked, quorum) = agree(ack, from, replication)?;
-    Ok(EntitiesParams { start, end, quorum, asked, local })
-}
-
-fn bounds(start: Slot<'_>, end: Slot<'_>) -> Result<(Vec<u8>, Option<Vec<u8>>), Problem> {
-    let start = key("start", required("start", start)?)?.into_owned();
-    let end = match end {
-        Some("") => {
-            return Err(bad("end must not be empty; omit it to read to the last key".to_owned()));
-        }
-        Some(end) => Some(key("end", end)?.into_owned()),
-        None => None,
-    };
-    Ok((start, end))
-}
-
 /// The key whose replicas are asked for, and how many.
 pub(super) fn placement(
     query: &str,
     replication: Replication,
-) -> Result<(Cow<'_, [u8]>, u8), Problem> {
+) -> Result<PlacementParams<'_>, Problem> {
     let [id, from] = fill(query, PLACEMENT)?;
     let key = key("id", required("id", id)?)?;
-    Ok((key, agree(Some("1"), from, replication)?.1.from))
+    let copies = agree(Some("1"), from, replication)?.1.from;
+    Ok(PlacementParams { key, copies })
 }
 
 /// Whether everything is to be compared.
@@ -348,9 +349,7 @@ pub(super) fn change(
     query: &str,
     asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
 ) -> Result<Change, Problem> {
-    let query = percent_decode(query.as_bytes())
-        .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
-        .ok_or_else(|| bad("the query is not percent-encoded UTF-8".to_owned()))?;
+    let query = decoded(query)?;
     let [add, remove, remove_dead, weight, replicas, council] = fill(&query, PLAN)?;
     let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
     let joiner = |node: &str| {
@@ -363,11 +362,11 @@ pub(super) fn change(
     let weight_of = |text: &str| {
         let parsed = text
             .rsplit_once('=')
-            .and_then(|(name, weight)| Some((name.to_owned(), weight.parse().ok()?)));
+            .and_then(|(name, weight)| Some((name.to_owned(), plain(weight)?)));
         parsed.ok_or_else(|| bad(format!("weight: {text:?} is not NODE=1..1000")))
     };
     let copies = |text: &str| {
-        text.parse().map_err(|_| bad(format!("replicas: {text:?} is not a number, 1..255")))
+        plain(text).ok_or_else(|| bad(format!("replicas: {text:?} is not a number, 1..255")))
     };
     Ok(Change {
         add: add
@@ -395,10 +394,7 @@ pub(super) fn events(query: &str) -> Result<bool, Problem> {
 }
 
 pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
-    // Programs encode what need not be: the commas between events.
-    let query = percent_decode(query.as_bytes())
-        .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
-        .ok_or_else(|| bad("the query is not percent-encoded UTF-8".to_owned()))?;
+    let query = decoded(query)?;
     let [events, seconds, format, idle] = fill(&query, PROFILE)?;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
     let format: Format = format.unwrap_or("html").parse().map_err(bad)?;
@@ -418,19 +414,35 @@ pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     Ok(ProfileParams { events, duration: Duration::from_secs(seconds), format, idle })
 }
 
+/// A query whose names and values are decoded together: programs encode what need not be.
+fn decoded(query: &str) -> Result<String, Problem> {
+    let decoded =
+        percent::decode(query.as_bytes()).map_err(|error| bad(format!("the query {error}")))?;
+    String::from_utf8(decoded.into_owned()).map_err(|_| bad("the query is not UTF-8"))
+}
+
 fn flag(name: &str, value: Slot<'_>) -> Result<bool, Problem> {
     match value {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(other) => {
             let shown: String = other.chars().take(100).collect();
-            Err(bad(format!("{name}={shown:?} is not a boolean: use true or false")))
+            Err(wrong(name, other, format!("{name}={shown:?} is not a boolean: use true or false")))
         }
     }
 }
 
 fn bad(detail: impl Display) -> Problem {
     Problem::bad_request(detail.to_string())
+}
+
+/// What is said of a parameter that is not what it should be: that it has a raw `+`, which may be
+/// all that is wrong with it, or `detail`.
+fn wrong(name: &str, text: &str, detail: String) -> Problem {
+    if text.contains('+') {
+        return bad(format!("parameter {name:?} {}", DecodeError::Plus));
+    }
+    bad(detail)
 }
 
 fn required<'a>(name: &str, value: Slot<'a>) -> Result<&'a str, Problem> {
@@ -442,9 +454,8 @@ fn required<'a>(name: &str, value: Slot<'a>) -> Result<&'a str, Problem> {
 }
 
 fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
-    let key = percent_decode(value.as_bytes()).ok_or_else(|| {
-        bad(format!("parameter {name:?} has a % without two hex digits after it"))
-    })?;
+    let key = percent::decode(value.as_bytes())
+        .map_err(|error| bad(format!("parameter {name:?} {error}")))?;
     if key.len() > MAX_KEY_LEN {
         let len = key.len();
         return Err(bad(format!(
@@ -453,28 +464,6 @@ fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
         )));
     }
     Ok(key)
-}
-
-/// Decodes `%XX`. Everything else stands for itself, `+` too.
-fn percent_decode(text: &[u8]) -> Option<Cow<'_, [u8]>> {
-    let Some(first) = text.iter().position(|byte| *byte == b'%') else {
-        return Some(Cow::Borrowed(text));
-    };
-    let mut decoded = Vec::with_capacity(text.len());
-    decoded.extend_from_slice(&text[..first]);
-    let mut rest = &text[first..];
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = if byte == b'%' {
-            let (&[high, low], after) = after.split_first_chunk()?;
-            let hex = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
-            decoded.push(hex(high)? << 4 | hex(low)?);
-            after
-        } else {
-            decoded.push(byte);
-            after
-        };
-    }
-    Some(Cow::Owned(decoded))
 }
 
 /// What was said of a quorum, and what it is by the view in force.
@@ -486,12 +475,17 @@ fn agree(ack: Slot<'_>, from: Slot<'_>, on: Replication) -> Result<(AskedQuorum,
     Ok((asked, quorum))
 }
 
+/// A number of plain digits: neither a sign nor a space is a part of it.
+fn plain<T: FromStr>(text: &str) -> Option<T> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
 /// A number of plain digits; one that is too large for any cluster is as large as can be.
 fn digits(name: &str, value: Slot<'_>) -> Result<Option<u32>, Problem> {
     let Some(value) = value else { return Ok(None) };
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         let shown: String = value.chars().take(100).collect();
-        return Err(bad(format!("{name}={shown:?} is not a decimal number")));
+        return Err(wrong(name, value, format!("{name}={shown:?} is not a decimal number")));
     }
     Ok(Some(value.parse().unwrap_or(u32::MAX)))
 }

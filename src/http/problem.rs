@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{FailureKind, NodeId, NotIssued, Part, Quorum, Refusal, RequestFailed, Tag};
+use cluster::{FailureKind, NodeId, NotIssued, Part, Quorum, Refusal, RequestFailed, Tag, visible};
 use hyper::{Method, StatusCode};
 use node::NoVersion;
 use serde::{Serialize, Serializer};
 
-use super::{Answer, Body};
+use super::{Answer, Body, caching};
 
-const CONTENT_TYPE: &str = "application/problem+json";
+pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
 /// What became of a write that was not acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -84,6 +84,7 @@ types! {
     Forbidden: FORBIDDEN "forbidden" "The token is not good for this";
     ForeignOrigin: FORBIDDEN "foreign-origin" "Cross-origin request refused";
     NotFound: NOT_FOUND "not-found" "Key not found";
+    NoSuchPath: NOT_FOUND "no-such-path" "No such path";
     MethodNotAllowed: METHOD_NOT_ALLOWED "method-not-allowed" "Method not allowed";
     RecordingInProgress: CONFLICT "recording-in-progress" "A recording is already running";
     NotANumber: CONFLICT "not-a-number" "Not a number";
@@ -91,11 +92,13 @@ types! {
     JoinRefused: CONFLICT "join-refused" "The node can't join";
     TokenRefused: CONFLICT "token-refused" "The tokens can't be changed like that";
     QuotaRefused: CONFLICT "quota-refused" "The quotas can't be changed like that";
-    PlanRefused: CONFLICT "plan-refused" "The plan can't be applied";
+    PlanRefused: CONFLICT "plan-refused" "The change is refused";
     IdempotencyKeyUsed: CONFLICT "idempotency-key-used" "Idempotency key used";
+    ContentCoding: UNSUPPORTED_MEDIA_TYPE "content-coding" "Content-Encoding not supported";
     PreconditionFailed: PRECONDITION_FAILED "precondition-failed" "Precondition failed";
     ValueTooLarge: PAYLOAD_TOO_LARGE "value-too-large" "Value too large";
     MisdirectedRequest: MISDIRECTED_REQUEST "misdirected-request" "Misdirected request";
+    IdempotencyKeyReused: UNPROCESSABLE_ENTITY "idempotency-key-reused" "Idempotency key reused";
     UpgradeRequired: UPGRADE_REQUIRED "upgrade-required" "Upgrade required";
     RateLimited: TOO_MANY_REQUESTS "rate-limited" "Rate limit of the token reached";
     StorageFailed: INTERNAL_SERVER_ERROR "storage-failed" "Storage failed";
@@ -105,6 +108,7 @@ types! {
     Undecided: SERVICE_UNAVAILABLE "undecided" "The council did not decide";
     Fenced: SERVICE_UNAVAILABLE "fenced" "This node is fenced";
     Removed: SERVICE_UNAVAILABLE "removed" "This node was removed";
+    Joining: SERVICE_UNAVAILABLE "joining" "This node waits for its place";
     TooFewReplicas: GATEWAY_TIMEOUT "too-few-replicas" "Not enough replicas answered";
     NoSpace: INSUFFICIENT_STORAGE "no-space" "Disk full";
     QuotaReached: INSUFFICIENT_STORAGE "quota-reached" "Quota of a prefix reached";
@@ -161,13 +165,28 @@ impl Problem {
 
     pub(super) fn unknown_path(path: &str) -> Self {
         let shown: String = path.chars().take(100).collect();
-        Self::bad_request(format!("no such path: {shown:?}; try /v0/entity?id=KEY"))
+        // Where keys are, a 404 says that a key has no value. A misspelled path must not say that.
+        let first = path.split('/').find(|segment| !segment.is_empty());
+        let is_of_keys = first.is_some_and(|segment| segment.eq_ignore_ascii_case("v0"));
+        let kind = if is_of_keys { Type::BadRequest } else { Type::NoSuchPath };
+        Self::new(kind, format!("no such path: {shown:?}; try /v0/entity?id=KEY"))
     }
 
     pub(super) fn method(method: &Method, allow: &'static str) -> Self {
         let shown: String = method.as_str().chars().take(20).collect();
         let detail = format!("{shown} is not allowed on this path; allowed: {allow}");
         Self { allow: Some(allow), ..Self::new(Type::MethodNotAllowed, detail) }
+    }
+
+    /// `POST /v0/entity` without `add`.
+    pub(super) fn no_addition() -> Self {
+        let allow = "GET, HEAD, PUT, DELETE";
+        let detail = format!(
+            "POST is allowed with add=N only, which adds N to a decimal number; to store a value, \
+             send PUT; allowed without add: {allow}"
+        );
+        let problem = Self::new(Type::MethodNotAllowed, detail);
+        Self { allow: Some(allow), ..problem.undone() }
     }
 
     pub(super) fn upgrade(protocol: &str) -> Self {
@@ -207,8 +226,7 @@ impl Problem {
     pub(super) fn quota_reached(prefix: &[u8], stored: u64, hard: u64) -> Self {
         let detail = format!(
             "about {stored} bytes are stored under the prefix \"{}\", and its quota is {hard}: \
-             delete some of these keys (they are counted again soon after), or have the quota \
-             raised (kvorum quota set)",
+             delete some of these keys, or have the quota raised (kvorum quota set)",
             prefix.escape_ascii()
         );
         Self::new(Type::QuotaReached, detail).undone()
@@ -251,6 +269,17 @@ impl Problem {
     pub(super) fn coding() -> Self {
         let detail = "the only supported Transfer-Encoding is \"chunked\", once";
         Self::new(Type::TransferCoding, detail.to_owned()).undone()
+    }
+
+    /// A value that is compressed, or encoded otherwise.
+    pub(super) fn content_coding(coding: &[u8]) -> Self {
+        let shown: String = String::from_utf8_lossy(coding).chars().take(100).collect();
+        let detail = format!(
+            "Content-Encoding: {shown:?} is not supported, because a GET could not tell it again: \
+             send the value without it. Encoded bytes may be stored as they are, by clients that \
+             know so"
+        );
+        Self::new(Type::ContentCoding, detail).undone()
     }
 
     /// Two recordings at once.
@@ -310,6 +339,15 @@ impl Problem {
         Self { outcome: Some(Outcome::Unknown), ..problem }
     }
 
+    /// A write with the idempotency key of another one.
+    pub(super) fn reused() -> Self {
+        let detail = "an earlier request for this key used this Idempotency-Key, and was another \
+            one: another method, value, number, condition or ttl. This request was not applied. \
+            Use a new Idempotency-Key for each write, and the same one only to send the same \
+            request again";
+        Self::new(Type::IdempotencyKeyReused, detail.to_owned()).undone()
+    }
+
     pub(super) fn overload(what: &str) -> Self {
         let detail = format!("{what}; retry later");
         Self::new(Type::Overload, detail)
@@ -348,7 +386,8 @@ impl Problem {
     ) -> Self {
         let RequestFailed { failure, acked, parts, quorum, unknown, detail, is_write, .. } = failed;
         let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
-        let reported = described(&named, is_write, took);
+        // Of a write of which nothing is stored, replicas did less than store it.
+        let reported = described(&named, is_write && unknown, took);
         let detail = match detail {
             Some(detail) if parts.len() == 1 => detail,
             Some(detail) => format!("{detail}; {reported}"),
@@ -376,6 +415,15 @@ impl Problem {
         let detail = "another process with a copy of this node's data directory was started later \
             and serves in its place; stop one of them, then restart the other";
         Self::new(Type::Fenced, detail.to_owned())
+    }
+
+    /// A request to a node that asks the one at this URL for a place in its cluster.
+    pub(super) fn joining(asked: &str) -> Self {
+        let detail = format!(
+            "this node waits for a place in the cluster of {asked} (kvorum cluster plan --add, \
+             apply), and serves nothing until then: ask another node"
+        );
+        Self::new(Type::Joining, detail).undone()
     }
 
     /// A node that is no member of the cluster any more.
@@ -438,20 +486,36 @@ impl Problem {
         matches!(self.kind, Type::ForeignOrigin | Type::MisdirectedRequest)
     }
 
+    /// What the document is.
+    pub(super) fn content_type(&self) -> &'static str {
+        CONTENT_TYPE
+    }
+
+    /// Whether the value came in a coding that is not accepted.
+    pub(super) fn refuses_coding(&self) -> bool {
+        self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE.as_u16()
+    }
+
     pub(super) fn allow(&self) -> Option<&'static str> {
         self.allow
     }
 
+    /// The document. People read it on terminals, and names in it are anybody's.
+    pub(super) fn json(&self) -> String {
+        let body = serde_json::to_string(self).expect("strings and numbers always serialize");
+        visible(&body).into_owned()
+    }
+
     pub(super) fn into_answer(self) -> Answer {
-        let body = serde_json::to_vec(&self).expect("strings and numbers always serialize");
+        let body = self.json();
         Answer {
             status: self.status(),
             tag: self.tag.map(|tag| *tag),
             receipt: None,
             expiry_ms: 0,
             content_type: Some(CONTENT_TYPE),
-            proof: None,
-            headers: &[],
+            rare: None,
+            headers: &caching::FRESH,
             body: Body::Whole(Bytes::from(body)),
         }
     }
@@ -488,9 +552,9 @@ impl Parts {
 }
 
 /// What came of the replicas, as a sentence.
-fn described(named: &[(String, Part)], is_write: bool, took: Duration) -> String {
+fn described(named: &[(String, Part)], is_stored: bool, took: Duration) -> String {
     let groups = [
-        (Part::Done, if is_write { "stored by" } else { "answered" }),
+        (Part::Done, if is_stored { "stored by" } else { "answered" }),
         (Part::Unreached, "unreachable"),
         (Part::Silent, "timed out"),
         (Part::Busy, "overloaded"),
@@ -525,9 +589,9 @@ pub(super) fn not_found() -> Answer {
         tag: None,
         receipt: None,
         expiry_ms: 0,
-        content_type: Some(CONTENT_TYPE),
-        proof: None,
-        headers: &[],
+        content_type: None,
+        rare: None,
+        headers: &caching::ABSENT,
         body: Body::Whole(Bytes::from_static(NOT_FOUND)),
     }
 }

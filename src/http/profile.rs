@@ -8,15 +8,21 @@ use hyper::StatusCode;
 use profile::{Clock, Order, Refused};
 use tokio::sync::oneshot;
 
+use super::admission::admitted::Admitted;
 use super::problem::Problem;
-use super::{Answer, Body, Service, params};
+use super::{Answer, Body, Service, caching, params};
 use crate::http::connection::Watch;
 
 /// How often it is looked whether the client is still there and the node still serves.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(super) async fn get(service: &Service, watch: &Watch, query: &str) -> Result<Answer, Problem> {
-    let params::ProfileParams { events, duration, format, idle } = params::profile(query)?;
+pub(super) async fn get(
+    service: &Service,
+    watch: &Watch,
+    query: Admitted<&str>,
+) -> Result<Answer, Problem> {
+    let params::ProfileParams { events, duration, format, idle } =
+        params::profile(query.into_params())?;
     let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
     let order = Order { events, duration, who, idle, clock: Clock::default() };
     let (report, mut reported) = oneshot::channel();
@@ -51,8 +57,8 @@ pub(super) async fn get(service: &Service, watch: &Watch, query: &str) -> Result
         receipt: None,
         expiry_ms: 0,
         content_type: Some(format.content_type()),
-        proof: None,
-        headers: &[],
+        rare: None,
+        headers: &caching::FRESH,
         body: Body::Whole(Bytes::from(written)),
     })
 }

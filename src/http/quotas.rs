@@ -1,27 +1,30 @@
 //! `/admin/quotas` and `/admin/quotas/remove`: how much clients may store under which prefix; and
 //! what that means for a write.
 
-use hyper::http::request::Parts;
-use hyper::{Method, StatusCode};
+use hyper::{HeaderMap, Method, StatusCode};
 
+use super::admission::admitted::Admitted;
 use super::layout::{Changes, refuse_beside_outdated};
 use super::problem::Problem;
 use super::{Answer, Service, params};
-use crate::counters::RequestKind;
 use crate::node::quotas::Counted;
 use crate::operations::access::ChangeError;
 
-/// Refuses a write that stores something under a prefix that is full. One with an idempotency key
-/// may have been done before there was no room: who answers it looks for that first.
-pub(super) fn admit(service: &Service, kind: RequestKind, head: &Parts) -> Result<(), Problem> {
-    let any = service.requests.quotas().are_any();
-    let stores = any && matches!(kind, RequestKind::Put | RequestKind::Add);
-    if !stores || head.headers.contains_key("idempotency-key") {
+/// Refuses a write that stores something under a prefix that is full: `stores` is its key. One with
+/// an idempotency key may have been done before there was no room: who answers it looks for that
+/// first.
+pub(super) fn admit(
+    service: &Service,
+    stores: Option<&[u8]>,
+    headers: &HeaderMap,
+) -> Result<(), Problem> {
+    if !service.requests.quotas().are_any() {
         return Ok(());
     }
-    // A query that can't be read is refused by who answers it.
-    let key = params::key_of(head.uri.query().unwrap_or(""));
-    let full = key.and_then(|key| service.requests.quotas().full(&key));
+    let Some(key) = stores.filter(|_| !headers.contains_key("idempotency-key")) else {
+        return Ok(());
+    };
+    let full = service.requests.quotas().full(key);
     full.map_or(Ok(()), |full| Err(refuse(&full)))
 }
 
@@ -35,20 +38,20 @@ pub(super) fn refuse(full: &Counted) -> Problem {
 pub(super) async fn answer(
     service: &Service,
     method: &Method,
-    query: &str,
+    query: Admitted<&str>,
 ) -> Result<Answer, Problem> {
     if *method != Method::POST {
-        params::none(query)?;
+        params::none(query.into_params())?;
         return Ok(Answer::json(StatusCode::OK, &service.reports.quotas()));
     }
-    let quota = params::quota(query)?;
+    let quota = params::quota(query.into_params())?;
     refuse_beside_outdated(service, Changes::Quotas)?;
     let set = service.reports.set_quota(quota).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::OK, &set))
 }
 
-pub(super) async fn remove(service: &Service, query: &str) -> Result<Answer, Problem> {
-    let prefix = params::quota_to_remove(query)?;
+pub(super) async fn remove(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+    let prefix = params::quota_to_remove(query.into_params())?;
     refuse_beside_outdated(service, Changes::Quotas)?;
     let removed = service.reports.remove_quota(&prefix).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::OK, &removed))

@@ -3,12 +3,17 @@
 use hyper::{Method, StatusCode};
 use serde_json::json;
 
+use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::{Answer, Service, params};
 
-pub(super) fn answer(service: &Service, method: &Method, query: &str) -> Result<Answer, Problem> {
+pub(super) fn answer(
+    service: &Service,
+    method: &Method,
+    query: Admitted<&str>,
+) -> Result<Answer, Problem> {
     Ok(if *method == Method::POST {
-        let full = params::repair(query)?;
+        let full = params::repair(query.into_params())?;
         let number = service.reports.repair(full).ok_or_else(|| {
             let why = "this node is alone: there are no replicas to compare with";
             Problem::bad_request(why.to_owned())

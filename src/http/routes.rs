@@ -9,10 +9,11 @@ use hyper::http::request::Parts;
 use node::link::PEER_PATH;
 
 use super::access::{Right, Scope};
+use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::ui::{self, Asset};
 use super::{
-    Answer, Service, admin, cluster, compact, layout, peer, profile, quotas, repair, tokens,
+    Answer, Service, admin, cluster, compact, layout, peer, profile, quotas, repair, root, tokens,
 };
 use crate::counters::RequestKind;
 use crate::http::connection::Watch;
@@ -51,9 +52,14 @@ pub(super) enum Handler {
     Asset(&'static Asset),
     /// A node that asks for a place in the cluster.
     Join,
-    /// A function, for any other route.
-    Other(for<'a> fn(Ask<'a>) -> Answering<'a>),
+    /// The replicas of a key: `ui/key.rs`.
+    Placement,
+    /// A function, for any route without keys.
+    Other(Other),
 }
+
+/// The handler of a route without keys.
+pub(super) type Other = for<'a> fn(Ask<'a>) -> Answering<'a>;
 
 /// An answer under way.
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
@@ -63,18 +69,20 @@ pub(super) struct Ask<'a> {
     pub(super) service: &'a Rc<Service>,
     pub(super) watch: &'a Rc<Watch>,
     pub(super) head: &'a Parts,
-    pub(super) query: &'a str,
+    /// The query, which the handler parses.
+    pub(super) query: Admitted<&'a str>,
     /// By what right it is asked.
     pub(super) right: &'a Right,
 }
 
 const ONLY_GET: &str = "GET";
 const READ: &str = "GET, HEAD";
+pub(super) const ROOT: &str = "GET, HEAD, OPTIONS";
 const ASK: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 22] = [
+pub(super) const ROUTES: [Route; 23] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
@@ -89,12 +97,13 @@ pub(super) const ROUTES: [Route; 22] = [
         place: Place::Client,
         handler: Handler::Entities,
     },
+    spare("/", ROOT, Scope::Public, |ask| Box::pin(async move { Ok(root::answer(ask.head)) })),
     spare("/healthz", READ, Scope::Public, |_| Box::pin(async move { Ok(admin::health()) })),
     spare("/readyz", READ, Scope::Public, |ask| {
         Box::pin(async move { Ok(admin::ready(&ask.service.reports)) })
     }),
     spare("/metrics", READ, Scope::Metrics, |ask| {
-        Box::pin(async move { Ok(admin::metrics(&ask.service.reports)) })
+        Box::pin(async move { Ok(admin::metrics(&ask.service.reports, &ask.head.headers)) })
     }),
     spare("/v0/status", READ, Scope::Metrics, |ask| {
         Box::pin(async move { Ok(admin::status(&ask.service.reports)) })
@@ -143,7 +152,13 @@ pub(super) const ROUTES: [Route; 22] = [
     spare("/admin/quotas/remove", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(quotas::remove(ask.service, ask.query))
     }),
-    spare("/ui/key", READ, Scope::Data, |ask| Box::pin(ui::key(ask.service, ask.query))),
+    Route {
+        path: "/ui/key",
+        allowed: READ,
+        scope: Scope::Data,
+        place: Place::Spare,
+        handler: Handler::Placement,
+    },
     Route {
         place: Place::Lasting,
         ..spare("/ui/events", ONLY_GET, Scope::Metrics, |ask| {
@@ -152,12 +167,7 @@ pub(super) const ROUTES: [Route; 22] = [
     },
 ];
 
-const fn spare(
-    path: &'static str,
-    allowed: &'static str,
-    scope: Scope,
-    handler: for<'a> fn(Ask<'a>) -> Answering<'a>,
-) -> Route {
+const fn spare(path: &'static str, allowed: &'static str, scope: Scope, handler: Other) -> Route {
     Route { path, allowed, scope, place: Place::Spare, handler: Handler::Other(handler) }
 }
 
@@ -184,7 +194,8 @@ impl Route {
             (Handler::Entities, &Method::GET) => RequestKind::Range,
             (Handler::Entity | Handler::Entities, _) => RequestKind::Other,
             (_, &Method::GET) if self.allowed != ONLY_POST => RequestKind::Admin,
-            (_, &Method::HEAD) if self.allowed == READ => RequestKind::Admin,
+            (_, &Method::HEAD) if [READ, ROOT].contains(&self.allowed) => RequestKind::Admin,
+            (_, &Method::OPTIONS) if self.allowed == ROOT => RequestKind::Admin,
             (_, &Method::POST) if [ASK, ONLY_POST].contains(&self.allowed) => RequestKind::Admin,
             _ => RequestKind::Other,
         }
@@ -198,7 +209,8 @@ mod tests {
     #[test]
     fn each_route_takes_the_methods_that_it_names() {
         for route in ROUTES {
-            for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::POST] {
+            let methods = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::POST];
+            for method in methods.into_iter().chain([Method::OPTIONS]) {
                 let named = route.allowed.split(", ").any(|name| name == method.as_str());
                 let taken = route.kind(&method) != RequestKind::Other;
                 assert_eq!(taken, named, "{method} {}", route.path);
@@ -211,7 +223,7 @@ mod tests {
         let open =
             |route: &&Route| [Scope::Public, Scope::Peer, Scope::Join].contains(&route.scope);
         let open: Vec<_> = ROUTES.iter().filter(open).map(|route| route.path).collect();
-        assert_eq!(open, ["/healthz", "/readyz", PEER_PATH, "/admin/join"]);
+        assert_eq!(open, ["/", "/healthz", "/readyz", PEER_PATH, "/admin/join"]);
         for route in ROUTES {
             let is_admin = matches!(route.scope, Scope::Admin | Scope::Join);
             assert_eq!(is_admin, route.path.starts_with("/admin/"), "{}", route.path);

@@ -2,9 +2,9 @@
 //! only, whether it was meant for this node, and whether all that it makes its execution depend on
 //! is known here. A condition is never ignored: who sends one counts on it.
 
-use hyper::header::IF_NONE_MATCH;
+use hyper::header::IF_MATCH;
 use hyper::http::request::Parts;
-use hyper::{Uri, Version};
+use hyper::{Method, Uri, Version};
 
 use super::access;
 use super::origin::{Names, Origin};
@@ -12,6 +12,9 @@ use super::problem::Problem;
 use super::routes::{Handler, Route};
 use crate::counters::RequestKind;
 use crate::http::connection::{Security, Watch};
+
+/// Bytes of the longest authority that is kept of a connection: a host name has up to 253.
+const LONGEST_AUTHORITY: usize = 260;
 
 /// Refuses what must not be done. Otherwise, whether it puts a condition, which its route knows.
 pub(super) fn admit(
@@ -21,55 +24,16 @@ pub(super) fn admit(
     route: Option<Route>,
     kind: RequestKind,
 ) -> Result<bool, Problem> {
-    use RequestKind::{Add, Delete, Get, Put};
-
     if watch.security.get() == Security::Missing {
         return Err(Problem::in_clear());
     }
-    let mut hosts = 0;
-    let mut codings = 0;
-    let mut is_conditional = false;
-    let mut host: &[u8] = &[];
-    let mut asked = Origin::default();
-    let mut navigates = false;
-    for (name, value) in &head.headers {
-        match name.as_str() {
-            "host" => {
-                hosts += 1;
-                host = value.as_bytes();
-            }
-            "transfer-encoding" => {
-                codings += 1;
-                if codings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
-                    return Err(Problem::coding());
-                }
-            }
-            "content-range" if kind == Put => return Err(partial()),
-            "if-none-match" if matches!(kind, Get | Put | Delete) => {
-                is_conditional = true;
-            }
-            "if-match" if matches!(kind, Put | Delete) => is_conditional = true,
-            // The whole value is right whether it has changed or not.
-            "if-range" if kind == Get => {}
-            // The other one decides, RFC 9110, 13.1.3.
-            "if-modified-since" if kind == Get && head.headers.contains_key(IF_NONE_MATCH) => {}
-            "idempotency-key" if matches!(kind, Put | Delete | Add) => {
-                is_conditional = true;
-            }
-            // It says nothing about a read of a value, which can be sent again as it is.
-            "idempotency-key" if kind != Get => {
-                let detail = "Idempotency-Key is not supported here; it can be given with PUT and \
-                    DELETE of a value, and POST with add";
-                return Err(Problem::bad_request(detail.to_owned()));
-            }
-            condition if condition.starts_with("if-") => return Err(conditional(condition, kind)),
-            "origin" if asked.origin.is_some() => return Err(twice("Origin")),
-            "origin" => asked.origin = Some(value.as_bytes()),
-            "sec-fetch-site" if asked.site.is_some() => return Err(twice("Sec-Fetch-Site")),
-            "sec-fetch-site" => asked.site = Some(value.as_bytes()),
-            "sec-fetch-mode" => navigates = value.as_bytes() == b"navigate",
-            _ => {}
-        }
+    let Seen { hosts, host, is_conditional, navigates, has_length, mut asked } =
+        Seen::of(head, kind)?;
+    // By HTTP/1.1 such a request has no body (RFC 9112, 6.3); an older client may send one up to
+    // the end of the connection, which would be lost (RFC 1945, 7.2.2).
+    if kind == RequestKind::Put && head.version == Version::HTTP_10 && !has_length {
+        let detail = "by HTTP/1.0 a PUT needs Content-Length: the body would be taken for empty";
+        return Err(Problem::bad_request(detail.to_owned()).undone());
     }
     if watch.saw_fragment() {
         let detail = "the request target contains '#': encode it as %23";
@@ -89,13 +53,108 @@ pub(super) fn admit(
         let detail = "Host and :authority differ: send one of them";
         return Err(Problem::bad_request(detail.to_owned()));
     }
-    let is_page = |route: Route| matches!(route.handler, Handler::Asset(_));
+    let is_page = |route: Route| matches!(route.handler, Handler::Asset(_)) || route.path == "/";
     asked.followed = navigates && route.is_some_and(is_page);
     // HTTP/1.0 need not say whom it asks, and no browser speaks it.
     asked.authority = authority.or((hosts == 1).then_some(host));
-    asked.near = watch.security.get() == Security::Plain && access::is_near(watch);
-    names.admit(asked)?;
+    let in_clear = watch.security.get() == Security::Plain;
+    asked.scheme = if in_clear { "http" } else { "https" };
+    asked.near = in_clear && access::is_near(watch);
+    admit_origin(names, watch, asked)?;
     Ok(is_conditional)
+}
+
+/// Refuses what was meant for another node, and what somebody else's page sends. Most requests of a
+/// connection have the authority of the one before, and no page: that one was admitted.
+fn admit_origin(names: &Names, watch: &Watch, asked: Origin<'_>) -> Result<(), Problem> {
+    let authority = asked.authority.unwrap_or_default();
+    let is_of_page = asked.origin.is_some() || asked.site.is_some();
+    let known = &watch.connection().authority;
+    if !is_of_page && !authority.is_empty() && **known.borrow() == *authority {
+        return Ok(());
+    }
+    names.admit(asked)?;
+    if !is_of_page && authority.len() <= LONGEST_AUTHORITY {
+        *known.borrow_mut() = authority.into();
+    }
+    Ok(())
+}
+
+/// What a request's headers say, as far as that is looked at before anything is done.
+#[derive(Default)]
+struct Seen<'a> {
+    hosts: usize,
+    host: &'a [u8],
+    is_conditional: bool,
+    navigates: bool,
+    has_length: bool,
+    asked: Origin<'a>,
+}
+
+impl<'a> Seen<'a> {
+    /// Looks at each header once.
+    fn of(head: &'a Parts, kind: RequestKind) -> Result<Self, Problem> {
+        use RequestKind::{Add, Delete, Get, Put};
+
+        let mut seen = Self::default();
+        let mut codings = 0;
+        let mut is_authorized = false;
+        let reads = matches!(head.method, Method::GET | Method::HEAD);
+        for (name, value) in &head.headers {
+            match name.as_str() {
+                "host" => {
+                    seen.hosts += 1;
+                    seen.host = value.as_bytes();
+                }
+                "transfer-encoding" => {
+                    codings += 1;
+                    if codings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                        return Err(Problem::coding());
+                    }
+                }
+                "content-length" => seen.has_length = true,
+                "authorization" if is_authorized => return Err(twice("Authorization")),
+                "authorization" => is_authorized = true,
+                "content-range" if kind == Put => return Err(partial()),
+                "content-encoding"
+                    if kind == Put && !value.as_bytes().eq_ignore_ascii_case(b"identity") =>
+                {
+                    return Err(Problem::content_coding(value.as_bytes()));
+                }
+                "if-none-match" if matches!(kind, Get | Put | Delete) => {
+                    seen.is_conditional = true;
+                }
+                "if-match" if matches!(kind, Put | Delete) => seen.is_conditional = true,
+                // The whole value is right whether it has changed or not.
+                "if-range" if kind == Get => {}
+                // Nothing here has a date of modification, without which both are to be ignored
+                // (RFC 9110, 13.1.3 and 13.1.4). A write whose only condition is a date is refused
+                // all the same: its client counts on it against lost updates.
+                "if-modified-since" => {}
+                "if-unmodified-since" if reads || head.headers.contains_key(IF_MATCH) => {}
+                "idempotency-key" if matches!(kind, Put | Delete | Add) => {
+                    seen.is_conditional = true;
+                }
+                "idempotency-key" => {
+                    let detail = "Idempotency-Key is not supported here, and would be ignored; it \
+                        can be given with PUT and DELETE of a value, and POST with add";
+                    return Err(Problem::bad_request(detail.to_owned()));
+                }
+                condition if condition.starts_with("if-") => {
+                    return Err(conditional(condition, kind));
+                }
+                "origin" if seen.asked.origin.is_some() => return Err(twice("Origin")),
+                "origin" => seen.asked.origin = Some(value.as_bytes()),
+                "sec-fetch-site" if seen.asked.site.is_some() => {
+                    return Err(twice("Sec-Fetch-Site"));
+                }
+                "sec-fetch-site" => seen.asked.site = Some(value.as_bytes()),
+                "sec-fetch-mode" => seen.navigates = value.as_bytes() == b"navigate",
+                _ => {}
+            }
+        }
+        Ok(seen)
+    }
 }
 
 /// Whom a target in absolute form names, which counts more than `Host`, or `:authority`.

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 use node::link::Room;
 
+use super::access::Right;
 use super::problem::Problem;
+use super::service::Service;
 use crate::counters::budget::Held;
 use crate::http::connection::Watch;
 use crate::node::limits::Limits;
@@ -50,6 +52,8 @@ impl Rest {
 pub(super) struct Upload<'a> {
     body: Incoming,
     watch: &'a Watch,
+    /// By what right it is sent.
+    right: &'a Right,
     /// The client waits for "100 Continue", which hyper sends when the body is first polled.
     expects: bool,
     rest: Rest,
@@ -98,11 +102,12 @@ impl Value {
 }
 
 impl<'a> Upload<'a> {
-    pub(super) fn new(body: Incoming, watch: &'a Watch, expects: bool) -> Self {
+    pub(super) fn new(body: Incoming, watch: &'a Watch, expects: bool, right: &'a Right) -> Self {
         let rest = Rest::of(&body);
         Self {
             body,
             watch,
+            right,
             expects,
             rest,
             waited: false,
@@ -112,19 +117,27 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Receives a value of at most `--max-value` bytes.
-    pub(super) async fn receive(&mut self, limits: &Limits) -> Result<Value, Problem> {
-        let received = self.gather(limits).await;
+    /// Receives a value of at most `--max-value` bytes. A body may take minutes to arrive, so the
+    /// right by which it is sent is checked again once it is whole.
+    pub(super) async fn receive(&mut self, service: &Service) -> Result<Value, Problem> {
+        let received = self.gather(service.limits()).await;
         self.watch.holds(0);
         self.watch.body_ends();
-        received
+        let received = received?;
+        self.check(service)?;
+        Ok(received)
+    }
+
+    /// Refuses to continue if the right by which the body was sent has ended. Nothing was done yet.
+    pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
+        self.right.check(service).map_err(Problem::undone)
     }
 
     /// The same, with memory for two of the value: a conditional write has its own until its
     /// outcome is known, beside that of the record that it makes.
-    pub(super) async fn receive_twice(&mut self, limits: &Limits) -> Result<Value, Problem> {
+    pub(super) async fn receive_twice(&mut self, service: &Service) -> Result<Value, Problem> {
         self.copies = 2;
-        self.receive(limits).await
+        self.receive(service).await
     }
 
     async fn gather(&mut self, limits: &Limits) -> Result<Value, Problem> {
@@ -252,13 +265,12 @@ impl<'a> Upload<'a> {
                 }
                 Some(Err(error)) => {
                     self.rest = Rest::Lost;
-                    return Err(Problem::bad_request(format!("cannot read the body: {error}")));
+                    return Err(cut_off(&error.to_string()));
                 }
                 // A client may reset a stream in a way that looks like the end of its body.
                 None if self.watch.is_stream() && !self.body.is_end_stream() => {
                     self.rest = Rest::Lost;
-                    let detail = "cannot read the body: the client reset the stream";
-                    return Err(Problem::bad_request(detail.to_owned()));
+                    return Err(cut_off("the client reset the stream"));
                 }
                 None => {
                     self.rest = Rest::Nothing;
@@ -267,4 +279,10 @@ impl<'a> Upload<'a> {
             }
         }
     }
+}
+
+/// The body did not come to its end.
+fn cut_off(why: &str) -> Problem {
+    let detail = format!("the body was cut off, or is malformed ({why}): nothing was stored");
+    Problem::bad_request(detail).undone()
 }

@@ -110,10 +110,15 @@ impl Access {
         Some(Found::New(Remembered { text: given.into(), epoch: index.epoch, known }))
     }
 
-    /// Whether a token that was found once is still one of the layout in force.
-    pub(crate) fn holds(&self, shared: &Shared, token: &Token) -> bool {
-        self.renew(shared, shared.views.epoch());
-        self.index.load().by_hash.contains_key(&token.hash)
+    /// Whether a token that was found once is still one of the layout in force. Until the layout
+    /// changes, that costs a comparison of epochs.
+    pub(crate) fn holds(&self, shared: &Shared, token: &Remembered) -> bool {
+        let epoch = shared.views.epoch();
+        if token.epoch == epoch {
+            return true;
+        }
+        self.renew(shared, epoch);
+        self.index.load().by_hash.contains_key(&token.known.token.hash)
     }
 
     /// All tokens of the layout in force.

@@ -29,7 +29,7 @@ use cluster::{
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
 use node::link::Room;
-use node::{Driver, Loop, Outcome, Purpose, TaskEvent, Turn, Wanted, records};
+use node::{Driver, Loop, Outcome, Purpose, TaskEvent, Turn, Wanted, store_error};
 use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
@@ -333,11 +333,10 @@ impl Requests {
         loop {
             let within = room.as_ref().map_or(0, Held::bytes);
             match node.reads.get(space, key, within, left()).await? {
-                Lookup::Found(record) => {
-                    let mut record = records::from_store(&record);
-                    if let Some(mut held) = room.filter(|_| record.bytes.len() > LONG_RECORD) {
-                        held.shrink(record.bytes.len());
-                        record.bytes = held.keep(record.bytes);
+                Lookup::Found(mut record) => {
+                    if let Some(mut held) = room.filter(|_| record.byte_len() > LONG_RECORD) {
+                        held.shrink(record.byte_len());
+                        record = record.held_by(|bytes| held.keep(bytes));
                     }
                     return Ok(Some(record));
                 }
@@ -411,7 +410,7 @@ impl Driver for Process<'_> {
                 Err(ReadError::Deadline) => return,
                 Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
                 Err(ReadError::NoRoom) => Err(StoreError::Busy(NO_ROOM)),
-                Err(ReadError::Store(error)) => Err(records::store_error(&error)),
+                Err(ReadError::Store(error)) => Err(store_error(&error)),
                 Ok(record) => Ok(record),
             };
             this.handle(LoopEvent::Read(op, wanted, result));
@@ -482,6 +481,11 @@ impl Driver for Process<'_> {
 
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
         self.0.coordination.calls.done(call.0, result);
+    }
+
+    fn accept(&mut self, key: &Bytes, record: &Record) {
+        let node = &self.0.node;
+        node.quotas.accept(&node.shared, node.db.engine(), key, record);
     }
 
     fn send_to_task(&mut self, event: TaskEvent) {

@@ -1,4 +1,7 @@
 //! Who asks for a place in the cluster: kept in memory, for whoever plans a change of the members.
+//!
+//! Each member keeps that by itself, and of two nodes with one name some may hear of the second one
+//! first. All must decide for the same one: the one that has asked for longer.
 
 use std::time::{Duration, Instant};
 
@@ -12,55 +15,116 @@ use crate::peers::join::Asker;
 const MAX_JOINERS: usize = 64;
 
 /// How long one counts that asks no more. It asks once a second.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
+
+/// Of two that began to ask within this time the first one is who says so by its clock: messages
+/// take their time, and all members are to choose the same one. Further apart no clock matters that
+/// is wrong.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Why it is in vain to ask.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InVain {
-    #[error("another node asks to join as {name} too, at {url}: give one of them another name")]
+    #[error(
+        "another node asks to join as {name} too, at {url}, and asked first: give this one another \
+         --name, or stop that one"
+    )]
     SameName { name: String, url: String },
     #[error("{MAX_JOINERS} nodes ask to join already: plan to add them first")]
     TooMany,
 }
 
+/// What became of asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It is one of those that ask, since now.
+    New,
+    /// It is one of those that ask, since before.
+    Known,
+    /// At its URL another directory was used to ask a moment ago: it may be the same node, with its
+    /// disk replaced, and is to ask again.
+    NotYet,
+}
+
+/// One that asks.
+#[derive(Debug)]
+struct Asking {
+    asker: Asker,
+    /// When it began, as far as it says so.
+    since: Instant,
+    /// When it asked last.
+    last: Instant,
+}
+
+impl Asking {
+    fn new(asker: Asker, now: Instant) -> Self {
+        let began_ms = asker.began_ms.unwrap_or(asker.clock_ms);
+        let asking = Duration::from_millis(asker.clock_ms.saturating_sub(began_ms));
+        Self { asker, since: now.checked_sub(asking).unwrap_or(now), last: now }
+    }
+
+    /// When it began by its own clock; at the same time, another order that is the same everywhere.
+    fn by_clock(&self) -> (u64, &str) {
+        let Asker { began_ms, clock_ms, incarnation, .. } = &self.asker;
+        (began_ms.unwrap_or(*clock_ms), incarnation)
+    }
+
+    /// Whether it was there before another one of its name.
+    fn is_before(&self, other: &Self) -> bool {
+        let (earlier, later) = (self.since.min(other.since), self.since.max(other.since));
+        match later.saturating_duration_since(earlier) < AT_ONCE {
+            true => self.by_clock() < other.by_clock(),
+            false => self.since < other.since,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Joiners(Mutex<Vec<(Asker, Instant)>>);
+pub(crate) struct Joiners(Mutex<Vec<Asking>>);
 
 impl Joiners {
     /// One asks. An error says why that is in vain.
-    pub(crate) fn keep(&self, asker: Asker, now: Instant) -> Result<(), InVain> {
+    pub(crate) fn keep(&self, asker: Asker, now: Instant) -> Result<Kept, InVain> {
+        let new = Asking::new(asker, now);
         let mut asking = self.lock(now);
-        if let Some((known, last)) = asking.iter_mut().find(|(known, _)| known.name == asker.name) {
-            if known.incarnation != asker.incarnation {
-                let (name, url) = (known.name.clone(), known.url.clone());
-                return Err(InVain::SameName { name, url });
+        if let Some(known) = asking.iter_mut().find(|one| one.asker.name == new.asker.name) {
+            if known.asker.incarnation == new.asker.incarnation {
+                *known = Asking { since: new.since.min(known.since), ..new };
+                return Ok(Kept::Known);
             }
-            (*known, *last) = (asker, now);
-            return Ok(());
+            if known.asker.url == new.asker.url {
+                return Ok(Kept::NotYet);
+            }
+            if new.is_before(known) {
+                *known = new;
+                return Ok(Kept::New);
+            }
+            let (name, url) = (known.asker.name.clone(), known.asker.url.clone());
+            return Err(InVain::SameName { name, url });
         }
         if asking.len() >= MAX_JOINERS {
             return Err(InVain::TooMany);
         }
-        asking.push((asker, now));
-        asking.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
-        Ok(())
+        asking.push(new);
+        asking.sort_by(|one, other| one.asker.name.cmp(&other.asker.name));
+        Ok(Kept::New)
     }
 
     /// It has its place.
     pub(crate) fn remove(&self, name: &str) {
-        self.lock(Instant::now()).retain(|(asker, _)| asker.name != name);
+        self.lock(Instant::now()).retain(|one| one.asker.name != name);
     }
 
     /// All who ask, by name.
     pub(crate) fn all(&self) -> Vec<Asker> {
-        self.lock(Instant::now()).iter().map(|(asker, _)| asker.clone()).collect()
+        self.lock(Instant::now()).iter().map(|one| one.asker.clone()).collect()
     }
 
     /// The one of this name, for a plan.
     pub(crate) fn find(&self, name: &str) -> Option<Joiner> {
         let asking = self.lock(Instant::now());
-        let (asker, _) = asking.iter().find(|(asker, _)| asker.name == name)?;
+        let Asking { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
         let number = u64::from_str_radix(&asker.incarnation, 16);
         let disk = number.ok().and_then(Incarnation::of_number);
         Some(Joiner { member: asker.member(), url: asker.url.clone(), disk })
@@ -69,14 +133,14 @@ impl Joiners {
     /// Which voter the one of this name is.
     pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
         let asking = self.lock(Instant::now());
-        let (asker, _) = asking.iter().find(|(asker, _)| asker.name == name)?;
+        let Asking { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
         VoterId::of_number(u64::from_str_radix(&asker.voter, 16).ok()?)
     }
 
     /// Those that have asked lately.
-    fn lock(&self, now: Instant) -> MutexGuard<'_, Vec<(Asker, Instant)>> {
+    fn lock(&self, now: Instant) -> MutexGuard<'_, Vec<Asking>> {
         let mut asking = self.0.lock();
-        asking.retain(|(_, last)| now.saturating_duration_since(*last) < FORGOTTEN_AFTER);
+        asking.retain(|one| now.saturating_duration_since(one.last) < FORGOTTEN_AFTER);
         asking
     }
 }
@@ -94,6 +158,7 @@ mod tests {
             incarnation: format!("{incarnation:016x}"),
             voter: format!("{:016x}", incarnation + 1),
             clock_ms: 0,
+            began_ms: None,
         }
     }
 
@@ -106,7 +171,8 @@ mod tests {
         let found = joiners.find("b").unwrap();
         assert_eq!((found.member.weight, found.url.as_str()), (2, "http://b"));
         assert_eq!((joiners.voter_of("b"), joiners.voter_of("c")), (Some(VoterId(8)), None));
-        let why = joiners.keep(asker("b", 8), now).unwrap_err().to_string();
+        let elsewhere = || Asker { url: "http://c".to_owned(), ..asker("b", 8) };
+        let why = joiners.keep(elsewhere(), now).unwrap_err().to_string();
         assert!(why.contains("another node asks to join as b too, at http://b"), "{why}");
 
         let later = now + FORGOTTEN_AFTER;
@@ -117,10 +183,48 @@ mod tests {
     }
 
     #[test]
+    fn of_two_with_one_name_the_first_one_stays_whoever_asks_first_here() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        // Each says when it began, by a clock of its own: one is ten minutes behind the other.
+        let first = |asking_s: u64| {
+            let (began_ms, clock_ms) = (Some(600_000), 600_000 + asking_s * 1000);
+            Asker { began_ms, clock_ms, ..asker("d", 9) }
+        };
+        let later = |asking_s: u64| {
+            let (url, clock_ms) = ("http://elsewhere".to_owned(), 1 + asking_s * 1000);
+            Asker { url, began_ms: Some(1), clock_ms, ..asker("d", 7) }
+        };
+        // The first one asks since 0, the other one since 5, and at this node before it.
+        let joiners = Joiners::default();
+        assert_eq!(joiners.keep(later(0), at(5)), Ok(Kept::New));
+        assert_eq!(joiners.keep(first(6), at(6)), Ok(Kept::New));
+        let why = joiners.keep(later(2), at(7)).unwrap_err().to_string();
+        assert!(why.contains("at http://d, and asked first"), "{why}");
+        assert_eq!(joiners.keep(first(8), at(8)), Ok(Kept::Known));
+        // Of two that began at once all nodes choose the same.
+        for [one, other] in [[first as fn(u64) -> Asker, later], [later, first]] {
+            let joiners = Joiners::default();
+            joiners.keep(one(1), at(1)).unwrap();
+            let _ = joiners.keep(other(1), at(1));
+            assert_eq!(joiners.all()[0].incarnation, later(0).incarnation);
+        }
+    }
+
+    #[test]
+    fn who_comes_back_with_another_disk_is_to_wait_until_the_first_one_is_forgotten() {
+        let (joiners, now) = (Joiners::default(), Instant::now());
+        joiners.keep(asker("d", 9), now).unwrap();
+        assert_eq!(joiners.keep(asker("d", 7), now), Ok(Kept::NotYet));
+        assert_eq!(joiners.all(), [asker("d", 9)]);
+        assert_eq!(joiners.keep(asker("d", 7), now + FORGOTTEN_AFTER), Ok(Kept::New));
+    }
+
+    #[test]
     fn no_more_are_kept_than_may_ask() {
         let (joiners, now) = (Joiners::default(), Instant::now());
         let keep = |n: usize| joiners.keep(asker(&format!("n{n}"), 1), now);
-        (0..MAX_JOINERS).for_each(|n| keep(n).unwrap());
+        assert!((0..MAX_JOINERS).all(|n| keep(n) == Ok(Kept::New)));
         assert!(keep(MAX_JOINERS).is_err() && keep(0).is_ok());
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod reads;
 pub(crate) mod requests;
 pub(crate) mod store;
 pub(crate) mod task;
+pub(crate) mod way_out;
 pub(crate) mod writes;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use crate::counters::budget::Budget;
+use crate::counters::history::History;
 use crate::counters::{Accepting, Counters};
 use crate::node::access::Access;
 use crate::node::clock::NodeClock;
@@ -82,6 +84,8 @@ pub(crate) struct Node {
     pub(crate) access: Access,
     /// How much clients may store.
     pub(crate) quotas: Quotas,
+    /// Its last 15 minutes, a sample a second.
+    pub(crate) history: History,
     /// What the acceptor counts.
     pub(crate) accepting: Accepting,
     /// Set once, when the node begins to stop.

@@ -30,8 +30,8 @@ const PAGE_TURN: u32 = 4;
 /// Threads for what no client waits for: one reads while the other waits for the disk.
 const STREAM_THREADS: usize = 2;
 
-/// Their priority, as `nice` counts: a tenth of the CPU if loops want all of it. So what they read
-/// comes within its deadline, and a lock that they hold is soon free.
+/// How much nicer they are than the process: a tenth of the CPU if loops want all of it. So what
+/// they read comes within its deadline, and a lock that they hold is soon free.
 const STREAM_NICE: i32 = 10;
 
 /// Where it is waited, for profiles.
@@ -198,7 +198,7 @@ impl ReadPool {
             let work = move || {
                 if let Some(nice) = nice {
                     // Of this thread alone. If it may not, clients wait a little.
-                    let _ = rustix::process::setpriority_process(None, nice);
+                    let _ = rustix::process::nice(nice);
                 }
                 shared.work(&db, &cluster, &pages);
             };

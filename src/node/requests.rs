@@ -8,6 +8,7 @@
 //!                                                        └─▶ peers: connections to other nodes
 //! ```
 
+use std::cell::Cell;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -15,13 +16,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::handshake::Channel;
-use cluster::layout::Token;
 use cluster::{
     Acks, AskedQuorum, Class, Clock, NodeEvent, NodeId, PageRequest, Record, Request, Shared,
     Topology, Version, View,
 };
 use lsm::{Fields, Kind, SyncMode};
-use node::{Loop, NoVersion, PageAsked, Purpose, Range, records};
+use node::{Loop, NoVersion, PageAsked, Purpose, Range};
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
@@ -51,6 +51,8 @@ pub(crate) struct Requests {
     gate: Gate,
     pub(super) coordination: Coordination,
     pub(super) peers: PeerConnections,
+    /// [`Self::replication`] as of an epoch, so that a request does not lock the view for it.
+    replication: Cell<(u64, (usize, u8))>,
 }
 
 /// What comes from the other nodes goes to the coordinator, or to the node's task.
@@ -59,8 +61,8 @@ fn receive(requests: Weak<Requests>) -> peers::Sink {
         let Some(this) = requests.upgrade() else { return };
         let event = match received {
             FromPeers::Event(event) => return this.dispatch(event),
-            FromPeers::PeerSeen { peer, incarnation, knows_us } => {
-                NodeEvent::PeerSeen { peer, incarnation, knows_us }
+            FromPeers::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
+                NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster }
             }
             FromPeers::Later => NodeEvent::Behind,
             FromPeers::Fenced => NodeEvent::Fenced,
@@ -81,8 +83,6 @@ impl Requests {
             deadline_micros: config.deadline.as_micros() as u64,
             max_skew_micros: config.max_clock_skew.as_micros() as u64,
             brief_bytes: LONG_RECORD as u32,
-            codec: records::CODEC,
-            steps: records::STEPS,
         };
         let (shared, identity) = (Arc::clone(&node.shared), Arc::clone(&node.identity));
         let part = Loop::new(shared, identity, protocol, share);
@@ -98,7 +98,8 @@ impl Requests {
             let db = Arc::clone(&node.db);
             let writes = Writes::new(db, Arc::clone(counters), config.sync, share, sink);
             let gate = Gate::new(config.max_value, bodies, config.deadline);
-            Self { writes, gate, coordination: Coordination::new(part), peers, node }
+            let (coordination, replication) = (Coordination::new(part), Cell::default());
+            Self { writes, gate, coordination, peers, node, replication }
         })
     }
 
@@ -165,8 +166,9 @@ impl Requests {
 
     /// When a value expires that is written now, in milliseconds since 1970; 0 = never.
     ///
-    /// By the node's clock, which conditional writes judge by: it is the wall clock, unless that
-    /// was set back, or another node's is a little ahead. No value is to expire before its time.
+    /// By the node's hybrid clock: it is the wall clock, unless that was set back, or another
+    /// node's is a little ahead. That other clock may be the one that judges, and no value is to
+    /// expire before its time.
     pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
         let clock = || Clock::micros(self.node.shared.clock.now(now()));
         ttl.map_or(0, |ttl| clock().div_ceil(1000) + ttl.millis())
@@ -181,26 +183,25 @@ impl Requests {
     ) -> Record {
         let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
         let (value, expiry_ms) = value.unwrap_or_default();
-        let fields = Fields { copies, expiry_ms, ..Fields::new(kind, records::version(version)) };
-        records::new(key, &fields, value)
+        let fields = Fields { copies, expiry_ms, ..Fields::new(kind, version) };
+        Record::new(key, &fields, value)
     }
 
     /// The value of a record, if it has one that has not expired, and its expiry, 0 = never. The
     /// value shares the record's memory.
     pub(crate) fn value(record: &Record) -> Option<(Bytes, u64)> {
-        let record = records::to_store(record);
         let view = record.view();
-        records::is_live(&view, wall_micros).then(|| (record.value(), view.expiry_ms()))
+        view.is_live(wall_micros).then(|| (record.value(), view.expiry_ms()))
     }
 
     /// Bytes of the value of a record, a tombstone's included.
     pub(crate) fn value_bytes(record: &Record) -> usize {
-        records::to_store(record).value().len()
+        record.value().len()
     }
 
     /// Whether a record is whole.
     pub(crate) fn is_whole(key: &[u8], record: &Record) -> bool {
-        (records::CODEC.verify)(key, record)
+        record.is_of(key)
     }
 
     /// A range over the cluster; `None` = too many are read at once.
@@ -216,6 +217,11 @@ impl Requests {
     /// A range over what this node holds; `None` = too many are read at once.
     pub(crate) fn scan_local(&self, start: Bytes, end: Option<Bytes>) -> Option<Range> {
         Range::local(Arc::clone(&self.node.shared), &self.node.pages, start, end)
+    }
+
+    /// Reserves memory for a page that a range's reader gathers; `false` = there is none.
+    pub(crate) fn reserve_gathering(&self, range: &mut Range) -> bool {
+        range.reserve_gathering(&self.node.pages)
     }
 
     /// Asks a node for a page of a range.
@@ -254,6 +260,11 @@ impl Requests {
     /// Where a node is, as `http://HOST:PORT`.
     pub(crate) fn url(&self, node: NodeId) -> String {
         self.node.url_of(node)
+    }
+
+    /// Why this node's store takes no more writes, if it does not.
+    pub(crate) fn store_failure(&self) -> Option<String> {
+        self.node.db.health().err().map(|error| error.to_string())
     }
 
     /// A node's name.
@@ -299,12 +310,20 @@ impl Requests {
     /// Nodes that may be asked to hold a key, and copies of one unless a request says otherwise;
     /// while partitions move, the smaller numbers of before and after.
     pub(crate) fn replication(&self) -> (usize, u8) {
-        self.node.shared.views.with(|view| {
+        let views = &self.node.shared.views;
+        let (epoch, known) = self.replication.get();
+        // No view has epoch 0.
+        if epoch == views.epoch() {
+            return known;
+        }
+        let (epoch, replication) = views.with(|view| {
             let topologies = || [&view.topology].into_iter().chain(&view.other);
             let nodes = topologies().map(Topology::nodes).min();
             let copies = topologies().map(Topology::default_copies).min();
-            (nodes.expect("there is one"), copies.expect("there is one"))
-        })
+            (view.epoch, (nodes.expect("there is one"), copies.expect("there is one")))
+        });
+        self.replication.set((epoch, replication));
+        replication
     }
 
     /// Whether another process has taken this one's place: nothing is served any more.
@@ -337,9 +356,10 @@ impl Requests {
         self.node.access.find(&self.node.shared, given, before)
     }
 
-    /// Whether what lasts may go on by that token: it was not revoked, and has not expired.
-    pub(crate) fn still_holds(&self, token: &Token) -> bool {
-        self.node.access.holds(&self.node.shared, token) && !access::has_expired(token)
+    /// Whether a token that a request was admitted with is still valid: it was neither revoked nor
+    /// has it expired.
+    pub(crate) fn still_holds(&self, token: &Remembered) -> bool {
+        self.node.access.holds(&self.node.shared, token) && !access::has_expired(&token.known.token)
     }
 
     /// The time for the rates of tokens: nanoseconds from the node's start to `now`.

@@ -1,13 +1,18 @@
 //! Opens the engine as the node wants it.
 
 use std::error::Error;
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lsm::{Db, Disk, Engine, Options, RealDisk};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::counters::clocks::wall_micros;
+use crate::node::way_out::WayOut;
 use crate::settings::config::Config;
 
 /// log2 of the number of trees of a new store. One tree: a scan merges the fewest sources, and one
@@ -30,9 +35,14 @@ pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
     Db::open(disk, options)
 }
 
+/// Files and directories that this process makes are its user's alone, whatever it inherited.
+pub(crate) fn keep_private() {
+    umask(Mode::RWXG | Mode::RWXO);
+}
+
 /// What is the matter, and with which data directory.
 #[derive(Debug, thiserror::Error)]
-#[error("data directory {}: {source}", data.display())]
+#[error("data directory {}: {source}{}", data.display(), WayOut::of(source, data))]
 pub(crate) struct InDirectory<E: Error + 'static> {
     pub(crate) data: PathBuf,
     pub(crate) source: E,
@@ -43,13 +53,18 @@ pub(crate) struct InDirectory<E: Error + 'static> {
 pub(crate) enum StoppedError {
     #[error("it holds no node's data")]
     NoStore,
+    #[error("cannot look into it: {0}")]
+    Unreadable(#[source] io::Error),
     #[error(transparent)]
     Store(#[from] lsm::Error),
 }
 
 /// Opens the store of a stopped node, for a command that works on its directory.
 pub(crate) fn open_stopped(data: &Path) -> Result<Engine, StoppedError> {
-    if !data.join("STORE").exists() {
+    keep_private();
+    // A file or a broken link is there, but is no directory that could hold something.
+    fs::read_dir(data).map_err(StoppedError::Unreadable)?;
+    if !data.join("STORE").try_exists().map_err(StoppedError::Unreadable)? {
         return Err(StoppedError::NoStore);
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data)?);

@@ -16,7 +16,7 @@ use cluster::{
 };
 use lsm::{Batch, PurgeRule};
 use node::identity::Keeps;
-use node::{HintsWanted, Task, TaskDriver, TaskEvent, hints, records};
+use node::{HintsWanted, Task, TaskDriver, TaskEvent, hints};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -37,7 +37,6 @@ pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskE
         max_skew_micros: node.config.max_clock_skew.as_micros() as u64,
         rounds: node.config.rounds,
         stream_rate: node.config.stream_rate,
-        tombstone: records::tombstone,
         remembered: node::remembered,
     };
     let mut task = Task::new(Arc::clone(&node.shared), Arc::clone(&node.identity), config);

@@ -29,7 +29,9 @@ pub(crate) enum ChangeError {
     Random(#[from] io::Error),
     #[error(
         "no majority of the council answered within {} s; the change may be decided all the same \
-         once one does: look at `kvorum cluster status`, then list them again",
+         once one does: look at `kvorum cluster status`, then list them again. \
+         The secret of a token that was being created was not printed: if the token is listed, \
+         revoke it, and create another one",
         PATIENCE.as_secs()
     )]
     Undecided,

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use cluster::layout::Layout;
-use cluster::{NodeId, TopologyError};
+use cluster::{ClusterId, FIRST_EPOCH, NodeId, TopologyError};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
-use crate::node::joiners::InVain;
+use crate::node::joiners::{FORGOTTEN_AFTER, InVain, Kept};
 use crate::peers::join::{Asker, JoinAnswer, hex};
 use crate::settings::members::{NodeError, is_loopback, node_url};
 
@@ -30,6 +30,8 @@ pub(crate) enum Malformed {
     Url(#[from] NodeError),
     #[error("{0:?} is not a node URL: write http://HOST:PORT")]
     Unusual(String),
+    #[error("node {0:?}: its name has a comma, which stands between names in plans")]
+    Comma(String),
     #[error("{what}: {digits:?} is not 16 hexadecimal digits")]
     Number { what: &'static str, digits: String },
 }
@@ -61,20 +63,27 @@ pub(crate) enum Refused {
          or give this node another --name"
     )]
     IsUp { name: String },
+    #[error(
+        "node {name} is one of those that --cluster lists, and no change of the members was made \
+         yet: start it with the same --cluster as the others, and an empty directory; then it is \
+         rebuilt from them. Nothing was changed here"
+    )]
+    IsListed { name: String },
     #[error(transparent)]
     InVain(#[from] InVain),
 }
 
-/// Nobody asks for a place under this name, but under others.
+/// Why nobody can be added under a name alone.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "node {name:?} does not ask this node to join (those that do: {}): start it with kvorum serve \
-     --join and this node's URL",
-    if asking.is_empty() { "none".to_owned() } else { asking.join(", ") }
-)]
-pub(crate) struct NotAsking {
-    pub(crate) name: String,
-    pub(crate) asking: Vec<String>,
+pub(crate) enum NotAsking {
+    #[error("node {name:?} is a member already, at {url}: there is nothing to add")]
+    Member { name: String, url: String },
+    #[error(
+        "node {name:?} does not ask this node to join (those that do: {}): start it with kvorum \
+         serve --join and this node's URL",
+        if asking.is_empty() { "none".to_owned() } else { asking.join(", ") }
+    )]
+    Nobody { name: String, asking: Vec<String> },
 }
 
 /// See the module.
@@ -91,7 +100,7 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
         let id = known.id;
         takes_its_place(node, &asker, id)?;
         node.joiners.remove(&asker.name);
-        let cluster = format!("{:016x}", node.identity.cluster().0);
+        let cluster = format!("{:016x}", ClusterId::number(node.identity.cluster()));
         return Ok(JoinAnswer::Placed { cluster, id: id.0, layout: hex(&layout.to_bytes()) });
     }
     let at_its_url = layout.all().find(|other| node.url_of(other.id) == asker.url);
@@ -103,12 +112,19 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
         return Err(Refused::InClear { name: asker.name, url: asker.url }.into());
     }
     let (name, url) = (asker.name.clone(), asker.url.clone());
-    let is_news = node.joiners.find(&name).is_none();
-    node.joiners.keep(asker, Instant::now()).map_err(Refused::from)?;
-    if is_news {
-        tracing::info!(name, url, "a node asks to join: kvorum cluster plan --add {name}");
-    }
-    Ok(JoinAnswer::Waits { epoch: layout.epoch, members: members(node, &layout) })
+    let because = match node.joiners.keep(asker, Instant::now()).map_err(Refused::from)? {
+        Kept::New => {
+            tracing::info!(name, url, "a node asks to join: kvorum cluster plan --add {name}");
+            None
+        }
+        Kept::Known => None,
+        Kept::NotYet => Some(format!(
+            "another data directory was used at {url} to ask to join as {name}, less than {} s \
+             ago: this one counts once that one asks no more",
+            FORGOTTEN_AFTER.as_secs()
+        )),
+    };
+    Ok(JoinAnswer::Waits { epoch: layout.epoch, members: members(node, &layout), because })
 }
 
 /// How far a clock is ahead of this node's, if that is more than the skew. Who joins is sealed up
@@ -127,6 +143,9 @@ fn is_in_clear(node: &Node, asker: &Asker) -> bool {
 
 fn check(asker: &Asker) -> Result<(), Malformed> {
     asker.member().check()?;
+    if asker.name.contains(',') {
+        return Err(Malformed::Comma(asker.name.clone()));
+    }
     if node_url(&asker.url)? != asker.url {
         return Err(Malformed::Unusual(asker.url.clone()));
     }
@@ -151,6 +170,8 @@ fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), Refused
     let other_disk = seen.filter(|seen| format!("{:016x}", seen.0) != asker.incarnation);
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
+        // Its settings are to list the same members as theirs.
+        _ if node.shared.layouts.entered().epoch == FIRST_EPOCH => Err(Refused::IsListed { name }),
         Some(_) => {
             tracing::warn!(
                 name,

@@ -17,6 +17,9 @@ use crate::peers::join::Asker;
 pub(crate) struct LayoutStatus {
     /// The node that tells.
     pub(crate) node: String,
+    /// The id of its cluster, in hexadecimal digits; missing = it has none yet.
+    #[serde(default)]
+    pub(crate) cluster_id: Option<String>,
     /// Which change of the members this is, from 1 on.
     pub(crate) epoch: u64,
     /// How far partitions that move are.
@@ -170,6 +173,9 @@ pub(crate) struct Plan {
     pub(crate) base_epoch: u64,
     /// The council afterwards.
     pub(crate) council: Vec<String>,
+    /// What is different from before, besides who is a member: replicas, weights, seats.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) changes: Vec<String>,
     /// The members afterwards and those that leave, by name.
     pub(crate) nodes: Vec<PlannedNode>,
     /// Copies of partitions that move, of 65,536 × replicas.
@@ -272,6 +278,7 @@ impl LayoutStatus {
         });
         Self {
             node: shared.own_name.clone(),
+            cluster_id: shared.cluster.id().map(|id| id.to_string()),
             epoch: layout.epoch,
             stage: layout.stage.into(),
             replicas: layout.replicas,
@@ -314,6 +321,7 @@ impl Plan {
             plan: id_text(planned.id()),
             base_epoch: base.epoch,
             council: names(planned, &planned.council),
+            changes: changes(base, planned),
             nodes: planned_nodes(base, planned, &before, &after),
             moved_copies: moves.copies(),
             moved_bytes: (moves.copies() as f64 * bytes_a_copy) as u64,
@@ -322,6 +330,33 @@ impl Plan {
             warnings: warnings::of(node, base, planned, &after),
         }
     }
+}
+
+/// What a plan changes besides who is a member.
+fn changes(base: &Layout, planned: &Layout) -> Vec<String> {
+    let mut changes = Vec::new();
+    let (was, is) = (base.replicas, planned.replicas);
+    if was != is {
+        let fewer = if is < was { ": fewer nodes may fail" } else { "" };
+        changes.push(format!("replicas {was} → {is}{fewer}"));
+    }
+    for node in &planned.nodes {
+        let Some(before) = base.node(node.id) else { continue };
+        let (name, was, is) = (&node.member.name, before.member.weight, node.member.weight);
+        if was != is {
+            changes.push(format!("weight of {name} {was} → {is}"));
+        }
+    }
+    let reseated = planned.council.iter().filter(|seat| {
+        let held = base.council.iter().find(|held| held.node == seat.node);
+        held.is_some_and(|held| held.voter.is_some() && held.voter != seat.voter)
+    });
+    let reseated: Vec<Seat> = reseated.copied().collect();
+    if !reseated.is_empty() {
+        let names = names(planned, &reseated).join(", ");
+        changes.push(format!("{names} votes again, with the disk that it has now"));
+    }
+    changes
 }
 
 pub(super) fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod compact;
+pub(crate) mod history;
 pub(crate) mod joining;
 pub(crate) mod layout;
 #[cfg(test)]

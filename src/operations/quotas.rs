@@ -71,7 +71,7 @@ impl QuotaStatus {
 /// All quotas that the node knows.
 pub(super) fn list(node: &Node) -> QuotaList {
     let layout = node.shared.layouts.entered();
-    node.quotas.renew(&layout.access.quotas);
+    node.quotas.renew(&node.shared);
     let all = node.quotas.all();
     let quotas = all.iter().map(|counted| QuotaStatus::of(&counted.quota, Some(counted)));
     QuotaList { epoch: layout.epoch, quotas: quotas.collect() }
@@ -84,7 +84,7 @@ pub(super) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, Change
         false => access.with_quota(quota.clone()).map(Some),
     })
     .await?;
-    node.quotas.renew(&node.shared.layouts.entered().access.quotas);
+    node.quotas.renew(&node.shared);
     Ok(QuotaStatus::of(&quota, None))
 }
 
@@ -100,6 +100,6 @@ pub(super) async fn remove(node: &Node, prefix: &[u8]) -> Result<QuotaStatus, Ch
         access.without_quota(prefix).map(Some)
     })
     .await?;
-    node.quotas.renew(&node.shared.layouts.entered().access.quotas);
+    node.quotas.renew(&node.shared);
     Ok(QuotaStatus::of(&removed.expect("what is unknown was refused"), None))
 }

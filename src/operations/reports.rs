@@ -5,19 +5,22 @@ use std::sync::Arc;
 
 use cluster::handshake::Secrets;
 use cluster::layout::{Change, Joiner, Layout, PlanError, Quota};
-use cluster::{Clock, MOVES_SINCE, MembershipState, NodeEvent, NodeId};
+use cluster::{
+    Clock, ForgottenWhy, ForgottenWords, MOVES_SINCE, MembershipState, NodeEvent, NodeId, Progress,
+};
 use serde_json::Value;
 
 use crate::counters::clocks::wall_micros;
 use crate::node::{Node, task};
 use crate::operations::access::ChangeError;
 use crate::operations::compact::Compactions;
+use crate::operations::history::{self, PastSecond};
 use crate::operations::joining::{self, JoinError, NotAsking};
 use crate::operations::layout::{LayoutStatus, Plan};
 use crate::operations::quotas::{self, QuotaList, QuotaStatus};
 use crate::operations::rounds::Repair;
 use crate::operations::snapshot::Snapshot;
-use crate::operations::status::{Membership, Peer, Status};
+use crate::operations::status::{ForgottenKeys, ForgottenReason, Membership, Peer, Status};
 use crate::operations::tokens::{self, TokenList, TokenMade, TokenStatus, Wanted};
 use crate::operations::{metrics, usage};
 use crate::peers::join::{Asker, JoinAnswer};
@@ -64,9 +67,14 @@ impl Reports {
         }
     }
 
-    /// What `/metrics` answers.
+    /// What `/metrics` answers, in the OpenMetrics format.
     pub(crate) fn metrics(&self) -> String {
         metrics::encode(&self.0)
+    }
+
+    /// The same in the older text format of Prometheus.
+    pub(crate) fn metrics_in_plain(&self) -> String {
+        metrics::plain(&self.metrics())
     }
 
     /// Asks for a round of repair that compares all that is written by now; returns its number, or
@@ -96,12 +104,15 @@ impl Reports {
         joining::asks(&self.0, asker)
     }
 
-    /// Who asks for a place under this name; or who does, if nobody of that name.
+    /// Who asks for a place under this name; or who does, if nobody of that name does.
     pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, NotAsking> {
-        let joiners = &self.0.joiners;
-        joiners.find(name).ok_or_else(|| {
-            let asking = joiners.all().into_iter().map(|asker| asker.name).collect();
-            NotAsking { name: name.to_owned(), asking }
+        let (node, name) = (&self.0, name.to_owned());
+        if let Some(member) = self.known_layout().named(&name) {
+            return Err(NotAsking::Member { name, url: node.url_of(member.id) });
+        }
+        node.joiners.find(&name).ok_or_else(|| {
+            let asking = node.joiners.all().into_iter().map(|asker| asker.name).collect();
+            NotAsking::Nobody { name, asking }
         })
     }
 
@@ -187,6 +198,13 @@ impl Reports {
         self.0.plans.find(id)
     }
 
+    /// The last change that this node asked the council for, by the id of its plan, and how far it
+    /// is.
+    pub(crate) fn change(&self) -> Option<(u128, Progress)> {
+        let change = self.0.shared.layouts.change()?;
+        Some((change.layout.id(), change.progress))
+    }
+
     /// Has a plan decided; what becomes of it is in [`Reports::layout`].
     pub(crate) async fn apply(&self, plan: Arc<Layout>) {
         task::dispatch(&self.0, NodeEvent::Propose(plan).into()).await;
@@ -214,6 +232,18 @@ impl Reports {
         Snapshot::take(&self.0, &stats, status)
     }
 
+    /// The names of the values in [`Reports::past`], in their order.
+    pub(crate) fn past_fields(&self) -> Vec<String> {
+        history::fields(&self.0)
+    }
+
+    /// Up to `most` of the seconds that this node has kept, from number `from` on, and the number
+    /// after the last of them.
+    pub(crate) fn past(&self, from: u64, most: usize) -> (Vec<PastSecond>, u64) {
+        let (samples, next) = self.0.history.from(from, most);
+        (samples.into_iter().map(|sample| history::told(&self.0, sample)).collect(), next)
+    }
+
     /// The node's name.
     pub(crate) fn name(&self) -> &str {
         self.0.name()
@@ -237,6 +267,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         url: node.url().to_owned(),
         version: env!("KVORUM_VERSION").to_owned(),
         epoch: node.shared.views.epoch(),
+        cluster_id: node.shared.cluster.id().map(|id| id.to_string()),
         incarnation: format!("{:016x}", node.identity.incarnation().0),
         membership: membership(node),
         uptime_s: node.started.elapsed().as_secs(),
@@ -245,6 +276,8 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         memory_bytes: usage::resident_bytes(),
         settings: settings(&node.config),
         partitions_to_repair: node.shared.missed.partitions(node.shared.own),
+        forgotten_idempotency_keys: forgotten_keys(node),
+        lacks_vote: node.shared.layouts.lacks_vote(),
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
@@ -252,6 +285,16 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         failed: stats.failed,
         peers: Some(peers(node)),
     }
+}
+
+/// Until when, and why, a node may have forgotten idempotency keys.
+fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
+    let ForgottenWords { until_micros, why } = node.shared.forgotten_words()?;
+    let reason = match why {
+        ForgottenWhy::LostDisk => ForgottenReason::LostDisk,
+        ForgottenWhy::Moved => ForgottenReason::Moved,
+    };
+    Some(ForgottenKeys { until_ms: until_micros.div_ceil(1000), reason })
 }
 
 /// What changes how the node performs, by the names of its flags.

@@ -19,6 +19,9 @@ pub(crate) struct Snapshot {
     /// Milliseconds since it began to recover: by them rates are computed.
     up_ms: u64,
     status: Status,
+    /// Copies of a key that requests use by default, and the members of the cluster.
+    copies: u8,
+    members: usize,
     loops: usize,
     cpu_ms: u64,
     connections: u64,
@@ -45,10 +48,10 @@ struct Requests {
 
 /// Something that waits, and how much of it may.
 #[derive(Debug, Serialize)]
-struct Queue {
+pub(super) struct Queue {
     name: &'static str,
     unit: &'static str,
-    depth: u64,
+    pub(super) depth: u64,
     /// 0 = bounded by something else.
     bound: u64,
 }
@@ -99,6 +102,8 @@ impl Snapshot {
         Self {
             at_ms: wall_micros() / 1000,
             up_ms: node.started.elapsed().as_millis() as u64,
+            copies: node.shared.view().topology.default_copies(),
+            members: node.shared.nodes(),
             loops: node.config.loops,
             cpu_ms: usage::cpu_time().as_millis() as u64,
             connections: usage::open_connections(node),
@@ -126,7 +131,8 @@ fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
     node.counters.iter().map(|counters| count(counters).get()).sum()
 }
 
-fn name(kind: RequestKind) -> &'static str {
+/// How the page calls a kind of requests.
+pub(super) fn kind_name(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Get => "get",
         RequestKind::Put => "put",
@@ -144,13 +150,13 @@ fn requests(node: &Node, kind: RequestKind) -> Requests {
     let statuses = STATUSES.iter().enumerate().map(|(number, status)| (*status, count(number)));
     let bucket = |number: usize| sum(node, |counters| &counters.latency[place].buckets[number]);
     Requests {
-        kind: name(kind),
+        kind: kind_name(kind),
         statuses: statuses.filter(|(_, count)| *count > 0).collect(),
         latency: (0..latency::BUCKETS).map(bucket).collect(),
     }
 }
 
-fn queues(node: &Node, stats: &lsm::Stats) -> Vec<Queue> {
+pub(super) fn queues(node: &Node, stats: &lsm::Stats) -> Vec<Queue> {
     let (gets, pages) = node.reads.waiting();
     let waiting = sum(node, |counters| &counters.waiting_bytes);
     let queue = |name, unit, depth, bound| Queue { name, unit, depth, bound };

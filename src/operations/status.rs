@@ -3,6 +3,7 @@
 //! know is left out.
 
 use std::collections::BTreeMap;
+use std::ops::Not;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,6 +32,14 @@ pub(crate) struct Row {
     /// Why it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+    /// Whether it was not asked, because the node that is asked was removed from the cluster: it
+    /// connects to no other node.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub(crate) not_asked: bool,
+    /// The id of another cluster, to which the node that answered belongs: what is at the URL is no
+    /// node of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) other_cluster_id: Option<String>,
     /// How many of the nodes that answered have a connection to it.
     #[serde(default)]
     pub(crate) reached_by: usize,
@@ -69,6 +78,10 @@ pub(crate) struct Status {
     /// Which change of the members it goes by, from 1 on.
     #[serde(default)]
     pub(crate) epoch: u64,
+    /// The id of its cluster, in hexadecimal digits; missing = all nodes of a new cluster have not
+    /// met yet.
+    #[serde(default)]
+    pub(crate) cluster_id: Option<String>,
     /// Since when it has its disk: chosen by chance when the data directory was made.
     #[serde(default)]
     pub(crate) incarnation: String,
@@ -91,6 +104,13 @@ pub(crate) struct Status {
     /// streamed from the other nodes.
     #[serde(default)]
     pub(crate) partitions_to_repair: u32,
+    /// Since a loss of its disk, or a move of keys to it, it may have forgotten writes with an
+    /// idempotency key; missing = it has forgotten none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) forgotten_idempotency_keys: Option<ForgottenKeys>,
+    /// Whether it is in the council and has no vote: its disk was replaced since it was seated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) lacks_vote: bool,
     /// About how many bytes of its store compaction may drop for good: tombstones, and values that
     /// expired.
     #[serde(default)]
@@ -110,6 +130,25 @@ pub(crate) struct Status {
     /// The other nodes of the cluster; missing in a [`Row`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peers: Option<Vec<Peer>>,
+}
+
+/// A node can't say of a new idempotency key that no write was done with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ForgottenKeys {
+    /// Until then, in milliseconds since 1970.
+    pub(crate) until_ms: u64,
+    /// Why it can't.
+    pub(crate) reason: ForgottenReason,
+}
+
+words! {
+    /// Why a node may have forgotten writes with an idempotency key.
+    pub(crate) enum ForgottenReason {
+        /// Its disk was lost, and the other nodes have not told all that they remember.
+        LostDisk = "lost-disk",
+        /// Keys moved to it, and the nodes of before did not tell all that they remember.
+        Moved = "moved",
+    }
 }
 
 words! {

@@ -8,6 +8,7 @@ use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 use std::thread;
 
+use cluster::visible;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -15,8 +16,22 @@ use crate::operations::output::Output;
 use crate::settings::config::Logging;
 use crate::settings::values::LogFormat;
 
-/// Where a node logs to, once it does.
-static LOG: OnceLock<Output> = OnceLock::new();
+/// Where a node logs to, once it does, and how its lines look.
+static LOG: OnceLock<(Output, LogFormat)> = OnceLock::new();
+
+/// How lines look before that.
+static BEFORE: OnceLock<LogFormat> = OnceLock::new();
+
+/// From now on lines look like that, until what is traced is logged.
+pub(crate) fn begin(format: LogFormat) {
+    let _ = BEFORE.set(format);
+}
+
+/// How lines look.
+pub(crate) fn format() -> LogFormat {
+    let before = || BEFORE.get().copied().unwrap_or(LogFormat::Text);
+    LOG.get().map_or_else(before, |(_, format)| *format)
+}
 
 /// From now on what is traced is logged.
 pub(crate) fn log(logging: &Logging) -> io::Result<()> {
@@ -24,13 +39,14 @@ pub(crate) fn log(logging: &Logging) -> io::Result<()> {
         tracing::error!(lines, "log lines were dropped: stderr was blocked");
     });
     let output = output?;
-    let lines = Lines(LOG.get_or_init(|| output));
+    let (output, _) = LOG.get_or_init(|| (output, logging.format));
+    let lines = Lines(output);
     let filtered = tracing_subscriber::registry().with(logging.filter.clone());
     let layer =
         tracing_subscriber::fmt::layer().with_writer(move || lines).log_internal_errors(false);
     match logging.format {
         LogFormat::Text => filtered.with(layer.with_ansi(false)).init(),
-        LogFormat::Json => filtered.with(layer.json()).init(),
+        LogFormat::Json => filtered.with(layer.json().flatten_event(true)).init(),
     }
     Ok(())
 }
@@ -41,7 +57,11 @@ struct Lines(&'static Output);
 
 impl Write for Lines {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        self.0.push(lines);
+        // Names and keys in it are anybody's. Lines are UTF-8.
+        match str::from_utf8(lines) {
+            Ok(text) => self.0.push(visible(text).as_bytes()),
+            Err(_) => self.0.push(lines),
+        }
         Ok(lines.len())
     }
 
@@ -50,12 +70,29 @@ impl Write for Lines {
     }
 }
 
-/// Says a line, after what was logged before.
+/// Says a line, after what was logged before, and in its format.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
+    let line = line.to_string();
+    let line = visible(&line);
     match LOG.get() {
-        Some(log) => {
-            log.push(format!("{line}\n").as_bytes());
+        Some((log, format)) => {
+            match format {
+                LogFormat::Text => log.push(format!("{line}\n").as_bytes()),
+                LogFormat::Json if tracing::enabled!(tracing::Level::ERROR) => {
+                    tracing::error!("{line}");
+                }
+                // Whatever is logged, the last words are not left out.
+                LogFormat::Json => {
+                    let line = serde_json::json!({ "level": "ERROR", "message": line.to_string() });
+                    log.push(format!("{line}\n").as_bytes());
+                }
+            }
             log.flush();
+        }
+        None if format() == LogFormat::Json => {
+            let lines = tracing_subscriber::fmt().json().flatten_event(true);
+            let lines = lines.log_internal_errors(false).with_writer(io::stderr).finish();
+            tracing::subscriber::with_default(lines, || tracing::error!("{line}"));
         }
         None => {
             let _ = writeln!(io::stderr(), "{line}");
@@ -65,7 +102,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
 
 /// Says what a panic is about; `otherwise` does so where nothing is logged.
 pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookInfo<'_>)) {
-    if LOG.get().is_none() {
+    if LOG.get().is_none() && format() == LogFormat::Text {
         return otherwise(panic);
     }
     let thread = thread::current();
@@ -79,12 +116,12 @@ pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookI
 
 /// Waits a moment for what was logged to be written: the process ends.
 pub(crate) fn flush() {
-    if let Some(log) = LOG.get() {
+    if let Some((log, _)) = LOG.get() {
         log.flush();
     }
 }
 
 /// Lines of the log that were dropped.
 pub(crate) fn dropped() -> u64 {
-    LOG.get().map_or(0, Output::dropped)
+    LOG.get().map_or(0, |(log, _)| log.dropped())
 }

@@ -24,11 +24,30 @@ pub(super) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     if unused > 0 {
         warnings.push(format!("{unused} members of the council leave the cluster"));
     }
+    warnings.extend(shrinks(base.council.len(), planned.council.len()));
+    warnings.extend(alive(node, planned));
+    warnings.extend(unasked(base, planned));
     let lost = text(before(planned).filter(|node| node.is_lost));
     if !lost.is_empty() {
         warnings.push(format!("what only {lost} held is lost, above all writes with ack=1"));
     }
     warnings
+}
+
+/// That fewer nodes of the council may fail from then on.
+fn shrinks(was: usize, is: usize) -> Option<String> {
+    let may_fail = |nodes: usize| nodes - (nodes / 2 + 1);
+    (is < was).then(|| {
+        let fail = match (is, may_fail(is)) {
+            (1, _) => "if that node fails".to_owned(),
+            (_, 0) => "if one of them fails".to_owned(),
+            (_, some) => format!("if more than {some} of them fail"),
+        };
+        format!(
+            "the council shrinks from {was} nodes to {is}: {fail}, members, tokens and quotas \
+             can't be changed until enough of them are back (keys are read and written as before)"
+        )
+    })
 }
 
 fn before(planned: &Layout) -> impl Iterator<Item = &cluster::layout::Node> {
@@ -60,6 +79,30 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
              recover` on the directory of a remaining node",
             names(base, &base.council).join(", "),
             names(base, &away).join(", ")
+        )
+    })
+}
+
+/// That a node is given up for lost which is not.
+fn alive(node: &Node, planned: &Layout) -> Option<String> {
+    let alive = text(before(planned).filter(|lost| lost.is_lost && node.facts.is_up(lost.id)));
+    (!alive.is_empty()).then(|| {
+        format!(
+            "{alive} is up: --remove-dead gives up what only it holds. With --remove it hands over \
+             its keys first, and nothing is lost"
+        )
+    })
+}
+
+/// That nobody asks for a place of this plan: it can be looked at only.
+fn unasked(base: &Layout, planned: &Layout) -> Option<String> {
+    let is_new = |node: &&cluster::layout::Node| base.node(node.id).is_none();
+    let new = planned.nodes.iter().filter(is_new);
+    let unasked = text(new.filter(|node| node.first_disk.is_none()));
+    (!unasked.is_empty()).then(|| {
+        format!(
+            "{unasked} has not asked to join, so this plan can't be applied, only looked at. Start \
+             it with --join, then plan to add it by its name alone"
         )
     })
 }

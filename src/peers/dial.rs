@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::NodeId;
-use cluster::handshake::{ConnectionKind, Handshake, PeerSeen, Refused};
+use cluster::handshake::{ConnectionKind, Handshake, PeerSeen, Reason, Refused};
 use node::link::{NotPeer, Upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
@@ -61,8 +61,9 @@ impl DialError {
         match self {
             Self::Refused(Refused { reason, text }) => {
                 counters.peers.refused.add(1);
-                facts.complaints.about(peer, reason.label(), || {
-                    tracing::error!(peer = name, at, "peer refused: {text}");
+                facts.complaints.about(peer, reason.label(), || match reason {
+                    Reason::Removed => tracing::info!(peer = name, at, "{text}"),
+                    _ => tracing::error!(peer = name, at, "peer refused: {text}"),
                 });
             }
             Self::NoPeer(_) => facts.complaints.about(peer, "no peer", || {

@@ -73,10 +73,10 @@ fn complain(facts: &Facts, stream: &Stream, refused: &Refused) {
         let from =
             stream.socket().peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
         // Anybody can say nonsense; the others have the secret, or believe that they should.
-        if matches!(reason, Reason::Malformed(_)) {
-            tracing::info!(from, "refused an unknown peer: {text}");
-        } else {
-            tracing::error!(from, "refused a peer: {text}");
+        match reason {
+            Reason::Malformed(_) => tracing::info!(from, "refused an unknown peer: {text}"),
+            Reason::Removed => tracing::info!(from, "{text}"),
+            _ => tracing::error!(from, "refused a peer: {text}"),
         }
     });
 }

@@ -63,6 +63,9 @@ pub(crate) struct Asker {
     pub(crate) voter: String,
     /// What its clock shows, in milliseconds since 1970.
     pub(crate) clock_ms: u64,
+    /// What that showed when it began to ask; one of an earlier release does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) began_ms: Option<u64>,
 }
 
 /// What it is told.
@@ -71,7 +74,7 @@ pub(crate) struct Asker {
 pub(crate) enum JoinAnswer {
     /// It has its place.
     Placed {
-        /// The cluster's id, 16 hexadecimal digits.
+        /// The cluster's id, 16 hexadecimal digits; 0 = it has none yet.
         cluster: String,
         /// The node's id.
         id: u16,
@@ -84,6 +87,9 @@ pub(crate) enum JoinAnswer {
         epoch: u64,
         /// Where the members are: each is to know who asks, so that each can plan.
         members: Vec<String>,
+        /// Why the node that was asked does not count it among those that ask yet.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        because: Option<String>,
     },
 }
 
@@ -91,9 +97,9 @@ pub(crate) enum JoinAnswer {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// It has one: cluster, id, layout.
-    Placed(ClusterId, NodeId, Layout),
-    /// It has none, and these are the members.
-    Waits(Vec<String>),
+    Placed(Option<ClusterId>, NodeId, Layout),
+    /// It has none, and these are the members; why it is not yet counted among those that ask.
+    Waits(Vec<String>, Option<String>),
 }
 
 /// Why there is no answer.
@@ -251,7 +257,7 @@ fn read(
         }
     }
     match serde_json::from_slice(body).map_err(|error| unexpected(&error.to_string()))? {
-        JoinAnswer::Waits { members, .. } => Ok(Answer::Waits(members)),
+        JoinAnswer::Waits { members, because, .. } => Ok(Answer::Waits(members, because)),
         JoinAnswer::Placed { cluster, id, layout } => {
             let cluster = u64::from_str_radix(&cluster, 16).map_err(|_| unexpected("its id"))?;
             let layout = unhex(&layout).ok_or_else(|| unexpected("its layout"))?;
@@ -259,7 +265,7 @@ fn read(
             if layout.node(NodeId(id)).is_none() {
                 return Err(unexpected("its layout does not have this node"));
             }
-            Ok(Answer::Placed(ClusterId(cluster), NodeId(id), layout))
+            Ok(Answer::Placed(ClusterId::of_number(cluster), NodeId(id), layout))
         }
     }
 }
@@ -316,7 +322,7 @@ mod tests {
             let head = format!("HTTP/1.0 202 Accepted\r\nX-Kvorum-Join: {proof}\r\n\r\n");
             read(&[head.as_bytes(), body].concat(), Some(&secret), (&nonce, None))
         };
-        let is_taken = |proof: &str| matches!(answer(proof), Ok(Answer::Waits(_)));
+        let is_taken = |proof: &str| matches!(answer(proof), Ok(Answer::Waits(..)));
         assert!(is_taken(&proven.proof_of_answer(body)));
         for bad in [
             About { nonce: &[8; 32], ..about }.prove(&secret, ANSWERS),

@@ -13,6 +13,9 @@ use super::driver::Driver;
 use super::{FromPeers, PeerConnections};
 use crate::counters::clocks;
 
+/// Why links to a node of another cluster are closed.
+const FOREIGN: &str = "it belongs to another cluster";
+
 /// Why connections with a node that has left are closed.
 const LEFT: &str = "it is not a member of the cluster any more";
 
@@ -55,6 +58,20 @@ pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
         if !facts.table.has(connection.peer) {
             connection.close(LEFT);
         }
+    }
+}
+
+/// Ends the links to nodes that have turned out to belong to another cluster. The next handshake is
+/// refused, and says so.
+pub(super) fn end_those_to_other_clusters(peers: &PeerConnections) {
+    let table = &peers.inner.facts.table;
+    let is_foreign = |peer: &&NodeId| table.is_foreign(**peer);
+    let places = peers.inner.places.borrow();
+    let foreign: Vec<NodeId> = places.keys().filter(is_foreign).copied().collect();
+    drop(places);
+    for peer in foreign {
+        let falls = peers.place(peer).map_or(0, |place| place.link.borrow().falls());
+        fall(peers, peer, falls, true, FOREIGN);
     }
 }
 

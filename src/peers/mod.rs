@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::handshake::{PeerSeen, Refused};
-use cluster::{Claim, ConnectionId, Event, Incarnation, Message, NodeId, Reply};
+use cluster::{Claim, ClusterId, ConnectionId, Event, Incarnation, Message, NodeId, Reply};
 use node::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
@@ -73,6 +73,10 @@ pub(crate) enum FromPeers {
         incarnation: Incarnation,
         /// What it knew of this node's disk.
         knows_us: Option<Claim>,
+        /// Whether that is the only disk of this node that it ever knew.
+        never_another: bool,
+        /// The cluster that it belongs to; `None` = none yet.
+        cluster: Option<ClusterId>,
     },
     /// Another node goes by a later layout than this one.
     Later,
@@ -260,6 +264,7 @@ impl PeerConnections {
         let facts = &self.inner.facts;
         facts.table.share_bytes();
         links::end_those_of_leavers(self);
+        links::end_those_to_other_clusters(self);
         let round = self.inner.pings.borrow_mut().next_round(facts.table.nodes());
         for connection in self.connections() {
             connection.ping(round);
@@ -297,8 +302,9 @@ impl PeerConnections {
 
     fn dispatch_seen(&self, seen: PeerSeen) {
         self.inner.facts.table.saw(&seen);
-        let PeerSeen { node: peer, incarnation, knows_us, .. } = seen;
-        self.dispatch(FromPeers::PeerSeen { peer, incarnation, knows_us });
+        let PeerSeen { node: peer, incarnation, knows_us, never_another, cluster, .. } = seen;
+        let seen = FromPeers::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+        self.dispatch(seen);
     }
 
     fn note_refusal(&self, refused: &Refused) {

@@ -8,7 +8,9 @@ use cluster::TopologyError;
 use node::StartError;
 
 use crate::node::store::InDirectory;
-use crate::runtime::damaged::Unusable;
+use crate::node::way_out::{WayOut, limit, port};
+use crate::runtime::set_aside::SetAsideError;
+use crate::runtime::unusable::Unusable;
 use crate::settings::error::ConfigError;
 use crate::settings::secret::SecretError;
 use crate::transport::TlsError;
@@ -18,18 +20,26 @@ use crate::transport::TlsError;
 pub(crate) enum ServeError {
     #[error("cannot set up logging: {0}")]
     Logging(#[source] io::Error),
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}{advice}", advice = port(.source))]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot handle signals: {0}")]
+    #[error("cannot handle signals: {0}{advice}", advice = limit(.0))]
     Signals(#[source] io::Error),
-    #[error("cannot start a thread: {0}")]
+    #[error("cannot start a thread: {0}{advice}", advice = limit(.0))]
     Thread(#[source] io::Error),
-    #[error("cannot start a read thread: {0}")]
+    #[error("cannot start a read thread: {0}{advice}", advice = limit(.0))]
     ReadThread(#[source] io::Error),
-    #[error("cannot start an event loop: {0}")]
+    #[error("cannot start an event loop: {0}{advice}", advice = limit(.0))]
     EventLoop(#[source] io::Error),
-    #[error("cannot accept connections: {0}")]
+    #[error("cannot accept connections: {0}{advice}", advice = limit(.0))]
     Accept(#[source] io::Error),
+    #[error(
+        "the limit of open files is {limit}, and a node with {loops} event loops needs {needed}, \
+         besides one for each table and connection: raise the limit (ulimit -n, LimitNOFILE=). \
+         Nothing was changed"
+    )]
+    FewFiles { limit: u64, loops: usize, needed: u64 },
+    #[error(transparent)]
+    Clock(StartError),
     #[error(transparent)]
     Unusable(#[from] Unusable),
     #[error(transparent)]
@@ -47,8 +57,13 @@ pub(crate) enum ServeError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("cannot ask other nodes: {0}")]
+    #[error("cannot ask other nodes: {0}{advice}", advice = limit(.0))]
     Asking(#[source] io::Error),
+    #[error(
+        "--join {url} is this node's own URL, and it would wait for itself: name a node of the \
+         cluster that it is to join, or leave --join out to begin a cluster of its own"
+    )]
+    JoinsItself { url: String },
     #[error("cannot join the cluster of {url}: {why}")]
     Refused { url: String, why: String },
     #[error(
@@ -59,22 +74,27 @@ pub(crate) enum ServeError {
     )]
     Outdated { aside: PathBuf },
     #[error(
-        "{OUTDATED}. It could not be emptied ({source}): start the node with an empty directory \
-         instead of {}, and it is rebuilt from the other nodes",
-        data.display()
+        "{OUTDATED}. What is in {} could not be moved aside: {source}{}: the node tries that \
+         again, and is then rebuilt from the other nodes",
+        data.display(),
+        WayOut::of(source, data)
     )]
     OutdatedStays { data: PathBuf, source: io::Error },
-    #[error(
-        "data directory {}: it is an older copy, which could not be set aside to the end \
-         ({source}). Nothing was deleted: start the node with an empty directory instead, and it \
-         is rebuilt from the other nodes",
-        data.display()
-    )]
-    SetAsideInPart { data: PathBuf, source: io::Error },
+    #[error(transparent)]
+    SetAside(#[from] InDirectory<SetAsideError>),
     #[error("the store is still in use")]
     InUse,
     #[error("the store was not closed cleanly: {0}")]
     Close(#[source] lsm::Error),
+}
+
+impl ServeError {
+    /// Whether the settings, or files that they name, are to be corrected: a restart with the same
+    /// settings would end in the same way.
+    pub(crate) fn is_of_settings(&self) -> bool {
+        matches!(self, Self::Config(_) | Self::Members(_) | Self::Secret(_) | Self::Tls(_))
+            || matches!(self, Self::NoSecret { .. } | Self::JoinsItself { .. })
+    }
 }
 
 const OUTDATED: &str = "this data directory is an older copy: the other nodes have purged deleted \

@@ -100,9 +100,14 @@ pub(crate) fn start(node: &Arc<Node>, names: &Arc<Names>, number: usize) -> io::
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
         // The one who starts us waits for this.
-        let _ = report.send(runtime.as_ref().map(drop).map_err(io::Error::kind));
-        if let Ok(runtime) = runtime {
-            runtime.block_on(EventLoop::new(node, names, own).run(received));
+        match runtime {
+            Ok(runtime) => {
+                let _ = report.send(Ok(()));
+                runtime.block_on(EventLoop::new(node, names, own).run(received));
+            }
+            Err(error) => {
+                let _ = report.send(Err(error));
+            }
         }
     })?;
     started.recv().map_err(|_| io::Error::other("its thread ended"))??;
@@ -370,7 +375,16 @@ impl EventLoop {
             self.counters.malformed.add(1);
         }
         let parts = connection.into_parts();
-        if let Some(stream) = parts.io.into_inner().end() {
+        let mut socket = parts.io.into_inner();
+        poll_fn(|cx| {
+            if watch.reaped() {
+                return Poll::Ready(());
+            }
+            watch.attend(cx.waker());
+            socket.poll_end(cx)
+        })
+        .await;
+        if let Some(stream) = socket.end() {
             self.requests.upgrade(stream, parts.read_buf);
         }
     }

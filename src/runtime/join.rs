@@ -7,32 +7,47 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Incarnation;
 use cluster::handshake::Secret;
 use cluster::layout::VoterId;
 use node::identity::{Candidate, Placed};
+use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::credentials;
 use super::error::ServeError;
 use super::serve::{self, WAITS, random};
+use super::{accept, credentials};
 use crate::counters::clocks::wall_micros;
+use crate::http::waiting;
 use crate::node::store::InDirectory;
 use crate::peers::join::{self, Answer, Asker, Unanswered};
 use crate::settings::config::Config;
 use crate::settings::members::{At, Members, Unlisted};
+use crate::transport::{Came, Tls};
 
 /// How often each node is asked.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Nodes that are asked in one round. Of a larger cluster some are asked in the next ones.
 const ASKED_AT_ONCE: usize = 64;
+
+/// Clients that are answered at once while the node waits: few ask for its health.
+const ANSWERED_AT_ONCE: usize = 64;
+
+/// How long a client may take for a TLS handshake meanwhile.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// How long no connection is taken after one could not be.
+const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// How the asking ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +62,8 @@ pub(super) enum Ended {
 pub(super) fn place(
     config: &Config,
     db: &lsm::Db,
-    address: SocketAddr,
+    (socket, address): (&Socket, SocketAddr),
+    tls: Option<&Arc<Tls>>,
 ) -> Result<Ended, ServeError> {
     let Members::Unlisted(unlisted) = &config.members else { return Ok(Ended::Placed) };
     if unlisted.join.is_empty() {
@@ -59,8 +75,13 @@ pub(super) fn place(
     let candidate = Candidate::of(db, new).map_err(in_data)?;
     let Some(candidate) = candidate else { return Ok(Ended::Placed) };
     let asker = asker(unlisted, config.at(address), candidate);
+    if unlisted.join.iter().all(|url| *url == asker.url) {
+        return Err(ServeError::JoinsItself { url: asker.url });
+    }
     tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
-    greet(unlisted, &asker);
+    if config.greets {
+        greet(unlisted, &asker);
+    }
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(ServeError::Asking)?;
     let asking = Asking {
@@ -71,7 +92,14 @@ pub(super) fn place(
         last: None,
         said: BTreeMap::new(),
     };
-    let Some(placed) = runtime.block_on(asking.run())? else { return Ok(Ended::Stopped) };
+    let listen = || accept::listen(socket.try_clone()?);
+    let listener = listen().map_err(|source| ServeError::Listen { address, source })?;
+    let (tls, asked) = (tls.cloned(), unlisted.join[0].clone());
+    let asked = async {
+        tokio::task::spawn_local(answer(listener, tls, asked));
+        asking.run().await
+    };
+    let Some(placed) = runtime.block_on(asked)? else { return Ok(Ended::Stopped) };
     tracing::info!(epoch = placed.layout.epoch, "accepted into the cluster");
     let skew = config.max_clock_skew.as_micros() as u64;
     candidate.takes(db, placed, wall_micros(), skew).map_err(in_data)?;
@@ -90,6 +118,7 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
         incarnation: format!("{:016x}", incarnation.0),
         voter: format!("{:016x}", voter.0),
         clock_ms: 0,
+        began_ms: Some(wall_micros() / 1000),
     }
 }
 
@@ -102,6 +131,35 @@ fn greet(unlisted: &Unlisted, asker: &Asker) {
          \n  kvorum cluster apply --wait PLAN --url {first}\n",
         env!("KVORUM_VERSION"),
     ));
+}
+
+/// Answers clients while the node waits: that it is alive, and not ready. The port stays open after
+/// that, and whoever connects meanwhile is served once the node serves.
+async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let (places, asked) = (Arc::new(Semaphore::new(ANSWERED_AT_ONCE)), Rc::<str>::from(asked));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of file descriptors, it may be. The listener stays readable.
+            sleep(BACK_OFF).await;
+            continue;
+        };
+        let (tls, asked) = (tls.clone(), Rc::clone(&asked));
+        tokio::task::spawn_local(async move {
+            match tls {
+                None => waiting::converse(stream.into(), &asked).await,
+                Some(tls) => {
+                    // Whoever speaks in clear, or as a node, has come too early.
+                    let came = timeout(HANDSHAKE, tls.accept(stream)).await;
+                    if let Ok(Ok(Came::Client(stream))) = came {
+                        waiting::converse(stream, &asked).await;
+                    }
+                }
+            }
+            drop(place);
+        });
+    }
 }
 
 /// The rounds of asking.
@@ -122,6 +180,8 @@ impl Asking<'_> {
     async fn run(mut self) -> Result<Option<Placed>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+        // SIGHUP changes nothing, as later; without a handler it would end the process.
+        let _hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
         let mut rounds = interval(EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -160,8 +220,9 @@ impl Asking<'_> {
                 Ok(Answer::Placed(cluster, own, layout)) => {
                     return Ok(Some(Placed { cluster, own, layout }));
                 }
-                Ok(Answer::Waits(members)) => {
-                    self.say(&url, "it knows that this node asks to join");
+                Ok(Answer::Waits(members, because)) => {
+                    let known = "it knows that this node asks to join";
+                    self.say(&url, because.as_deref().unwrap_or(known));
                     let others = members.into_iter().filter(|member| *member != self.asker.url);
                     self.targets.extend(others);
                 }

@@ -3,10 +3,13 @@
 pub(crate) mod accept;
 pub(crate) mod allocator;
 mod credentials;
-mod damaged;
-mod error;
+pub(crate) mod error;
 pub(crate) mod event_loop;
+mod history;
 mod join;
+pub(crate) mod limits;
+mod modes;
 mod quotas;
 pub(crate) mod serve;
 mod set_aside;
+mod unusable;

@@ -1,5 +1,5 @@
 //! The thread that counts what is stored under the prefixes that have a quota: one walk after the
-//! other over this node's keys of each, a few megabytes at a time, and long pauses in between.
+//! other over this node's keys of each, a few megabytes at a time, and pauses in between.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,16 +7,29 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use node::StoredWalk;
+use cluster::ViewId;
+use node::{Shares, StoredWalk};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
+use crate::node::quotas::Counted;
 
 /// How often it is looked for quotas, and how often small ones are counted.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// For each second of counting so many of pause: 2 % of a core, and of the disk.
-const PAUSES: u32 = 49;
+/// How long counting pauses, for each second of CPU time, and at least for each second that went
+/// by: it may have waited for the disk.
+struct Pace {
+    cpu: u32,
+    disk: u32,
+}
+
+/// 2 % of a core, and at most a fifth of the disk's time.
+const USUAL: Pace = Pace { cpu: 49, disk: 4 };
+
+/// A quarter of a core, and at most half of the disk's time.
+const HURRIED: Pace = Pace { cpu: 3, disk: 1 };
 
 /// The thread that counts what is stored under quotas.
 pub(super) struct Counting {
@@ -27,7 +40,17 @@ pub(super) struct Counting {
 /// What is under way for a prefix.
 struct Lap {
     walk: Option<StoredWalk>,
+    /// Whether it was begun in a hurry: it is not begun anew for another one.
+    hurries: bool,
     not_before: Instant,
+}
+
+/// What the thread knows from one step to the next.
+#[derive(Default)]
+struct Laps {
+    of: BTreeMap<Vec<u8>, Lap>,
+    /// Where keys were placed when the node's shares of them were computed.
+    placed: Option<ViewId>,
 }
 
 impl Counting {
@@ -36,10 +59,10 @@ impl Counting {
         let (stop, stopped) = mpsc::channel();
         let node = Arc::clone(node);
         let count = move || {
-            let mut laps = BTreeMap::new();
+            let mut laps = Laps::default();
             let mut pause = Duration::ZERO;
             while stopped.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
-                pause = step(&node, &mut laps);
+                pause = laps.step(&node);
             }
         };
         let thread = thread::Builder::new().name("quotas".to_owned()).spawn(count)?;
@@ -54,28 +77,81 @@ impl Counting {
     }
 }
 
-/// Counts on under the prefix that has waited longest; how long to pause after that.
-fn step(node: &Node, laps: &mut BTreeMap<Vec<u8>, Lap>) -> Duration {
-    node.quotas.renew(&node.shared.layouts.entered().access.quotas);
-    let quotas = node.quotas.all();
-    let begun = Instant::now();
-    laps.retain(|prefix, _| quotas.iter().any(|counted| counted.quota.prefix == *prefix));
-    for counted in quotas.iter() {
-        let prefix = counted.quota.prefix.clone();
-        laps.entry(prefix).or_insert(Lap { walk: None, not_before: begun });
+impl Laps {
+    /// Counts on under the prefix that has waited longest; how long to pause after that.
+    fn step(&mut self, node: &Node) -> Duration {
+        node.quotas.renew(&node.shared);
+        let quotas = node.quotas.all();
+        self.of.retain(|prefix, _| quotas.iter().any(|counted| counted.quota.prefix == *prefix));
+        if quotas.is_empty() {
+            return EVERY;
+        }
+        self.place(node);
+        let now = Instant::now();
+        for counted in quotas.iter() {
+            let new = || Lap { walk: None, hurries: false, not_before: now };
+            let lap = self.of.entry(counted.quota.prefix.clone()).or_insert_with(new);
+            let is_urgent = counted.update(|usage| usage.is_urgent(counted.quota.hard));
+            if is_urgent && !lap.hurries {
+                // A count that was begun before would leave most of it as it is.
+                (lap.walk, lap.hurries) = (None, true);
+            }
+        }
+        let due = |counted: &&Arc<Counted>| {
+            let lap = self.of.get(&counted.quota.prefix)?;
+            (lap.not_before <= now).then_some(lap.not_before)
+        };
+        let due = quotas.iter().filter(|of| due(of).is_some()).min_by_key(|of| due(of));
+        let Some(counted) = due else { return EVERY };
+        let lap = self.of.get_mut(&counted.quota.prefix).expect("each has one");
+        lap.walk_on(node, counted)
     }
-    let due = laps.iter_mut().filter(|(_, lap)| lap.not_before <= begun);
-    let Some((prefix, lap)) = due.min_by_key(|(_, lap)| lap.not_before) else { return EVERY };
-    let new = || StoredWalk::new(node.shared.view().topology.clone(), node.shared.own, prefix);
-    let mut walk = lap.walk.take().unwrap_or_else(new);
-    let is_at_end = walk.step(node.db.engine(), wall_micros());
-    if is_at_end {
-        let counted = quotas.iter().find(|counted| counted.quota.prefix == *prefix);
-        counted.expect("the others were left out").count(walk.bytes());
-        lap.not_before = Instant::now() + EVERY;
-    } else {
-        lap.walk = Some(walk);
-        lap.not_before = Instant::now();
+
+    /// Computes anew how much a byte on this node stands for, if keys are placed elsewhere by now.
+    fn place(&mut self, node: &Node) {
+        let view = node.shared.view();
+        if self.placed != Some(view.id()) {
+            node.quotas.place(Shares::of(&view.topology, node.shared.own));
+            self.placed = Some(view.id());
+            // What was found goes by where keys were placed before.
+            self.of.values_mut().for_each(|lap| lap.walk = None);
+        }
     }
-    begun.elapsed() * PAUSES
+}
+
+impl Lap {
+    /// Walks on for a step; how long to pause after that.
+    fn walk_on(&mut self, node: &Node, counted: &Counted) -> Duration {
+        let mut walk = self.walk.take().unwrap_or_else(|| {
+            counted.update(node::Usage::begin_lap);
+            let topology = node.shared.view().topology.clone();
+            StoredWalk::new(topology, node.shared.own, &counted.quota.prefix)
+        });
+        let engine = node.db.engine();
+        let snapshot = counted.update(|usage| {
+            usage.begin_step();
+            engine.snapshot()
+        });
+        let (begun, cpu) = (Instant::now(), cpu_time());
+        let is_at_end = walk.step(&snapshot, wall_micros());
+        drop(snapshot);
+        let found = walk.bytes(&node.quotas.shares());
+        let pace = if self.hurries { HURRIED } else { USUAL };
+        if is_at_end {
+            counted.update(|usage| usage.end_lap(found));
+            (self.hurries, self.not_before) = (false, Instant::now() + EVERY);
+        } else {
+            counted.update(|usage| usage.end_step(walk.position(), found));
+            (self.walk, self.not_before) = (Some(walk), Instant::now());
+        }
+        let cpu = cpu_time().saturating_sub(cpu);
+        (cpu * pace.cpu).max(begun.elapsed() * pace.disk)
+    }
+}
+
+/// CPU time that this thread has taken. A pause by it is as long on a busy machine as on an idle
+/// one.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

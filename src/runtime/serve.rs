@@ -19,9 +19,9 @@ use cluster::layout::Layout;
 use cluster::{Incarnation, MembershipState, Shared, handshake};
 use node::identity::{self, Identity, Named};
 use node::link::{Bounds, PeerTable};
-use node::{PageWork, Pages, StartError, Started, Starting, records};
+use node::{PageWork, Pages, StartError, Started, Starting};
 use parking_lot::Mutex;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::Socket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 use crate::counters::Accepting;
 use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
+use crate::counters::history::History;
 use crate::http::{self, Names};
 use crate::node::access::Access;
 use crate::node::clock::NodeClock;
@@ -40,37 +41,42 @@ use crate::node::places::Places;
 use crate::node::plans::Plans;
 use crate::node::quotas::Quotas;
 use crate::node::reads::ReadPool;
-use crate::node::store;
+use crate::node::store::{self, InDirectory};
 use crate::node::task;
 use crate::node::{Node, Outdated};
 use crate::operations::stderr;
 use crate::peers::Facts;
 use crate::runtime::accept;
 use crate::runtime::credentials::{self, Credentials};
-use crate::runtime::damaged::Unusable;
 use crate::runtime::error::ServeError;
 use crate::runtime::event_loop::{self, Command, Handle};
+use crate::runtime::history::Sampling;
 use crate::runtime::join;
+use crate::runtime::limits;
+use crate::runtime::modes;
 use crate::runtime::quotas::Counting;
 use crate::runtime::set_aside;
+use crate::runtime::unusable::Unusable;
 use crate::settings::config::{Config, Logging, OpenTo};
 use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
-use crate::settings::memory::GUESTS;
 use crate::transport::Tls;
 
 /// Serves until told to stop.
 pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeError> {
+    store::keep_private();
     stderr::log(logging).map_err(ServeError::Logging)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    leave_files_to_the_store(&mut config, raise_file_limit());
+    let files = limits::raise_file_limit();
+    limits::refuse_too_few_files(config.loops, files)?;
+    limits::leave_files_to_the_store(&mut config, files);
     let (listen, data) = (config.listen, config.data.display().to_string());
     let bind_error = |source| ServeError::Listen { address: listen, source };
     let socket = accept::bind(listen).map_err(bind_error)?;
     let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
-    let Some(node) = start_node(config, address)? else {
+    let Some(node) = start_node(config, &socket, address)? else {
         tracing::info!("stopped");
         return Ok(());
     };
@@ -80,13 +86,15 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     // Before anybody can know that the node runs and tell it to stop.
     let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
     let listener = accept::listen(socket).map_err(bind_error)?;
-    tracing::info!(%address, data, "serving");
+    tracing::info!(%address, url = node.config.at(address).url(), data, "serving");
     greet(&node.config, address, &data);
     let credentials = Credentials::watch(&node).map_err(ServeError::Thread)?;
     let counting = Counting::start(&node).map_err(ServeError::Thread)?;
+    let sampling = Sampling::start(&node).map_err(ServeError::Thread)?;
     let outcome = acceptor.run(listener, &loops, &node).map_err(ServeError::Accept);
     credentials.stop();
     counting.stop();
+    sampling.stop();
     let (is_outdated, data) = (node.is_outdated(), node.config.data.clone());
     tracing::info!("stopping");
     stop(node, loops)?;
@@ -107,8 +115,8 @@ fn outdated(data: PathBuf) -> ServeError {
 
 /// Ends that where a process was killed in it: half of a directory is no store.
 fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
-    let ended = set_aside::go_on(data)
-        .map_err(|source| ServeError::SetAsideInPart { data: data.to_owned(), source })?;
+    let ended =
+        set_aside::go_on(data).map_err(|source| InDirectory { data: data.to_owned(), source })?;
     if let Some(aside) = ended {
         let aside = aside.display();
         tracing::warn!(
@@ -120,49 +128,26 @@ fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Connections and tables are files: as many as the system allows without asking.
-fn raise_file_limit() -> Option<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "cannot raise the limit of open files");
-        return limit.current;
-    }
-    raised.current
-}
-
-/// Connections may take half of the descriptors. The store needs the others for its tables and its
-/// log: without them it could serve none of the connections.
-fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
-    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(2) as usize);
-    config.guests = GUESTS.min(most / 4).max(1);
-    let most = most - config.guests;
-    if most < config.connections {
-        let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
-        tracing::warn!(
-            wanted,
-            most,
-            limit,
-            "allowing fewer connections: the limit of open files \
-            is low"
-        );
-        config.connections = most;
-    }
-}
-
 /// Takes up the node; `None` = it was told to stop before it had a place in the cluster.
-fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, ServeError> {
+fn start_node(
+    config: Config,
+    socket: &Socket,
+    address: SocketAddr,
+) -> Result<Option<Arc<Node>>, ServeError> {
     let started = Instant::now();
+    node::refuse_after_last_day(wall_micros()).map_err(ServeError::Clock)?;
     end_setting_aside(&config.data)?;
     let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
-    let nodes = config.members.nodes();
-    let failed = |cause| Unusable { data: config.data.clone(), nodes, cause };
+    let has_others = config.members.nodes() > 1 || !config.members.joins().is_empty();
+    let failed = |cause| Unusable { data: config.data.clone(), has_others, cause };
     let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
-    if join::place(&config, &db, address)? == join::Ended::Stopped {
+    modes::warn_of_readers(&config.data);
+    if join::place(&config, &db, (socket, address), tls.as_ref())? == join::Ended::Stopped {
         close(db)?;
         return Ok(None);
     }
     let name = identity::kept_name(db.engine()).map_err(failed)?;
+    warn_of_unused_name(&config, name.as_deref());
     let layout = identity::kept_layout(db.engine()).map_err(failed)?;
     if let Some(layout) = &layout {
         protected(&config, layout)?;
@@ -172,7 +157,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
     let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
     let clock = NodeClock::start(&db, clock).map_err(failed)?;
     let secrets = Arc::new(credentials::secrets(&config)?);
-    let facts = facts(&shared, &identity, &config, &secrets);
+    let facts = facts(&shared, &config, &secrets);
     let own_url = own_url(&config, address, &identity);
     let (task, events) = mpsc::channel(task::EVENTS);
     let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
@@ -207,6 +192,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
         access,
         quotas: Quotas::default(),
+        history: History::default(),
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
         outdated: Outdated::default(),
@@ -219,16 +205,11 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Option<Arc<Node>>, 
 }
 
 /// What all loops know of the other nodes.
-fn facts(
-    shared: &Arc<Shared>,
-    identity: &Identity,
-    config: &Config,
-    secrets: &Arc<Secrets>,
-) -> Arc<Facts> {
+fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<Facts> {
     let known = handshake::Identity::new(
         Arc::clone(&shared.views),
         shared.own,
-        Some(identity.cluster()),
+        Arc::clone(&shared.cluster),
         Arc::clone(secrets),
         (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), Arc::clone(&shared.layouts)),
     );
@@ -240,7 +221,7 @@ fn facts(
     let received = Budget::new(config.memory.received_bytes as usize);
     let max_skew = config.max_clock_skew.as_micros() as u64;
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
-    let table = PeerTable::new(shared, known, records::CODEC, max_skew, bounds);
+    let table = PeerTable::new(shared, known, max_skew, bounds);
     Arc::new(Facts::new(table, received, config.members.listed()))
 }
 
@@ -257,6 +238,7 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
         nodes = starting.nodes(),
         state = starting.identity().state().label(),
         incarnation = format_args!("{:016x}", starting.identity().incarnation().0),
+        cluster = starting.identity().cluster().map(tracing::field::display),
         "this node"
     );
     wait_for_wall(&starting);
@@ -346,6 +328,9 @@ pub(crate) const LISTENS: &str = " listening on ";
 pub(crate) const WAITS: &str = " waits for a place in the cluster of ";
 
 fn greet(config: &Config, address: SocketAddr, data: &str) {
+    if !config.greets {
+        return;
+    }
     let all = config.at(address).url();
     // That means all addresses. Whoever reads this is on the machine.
     let near = match address.ip() {
@@ -354,11 +339,16 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
         ip => ip,
     };
     let url = config.at((near, address.port()).into()).url();
+    // A CA of one's own is none of those that curl trusts.
+    let (curl, note) = match config.tls {
+        Some(_) => ("curl --cacert CA.pem", " (CA.pem: of the CA that issued its certificate)"),
+        None => ("curl", ""),
+    };
     let text = format!(
-        "kvorum {}{LISTENS}{all}, data in {data}. Dashboard: {url}/ui. Try:\n\
-         \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
-         \n  curl -i '{url}/v0/entity?id=greeting'\
-         \n  curl -i '{url}/v0/entities?start=a'\n",
+        "kvorum {}{LISTENS}{all}, data in {data}. Dashboard: {url}/ui. Try{note}:\n\
+         \n  {curl} -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
+         \n  {curl} -i '{url}/v0/entity?id=greeting'\
+         \n  {curl} -i -H 'Accept: application/x-ndjson' '{url}/v0/entities?start=a'\n",
         env!("KVORUM_VERSION"),
     );
     say(text);
@@ -375,11 +365,22 @@ pub(super) fn say(text: String) {
     }
 }
 
+/// Says that a data directory has another name than the one that is given for a first start.
+fn warn_of_unused_name(config: &Config, kept: Option<&str>) {
+    if let Some((given, kept)) = config.members.unused_name(kept).zip(kept) {
+        tracing::warn!(
+            "this data directory belongs to node {kept}, which goes on as such: --join and --name \
+             {given} are for a first start. For a new node, give an empty directory"
+        );
+    }
+}
+
 /// The main thread while the node serves: accepts, and waits for the signal to stop.
 struct Acceptor {
     runtime: Runtime,
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Acceptor {
@@ -388,14 +389,21 @@ impl Acceptor {
         let entered = runtime.enter();
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
+        let hangup = signal(SignalKind::hangup())?;
         drop(entered);
-        Ok(Self { runtime, terminate, interrupt })
+        Ok(Self { runtime, terminate, interrupt, hangup })
     }
 
     /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
     fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> io::Result<()> {
+        let hangup = async {
+            while self.hangup.recv().await.is_some() {
+                tracing::info!("SIGHUP changes nothing: files are looked at again by themselves");
+            }
+        };
         let served = self.runtime.block_on(async {
             tokio::select! {
+                () = hangup => Ok(()),
                 _ = self.terminate.recv() => Ok(()),
                 _ = self.interrupt.recv() => Ok(()),
                 () = node.outdated.notified() => Ok(()),

@@ -17,6 +17,20 @@ const PREFIX: &str = "outdated-";
 /// … and after them, as long as something is still to be moved into it.
 const PART: &str = ".part";
 
+/// Why a directory was not set aside, or not to the end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetAsideError {
+    /// Nobody knows whether there is anything to end.
+    #[error("cannot list it: {0}")]
+    List(#[source] io::Error),
+    /// It is an older copy, which is half moved.
+    #[error(
+        "it is an older copy, of which a part was moved to {}, and the rest can't be: {source}",
+        part.display()
+    )]
+    Move { part: PathBuf, source: io::Error },
+}
+
 /// Moves all that the directory `data` holds into a new directory in it, whose path is returned.
 /// What was set aside before stays where it is.
 pub(crate) fn set_aside(data: &Path) -> io::Result<PathBuf> {
@@ -30,13 +44,15 @@ pub(crate) fn set_aside(data: &Path) -> io::Result<PathBuf> {
 
 /// Ends what a process did not come to the end of that set the directory `data` aside; where that
 /// is now, if there was any such thing.
-pub(crate) fn go_on(data: &Path) -> io::Result<Option<PathBuf>> {
+pub(crate) fn go_on(data: &Path) -> Result<Option<PathBuf>, SetAsideError> {
     let names = match names(data) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        names => names?,
+        names => names.map_err(SetAsideError::List)?,
     };
     let part = names.iter().find(|name| is_aside(name) && name.to_string_lossy().ends_with(PART));
-    part.map(|part| move_into(&data.join(part), data)).transpose()
+    let Some(part) = part.map(|part| data.join(part)) else { return Ok(None) };
+    let moved = move_into(&part, data);
+    moved.map(Some).map_err(|source| SetAsideError::Move { part, source })
 }
 
 fn move_into(part: &Path, data: &Path) -> io::Result<PathBuf> {

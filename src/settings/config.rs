@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cluster::RoundConfig;
+use hyper::Uri;
 use tracing_subscriber::filter::Targets;
 
 use crate::settings::error::ConfigError;
 use crate::settings::list::{ServeArgs, Settings};
+use crate::settings::log;
+use crate::settings::machine;
 use crate::settings::members::{At, Lone, Members};
-use crate::settings::memory::{GUESTS, MemoryPlan};
+use crate::settings::memory::{self, GUESTS, MemoryPlan};
 use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
@@ -77,6 +80,9 @@ pub(crate) struct Config {
     pub(crate) connections: usize,
     /// Connections of others besides.
     pub(crate) guests: usize,
+    /// Whether it tells on stdout where it listens, and what to try. Whoever collects the log as
+    /// JSON gets all that it says as JSON.
+    pub(crate) greets: bool,
     /// What to tell whoever runs the node once it can log.
     pub(crate) warnings: Vec<String>,
 }
@@ -90,6 +96,17 @@ pub(crate) enum OpenTo {
     Loopback,
     /// Whoever reaches the port: `--insecure`.
     All,
+}
+
+impl OpenTo {
+    /// The choice of `--require-auth` and `--insecure`; the first one decides.
+    fn of(require_auth: bool, insecure: bool) -> Self {
+        match (require_auth, insecure) {
+            (true, _) => Self::Nobody,
+            (false, true) => Self::All,
+            (false, false) => Self::Loopback,
+        }
+    }
 }
 
 /// Where the cluster's secrets are, if in files: they are read anew while the node runs.
@@ -110,6 +127,8 @@ pub(crate) struct TlsFiles {
     pub(crate) key: PathBuf,
     /// CAs of clients; `None` = clients need no certificate.
     pub(crate) client_ca: Option<PathBuf>,
+    /// Where clients reach the node, as far as the settings tell: a name, or an address.
+    pub(crate) host: Option<String>,
 }
 
 impl Config {
@@ -135,7 +154,9 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
         None => Settings::default(),
     };
     let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
-    complete(args.settings.or(file), cluster, admin)
+    let (mut config, logging) = complete(args.settings.or(file), cluster, admin)?;
+    config.greets |= args.greet;
+    Ok((config, logging))
 }
 
 fn read_file(file: &Path) -> Result<Settings, ConfigError> {
@@ -166,23 +187,24 @@ fn complete(
     let tls = tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)?;
     let at = At { address: listen, tls: tls.is_some() };
     let members = Members::parse(cluster, advertise, lone, at, replicas)?;
+    let tls = tls.map(|files| TlsFiles { host: host(&members, listen), ..files });
     let (secret, warning) =
         secret::CLUSTER.load(settings.cluster_secret_file.as_deref(), secret_variable)?;
     let (admin_token, token_warning) =
         secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
-    let open_to = match (settings.require_auth, settings.insecure) {
-        (true, _) => OpenTo::Nobody,
-        (false, true) => OpenTo::All,
-        (false, false) => OpenTo::Loopback,
-    };
+    let open_to = OpenTo::of(settings.require_auth, settings.insecure);
     let open = in_clear(&members, at, settings.insecure, open_to)?;
     if open_to == OpenTo::Nobody && secret.is_none() && !is_alone(&members) {
         return Err(ConfigError::NodesProve);
     }
-    let memory = MemoryPlan::of(settings.memory, settings.memtable, tls.is_some())?;
-    let max_value = max_value(settings.max_value, settings.memory)?;
+    let limit = machine::memory_limit();
+    let budget = settings.memory.unwrap_or_else(|| memory::usual_budget(limit.as_ref()));
+    let over_limit = memory::over_limit(budget, limit.as_ref());
+    let memory = MemoryPlan::of(budget, settings.memtable, tls.is_some())?;
+    let max_value = max_value(settings.max_value, budget)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
+    let warnings = [warning, token_warning, unprotected, open, over_limit];
     let config = Config {
         listen,
         data: settings.data,
@@ -216,19 +238,12 @@ fn complete(
         queue: settings.queue.0 as usize,
         connections,
         guests: GUESTS,
-        warnings: [warning, token_warning, unprotected, open].into_iter().flatten().collect(),
+        greets: settings.log_format == LogFormat::Text,
+        warnings: warnings.into_iter().flatten().collect(),
     };
-    let filter = log_filter(&settings.log)?;
+    let filter = log::filter(&settings.log)?;
     let logging = Logging { filter, format: settings.log_format };
     Ok((config, logging))
-}
-
-/// The filter of `--log`: `LEVEL`, `MODULE=LEVEL` or `MODULE`, between commas. Nothing between two
-/// of them is nothing, not the level `error` that `Targets` would take it for.
-fn log_filter(text: &str) -> Result<Targets, ConfigError> {
-    let directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
-    let directives = directives.collect::<Vec<_>>().join(",");
-    directives.parse().map_err(|source| ConfigError::Log { text: text.to_owned(), source })
 }
 
 /// Where others can listen on the way, a node speaks TLS, and so do the other nodes, unless it is
@@ -260,6 +275,14 @@ fn in_clear(
     }
 }
 
+/// Where clients reach the node, as far as that is said.
+fn host(members: &Members, listen: SocketAddr) -> Option<String> {
+    let uri = members.own_url().and_then(|url| url.parse::<Uri>().ok());
+    let named = uri.and_then(|uri| uri.host().map(str::to_owned));
+    let ip = listen.ip().to_canonical();
+    named.or_else(|| (!ip.is_unspecified()).then(|| ip.to_string()))
+}
+
 /// Where the certificates are, if the settings say so.
 fn tls(
     cert: Option<PathBuf>,
@@ -267,7 +290,9 @@ fn tls(
     client_ca: Option<PathBuf>,
 ) -> Result<Option<TlsFiles>, ConfigError> {
     match (cert, key, client_ca) {
-        (Some(cert), Some(key), client_ca) => Ok(Some(TlsFiles { cert, key, client_ca })),
+        (Some(cert), Some(key), client_ca) => {
+            Ok(Some(TlsFiles { cert, key, client_ca, host: None }))
+        }
         (None, None, None) => Ok(None),
         (Some(_), None, _) => Err(ConfigError::CertWithoutKey),
         (None, Some(_), _) => Err(ConfigError::KeyWithoutCert),
@@ -387,8 +412,6 @@ fn without_secret(
 
 #[cfg(test)]
 mod tests {
-    use tracing::Level;
-
     use super::*;
     use crate::settings::values::{Switch, UpTo};
 
@@ -414,28 +437,7 @@ mod tests {
         assert!(matches!(config.members, Members::Unlisted(_)));
         assert_eq!(config.max_clock_skew, Duration::from_millis(500));
         assert!(config.secret.is_none() && config.warnings.is_empty());
-        assert_eq!(logging.filter, log_filter("info").unwrap());
-    }
-
-    #[test]
-    fn modules_log_from_the_level_that_is_said_for_them() {
-        let info =
-            |text: &str, module| log_filter(text).unwrap().would_enable(module, &Level::INFO);
-        let debug =
-            |text: &str, module| log_filter(text).unwrap().would_enable(module, &Level::DEBUG);
-        for text in ["info,lsm=debug", "info, lsm=debug,", "INFO,,lsm=DEBUG", "lsm=debug,info"] {
-            assert!(info(text, "kvorum::http") && !debug(text, "kvorum::http"), "{text}");
-            assert!(debug(text, "lsm") && debug(text, "lsm::wal"), "{text}");
-        }
-        assert!(!info("lsm", "kvorum") && debug("lsm", "lsm::wal"));
-        assert!(!info("off", "lsm") && !info("info,lsm=warn", "lsm"));
-        for (text, says) in [
-            ("foo=bar", "--log foo=bar: error parsing level filter: expected one of \"off\""),
-            ("a=b=info", "--log a=b=info: "),
-        ] {
-            let error = log_filter(text).unwrap_err().to_string();
-            assert!(error.starts_with(says) && !error.contains('\n'), "{error}");
-        }
+        assert_eq!(logging.filter, log::filter("info").unwrap());
     }
 
     #[test]

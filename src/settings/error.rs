@@ -3,8 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use tracing_subscriber::filter::ParseError;
-
+use crate::settings::log::LogError;
 use crate::settings::members::MembersError;
 use crate::settings::memory::MemoryError;
 use crate::settings::secret::SecretError;
@@ -27,8 +26,8 @@ pub(crate) enum ConfigError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    #[error("--log {text}: {source}")]
-    Log { text: String, source: ParseError },
+    #[error(transparent)]
+    Log(#[from] LogError),
     #[error(
         "--require-auth: the nodes of a cluster ask each other how they are, and show by the \
          cluster's secret who they are: pass it as --cluster-secret-file"

@@ -19,6 +19,9 @@ pub(crate) struct ServeArgs {
     /// Say what is open to whom with these settings, and exit; the node may be running
     #[arg(long)]
     pub(crate) check: bool,
+    /// Tell on stdout where the node listens, with `--log-format json` too: `kvorum dev` reads it
+    #[arg(long, hide = true)]
+    pub(crate) greet: bool,
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
@@ -109,9 +112,11 @@ settings! {
          \"interval:MS\", after it is written to the operating system, with a sync every MS \
          milliseconds (1..60000, default 100); \"never\", the same without syncs";
 
-    memory: Size, "KVORUM_MEMORY", "SIZE", fixed "512MiB",
+    memory: Size, "KVORUM_MEMORY", "SIZE",
+        computed "512MiB, or half of what the system allows if that is less",
         "Memory for memtables, caches, connections and request bodies together, in KiB, MiB or \
-         GiB, at least 64MiB. The process stays below this plus 64MiB";
+         GiB, at least 64MiB. The process stays below this plus 64MiB; the log warns if that is \
+         more than its cgroup, its ulimit -v or the machine allows";
 
     replicas: UpTo<255>, "KVORUM_REPLICAS", "N", fixed "3",
         "Replicas of a key if a request does not set `from`, 1..255; limited to the number of \
@@ -166,7 +171,7 @@ settings! {
          limit; idle connections are closed to make room";
 
     log: String, "KVORUM_LOG", "LEVEL", fixed "info",
-        "Log level: error, warn, info, debug or trace, optionally per module as in \
+        "Log level: off, error, warn, info, debug or trace, optionally per module as in \
          \"info,lsm=debug\"";
 
     log_format: LogFormat, "KVORUM_LOG_FORMAT", "FORMAT", fixed "text",

@@ -27,6 +27,11 @@ pub(crate) enum MembersError {
     )]
     BesideAList(&'static str),
     #[error(
+        "--name {0:?} has a comma, which stands between names in `kvorum cluster plan`: choose one \
+         without"
+    )]
+    Comma(String),
+    #[error(
         "--cluster does not contain this node, {0}: add it, or set --advertise to this node's URL \
          in the list"
     )]
@@ -92,6 +97,12 @@ impl Lone<'_> {
         let join = join.map_err(|source| MembersError::Node { flag: "--join", source })?;
         let (name, zone) = (self.name.map(str::to_owned), self.zone.unwrap_or("").to_owned());
         let new = Unlisted { url: url.map(str::to_owned), join, name, zone, weight: self.weight };
+        // Lists of names, as in --add and --remove, have commas between them.
+        if let Some(name) = new.name.as_ref().filter(|name| name.contains(','))
+            && !new.join.is_empty()
+        {
+            return Err(MembersError::Comma(name.clone()));
+        }
         let flags = "--name, --zone";
         new.member("n").check().map_err(|source| MembersError::Topology { flags, source })?;
         Ok(new)
@@ -204,6 +215,14 @@ impl Members {
             None => unlisted.member(&url),
         };
         Membership::of(vec![(member, url)], 0, replicas, named)
+    }
+
+    /// The name that a node which joins was given, if its directory has another one already: the
+    /// name was for the node's first start.
+    pub(crate) fn unused_name(&self, kept: Option<&str>) -> Option<&str> {
+        let Self::Unlisted(unlisted) = self else { return None };
+        let given = unlisted.name.as_deref().filter(|_| !unlisted.join.is_empty());
+        given.filter(|given| kept.is_some_and(|kept| kept != *given))
     }
 
     /// Nodes of the cluster that this one asks for a place.

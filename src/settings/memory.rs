@@ -37,22 +37,27 @@
 //! client holds here keeps no memory of another node.
 //!
 //! The program itself, its threads' stacks, the allocator's slack, and what conditional writes keep
-//! (promises, 1 MiB; what was stored lately, 6 MiB; what a home goes on from, 4 MiB) are outside:
-//! 64 MiB at most.
+//! (promises, 1 MiB; what was stored lately, 6 MiB; what a home goes on from, 4 MiB), and the
+//! last 15 minutes for dashboards (2 MiB, `counters/history.rs`) are outside: 64 MiB at most.
 
 use std::time::Duration;
 
+use crate::settings::machine::MemoryLimit;
 use crate::settings::units::Size;
 
 /// Places for connections that clients can't take: a peer or a probe needs one for some
 /// milliseconds, and the connections of all loops of some peers come at once.
 pub(crate) const GUESTS: usize = 64;
 
+/// `--memory` unless something else is said, if the system lets the process have twice that: the
+/// other half is for what is outside the ledger, and for the page cache.
+const USUAL_BUDGET: Size = Size(512 << 20);
+
 /// The least `--memory`: below it a memtable is so small that flushes never end.
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
-/// What the process may take besides `--memory`: program, stacks, the allocator's slack, and what
-/// conditional writes keep.
+/// What the process may take besides `--memory`: program, stacks, the allocator's slack, what
+/// conditional writes keep, and the last 15 minutes for dashboards.
 pub(crate) const OUTSIDE_BYTES: u64 = 64 << 20;
 
 /// Memtables that exist at once: one active, and up to three that are flushed or still being read.
@@ -175,6 +180,28 @@ impl MemoryPlan {
     }
 }
 
+/// `--memory` where nobody says it: half of what the system lets the process have, within bounds.
+pub(crate) fn usual_budget(limit: Option<&MemoryLimit>) -> Size {
+    // In whole MiB, as people would say it.
+    let half = limit.map_or(USUAL_BUDGET, |limit| Size(((limit.bytes / 2) >> 20) << 20));
+    half.clamp(MIN_BUDGET, USUAL_BUDGET)
+}
+
+/// What is to be said of a budget that is more than the system lets the process have.
+pub(crate) fn over_limit(budget: Size, limit: Option<&MemoryLimit>) -> Option<String> {
+    let limit = limit.filter(|limit| budget.0.saturating_add(OUTSIDE_BYTES) > limit.bytes)?;
+    let outside = Size(OUTSIDE_BYTES);
+    let fits = Size(limit.bytes.saturating_sub(OUTSIDE_BYTES) >> 20 << 20);
+    let way_out = match fits >= MIN_BUDGET {
+        true => format!("set --memory to at most {fits}, or raise the limit"),
+        false => format!("raise the limit: a node needs {}", Size(MIN_BUDGET.0 + OUTSIDE_BYTES)),
+    };
+    Some(format!(
+        "--memory {budget}, and the {outside} that the process may take besides, are more than the \
+         {limit}: the node may be killed when it uses them; {way_out}"
+    ))
+}
+
 impl MemoryPlan {
     /// What may wait on one connection to another node. It is more than there can be: all that
     /// waits has an owner, or comes from a connection that waits for its answer.
@@ -186,6 +213,7 @@ impl MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::machine::SetBy;
 
     const MIB: u64 = 1 << 20;
 
@@ -220,6 +248,27 @@ mod tests {
         let tls = MemoryPlan::of(Size(512 * MIB), None, true).unwrap();
         assert_eq!(tls.connections, 1_756);
         assert_eq!(tls.cache_bytes, plan.cache_bytes);
+    }
+
+    #[test]
+    fn the_budget_follows_what_the_system_lets_the_process_have() {
+        let machine = |bytes| MemoryLimit { bytes, set_by: SetBy::Machine };
+        for (limit, usual) in
+            [(64, 64), (128, 64), (300, 150), (1024, 512), (1025, 512), (65_536, 512)]
+        {
+            assert_eq!(usual_budget(Some(&machine(limit * MIB))), Size(usual * MIB), "{limit}");
+        }
+        assert_eq!(usual_budget(None), Size(512 * MIB));
+        assert_eq!(usual_budget(Some(&machine(300 * MIB + 7))).to_string(), "150MiB");
+        assert_eq!(over_limit(Size(512 * MIB), None), None);
+        assert_eq!(over_limit(Size(512 * MIB), Some(&machine(576 * MIB))), None);
+        let said = over_limit(Size(512 * MIB), Some(&machine(575 * MIB))).unwrap();
+        let begins = "--memory 512MiB, and the 64MiB that the process may take besides, are more \
+            than the 575MiB that this machine has: ";
+        assert!(said.starts_with(begins) && said.contains("at most 511MiB"), "{said}");
+        let said = over_limit(Size(64 * MIB), Some(&machine(100 * MIB))).unwrap();
+        assert!(said.contains("raise the limit: a node needs 128MiB"), "{said}");
+        assert!(over_limit(Size(u64::MAX), Some(&machine(100 * MIB))).is_some());
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(crate) enum SecretError {
 
 /// Bytes that are too few or too many for a secret; how many they are.
 #[derive(Debug, thiserror::Error)]
-#[error("the secret has {0} bytes: write {MIN} to {MAX} random bytes")]
+#[error("it has {0} bytes, and no secret or token has so few or many: {MIN} to {MAX}, random")]
 pub(crate) struct WrongLength(usize);
 
 /// The bytes. They do not print.
@@ -192,7 +192,7 @@ mod tests {
             fs::write(&path, bad).unwrap();
             for error in [CLUSTER.load(Some(&path), None), CLUSTER.load(None, Some(bad.into()))] {
                 let error = error.unwrap_err().to_string();
-                assert!(error.contains("write 16 to 4096") && !error.contains('\n'), "{error}");
+                assert!(error.contains("16 to 4096, random") && !error.contains('\n'), "{error}");
                 assert!(bad.is_empty() || !error.contains(bad), "{error}");
             }
         }

@@ -41,12 +41,14 @@ pub(crate) enum UnitError {
          GiB, as in 50MiB"
     )]
     Rate(String),
+    #[error("{0:?} is too large: no size has more than {MAX} bytes", MAX = u64::MAX)]
+    TooLarge(String),
     #[error("{0} a second is too little: at least 64KiB")]
     TooSlow(String),
     #[error("{0:?} is not a valid duration: write a whole number and ms or s, as in 250ms")]
     Time(String),
     #[error("{time} is out of range {least}..{most}")]
-    TimeRange { time: Time, least: Time, most: Time },
+    TimeRange { time: String, least: Time, most: Time },
     #[error("{0:?} is not a time to live: write a whole number and s, m, h or d, as in 90s")]
     Ttl(String),
     #[error("{0:?} is out of range {least}..{most}", least = Ttl::LEAST, most = Ttl::MOST)]
@@ -185,9 +187,11 @@ impl FromStr for Size {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let scale = SIZE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
-        let bytes =
-            number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
-        bytes.map(Self).ok_or_else(|| UnitError::Size(text.to_owned()))
+        let scale = scale.filter(|_| !number.is_empty());
+        let scale = scale.ok_or_else(|| UnitError::Size(shown(text)))?;
+        // One that does not fit into 64 bits is too large in any unit.
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
+        bytes.map(Self).ok_or_else(|| UnitError::TooLarge(shown(text)))
     }
 }
 
@@ -235,7 +239,7 @@ impl<const LEAST: u64, const MOST: u64> FromStr for TimeIn<LEAST, MOST> {
         let [least, most] = [LEAST, MOST].map(|millis| Time(Duration::from_millis(millis)));
         match time {
             _ if time < least.0 || time > most.0 => {
-                Err(UnitError::TimeRange { time: Time(time), least, most })
+                Err(UnitError::TimeRange { time: shown(text), least, most })
             }
             _ => Ok(Self(time)),
         }

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::files::{FileError, TlsError, certificates, private_key, read, roots};
+use super::files::{FileError, TlsError, certificates, private_key, read, refuse_ca, roots};
 use super::tls::provider;
 
 /// Which certificates a command trusts, and which one it shows.
@@ -46,6 +46,16 @@ impl Certificates {
         Self { ca_file: Some(ca_file), ..Self::default() }
     }
 
+    /// The flags that name them.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let files = [
+            ("--ca-file", &self.ca_file),
+            ("--client-cert", &self.client_cert),
+            ("--client-key", &self.client_key),
+        ];
+        files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+    }
+
     /// Makes a connection one of TLS. `host` is as in the node's URL, without port.
     pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<Blocking> {
         let config = self.config().map_err(io::Error::other)?;
@@ -77,8 +87,9 @@ impl Certificates {
         let (Some(cert), Some(key)) = (&self.client_cert, &self.client_key) else {
             return Ok(builder.with_no_client_auth());
         };
-        let chain = certificates(&read("--client-cert", cert)?)
-            .map_err(FileError::of("--client-cert", cert))?;
+        let bad_cert = FileError::of("--client-cert", cert);
+        let chain = certificates(&read("--client-cert", cert)?).map_err(&bad_cert)?;
+        refuse_ca(&chain).map_err(bad_cert)?;
         let bad_key = FileError::of("--client-key", key);
         let private = private_key(&read("--client-key", key)?).map_err(&bad_key)?;
         builder.with_client_auth_cert(chain, private).map_err(|source| {
@@ -104,6 +115,20 @@ impl Certificates {
                 CertificateError::Expired | CertificateError::ExpiredContext { .. },
             ) => {
                 "its certificate has expired: replace the file of the node's --tls-cert".to_owned()
+            }
+            rustls::Error::InvalidCertificate(
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+            ) => {
+                "its certificate is not valid yet: look at both machines' clocks, and at the file \
+                 of the node's --tls-cert"
+                    .to_owned()
+            }
+            rustls::Error::InvalidCertificate(CertificateError::Other(error))
+                if error.to_string().contains("CaUsedAsEndEntity") =>
+            {
+                "its certificate is a CA's (CA:TRUE), and none that a CA issued to it: replace the \
+                 file of the node's --tls-cert (kvorum cert node)"
+                    .to_owned()
             }
             rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

@@ -5,12 +5,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::VerifierBuilderError;
+use rustls::server::{ParsedCertificate, VerifierBuilderError};
 use x509_parser::error::X509Error as Malformed;
 use x509_parser::nom;
 
+use super::chain::{self, Chain, ClientCas, Unaccepted};
 use crate::settings::config::TlsFiles;
 
 /// Bytes of a file at most: a chain has a few KiB, a bundle of all public CAs 230.
@@ -46,6 +48,34 @@ pub(crate) enum FileError {
     Verifier(#[from] VerifierBuilderError),
     #[error("no private key in PEM ({0})")]
     NoKey(#[source] pem::Error),
+    #[error(
+        "the private key is encrypted with a passphrase, which nobody could type when a node \
+         restarts: decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it \
+         (chmod 600)"
+    )]
+    Encrypted,
+    #[error(
+        "{which} is an X.509 certificate of version {version}, which has no names and which \
+         TLS 1.3 clients refuse: have one of version 3 issued, as kvorum cert node does"
+    )]
+    OldVersion { which: String, version: u32 },
+    #[error(
+        "its first certificate does not belong to the private key, {which} does: put that one \
+         first, then those between it and the CA"
+    )]
+    Order { which: String },
+    #[error(transparent)]
+    Unaccepted(#[from] Unaccepted),
+    #[error(
+        "the certificate is not for {host}, where this node is reached, and the one in use is: \
+         have one issued for that host too, or restart the node to use this one"
+    )]
+    OtherName { host: String },
+    #[error(
+        "{which} is a CA's (CA:TRUE), which nodes do not accept of a client: have one issued by a \
+         CA, as kvorum cert client does"
+    )]
+    CaAsClient { which: String },
     #[error("it does not fit {flag} {} ({source})", cert.display())]
     Unfit { flag: &'static str, cert: PathBuf, source: rustls::Error },
 }
@@ -61,9 +91,9 @@ impl FileError {
 pub(super) struct Material {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
-    pub(super) client_ca: Option<RootCertStore>,
-    /// When the node's certificate expires, in seconds since 1970.
-    pub(super) expires: u64,
+    pub(super) client_ca: Option<(RootCertStore, ClientCas)>,
+    /// What clients make of the chain.
+    pub(super) facts: Chain,
 }
 
 /// Their bytes, to be compared with those of another time.
@@ -91,15 +121,19 @@ impl Raw {
     pub(super) fn parse(&self, files: &TlsFiles) -> Result<Material, TlsError> {
         let bad_cert = FileError::of("--tls-cert", &files.cert);
         let chain = certificates(&self.cert).map_err(&bad_cert)?;
-        let expires = expiry(&chain[0]).map_err(bad_cert)?;
+        let facts = Chain::of(&chain).map_err(&bad_cert)?;
         let key = private_key(&self.key).map_err(FileError::of("--tls-key", &files.key))?;
         let client_ca = match files.client_ca.as_ref().zip(self.client_ca.as_ref()) {
             Some((path, bytes)) => {
-                Some(roots(bytes).map_err(FileError::of("--tls-client-ca", path))?)
+                let read = || Ok((roots(bytes)?, ClientCas::of(&certificates(bytes)?)?));
+                Some(read().map_err(FileError::of("--tls-client-ca", path))?)
             }
             None => None,
         };
-        Ok(Material { chain, key, client_ca, expires })
+        if let Some(which) = misplaced(&chain, &key) {
+            return Err(bad_cert(FileError::Order { which }));
+        }
+        Ok(Material { chain, key, client_ca, facts })
     }
 }
 
@@ -136,11 +170,34 @@ pub(super) fn roots(bytes: &[u8]) -> Result<RootCertStore, FileError> {
 
 /// The private key.
 pub(super) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, FileError> {
+    let is_mark = |line: &[u8]| {
+        line.starts_with(b"-----BEGIN ENCRYPTED") || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
+    };
+    if bytes.split(|byte| *byte == b'\n').any(is_mark) {
+        return Err(FileError::Encrypted);
+    }
     PrivateKeyDer::from_pem_slice(bytes).map_err(FileError::NoKey)
 }
 
-fn expiry(cert: &CertificateDer<'_>) -> Result<u64, FileError> {
-    let parsed = x509_parser::parse_x509_certificate(cert);
-    let (_, cert) = parsed.map_err(FileError::Certificate)?;
-    Ok(cert.validity().not_after.timestamp().try_into().unwrap_or(0))
+/// What shows a certificate of a client, if no node would accept it.
+pub(super) fn refuse_ca(chain: &[CertificateDer<'_>]) -> Result<(), FileError> {
+    let own = chain.first().map(|own| x509_parser::parse_x509_certificate(own));
+    match own {
+        Some(Ok((_, own))) if own.is_ca() => {
+            Err(FileError::CaAsClient { which: chain::named(0, &own) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The certificate to which the key belongs, if that is not the first but a later one.
+fn misplaced(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> Option<String> {
+    let key = any_supported_type(key).ok()?;
+    let key = key.public_key()?;
+    let is_own = |cert: &CertificateDer<'_>| {
+        ParsedCertificate::try_from(cert).is_ok_and(|cert| cert.subject_public_key_info() == key)
+    };
+    let place = chain.iter().position(is_own).filter(|place| *place > 0)?;
+    let (_, cert) = x509_parser::parse_x509_certificate(&chain[place]).ok()?;
+    Some(chain::named(place, &cert))
 }

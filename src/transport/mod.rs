@@ -12,10 +12,12 @@
 //!                               └─ h2, http/1.1 ─▶ with --tls-client-ca: a certificate of that CA
 //! ```
 //!
-//! Certificates: [`tls`]; how they are read from files, and read anew: [`files`]. How much may come
+//! Certificates: [`tls`]; how they are read from files, and read anew: [`files`]; whether clients
+//! accept them: [`chain`]. How much may come
 //! before there is data: [`bounded`].
 
 mod bounded;
+mod chain;
 mod client;
 mod files;
 mod stream;

@@ -4,6 +4,10 @@
 //! the cluster's secret, and that proof covers the connection's exporter
 //! ([`Channel`](cluster::handshake::Channel)): a certificate could add nothing to it, and can't
 //! keep a node from another one by expiring.
+//!
+//! Clients do look. Files that no client would accept ([`super::chain`]) do not replace good ones
+//! while a node runs. At its start there are no good ones: it serves with what there is, and says
+//! what is wrong, because its replicas count for the other nodes whatever clients make of it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +29,7 @@ use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
 use super::Stream;
 use super::bounded::Bounded;
+use super::chain::{Chain, ClientCas, is_for};
 use super::files::{FileError, Material, Raw, TlsError};
 use crate::counters::clocks::wall_micros;
 use crate::settings::config::TlsFiles;
@@ -57,14 +62,18 @@ pub(crate) struct Tls {
     last: Mutex<Option<Raw>>,
     is_bad: AtomicBool,
     reloads: AtomicU64,
-    warned: AtomicU64,
+    /// When it was last said that they expire soon, and that they have, in seconds since 1970.
+    said_soon: AtomicU64,
+    said_over: AtomicU64,
 }
 
 /// What is made of good files.
 struct Served {
     clients: Arc<ServerConfig>,
     peers: Arc<ServerConfig>,
-    expires: u64,
+    certs: Vec<CertificateDer<'static>>,
+    facts: Chain,
+    client_cas: Option<ClientCas>,
 }
 
 /// Who has connected.
@@ -78,7 +87,9 @@ pub(crate) enum Came {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the files. What cannot be served is an error. What can, and no client accepts, such as
+    /// an expired certificate, is said, and served: other nodes do not look at it, and need this
+    /// one's replicas ([`check`](Self::check) refuses it).
     pub(crate) fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let raw = Raw::read(&files)?;
         let served = Served::of(&files, raw.parse(&files)?)?;
@@ -88,10 +99,39 @@ impl Tls {
             last: Mutex::new(Some(raw)),
             is_bad: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
-            warned: AtomicU64::new(0),
+            said_soon: AtomicU64::new(0),
+            said_over: AtomicU64::new(0),
         };
+        if let Err(error) = this.check() {
+            tracing::error!("clients refuse this node until this is mended: {error}");
+        }
+        for doubt in this.doubts() {
+            tracing::warn!("{doubt}");
+        }
         this.warn_of_expiry();
         Ok(this)
+    }
+
+    /// Whether clients accept what is served, as far as the node can tell.
+    pub(crate) fn check(&self) -> Result<(), TlsError> {
+        let served = self.served.load();
+        let checked = served.facts.check(&served.certs, seconds());
+        checked.map_err(FileError::from).map_err(FileError::of("--tls-cert", &self.files.cert))?;
+        self.check_client_cas(served.client_cas.as_ref())
+    }
+
+    fn check_client_cas(&self, cas: Option<&ClientCas>) -> Result<(), TlsError> {
+        let Some((cas, path)) = cas.zip(self.files.client_ca.as_ref()) else { return Ok(()) };
+        let checked = cas.check(seconds()).map_err(FileError::from);
+        checked.map_err(FileError::of("--tls-client-ca", path))
+    }
+
+    /// What is suspicious about what is served, and may be as it should be.
+    pub(crate) fn doubts(&self) -> Vec<String> {
+        let served = self.served.load();
+        let doubts = served.facts.doubts(&served.certs, self.files.host.as_deref());
+        let path = self.files.cert.display();
+        doubts.into_iter().map(|doubt| format!("--tls-cert {path}: {doubt}")).collect()
     }
 
     /// Looks whether the files have changed. What is good is used from now on, by new connections;
@@ -100,25 +140,33 @@ impl Tls {
     pub(crate) fn look(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock();
+        let mut is_known = false;
         let (raw, parsed) = match Raw::read(&self.files) {
-            Ok(raw) if last.as_ref() == Some(&raw) => return,
+            Ok(raw) if last.as_ref() == Some(&raw) && !self.is_bad() => return,
             Ok(raw) => {
+                // What was refused may be accepted by now: a certificate that was not valid yet.
+                is_known = last.as_ref() == Some(&raw);
                 let parsed = raw.parse(&self.files);
                 (Some(raw), parsed)
             }
             Err(error) => (None, Err(error)),
         };
-        match parsed.and_then(|material| Served::of(&self.files, material)) {
+        let accepted = parsed.and_then(|material| self.accept_files(material));
+        match accepted {
             Ok(served) => {
-                let days = days_until(served.expires);
+                let days = days_until(served.facts.expires());
                 self.served.store(Arc::new(served));
                 self.is_bad.store(false, Ordering::Relaxed);
                 self.reloads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(days, "TLS certificate reloaded; `days` are left until it expires");
+                for doubt in self.doubts() {
+                    tracing::warn!("{doubt}");
+                }
             }
             Err(error) => {
                 // Files that can't be read are not worth a line a second.
-                if !self.is_bad.swap(true, Ordering::Relaxed) || raw.is_some() {
+                let is_new = !self.is_bad.swap(true, Ordering::Relaxed);
+                if is_new || raw.is_some() && !is_known {
                     tracing::error!(
                         "the new TLS certificate is not used, the last good one stays: {error}"
                     );
@@ -128,24 +176,49 @@ impl Tls {
         *last = raw;
     }
 
+    /// What is read from new files, if it can be served and clients accept it. Where the
+    /// certificates are those in use, nothing is lost by using them with the other new files.
+    fn accept_files(&self, material: Material) -> Result<Served, TlsError> {
+        let used = self.served.load();
+        let bad = FileError::of("--tls-cert", &self.files.cert);
+        if material.chain != used.certs {
+            let checked = material.facts.check(&material.chain, seconds());
+            checked.map_err(FileError::from).map_err(&bad)?;
+            let host = self.files.host.as_deref().filter(|host| is_for(&used.certs, host));
+            if let Some(host) = host.filter(|host| !is_for(&material.chain, host)) {
+                return Err(bad(FileError::OtherName { host: host.to_owned() }));
+            }
+        }
+        let client_cas = material.client_ca.as_ref().map(|(_, cas)| cas);
+        if client_cas != used.client_cas.as_ref() {
+            self.check_client_cas(client_cas)?;
+        }
+        Served::of(&self.files, material)
+    }
+
     fn warn_of_expiry(&self) {
         let (now, expires) = (seconds(), self.expires());
-        let is_near = expires <= now + WARN_BEFORE.as_secs();
-        if is_near && now >= self.warned.load(Ordering::Relaxed) + WARN_EVERY {
-            self.warned.store(now, Ordering::Relaxed);
-            let days = days_until(expires);
-            let cert = self.files.cert.display();
-            if expires <= now {
-                tracing::error!(%cert, "TLS certificate has expired: replace it");
-            } else {
-                tracing::warn!(%cert, days, "TLS certificate expires soon: replace it");
-            }
+        if expires > now + WARN_BEFORE.as_secs() {
+            return;
+        }
+        let said = if expires <= now { &self.said_over } else { &self.said_soon };
+        if now < said.load(Ordering::Relaxed) + WARN_EVERY {
+            return;
+        }
+        said.store(now, Ordering::Relaxed);
+        let served = self.served.load();
+        let (which, days) = (served.facts.expires_first(), days_until(expires));
+        let cert = self.files.cert.display();
+        if expires <= now {
+            tracing::error!(%cert, "TLS: {which} has expired, and clients refuse it: replace it");
+        } else {
+            tracing::warn!(%cert, days, "TLS: {which} expires soon: replace it");
         }
     }
 
-    /// When the certificate that is used expires, in seconds since 1970.
+    /// When the first of the certificates in use expires, in seconds since 1970.
     pub(crate) fn expires(&self) -> u64 {
-        self.served.load().expires
+        self.served.load().facts.expires()
     }
 
     /// Whole days until then; negative once it is over.
@@ -196,7 +269,7 @@ impl Tls {
 
 impl Served {
     fn of(files: &TlsFiles, material: Material) -> Result<Self, TlsError> {
-        let Material { chain, key, client_ca, expires } = material;
+        let Material { chain, key, client_ca, facts } = material;
         let versions = || {
             let builder = ServerConfig::builder_with_provider(provider());
             builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3")
@@ -208,9 +281,9 @@ impl Served {
         let peers = versions().with_no_client_auth();
         let mut peers = peers.with_single_cert(chain.clone(), key.clone_key()).map_err(unfit)?;
         peers.alpn_protocols = vec![PEER.to_vec()];
-        let clients = match (client_ca, &files.client_ca) {
-            (Some(roots), Some(path)) => {
-                let roots = Arc::new(roots);
+        let clients = match (&client_ca, &files.client_ca) {
+            (Some((roots, _)), Some(path)) => {
+                let roots = Arc::new(roots.clone());
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
                 let verifier = verifier.build().map_err(FileError::from);
                 let bad = FileError::of("--tls-client-ca", path);
@@ -218,18 +291,25 @@ impl Served {
             }
             _ => versions().with_no_client_auth(),
         };
-        let mut clients = clients.with_single_cert(chain, key).map_err(unfit)?;
+        let mut clients = clients.with_single_cert(chain.clone(), key).map_err(unfit)?;
         clients.alpn_protocols = CLIENTS.map(<[u8]>::to_vec).to_vec();
         if files.client_ca.is_some() {
             // Who resumes a session shows no certificate: nobody would see that it has expired.
             clients.session_storage = Arc::new(NoServerSessionStorage {});
             clients.send_tls13_tickets = 0;
         }
+        let client_cas = client_ca.map(|(_, cas)| cas);
         for config in [&mut clients, &mut peers] {
             // Made anew with each certificate: who was let in before proves itself again.
             config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::NoRandom)?;
         }
-        Ok(Self { clients: Arc::new(clients), peers: Arc::new(peers), expires })
+        Ok(Self {
+            clients: Arc::new(clients),
+            peers: Arc::new(peers),
+            certs: chain,
+            facts,
+            client_cas,
+        })
     }
 }
 

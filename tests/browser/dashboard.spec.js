@@ -152,6 +152,140 @@ test('what a round could not do is told', async ({ page, cluster }) => {
   }
 });
 
+/** Whole text of a tile at a glance. */
+const tile = (page, name) => page.locator('.tile').filter({ hasText: new RegExp(`^${name}`) });
+
+/** How many keys the page says there are, each counted once. */
+async function keysOnce(page) {
+  const text = await tile(page, 'keys').locator('b').textContent();
+  return Number(text.replace('≈ ', ''));
+}
+
+test('a node that is lost does not look like lost data', async ({ dashboard, cluster }) => {
+  await expect(tile(dashboard, 'keys')).toContainText('3 copies each');
+  const outlook = dashboard.locator('#outlook');
+  await expect(outlook).toHaveText('Reads and writes work: they need 2 of the 3 copies of a key. '
+    + 'One failure would stop none of them.');
+  // The load has written its 500 keys, and other tests some.
+  await expect.poll(() => keysOnce(dashboard)).toBeGreaterThan(400);
+  const [before, disk] = [await keysOnce(dashboard), await tile(dashboard, 'disk').textContent()];
+  expect(before).toBeLessThan(700);
+  await cluster.kill(2);
+  await expect(dashboard.getByRole('status').first()).toHaveText('2 of 3 nodes reached');
+  await expect(outlook).toHaveText('2 of 3 nodes. Reads and writes still work: they need 2 of the 3 '
+    + 'copies of a key. One more failure would stop them; requests with ack=1 would still work. '
+    + 'What node-3 holds stays on disk, and the writes that it misses are kept for it.');
+  await expect(tile(dashboard, 'keys')).toContainText('2 of 3 nodes up');
+  expect(Math.abs(await keysOnce(dashboard) - before)).toBeLessThan(60);
+  expect(Number.parseFloat(await tile(dashboard, 'disk').locator('b').textContent()))
+    .toBeGreaterThanOrEqual(0.9 * Number.parseFloat(disk.replace(/^disk/, '')));
+  const gone = row(dashboard, 'node-3');
+  await expect(gone.locator('.membership small')).toHaveText(/; grey: as of \d\d:\d\d:\d\d$/);
+  await expect(gone.locator('.keys')).toHaveText(/^\d/);
+  await expect(gone.locator('.disk')).toHaveText(/iB$/);
+  const colour = (cell) => cell.evaluate((one) => getComputedStyle(one).color);
+  expect(await colour(gone.locator('.keys'))).not.toBe(
+    await colour(row(dashboard, 'node-1').locator('.keys')),
+  );
+  // Somebody who opens the page now has never heard of what the lost node holds.
+  await dashboard.reload();
+  await expect(dashboard.getByRole('status').first()).toHaveText('2 of 3 nodes reached');
+  await expect(gone.locator('.badge')).toHaveText('unreachable');
+  await expect(gone.locator('.keys')).toHaveText('–');
+  expect(Math.abs(await keysOnce(dashboard) - before)).toBeLessThan(60);
+});
+
+test('what works while nodes are lost is told for each size of a cluster', async ({ dashboard }) => {
+  const told = await dashboard.evaluate(async () => {
+    const { outlook } = await import('/ui/outlook.js');
+    const all = [[1, 1, 0], [2, 2, 0], [2, 2, 1], [3, 3, 0], [3, 3, 1], [3, 3, 2], [3, 3, 3], [5, 3, 0],
+      [5, 3, 1], [5, 3, 2], [5, 3, 3], [5, 3, 4], [5, 5, 2], [5, 1, 1]];
+    return Object.fromEntries(all.map((one) => [one.join(' '), outlook(...one)]));
+  });
+  const of3 = 'they need 2 of the 3 copies of a key.';
+  const both = 'they need all 2 copies of a key.';
+  const partly = 'Reads and writes work for keys with fewer than 2 copies on lost nodes, and are '
+    + `answered 504 for the others: ${of3}`;
+  const bare = 'Requests with ack=1 still work.';
+  const some = 'Requests with ack=1 work for keys with a copy on another node.';
+  expect(told).toEqual({
+    '1 1 0': 'Reads and writes work: they need the only copy of a key. Its failure would stop '
+      + 'everything.',
+    '2 2 0': `Reads and writes work: ${both} One failure would stop them; requests with ack=1 would `
+      + 'still work.',
+    '2 2 1': `Reads and writes are answered 504: ${both} ${bare} One more failure would stop `
+      + 'everything.',
+    '3 3 0': `Reads and writes work: ${of3} One failure would stop none of them.`,
+    '3 3 1': `Reads and writes still work: ${of3} One more failure would stop them; requests with `
+      + 'ack=1 would still work.',
+    '3 3 2': `Reads and writes are answered 504: ${of3} ${bare} One more failure would stop `
+      + 'everything.',
+    '3 3 3': 'No node can be reached: nothing is answered.',
+    '5 3 0': `Reads and writes work: ${of3} One failure would stop none of them.`,
+    '5 3 1': `Reads and writes still work: ${of3} One more failure would stop them for keys with 2 `
+      + 'copies on lost nodes.',
+    '5 3 2': `${partly} ${bare} One more failure would stop them for more keys.`,
+    '5 3 3': `${partly} ${some} One more failure would stop them.`,
+    '5 3 4': `Reads and writes are answered 504: ${of3} ${some} One more failure would stop `
+      + 'everything.',
+    '5 5 2': 'Reads and writes still work: they need 3 of the 5 copies of a key. One more failure would '
+      + 'stop them; requests with ack=1 would still work.',
+    '5 1 1': 'Reads and writes work for keys with fewer than 1 copies on lost nodes, and are answered '
+      + '504 for the others: they need the only copy of a key. Requests with ack=1 work for keys with '
+      + 'a copy on another node. One more failure would stop them for more keys.',
+  });
+});
+
+test('the past is there after a reload, and what is not known of it is labelled', async (
+  { dashboard, cluster },
+) => {
+  const plot = panel(dashboard, 'Requests').locator('canvas');
+  const label = () => plot.getAttribute('aria-label');
+  /** What the plot tells of the second so many before the newest. */
+  const ago = async (seconds) => {
+    await plot.focus();
+    await dashboard.keyboard.press('End');
+    for (let step = 0; step < seconds; step += 10) await dashboard.keyboard.press('Shift+ArrowLeft');
+    return label();
+  };
+  await cluster.kill(2);
+  await expect.poll(label, { timeout: 30_000 }).toContain('no data from node-3');
+  await dashboard.waitForTimeout(5000);
+  await cluster.up(2);
+  await expect(dashboard.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
+  await expect.poll(label).not.toContain('node-3');
+  await dashboard.reload();
+  await expect(dashboard.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
+  await expect.poll(() => ago(10)).toMatch(/node-3 not running, get [1-9]/);
+  await expect(panel(dashboard, 'Requests').locator('.lack')).toHaveText('node-3 not running');
+});
+
+test('a term tells what it means, by mouse, by touch and in the help', async ({ dashboard }) => {
+  const mute = await dashboard.evaluate(() => {
+    const all = [...document.querySelectorAll(
+      'h2, thead th, .tile > span, .rows .name, .bars .name, .legend .key, #change > label, '
+        + '.events label, .badge:not([hidden])',
+    )];
+    return all.filter((one) => one.closest('main') && one.id !== 'graphs-title')
+      .filter((one) => !one.querySelector('[data-term][aria-description]') && !one.dataset.term)
+      .map((one) => one.textContent);
+  });
+  expect(mute).toEqual([]);
+  const tip = dashboard.locator('#tip');
+  await panel(dashboard, 'Cluster').getByText('Hints for it', { exact: true }).hover();
+  await expect(tip).toHaveText(/^Writes that this node missed/);
+  await dashboard.keyboard.press('Escape');
+  await expect(tip).toBeHidden();
+  await panel(dashboard, 'Queues').getByText('disk reads').click();
+  await expect(tip).toHaveText(/wait for the disk\.$/);
+  await dashboard.getByRole('heading', { name: 'kvorum' }).click();
+  await expect(tip).toBeHidden();
+  await dashboard.keyboard.press('?');
+  await dashboard.getByText('What the terms mean').click();
+  await expect(dashboard.locator('#terms')).toContainText('Names this state of the value');
+  await dashboard.keyboard.press('Escape');
+});
+
 test('a node that is killed is named as unreachable, and comes back', async (
   { dashboard, cluster },
 ) => {
@@ -246,6 +380,8 @@ test('a key is looked up on each replica', async ({ dashboard, cluster }) => {
     expect(room[0], `${width} px wide`).toBeLessThanOrEqual(room[1]);
   }
   await expect(found.getByText(/by node-2$/)).toHaveCount(3);
+  await expect(found.getByLabel('Value')).toHaveText('hello');
+  await expect(found.locator('.facts')).toContainText(/ETag"[0-9a-f]{16}-[0-9a-f]{8}"TTLnone/);
   await look('a%20key%2F%C3%A9');
   await expect(found).toContainText('All 3 replicas hold the same version.');
   await look('nobody wrote this');
@@ -266,6 +402,39 @@ test('a replica that is down or behind is told apart', async ({ dashboard, clust
   await expect(found).toContainText('1 of 3 replicas did not answer.');
   await expect(found.getByText('tombstone newest')).toHaveCount(2);
   await expect(found.getByText("unreachable unknown")).toHaveCount(1);
+});
+
+test('a value is shown as far as it can be read', async ({ dashboard, cluster }) => {
+  const look = async (value, query = '') => {
+    const put = await cluster.ask(0, 'PUT', `/v0/entity?id=shown&ack=3${query}`, value);
+    expect(put.status).toBe(201);
+    await dashboard.getByLabel('Key', { exact: true }).fill('shown');
+    await dashboard.getByRole('button', { name: 'Look up' }).click();
+  };
+  const facts = dashboard.locator('.facts');
+  const value = facts.getByLabel('Value');
+  await look('<img src=x onerror=alert(1)>\n\u202e\u200bend', '&ttl=1h');
+  await expect(value).toHaveText('<img src=x onerror=alert(1)>\n\\u{202e}\\u{200b}end');
+  await expect(facts.locator('img')).toHaveCount(0);
+  await expect(facts).toContainText(/TTL60 min, until .*\d\d:\d\d:\d\d/);
+  await look(Buffer.from([0, 255, 16]));
+  await expect(value).toHaveText('00ff10');
+  await expect(facts).toContainText('3 B, not UTF-8: in hex digits');
+  await look('a'.repeat(5000));
+  await expect(facts).toContainText('4.88 KiB, the first 2.00 KiB');
+  await look('b'.repeat(20_000));
+  await expect(facts).toContainText('19.5 KiB: too long to be shown here. kvorum get prints it.');
+  await look('');
+  await expect(facts).toContainText('0 B (empty)');
+  await look('', '&ttl=1s');
+  await expect.poll(async () => {
+    await dashboard.getByRole('button', { name: 'Look up' }).click();
+    await expect(dashboard.locator('#found')).not.toContainText('asking');
+    return facts.textContent();
+  }).toContain('The value has expired.');
+  const [lookup, members] = await Promise.all(['Key look-up', 'Members'].map((name) => (
+    panel(dashboard, name).boundingBox())));
+  expect(lookup.y).toBeLessThan(members.y);
 });
 
 test('what the node refuses is told', async ({ dashboard, wrong }) => {
@@ -425,7 +594,7 @@ test.describe('in a dark system', () => {
         const clear = backgroundColor === 'rgba(0, 0, 0, 0)';
         return clear && element.parentElement ? behind(element.parentElement) : backgroundColor;
       };
-      const all = [...document.querySelectorAll('h1, h2, small, td, th, b, span, button, a, p')];
+      const all = [...document.querySelectorAll('h1, h2, small, td, th, b, span, button, a, p, dt, dd, pre, code')];
       return all.filter((element) => element.textContent.trim() && element.offsetParent)
         .map((element) => {
           const [a, b] = [getComputedStyle(element).color, behind(element)].map(light);

@@ -85,7 +85,7 @@ test('without a token the page shows a login, and asks no more', async ({ login 
   );
 });
 
-test('with the admin token all is shown, of all nodes, and logging out forgets it', async (
+test('with the admin token all is shown, a reload keeps it, and logging out forgets it', async (
   { login, shared },
 ) => {
   const { page, asked } = login;
@@ -95,8 +95,10 @@ test('with the admin token all is shown, of all nodes, and logging out forgets i
   await expect(panel(page, 'Members').locator('#layout')).toContainText('Epoch');
   await look(page, 'nobody wrote this');
   await expect(page.locator('#found')).toContainText('No replica that answered has this key.');
+  const own = await page.evaluate(() => ({ ...sessionStorage }));
+  expect(own).toEqual({ 'kvorum-token': ADMIN });
   const kept = await page.evaluate(async () => JSON.stringify([
-    { ...localStorage }, { ...sessionStorage }, document.cookie, location.href,
+    { ...localStorage }, document.cookie, location.href,
     document.documentElement.outerHTML, [...document.querySelectorAll('input')].map((i) => i.value),
     await indexedDB.databases(), await caches.keys(), history.state, window.name,
   ]));
@@ -104,12 +106,26 @@ test('with the admin token all is shown, of all nodes, and logging out forgets i
   for (const request of asked) expect(request.url()).not.toContain('token');
   const cookies = await page.context().cookies();
   expect(cookies).toEqual([]);
+  await page.reload();
+  await expect(state(page)).toHaveText('2 of 2 nodes reached');
+  await expect(page.locator('#session')).toHaveText('Log out');
+  await expect(page.getByLabel('Token')).toBeHidden();
+  // Another tab begins without one.
+  const other = await page.context().newPage();
+  await other.goto(`${shared.cluster.urls[0]}/ui`);
+  await expect(state(other)).toHaveText('not logged in');
+  await other.close();
   const before = asked.length;
   await button(page, 'Log out').click();
   await expect(state(page)).toHaveText('not logged in');
   await expect(page.locator('.cluster tbody tr')).toHaveCount(0);
-  const sent = await Promise.all(asked.slice(before).map((request) => request.allHeaders()));
+  // Until the click takes effect, the page asks for the layout every second, with the token.
+  const since = asked.slice(before);
+  const anew = since.slice(since.findIndex((request) => request.isNavigationRequest()));
+  expect(anew.map((request) => new URL(request.url()).pathname)).toContain('/ui/events');
+  const sent = await Promise.all(anew.map((request) => request.allHeaders()));
   expect(sent.filter((headers) => headers.authorization)).toEqual([]);
+  expect(await page.evaluate(() => ({ ...sessionStorage }))).toEqual({});
   await page.goBack().catch(() => {});
   await page.goto(`${shared.cluster.urls[0]}/ui`);
   await expect(state(page)).toHaveText('not logged in');
@@ -166,6 +182,13 @@ test('who only administers sees members, and who only reads looks keys up', asyn
   await expect(page.locator('#found')).toContainText('No replica that answered has this key.');
   await look(page, 'other');
   await expect(page.locator('#found')).toContainText('keys that begin with "users/" only');
+  await button(page, 'Log out').click();
+  await expect(state(page)).toHaveText('not logged in');
+  // Who may only write sees no value.
+  await enter(page, token(shared, 'writes', 'data', '--methods', 'write'));
+  await look(page, 'users/1');
+  await expect(page.locator('#found')).toContainText('token "writes"');
+  await expect(page.locator('.facts')).toHaveCount(0);
 });
 
 test('a token that is revoked ends the page, and the next one begins it anew', async (
@@ -178,6 +201,7 @@ test('a token that is revoked ends the page, and the next one begins it anew', a
     path.join(shared.files, 'admin'));
   await expect(state(page)).toHaveText('not logged in');
   await expect(page.locator('#login-said')).toContainText('it was revoked');
+  expect(await page.evaluate(() => ({ ...sessionStorage }))).toEqual({});
   await expect(panel(page, 'Cluster').locator('table')).toBeHidden();
   await enter(page, token(shared, 'next', 'metrics,admin'));
   await expect(state(page)).toHaveText('2 of 2 nodes reached');

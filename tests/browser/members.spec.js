@@ -25,6 +25,18 @@ const row = (members, name) => members.locator('table.members').getByRole('row')
 const chosen = (members, name) => members.getByLabel(`Change of ${name}`);
 const button = (members, name) => members.getByRole('button', { name });
 
+/** Applies the plan that is shown, by typing that name. */
+async function apply(members, name) {
+  await button(members, 'Apply …').click();
+  const dialog = members.page().getByRole('dialog', { name: 'Apply the plan?' });
+  await expect(dialog.getByRole('textbox')).toBeFocused();
+  await expect(dialog.getByRole('button', { name: 'Apply' })).toBeDisabled();
+  await dialog.getByRole('textbox').fill(`${name}x`);
+  await expect(dialog.getByRole('button', { name: 'Apply' })).toBeDisabled();
+  await dialog.getByRole('textbox').fill(name);
+  await dialog.getByRole('button', { name: 'Apply' }).click();
+}
+
 /** Texts of a table, row by row. */
 const texts = (table) => table.locator('tbody tr').evaluateAll((rows) => (
   rows.map((line) => [...line.children].map((cell) => cell.textContent))));
@@ -77,11 +89,20 @@ test('a node that asks to join is added by a plan that shows what moves, and ano
       all.map((one) => one.getBoundingClientRect().height)));
     expect(Math.max(...lines), `${width} px wide`).toBeLessThan(50);
   }
-  await button(members, 'Apply').click();
+  await button(members, 'Apply …').click();
+  const dialog = page.getByRole('dialog', { name: 'Apply the plan?' });
+  await expect(dialog).toContainText('node-4 joins, node-2 leaves.');
+  await expect(dialog).toContainText('To apply it, type node-1');
+  await dialog.getByRole('button', { name: 'Cancel' }).click();
+  await expect(button(members, 'Apply …')).toBeFocused();
+  await expect(members.locator('#layout')).toContainText('Epoch 1, settled');
+  await apply(members, 'node-1');
   await expect(plan).toBeEmpty();
   await expect(members.locator('#layout')).toHaveText(
     'Epoch 5, settled: 3 copies of a key, council node-1, node-3, node-4.',
   );
+  // What is settled is not spoken of any more.
+  await expect(members.locator('#changing')).toBeEmpty();
   await expect(row(members, 'node-2')).toHaveCount(0);
   await expect(row(members, 'node-4').locator('.role')).toHaveText('membercouncil');
   await expect(row(members, 'node-4').locator('.epoch')).toHaveText('5');
@@ -110,12 +131,14 @@ test('a change that waits for a node is aborted', async ({ members, cluster }) =
   await expect(row(members, 'node-3').locator('.role')).toContainText('not reached');
   await members.getByLabel('Weight of node-1').fill('2');
   await button(members, 'Plan').click();
-  await button(members, 'Apply').click();
+  await expect(members.locator('.warning')).toContainText('choose “is lost with its disk” for it');
+  await apply(members, 'node-1');
   await expect(members.locator('#layout')).toContainText('Epoch 2, prepare');
   await expect(members.locator('#layout')).toContainText('Waiting until all nodes are up');
   await button(members, 'Abort the change').click();
   await expect(members.locator('#layout')).toContainText('Epoch 3, settled');
   await expect(button(members, 'Abort the change')).toBeHidden();
+  await expect(members.locator('#changing')).toBeEmpty();
   await expect(members.getByLabel('Weight of node-1')).toHaveValue('1');
 });
 
@@ -123,11 +146,15 @@ test('what is refused is told, and a warning is shown before', async ({ members,
   await chosen(members, 'node-3').selectOption('leaves');
   await button(members, 'Plan').click();
   await expect(members.locator('#changing')).toContainText('2 nodes would be left, fewer than replicas 3');
+  await expect(members.locator('#changing')).toContainText('lower “Copies of a key”');
   expect(wrong.splice(0).join()).toContain('400');
   await chosen(members, 'node-3').selectOption('is lost with its disk');
   await members.getByLabel('Copies of a key').fill('2');
   await button(members, 'Plan').click();
-  await expect(members.locator('.warning')).toContainText('what only node-3 held is lost');
+  await expect(members.locator('.warning').first()).toBeVisible();
+  const warnings = (await members.locator('.warning').allTextContents()).join('\n');
+  expect(warnings).toContain('what only node-3 held is lost');
+  expect(warnings).toContain('the council shrinks from 3 nodes to 1');
 });
 
 test('progress is shown by receiver', async ({ members, page }) => {

@@ -4,15 +4,17 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use torture::ports;
 
+use crate::client::Client;
 use crate::cluster::{Cluster, key};
 use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
-use crate::process::{Node, kvorum, wait_until};
+use crate::process::{Node, kvorum, run, wait_until};
 
 const KEYS: usize = 100;
 
@@ -30,6 +32,11 @@ pub(crate) struct Joiner {
 impl Joiner {
     pub(crate) fn new(cluster: &Cluster, name: &'static str) -> Self {
         Self { name, of: url(cluster.address(0)), at: ports::addresses(1)[0] }
+    }
+
+    /// The same, and it asks `n0` of another cluster too.
+    pub(crate) fn also(self, other: &Cluster) -> Self {
+        Self { of: format!("{},{}", self.of, url(other.address(0))), ..self }
     }
 
     fn args(&self) -> [&str; 6] {
@@ -53,6 +60,22 @@ impl Joiner {
             asking.iter().any(|asker| asker["name"] == self.name)
         });
         node
+    }
+
+    /// Asks for a place, and dies when a plan gives it one, of this id.
+    fn asks_and_dies(&self, cluster: &Cluster) -> String {
+        let data = tempfile::tempdir().unwrap();
+        let mut command = kvorum();
+        command.args(["serve", "--listen", &self.at.to_string(), "--data"]);
+        command.arg(data.path().join("data")).args(self.args());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("it asks to join", || {
+            layout(cluster, 0)["joining"].to_string().contains(&format!("\"{}\"", self.name))
+        });
+        let plan = plan_id(cluster, 0, &["--add", self.name]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        plan
     }
 
     /// Its start must be refused; why.
@@ -79,6 +102,111 @@ fn membership(node: &Node) -> String {
     let status = node.client().get("/v0/status").body();
     let status: Value = serde_json::from_slice(&status).unwrap();
     status["membership"].as_str().unwrap().to_owned()
+}
+
+/// What a shell says to the command in `line`, which begins with `kvorum` and ends it.
+fn typed(line: &str) -> String {
+    let command = &line[line.find("kvorum cluster").unwrap()..];
+    let command = command.replacen("kvorum", env!("CARGO_BIN_EXE_kvorum"), 1);
+    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+    let [out, said] = [text(&output.stdout), text(&output.stderr)];
+    assert!(output.status.success(), "{command}: {out}{said}");
+    out
+}
+
+#[test]
+fn commands_that_are_printed_have_the_flags_of_the_connection() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let joiner = Joiner::new(&cluster, "d");
+    let starts = joiner.asks(&cluster);
+    let flags = ["--ca-file", "no such.pem", "--timeout", "20s"];
+    let status = text(&cluster_command(&cluster, 0, &[&["status"], &flags[..]].concat()).stdout);
+    let shown = format!(" --url {} --ca-file 'no such.pem' --timeout 20s", url(cluster.address(0)));
+    let asks = status.lines().find(|line| line.starts_with("asks to join: d")).unwrap();
+    assert!(asks.ends_with(&format!("; kvorum cluster plan --add d{shown}")), "{asks}");
+    let planned = typed(asks);
+    let apply = planned.lines().last().unwrap();
+    assert!(apply.ends_with(&format!(" --wait{shown}")), "{apply}");
+    let asked = typed(&apply.replace(" --wait", ""));
+    let shows = format!("kvorum cluster status{shown} shows its end");
+    assert!(asked.contains(&shows), "{asked}");
+    // It was applied: applied again it is the same change.
+    assert!(typed(apply).starts_with("done: epoch "));
+    drop(starts.join().unwrap());
+    for (work, begins) in [("repair", "repair round"), ("compact", "compaction")] {
+        let url = url(cluster.address(0));
+        let output = run(&[&[work, "--url", &url], &flags[..]].concat());
+        let said = text(&output.stdout);
+        let shows = format!("kvorum {work} --wait{shown} shows its end");
+        assert!(said.starts_with(begins) && said.contains(&shows), "{said}");
+    }
+}
+
+/// What a node answers to one that asks to join as d, at that URL.
+fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
+    let one = format!("{:016x}", 1);
+    let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let asker = serde_json::json!({"name": "d", "url": url, "weight": 1, "clock_ms": clock_ms,
+        "incarnation": one, "voter": one});
+    let asker = asker.to_string();
+    let answer = cluster.client(node).request("POST", "/admin/join", asker.as_bytes());
+    (answer.status, text(&answer.body()))
+}
+
+/// Two processes are started with one name by mistake: who came first waits on.
+#[test]
+fn of_two_that_ask_to_join_by_one_name_the_second_one_ends() {
+    let cluster = Cluster::start(3, &[]);
+    let asks = |node: usize, at: SocketAddr| {
+        layout(&cluster, node)["joining"].to_string().contains(&url(at))
+    };
+    let joiner = Joiner::new(&cluster, "d");
+    let starts = joiner.asks(&cluster);
+    wait_until("all know it", || (0..3).all(|node| asks(node, joiner.at)));
+    let other = Joiner { of: url(cluster.address(1)), ..Joiner::new(&cluster, "d") };
+    let why = other.refused(&tempfile::tempdir().unwrap(), |_| {});
+    let said = format!("another node asks to join as d too, at {}, and asked", url(joiner.at));
+    assert!(why.contains(&said), "{why}");
+    // With its own URL it may be the same node, whose disk was replaced.
+    for (url, status) in [("http://127.0.0.1:4", 409), (&*url(joiner.at), 202)] {
+        let (is, body) = asks_by_hand(&cluster, 2, url);
+        assert_eq!(is, status, "{body}");
+        assert_eq!(body.contains("counts once that one asks no more"), is == 202, "{body}");
+    }
+    assert!((0..3).all(|node| asks(node, joiner.at)));
+    moved(&cluster, 0, &["--add", "d"]);
+    let d = starts.join().unwrap();
+    wait_until("its being a member", || membership(&d) == "member");
+}
+
+#[test]
+fn a_listed_node_that_lost_its_disk_is_told_to_start_with_the_list() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    write(&cluster);
+    cluster.kill(1);
+    cluster.wipe(1);
+    let joiner = Joiner { at: cluster.address(1), ..Joiner::new(&cluster, "n1") };
+    let data = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let why = joiner.refused(&data, |_| ());
+        assert!(why.contains("node n1 is one of those that --cluster lists"), "{why}");
+        assert!(why.contains("start it with the same --cluster as the others"), "{why}");
+    }
+    // As it says.
+    cluster.up(1);
+    cluster.settled();
+    read(&cluster);
+    // Once a change was made it may join as well as one that joined.
+    moved(&cluster, 0, &["--council", "n0"]);
+    cluster.kill(1);
+    cluster.wipe(1);
+    let one = joiner.starts(tempfile::tempdir().unwrap()).join().unwrap();
+    wait_until("its being a member", || membership(&one) == "member");
+    for number in 0..KEYS {
+        assert_eq!(one.client().get(&key(number)).body(), b"value");
+    }
 }
 
 #[test]
@@ -174,6 +302,7 @@ fn who_is_gone_is_nobody_and_somebody_has_to_stay() {
     for (args, said) in [
         (&["--remove", "n3"][..], "node \"n3\" is not a member"),
         (&["--remove-dead", "n3"], "node \"n3\" is not a member"),
+        (&["--add", "n1"], "node \"n1\" is a member already, at http://"),
         (&["--weight", "n3=2"], "node \"n3\" is not a member"),
         (&["--council", "n0,n1,n3"], "node \"n3\" is not a member"),
         (&["--remove", "n1,n2"], "1 nodes would be left, fewer than replicas 3"),
@@ -187,6 +316,9 @@ fn who_is_gone_is_nobody_and_somebody_has_to_stay() {
         let why = why_not(&cluster, 0, &[&["plan"], args].concat());
         assert!(why.contains(said), "{args:?}: {why}");
     }
+    let why = why_not(&cluster, 0, &["abort"]);
+    let says = why.contains("there is nothing to abort") && !why.contains("can't be applied");
+    assert!(says, "{why}");
     // A councillor can go as any other node, also by a plan that it made itself.
     assert!(layout(&cluster, 0)["council"].to_string().contains("n0"));
     let plan = plan_id(&cluster, 0, &["--remove", "n0", "--replicas", "2"]);
@@ -218,15 +350,19 @@ fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
     // A node that never comes, beside one that is down.
     for (change, stage, late, epoch) in [
         (&["--remove", "n3"][..], "read old", "n3 (down)", 4),
-        (&["--add", "d=http://127.0.0.1:9"], "prepare", "d (down)", 6),
+        (&["--add", "d"], "prepare", "d (down)", 6),
     ] {
-        let plan = plan_id(&cluster, 0, change);
+        let plan = match stage {
+            "prepare" => Joiner::new(&cluster, "d").asks_and_dies(&cluster),
+            _ => plan_id(&cluster, 0, change),
+        };
         assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
         wait_until("the stage", || layout(&cluster, 0)["stage"] == stage);
         wait_until("its being named", || {
             let status = text(&cluster_command(&cluster, 0, &["status"]).stdout);
-            let abort = "kvorum cluster abort, and plan again with";
-            status.lines().any(|line| line.contains(late) && line.contains(abort))
+            let url = format!("http://{}", cluster.address(0));
+            let abort = format!("kvorum cluster abort --url {url}, and plan again with");
+            status.lines().any(|line| line.contains(late) && line.contains(&abort))
         });
         let aborted = cluster_command(&cluster, 0, &["abort", "--wait"]);
         assert!(text(&aborted.stdout).contains(&format!("epoch {epoch}")), "{aborted:?}");
@@ -235,6 +371,79 @@ fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
     read(&cluster);
     cluster.up(3);
     wait_until("its being told", || cluster.status(3)["membership"] == "removed");
+}
+
+fn layout_of(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap()
+}
+
+/// An abort right after a change was applied: the council is about to decide it.
+#[test]
+fn an_abort_finds_what_was_applied_before() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let client = &mut cluster.client(0);
+    for (name, epoch) in [("d", 3), ("e", 5), ("f", 7)] {
+        let plan = Joiner::new(&cluster, name).asks_and_dies(&cluster);
+        let apply = client.request("POST", &format!("/admin/layout/apply?plan={plan}"), b"");
+        assert_eq!(apply.status, 202, "{}", text(&apply.body()));
+        assert_eq!(layout_of(&apply.body())["change"]["plan"], *plan);
+        let abort = client.request("POST", "/admin/layout/abort", b"");
+        assert_eq!(abort.status, 202, "{}", text(&abort.body()));
+        let before = layout_of(&abort.body());
+        assert_eq!(before["stage"], "prepare", "it tells what it goes back from");
+        (0..3).for_each(|node| goes_by(&cluster, node, epoch));
+        assert_eq!(layout(&cluster, 0)["nodes"].as_array().map(Vec::len), Some(3));
+    }
+    let abort = client.request("POST", "/admin/layout/abort", b"");
+    assert_eq!((abort.status, &abort.json()["type"]), (409, &"plan-refused".into()));
+}
+
+#[test]
+fn a_plan_says_who_did_not_ask_and_who_is_not_dead() {
+    let cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    let add = planned(&cluster, 0, &["--add", "d=http://127.0.0.1:9"]);
+    assert!(add["warnings"].to_string().contains("d has not asked to join"), "{add}");
+    let plan = add["plan"].as_str().unwrap();
+    let why = why_not(&cluster, 0, &["apply", plan]);
+    assert!(why.contains("node \"d\" has not asked to join: nothing was changed"), "{why}");
+    let remove = planned(&cluster, 0, &["--remove-dead", "n3"]);
+    assert!(remove["warnings"].to_string().contains("n3 is up: --remove-dead"), "{remove}");
+    let alive = planned(&cluster, 0, &["--remove", "n3"]);
+    assert!(!alive.to_string().contains("is up"), "{alive}");
+    assert_eq!(layout(&cluster, 0)["epoch"], 1);
+}
+
+/// Whoever looks after processes must not take it for dead, nor send it requests.
+#[test]
+fn a_node_that_waits_for_its_place_is_alive_and_not_ready() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let joiner = Joiner::new(&cluster, "d");
+    let starts = joiner.asks(&cluster);
+    let get = |target: &str| Client::connect(joiner.at).get(target);
+    let health = get("/healthz");
+    assert_eq!((health.status, health.body()), (200, b"ok\n".to_vec()));
+    let ready = get("/readyz");
+    assert_eq!(ready.status, 503);
+    assert!(text(&ready.body()).starts_with("joining: "), "{}", text(&ready.body()));
+    let data = get("/v0/entity?id=k");
+    let problem = data.json();
+    assert_eq!((data.status, &problem["type"]), (503, &"joining".into()), "{problem}");
+    assert_eq!(problem["outcome"], "none");
+    moved(&cluster, 0, &["--add", "d"]);
+    let d = starts.join().unwrap();
+    wait_until("it is ready", || d.client().get("/readyz").status == 200);
+}
+
+#[test]
+fn a_name_with_a_comma_can_not_join() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let joiner = Joiner::new(&cluster, "d,e");
+    let why = joiner.refused(&tempfile::tempdir().unwrap(), |_| ());
+    assert!(why.contains("--name \"d,e\" has a comma"), "{why}");
 }
 
 #[test]

@@ -44,6 +44,17 @@ impl Cluster {
     }
 
     fn of(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
+        let mut cluster = Self::planned(count, args, tls);
+        (0..count).for_each(|node| cluster.up(node));
+        cluster
+    }
+
+    /// The same, of which no node is up.
+    pub(crate) fn made(count: usize, args: &[&str]) -> Self {
+        Self::planned(count, args, None)
+    }
+
+    fn planned(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
         let addresses = ports::addresses(count as u16);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let list = listed(&addresses, scheme);
@@ -52,9 +63,12 @@ impl Cluster {
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let down = (0..count).map(|_| Some(tempfile::tempdir().unwrap())).collect();
         let nodes = (0..count).map(|_| None).collect();
-        let mut cluster = Self { addresses, nodes, down, args: all, tls };
-        (0..count).for_each(|node| cluster.up(node));
-        cluster
+        Self { addresses, nodes, down, args: all, tls }
+    }
+
+    /// The nodes as `--cluster` lists them, with another URL in place of one.
+    pub(crate) fn list_with(&self, url: &str, other: &str) -> String {
+        self.args[1].replace(url, other)
     }
 
     /// From now on nodes are started with these settings in place of those at the beginning.
@@ -88,8 +102,7 @@ impl Cluster {
     pub(crate) fn stop_for_its_log(&mut self, node: usize) -> String {
         let mut stopped = self.nodes[node].take().unwrap();
         self.down[node] = Some(std::mem::replace(&mut stopped.data, tempfile::tempdir().unwrap()));
-        stopped.signal(Signal::TERM);
-        stopped.wait().1
+        stopped.stop_for_its_log()
     }
 
     /// The data directory of a node, up or down.
@@ -108,10 +121,21 @@ impl Cluster {
 
     /// Writes so many keys through the first node, all of three copies.
     pub(crate) fn fill(&self, keys: usize, value: &[u8]) {
+        self.fill_of(3, keys, value);
+    }
+
+    /// The same, of so many copies.
+    pub(crate) fn fill_of(&self, copies: u8, keys: usize, value: &[u8]) {
         let mut client = self.client(0);
         for number in 0..keys {
-            let put = client.put(&format!("{}&ack=3&from=3", key(number)), value);
-            assert_eq!(put.status, 201, "{}", String::from_utf8_lossy(&put.body()));
+            let target = format!("{}&ack={copies}&from=3", key(number));
+            // On a busy machine one of them may acknowledge it after the deadline.
+            wait_until("a write to all", || {
+                let put = client.put(&target, value);
+                let why = String::from_utf8_lossy(&put.body()).into_owned();
+                assert!(matches!(put.status, 201 | 503 | 504), "{why}");
+                put.status == 201
+            });
         }
     }
 
@@ -176,7 +200,12 @@ impl Cluster {
 
     /// Waits until every node is authoritative.
     pub(crate) fn settled(&self) {
-        for node in 0..self.nodes.len() {
+        self.settled_but(usize::MAX);
+    }
+
+    /// The same but for one.
+    pub(crate) fn settled_but(&self, other: usize) {
+        for node in (0..self.nodes.len()).filter(|node| *node != other) {
             wait_until("being a member", || self.status(node)["membership"] == "member");
         }
     }

@@ -96,7 +96,7 @@ fn all_that_is_promised(clients: &mut [Client]) {
     }
     let over = add(&mut clients[next()], "n", "3");
     assert_eq!((over.status, over.json()["type"].as_str()), (409, Some("overflow")));
-    for (key, value) in [("a", "12a"), ("b", ""), ("c", "1.5"), ("d", " 1")] {
+    for (key, value) in [("a", "12a"), ("b", ""), ("c", "1.5"), ("d", " 1"), ("e", "+5")] {
         clients[next()].put(&format!("/v0/entity?id={key}"), value.as_bytes());
         let refused = add(&mut clients[next()], key, "1");
         assert_eq!((refused.status, refused.json()["type"].as_str()), (409, Some("not-a-number")));
@@ -149,7 +149,6 @@ fn what_makes_no_sense_is_refused_as_not_done() {
         ("PUT", "id=k", &format!("Idempotency-Key: {}\r\n", "x".repeat(65))),
         ("PUT", "id=k&ack=1", "Idempotency-Key: x\r\n"),
         ("DELETE", "id=k&from=1", "Idempotency-Key: x\r\n"),
-        ("POST", "id=k", ""),
         ("POST", "id=k&add=", ""),
         ("POST", "id=k&add=+1", ""),
         ("POST", "id=k&add=1.5", ""),
@@ -295,7 +294,87 @@ fn plain_writes_with_an_idempotency_key_are_done_once_too() {
         ask(&mut client, "POST", "id=other&add=1", "Idempotency-Key: other\r\n", "");
         assert!(ask(&mut client, "POST", "id=sum&add=1", &word, "").status == 200);
         let another = ask(&mut client, method, &target.replace('k', "sum"), &word, "7");
-        let expected = if method == "POST" { 200 } else { 409 };
+        let expected = if method == "POST" { 200 } else { 422 };
         assert_eq!(another.status, expected, "{method}: another write with the same key");
     }
+}
+
+/// What a client may do wrong with a word that it used for `PUT` of `one`.
+const OTHERS: [(&str, &str, &str, &str); 7] = [
+    ("DELETE", "id=k", "", ""),
+    ("PUT", "id=k", "", "two"),
+    ("PUT", "id=k", "", ""),
+    ("PUT", "id=k&ttl=60s", "", "one"),
+    ("PUT", "id=k", "If-Match: *\r\n", "one"),
+    ("PUT", "id=k", "If-None-Match: *\r\n", "one"),
+    ("POST", "id=k&add=1", "", ""),
+];
+
+/// Each of them is refused at each node, and nothing is done.
+fn others_are_refused(cluster: &Cluster, word: &str, when: &str) {
+    for (node, (method, target, headers, body)) in
+        (0..3).flat_map(|node| OTHERS.map(|other| (node, other)))
+    {
+        let mut client = cluster.client(node);
+        let headers = format!("Idempotency-Key: {word}\r\n{headers}");
+        let refused = ask(&mut client, method, target, &headers, body);
+        assert_eq!(refused.status, 422, "{method} {target} {headers} {when}");
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+        let problem = refused.json();
+        assert_eq!(
+            (&problem["type"], &problem["outcome"]),
+            (&"idempotency-key-reused".into(), &"none".into()),
+            "{when}"
+        );
+    }
+}
+
+/// Told by the key's list, by replicas when the list does not tell any more, and after a restart.
+#[test]
+fn an_idempotency_key_is_good_for_one_request_only() {
+    let mut cluster = Cluster::start(3, &[]);
+    let word = "Idempotency-Key: w\r\n";
+    let mut client = cluster.client(0);
+    let first = ask(&mut client, "PUT", "id=k", word, "one");
+    assert_eq!(first.status, 201);
+    others_are_refused(&cluster, "w", "with the first one in the key");
+    assert_eq!(client.get("/v0/entity?id=k").body(), b"one");
+    assert_eq!(ask(&mut client, "PUT", "id=k", "", "plain").status, 201);
+    others_are_refused(&cluster, "w", "with a plain write since");
+    assert_eq!(client.get("/v0/entity?id=k").body(), b"plain");
+    drop(client);
+    (0..3).for_each(|node| cluster.stop(node));
+    (0..3).for_each(|node| cluster.up(node));
+    cluster.settled();
+    others_are_refused(&cluster, "w", "after a restart");
+    let mut client = cluster.client(1);
+    let again = ask(&mut client, "PUT", "id=k", word, "one");
+    assert_eq!((again.status, again.header("etag")), (201, first.header("etag")));
+    assert_eq!(client.get("/v0/entity?id=k").body(), b"plain");
+    let delete = ask(&mut client, "DELETE", "id=k", "Idempotency-Key: d\r\n", "");
+    assert_eq!(delete.status, 202);
+    let put = ask(&mut client, "PUT", "id=k", "Idempotency-Key: d\r\n", "one");
+    assert_eq!(put.status, 422, "a PUT with the word of a DELETE");
+    let elsewhere = ask(&mut client, "PUT", "id=other", word, "two");
+    assert_eq!(elsewhere.status, 201, "a word belongs to its key");
+}
+
+/// However it is framed and written.
+#[test]
+fn the_same_request_is_known_again() {
+    let node = Node::start(&[]);
+    let mut client = node.client();
+    let word = "Idempotency-Key: w\r\n";
+    let first = ask(&mut client, "PUT", "id=k&ttl=60s", word, "value");
+    assert_eq!(first.status, 201);
+    for target in ["id=k&ttl=60s", "ttl=1m&id=%6b", "id=k&ttl=060s&receipt=true&ack=1"] {
+        let again = ask(&mut client, "PUT", target, word, "value");
+        assert_eq!((again.status, again.header("etag")), (201, first.header("etag")), "{target}");
+    }
+    client.send(
+        "PUT /v0/entity?id=k&ttl=1m HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: w\r\n\
+         Transfer-Encoding: chunked\r\n\r\n2\r\nva\r\n3\r\nlue\r\n0\r\n\r\n",
+    );
+    let again = client.response();
+    assert_eq!((again.status, again.header("etag")), (201, first.header("etag")), "in chunks");
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use crate::process::{Node, kvorum, run};
 
@@ -66,6 +67,10 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         (&["--allow-host", "a.example,b:80"], "\"b:80\" is not a host name"),
         (&["--advertise", "nonsense"], "nonsense"),
         (&["--log", "foo=bar"], "--log foo=bar"),
+        (&["--log", "wanr"], "--log wanr: \"wanr\" is neither a level (off, error, warn,"),
+        (&["--log", "info,lms=debug"], "a module that logs (audit, h2, kvorum, lsm, node)"),
+        (&["--log", "wanr", "--check"], "--log wanr: \"wanr\" is neither a level"),
+        (&["--log", ""], "write off to log nothing"),
     ] {
         let output = run(&[&["serve"], args].concat());
         let said = String::from_utf8(output.stderr).unwrap();
@@ -89,6 +94,97 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(String::from_utf8(output.stderr).unwrap().contains(args[0]));
     }
+}
+
+/// The only line of a node that is refused its settings, as JSON.
+fn refused_as_json(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+    assert!(output.stdout.is_empty() && said.lines().count() == 1, "{command:?}: {said}");
+    let line: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(line["timestamp"].is_string() && line["target"].is_string(), "{said}");
+    assert_eq!(line["level"], "ERROR");
+    let message = line["message"].as_str().unwrap();
+    assert!(message.starts_with("kvorum: ") && !message.contains('\n'), "{message}");
+    message.to_owned()
+}
+
+#[test]
+fn a_node_that_logs_json_is_refused_its_settings_in_json() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("kvorum.toml");
+    fs::write(&file, "log-format = \"json\"\n").unwrap();
+    for (flag, value) in
+        [("--memory", "1MiB"), ("--log", "inof"), ("--cluster", "x"), ("--loops", "x"), ("--n", "")]
+    {
+        let refused = |format: &[&str], variable: Option<&str>| {
+            let mut command = kvorum();
+            command.args(["serve", flag, value]).args(format);
+            if let Some(variable) = variable {
+                command.env("KVORUM_LOG_FORMAT", variable);
+            }
+            refused_as_json(command)
+        };
+        let said = refused(&["--log-format", "json"], None);
+        assert!(said.contains(flag) || said.contains(value), "{said}");
+        assert_eq!(refused(&["--log-format=json"], Some("text")), said);
+        assert_eq!(refused(&[], Some("json")), said);
+        assert_eq!(refused(&["--config", file.to_str().unwrap()], None), said);
+    }
+    fs::write(&file, "log-format = \"json\"\nqueu = 7\n").unwrap();
+    let mut command = kvorum();
+    command.arg("serve").env("KVORUM_CONFIG", &file);
+    let said = refused_as_json(command);
+    assert!(said.contains("kvorum.toml, line 2: queu = 7"), "{said}");
+}
+
+#[test]
+fn a_value_that_is_refused_is_repeated_with_where_it_was_given() {
+    for (args, named) in [
+        (["--memory", "18446744073709551615KiB"], "\"18446744073709551615KiB\" is too large"),
+        (["--max-clock-skew", "0ms"], "0ms is out of range 1ms..60s"),
+    ] {
+        let said = String::from_utf8(run(&["serve", args[0], args[1]]).stderr).unwrap();
+        assert!(said.contains(args[0]) && said.contains(named), "{said}");
+    }
+    let mut command = kvorum();
+    let output = command.args(["serve"]).env("KVORUM_LOOPS", "abc").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("'abc' for 'KVORUM_LOOPS'") && !said.contains("--loops"), "{said}");
+    let mut command = kvorum();
+    let output = command.args(["serve", "--loops=abc"]).env("KVORUM_LOOPS", "abc").output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("'abc' for '--loops <N>'"), "{said}");
+}
+
+#[test]
+fn a_start_that_is_refused_says_what_to_do() {
+    let node = Node::start(&[]);
+    let (at, other) = (node.address.to_string(), tempfile::tempdir().unwrap());
+    let other = other.path().join("data");
+    let taken = run(&["serve", "--listen", &at, "--data", other.to_str().unwrap()]);
+    let said = String::from_utf8(taken.stderr).unwrap();
+    assert!(said.contains("stop it, or choose another --listen"), "{said}");
+    let data = node.data();
+    let in_use = run(&["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]);
+    let said = String::from_utf8(in_use.stderr).unwrap();
+    assert!(said.contains("is in use by another process"), "{said}");
+    assert_eq!(said.matches("data directory").count(), 1, "{said}");
+    let own = "http://127.0.0.1:7";
+    let mut joins = kvorum();
+    joins.args(["serve", "--listen", "127.0.0.1:0", "--advertise", own, "--join", own, "--data"]);
+    let joins = joins.arg(&other).args(["--log", "warn"]).output().unwrap();
+    let said = String::from_utf8(joins.stderr).unwrap();
+    assert_eq!(joins.status.code(), Some(2), "a restart changes nothing: {said}");
+    assert!(said.contains("is this node's own URL, and it would wait for itself"), "{said}");
+    let mut unsecured = kvorum();
+    unsecured.args(["serve", "--listen", "127.0.0.1:0", "--tls-cert", "none.pem"]);
+    let unsecured = unsecured.args(["--tls-key", "none.key", "--data"]).arg(&other).output();
+    let (status, said) = unsecured.map(|output| (output.status, output.stderr)).unwrap();
+    let said = String::from_utf8(said).unwrap();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("--tls-cert none.pem"), "{said}");
 }
 
 #[test]

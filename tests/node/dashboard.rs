@@ -33,7 +33,8 @@ impl Events {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
                 let name = field("event: ").unwrap_or_default().to_owned();
-                let data = serde_json::from_str(field("data: ").unwrap()).unwrap();
+                let data = field("data: ").or(field("past: ")).unwrap();
+                let data = serde_json::from_str(data).unwrap();
                 self.text = rest.to_owned();
                 return (name, data);
             }
@@ -96,7 +97,7 @@ fn only_what_the_routes_offer_is_done() {
         assert_eq!((refused.status, refused.header("allow")), (405, Some("GET")), "{method}");
     }
     for path in ["/ui/../ui", "/ui/none.js", "/uix", "/ui//app.js", "/ui/index.html"] {
-        assert_eq!(client.get(path).status, 400, "{path}");
+        assert_eq!(client.get(path).status, 404, "{path}");
     }
     for (query, named) in [
         ("key", "\"id\" is missing"),
@@ -127,16 +128,85 @@ fn snapshots_come_by_themselves_and_count_requests() {
         let latency = put["latency"].as_array().unwrap().iter().filter_map(Value::as_u64);
         (put["statuses"].to_string(), latency.sum::<u64>())
     };
-    let (_, first) = events.next();
+    let first = loop {
+        let (name, first) = events.next();
+        if name.is_empty() {
+            break first;
+        }
+    };
     assert_eq!(first["node"], own["node"]);
     assert_eq!(puts(&first), ("[]".to_owned(), 0));
     assert_eq!(node.client().put("/v0/entity?id=k", b"v").status, 201);
     let mut last = first;
     while puts(&last) != ("[[201,1]]".to_owned(), 1) {
-        let (_, next) = events.next();
+        let (name, next) = events.next();
+        if !name.is_empty() {
+            continue;
+        }
         assert!(next["snapshot"]["up_ms"].as_u64() > last["snapshot"]["up_ms"].as_u64());
         last = next;
     }
+}
+
+/// PUTs that a node answered by 201 in the seconds of a piece of its past, whose values have these
+/// names.
+fn past_puts(fields: &[String], seconds: &Value) -> u64 {
+    let place = fields.iter().position(|field| field == "put.statuses.201").unwrap() as u64;
+    let seconds = seconds.as_array().unwrap().iter();
+    let values = seconds.flat_map(|second| second[2].as_array().unwrap());
+    values.filter(|pair| pair[0] == place).map(|pair| pair[1].as_u64().unwrap()).sum()
+}
+
+/// Counts the PUTs of `node` in what the stream tells of the past, until it has told `all`.
+fn count_past_puts(events: &mut Events, node: &str, all: u64) {
+    let mut fields = Vec::new();
+    let mut puts = 0;
+    while puts < all {
+        let (name, data) = events.next();
+        if name != "past" || data["node"] != node {
+            continue;
+        }
+        let past = &data["past"];
+        if past["fields"].is_array() {
+            fields = serde_json::from_value(past["fields"].clone()).unwrap();
+        } else {
+            puts += past_puts(&fields, &past["seconds"]);
+        }
+    }
+    assert_eq!(puts, all);
+}
+
+#[test]
+fn the_past_of_all_nodes_is_told_to_whoever_connects() {
+    let cluster = Cluster::start(2, &[]);
+    cluster.settled();
+    for key in 0..30 {
+        let put = cluster.client(1).put(&format!("/v0/entity?id={key}"), b"v");
+        assert_eq!(put.status, 201);
+    }
+    // Once the second in which they were written is over, nobody having looked.
+    wait_until("the sample of that second", || {
+        let mut local = Events::open(cluster.client(1), "/ui/events?local=true");
+        let fields: Vec<String> = loop {
+            let (_, data) = local.next();
+            if data["fields"].is_array() {
+                break serde_json::from_value(data["fields"].clone()).unwrap();
+            }
+        };
+        let names: std::collections::BTreeSet<_> = fields.iter().collect();
+        assert_eq!(names.len(), fields.len(), "each value has a name of its own");
+        let (mut puts, mut snapshots) = (0, 0);
+        while snapshots < 2 && puts < 30 {
+            let (_, data) = local.next();
+            snapshots += usize::from(data["status"].is_object());
+            if data["seconds"].is_array() {
+                puts += past_puts(&fields, &data["seconds"]);
+            }
+        }
+        puts == 30
+    });
+    count_past_puts(&mut Events::open(cluster.client(1), "/ui/events"), "n1", 30);
+    count_past_puts(&mut Events::open(cluster.client(0), "/ui/events"), "n1", 30);
 }
 
 #[test]
@@ -246,6 +316,8 @@ fn a_key_is_looked_up_on_each_replica() {
         assert_eq!((replica.get("expires_ms"), replica.get("expired")), (None, None));
         assert_eq!(replica["origin"], "n0");
     }
+    assert_eq!(placement["value"], serde_json::json!({"text": "12345", "bytes": 5}));
+    assert_eq!(placement["replicas"][0]["etag"], format!("\"{version}\""));
     assert_eq!(look(&cluster, "id=k&from=2")["replicas"].as_array().unwrap().len(), 2);
     for replica in look(&cluster, "id=%00absent")["replicas"].as_array().unwrap() {
         assert_eq!(replica["holds"], "absent");
@@ -276,4 +348,32 @@ fn a_key_is_looked_up_on_each_replica() {
         let gone = replica["node"] == "n2";
         assert_eq!(replica["holds"], if gone { "unreachable" } else { "tombstone" }, "{replica}");
     }
+}
+
+#[test]
+fn a_look_up_shows_the_begin_of_the_newest_value() {
+    let node = Node::start(&[]);
+    let mut client = node.client();
+    let mut shown = |value: &[u8]| {
+        let put = client.put("/v0/entity?id=k&ttl=1h", value);
+        assert_eq!(put.status, 201);
+        let told: Value = serde_json::from_slice(&client.get("/ui/key?id=k").body()).unwrap();
+        let etag = put.header("etag").unwrap();
+        assert_eq!(told["replicas"][0]["etag"], etag);
+        told["value"].clone()
+    };
+    assert_eq!(shown(b""), serde_json::json!({"text": "", "bytes": 0}));
+    assert_eq!(shown(b"\x00\xff"), serde_json::json!({"hex": "00ff", "bytes": 2}));
+    let long = shown("a".repeat(5000).as_bytes());
+    assert_eq!((&long["bytes"], long["text"].as_str().unwrap().len()), (&2048.into(), 2048));
+    // The last character that fits whole.
+    let cut = shown(format!("a{}", "é".repeat(3000)).as_bytes());
+    assert_eq!(cut["bytes"], 2047);
+    assert_eq!(shown(&[b'x'; 20_000]), Value::Null, "it is not read");
+    let deleted = |client: &mut Client| {
+        client.delete("/v0/entity?id=k");
+        serde_json::from_slice::<Value>(&client.get("/ui/key?id=k").body()).unwrap()
+    };
+    let told = deleted(&mut client);
+    assert_eq!((told.get("value"), told["replicas"][0].get("etag")), (None, None));
 }

@@ -94,6 +94,50 @@ fn the_rules_are_complete() {
     assert_eq!(scrape["scrape_configs"][0]["job_name"].as_str(), Some("kvorum"));
 }
 
+/// The example for nodes with TLS and tokens, its files where `at` is.
+fn secured_scrape(at: &Path) -> String {
+    text("prometheus/prometheus-tls.yml").replace("/etc/prometheus/", &format!("{}/", at.display()))
+}
+
+#[test]
+fn a_node_with_tls_and_tokens_is_scraped_as_in_the_example() {
+    let certs = Certs::new();
+    let example = secured_scrape(&certs.path(""));
+    let scrape = &YamlLoader::load_from_str(&example).unwrap()[0];
+    assert_eq!(scrape["rule_files"][0].as_str(), Some("kvorum.rules.yml"));
+    let job = &scrape["scrape_configs"][0];
+    let word = |name: &str| job[name].as_str();
+    assert_eq!(
+        (word("job_name"), word("scheme"), word("metrics_path")),
+        (Some("kvorum"), Some("https"), Some("/metrics"))
+    );
+    assert!(job["tls_config"]["ca_file"].as_str().is_some(), "{example}");
+    assert!(job["authorization"]["credentials_file"].as_str().is_some(), "{example}");
+    // The comment's command makes the token that the node wants.
+    let command = "kvorum token create --name prometheus --for metrics --methods read";
+    assert!(example.contains(command), "{example}");
+    fs::write(certs.path("admin"), "0123456789abcdef0123456789abcdef").unwrap();
+    let mut args = certs.serve();
+    args.extend(["--require-auth", "--admin-token-file", &certs.text("admin")].map(str::to_owned));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let node = Node::start(&args);
+    let url = format!("https://localhost:{}", node.address.port());
+    let mut made = kvorum();
+    made.args(command.split(' ').skip(1)).args(["--url", &url, "--ca-file"]);
+    made.arg(certs.text("ca.pem")).args(["--token-file", &certs.text("admin")]);
+    let made = made.stdin(Stdio::null()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let token = String::from_utf8(made.stdout).unwrap();
+    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut scrape = |token: &str| {
+        client.send(format!(
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        ));
+        client.response().status
+    };
+    assert_eq!((scrape(token.trim()), scrape("kvorum_no")), (200, 401));
+}
+
 #[test]
 fn the_panels_have_a_place_and_a_query_each() {
     let board: Value = serde_json::from_str(&text("grafana/kvorum.json")).unwrap();
@@ -154,7 +198,7 @@ fn the_settings_of_the_service_are_taken() {
     command.env("KVORUM_CLUSTER_SECRET", "0123456789abcdef");
     let (certs, own) = (Certs::new(), "https://10.0.0.1:8080");
     let tls = certs.serve();
-    let mut args = vec!["--config", config.to_str().unwrap(), "--advertise", own];
+    let mut args = vec!["--greet", "--config", config.to_str().unwrap(), "--advertise", own];
     args.extend(tls.iter().map(String::as_str));
     let node = Node::start_with(command, tempfile::tempdir().unwrap(), &args);
     let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
@@ -218,6 +262,14 @@ fn prometheus_takes_the_rules_where_it_is_installed() {
     }
     let at = deploy().join("prometheus");
     approves(Command::new("promtool").args(["check", "config", "prometheus.yml"]).current_dir(&at));
+    let secured = tempfile::tempdir().unwrap();
+    for file in ["kvorum-ca.pem", "kvorum-token"] {
+        fs::write(secured.path().join(file), "").unwrap();
+    }
+    fs::copy(at.join("kvorum.rules.yml"), secured.path().join("kvorum.rules.yml")).unwrap();
+    let config = secured.path().join("prometheus-tls.yml");
+    fs::write(&config, secured_scrape(secured.path())).unwrap();
+    approves(Command::new("promtool").args(["check", "config"]).arg(&config));
     let tests = ["test", "rules", "kvorum.rules.test.yml"];
     approves(Command::new("promtool").args(tests).current_dir(&at));
 }

@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
@@ -42,14 +42,18 @@ impl Dev {
     }
 
     fn begin(data: TempDir, nodes: u16, port: u16, flags: &[&str]) -> Option<Self> {
+        let mut dev = Self::spawn(data, nodes, port, &[&["--"], flags].concat());
+        dev.until("Ctrl-C stops all").map(|_| dev)
+    }
+
+    fn spawn(data: TempDir, nodes: u16, port: u16, flags: &[&str]) -> Self {
         let mut command = kvorum();
         command.args(["dev", "--nodes", &nodes.to_string(), "--port", &port.to_string()]);
-        command.arg("--data").arg(data.path().join("dev")).arg("--").args(flags);
+        command.arg("--data").arg(data.path().join("dev")).args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        let mut dev = Self { child, out, port, data };
-        dev.until("Ctrl-C stops all").map(|_| dev)
+        Self { child, out, port, data }
     }
 
     /// Stops it with its nodes; its data.
@@ -62,6 +66,14 @@ impl Dev {
     fn ended(mut self) -> TempDir {
         wait_until("the end", || self.child.try_wait().unwrap().is_some());
         std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
+    }
+
+    /// Stops it with its nodes; the lines that it printed since they were read last.
+    fn stop_for_its_lines(mut self) -> Vec<String> {
+        self.signal(Signal::TERM);
+        let lines = (&mut self.out).lines().map(Result::unwrap).collect();
+        self.child.wait().unwrap();
+        lines
     }
 
     /// Its data directory.
@@ -219,4 +231,163 @@ fn a_node_that_ends_at_its_start_stops_the_rest() {
     assert!(said.contains("node-1 failed to start"), "{said}");
     let log = String::from_utf8(output.stdout).unwrap();
     assert!(log.contains("node-1 | kvorum: data directory"), "{log}");
+}
+
+/// Another one has taken some of the ports, or the directory: nothing of it is touched.
+#[test]
+fn a_second_kvorum_dev_on_the_ports_or_the_data_of_the_first_one_is_refused() {
+    let dev = Dev::start(2, &["--sync", "never", "--memory", "64MiB"]);
+    assert_eq!(dev.client(0).put("/v0/entity?id=k", b"of the first one").status, 201);
+    let data = tempfile::tempdir().unwrap();
+    let (fresh, own) = (data.path().join("dev"), dev.data());
+    let (same, next) = (dev.port, dev.port + 1);
+    for (port, data, said) in [
+        (same, &fresh, format!("cannot listen on 127.0.0.1:{same}")),
+        (next, &fresh, format!("cannot listen on 127.0.0.1:{next}")),
+        (ports::free(2), &own, "another kvorum dev runs with the data directory".to_owned()),
+    ] {
+        let (port, data) = (port.to_string(), data.to_str().unwrap());
+        let output = run(&["dev", "--nodes", "2", "--port", &port, "--data", data]);
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{why}");
+        assert!(why.contains(&said) && why.contains("choose another --"), "{why}");
+    }
+    for node in 0..2 {
+        assert_eq!(dev.client(node).get("/v0/entity?id=k").body(), b"of the first one");
+    }
+}
+
+/// Nodes that nobody keeps any more: killed when the test is over.
+struct Left([Pid; 2]);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        for pid in self.0 {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn nodes_that_a_killed_kvorum_dev_left_are_named_with_how_to_stop_them() {
+    let dev = Dev::start(2, &["--sync", "never", "--memory", "64MiB"]);
+    assert_eq!(dev.client(0).put("/v0/entity?id=k", b"kept").status, 201);
+    let pids = ["node-1", "node-2"].map(|name| pid_of(&dev, name));
+    let (port, left) = (dev.port, Left(pids));
+    dev.signal(Signal::KILL);
+    let data = dev.ended();
+    let own = data.path().join("dev");
+    let refused = |port: u16, data: &Path| {
+        let (port, data) = (port.to_string(), data.to_str().unwrap());
+        let output = run(&["dev", "--nodes", "2", "--port", &port, "--data", data]);
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), why.lines().count()), (Some(1), 1), "{why}");
+        why
+    };
+    let [first, second] = pids.map(|pid| pid.as_raw_nonzero());
+    for port in [port, ports::free(2)] {
+        let why = refused(port, &own);
+        let named = format!("node-1 (pid {first}), node-2 (pid {second})");
+        assert!(why.contains("nodes of an earlier kvorum dev still run"), "{why}");
+        assert!(why.contains(&named) && why.contains(own.to_str().unwrap()), "{why}");
+        assert!(why.contains(&format!("(kill {first} {second})")), "{why}");
+    }
+    let elsewhere = tempfile::tempdir().unwrap();
+    let why = refused(port, &elsewhere.path().join("dev"));
+    assert!(why.contains("another --port") && why.contains("go on if it is killed"), "{why}");
+    pids.iter().for_each(|pid| kill_process(*pid, Signal::TERM).unwrap());
+    // Whoever is to read their exit codes by now may let them wait as zombies.
+    let command = |pid: &Pid| std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+    let has_ended = |pid: &Pid| command(pid).unwrap_or_default().is_empty();
+    wait_until("their end", || pids.iter().all(has_ended));
+    std::mem::forget(left);
+    let again = Dev::begin(data, 2, port, &["--sync", "never", "--memory", "64MiB"]).unwrap();
+    wait_until("its being read", || {
+        again.client(1).get("/v0/entity?id=k").body() == b"kept".as_slice()
+    });
+}
+
+/// The commands that a `kvorum dev` prints, until it has printed all of them.
+fn printed(dev: &mut Dev) -> Option<Vec<String>> {
+    let mut commands = Vec::new();
+    dev.until("Try in another terminal")?;
+    loop {
+        let mut line = String::new();
+        if dev.out.read_line(&mut line).unwrap() == 0 {
+            return None;
+        }
+        if line.contains("Ctrl-C stops all") {
+            return Some(commands);
+        }
+        commands.extend(line.strip_prefix("  ").map(|command| command.trim_end().to_owned()));
+    }
+}
+
+/// Exactly the commands that are printed, from another directory, in their order.
+#[test]
+fn what_is_printed_can_be_typed() {
+    if !Command::new("curl").arg("--version").output().is_ok_and(|curl| curl.status.success()) {
+        eprintln!("skipped: curl is needed");
+        return;
+    }
+    for tls in [false, true] {
+        let mut flags = vec!["--", "--sync", "never", "--memory", "64MiB"];
+        if tls {
+            flags.insert(0, "--tls");
+        }
+        let (mut dev, commands) = loop {
+            let data = tempfile::Builder::new().prefix("with space").tempdir().unwrap();
+            let mut dev = Dev::spawn(data, 3, ports::free(MOST), &flags);
+            // Somebody else may have taken a port meanwhile.
+            if let Some(commands) = printed(&mut dev) {
+                break (dev, commands);
+            }
+        };
+        assert_eq!(commands.len(), 8, "{commands:?}");
+        let elsewhere = tempfile::tempdir().unwrap();
+        for command in &commands {
+            // Whoever watches ends it; what a script would do is to look once.
+            let once = command.replace(" --watch", "");
+            let mut outcome = (false, String::new());
+            wait_until(&once, || {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &once]).current_dir(elsewhere.path()).stdin(Stdio::null());
+                shell.env_remove("KVORUM_URL").env_remove("KVORUM_CA_FILE");
+                let output = shell.output().unwrap();
+                let said = [&output.stdout[..], &output.stderr[..]].concat();
+                outcome = (output.status.success(), String::from_utf8(said).unwrap());
+                // Three nodes that have just started may not know each other yet.
+                outcome.0 && !outcome.1.contains("HTTP/1.1 50") && !outcome.1.contains("HTTP/2 50")
+            });
+            let said = outcome.1;
+            match &command[..4] {
+                "curl" if command.contains("PUT") => assert!(said.contains(" 201"), "{said}"),
+                "curl" => assert!(said.contains(" 200") && said.contains("hello"), "{said}"),
+                "kill" => assert!(dev.until(" = down: killed").is_some()),
+                _ => {}
+            }
+        }
+        let log = dev.stop_for_its_lines();
+        assert!(log.iter().any(|line| line.contains("node-4 = up")), "{log:?}");
+    }
+}
+
+/// That a node leaves as it was told is no error, on any node.
+#[test]
+fn a_node_that_is_removed_logs_no_error() {
+    let dev = Dev::start(3, &["--sync", "never", "--memory", "64MiB", "--log-format", "json"]);
+    let data = dev.data();
+    let url = format!("http://127.0.0.1:{}", dev.port);
+    wait_until("a cluster", || run(&["status", "--url", &url]).status.success());
+    let data = data.to_str().unwrap();
+    let remove = ["dev", "remove", "node-2", "--replicas", "2", "--data", data];
+    let output = run(&remove);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let status = String::from_utf8(run(&["status", "--url", &url]).stdout).unwrap();
+    assert!(status.contains("node-1") && !status.contains("node-2"), "{status}");
+    let lines = dev.stop_for_its_lines();
+    for line in &lines {
+        assert!(!line.contains("\"level\":\"ERROR\""), "{line}");
+    }
 }

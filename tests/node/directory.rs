@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::process::{Node, kvorum, run, wait_until};
@@ -30,6 +31,19 @@ fn takes_no_writes(node: &Node, what: &str) {
     assert!(metrics.contains("\nkvorum_store_failed 1\n"), "{what}");
     for i in 0..100 {
         assert_eq!(put(&mut client, &format!("late{i}")), 500, "{what}");
+    }
+    // Writes for which the node issues ballots fail in the same way, also once the clock has passed
+    // its bound, which can't be stored any more: that is at most a second ahead.
+    let conditional = "PUT /v0/entity?id=once HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
+        Content-Length: 1\r\n\r\nv";
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(1_500) {
+        let mut client = node.client();
+        client.send(conditional);
+        let answer = client.response();
+        let status = answer.status;
+        let text = String::from_utf8(answer.body()).unwrap();
+        assert!(status == 500 && text.contains("storage-failed"), "{what}: {status} {text}");
     }
     assert_eq!(client.get("/v0/entity?id=k").body(), b"value", "{what}: reads go on");
     assert_eq!(client.get("/healthz").status, 200, "{what}");

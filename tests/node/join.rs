@@ -179,7 +179,8 @@ fn who_can_not_join_is_told_why() {
     let waiting = Waiting::start(joining(SECRET, data.path(), &of, "c", C));
     wait_until("it asks", || asking(&node) == ["c"]);
     let other = tempfile::tempdir().unwrap();
-    let said = refused(joining(SECRET, other.path(), &of, "c", C));
+    let elsewhere = "http://127.0.0.1:4";
+    let said = refused(joining(SECRET, other.path(), &of, "c", elsewhere));
     assert!(said.contains(&format!("another node asks to join as c too, at {C}")), "{said}");
     waiting.stop();
 

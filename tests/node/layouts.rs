@@ -156,6 +156,16 @@ fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
     cluster.settled();
     goes_by(&cluster, 2, 2);
     assert_eq!(layout(&cluster, 2)["has_vote"], false);
+    // Whoever looks is told, and a plan says that it mends that.
+    let url = format!("http://{}", cluster.address(0));
+    for command in [&["status"][..], &["cluster", "status"]] {
+        let shown = run(&[command, &["--url", &url]].concat());
+        let shown = text(&shown.stdout);
+        assert!(shown.contains("n2 is in the council and has no vote"), "{command:?}: {shown}");
+        assert!(shown.contains("kvorum cluster plan"), "{command:?}: {shown}");
+    }
+    let planned = text(&cluster_command(&cluster, 0, &["plan"]).stdout);
+    assert!(planned.contains("n2 votes again, with the disk that it has now"), "{planned}");
     // The others decide, and seat it.
     assert_eq!(change(&cluster, 2, "n0,n1,n2"), 3);
     goes_by(&cluster, 2, 3);
@@ -174,6 +184,9 @@ fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
     let grown = plan(&["--add", "d=http://127.0.0.1:1;zone=x", "--weight", "n0=2", "--json"]);
     let grown: Value = serde_json::from_slice(&grown.stdout).unwrap();
     assert_eq!((&grown["base_epoch"], &grown["nodes"][0]["change"]), (&2.into(), &"joins".into()));
+    assert_eq!(grown["changes"], serde_json::json!(["weight of n0 1 → 2"]));
+    let fewer = text(&plan(&["--replicas", "1"]).stdout);
+    assert!(fewer.starts_with("replicas 3 → 1: fewer nodes may fail\n"), "{fewer}");
     let moved = grown["moved_copies"].as_u64().unwrap();
     assert!((40_000..60_000).contains(&moved), "a share of 3 in 15 of 196,608 copies: {moved}");
     for (args, said) in [

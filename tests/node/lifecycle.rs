@@ -1,9 +1,13 @@
 //! Start and stop.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::process::{Node, kvorum, run, wait_until};
 
@@ -43,6 +47,17 @@ fn sigterm_and_ctrl_c_finish_what_is_in_flight() {
         assert_eq!(status.code(), Some(0), "{log}");
         assert!(log.contains("stopped"), "{log}");
     }
+}
+
+/// An operator types it to have certificates read again, which the node does by itself.
+#[test]
+fn sighup_changes_nothing() {
+    let node = Node::start(&[]);
+    node.signal(Signal::HUP);
+    assert_eq!(node.client().put("/v0/entity?id=a", b"v").status, 201);
+    node.signal(Signal::TERM);
+    let (status, log) = node.wait();
+    assert_eq!(status.code(), Some(0), "SIGHUP alone ends a process by a signal: {log}");
 }
 
 #[test]
@@ -145,7 +160,7 @@ fn what_was_acknowledged_is_there_after_a_restart_and_versions_go_on() {
 
 #[test]
 fn logs_can_be_json() {
-    let node = Node::start(&["--log-format", "json", "--log", "debug"]);
+    let node = Node::start(&["--greet", "--log-format", "json", "--log", "debug"]);
     node.signal(Signal::TERM);
     let (status, log) = node.wait();
     assert_eq!(status.code(), Some(0));
@@ -153,7 +168,75 @@ fn logs_can_be_json() {
     for line in log.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(line["level"].is_string() && line["timestamp"].is_string());
+        assert!(line["message"].is_string() && line["fields"].is_null(), "{line}");
     }
+}
+
+/// Whoever collects both streams gets JSON only, the last words of a node that fails included.
+#[test]
+fn with_json_nothing_else_is_printed() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().join("data");
+    let serve = |level: &str| {
+        let mut command = kvorum();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--log", level]);
+        command.arg("--data").arg(&data).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut node = serve("info");
+    let mut log = BufReader::new(node.stderr.take().unwrap());
+    let mut line = String::new();
+    let serving = loop {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "it ended");
+        let event: Value = serde_json::from_str(&line).unwrap();
+        if event["message"] == "serving" {
+            break event;
+        }
+    };
+    let url = format!("http://{}", serving["address"].as_str().unwrap());
+    assert_eq!(serving["url"], *url);
+    for level in ["info", "off"] {
+        let second = serve(level).wait_with_output().unwrap();
+        assert_eq!((second.status.code(), &second.stdout[..]), (Some(1), &b""[..]));
+        let said = String::from_utf8(second.stderr).unwrap();
+        let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        let message = last["message"].as_str().unwrap();
+        assert!(last["level"] == "ERROR" && message.contains("in use by another"), "{said}");
+    }
+    kill_process(Pid::from_child(&node), Signal::TERM).unwrap();
+    let ended = node.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), &ended.stdout[..]), (Some(0), &b""[..]));
+    for line in log.lines() {
+        serde_json::from_str::<Value>(&line.unwrap()).unwrap();
+    }
+}
+
+/// Where Debian and Ubuntu put what makes a process see another time.
+const FAKETIME: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+];
+
+#[test]
+fn a_clock_after_2112_is_refused_and_nothing_is_changed() {
+    let Some(library) = FAKETIME.iter().find(|library| Path::new(library).exists()) else {
+        eprintln!("skipped: libfaketime is needed");
+        return;
+    };
+    let node = Node::start(&[]);
+    assert_eq!(node.client().put("/v0/entity?id=k", b"v").status, 201);
+    let data = node.stop();
+    let mut command = kvorum();
+    command.env("LD_PRELOAD", library).env("FAKETIME", "@2113-01-01 00:00:00");
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path().join("data"));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.lines().last().unwrap().contains("a time after 2112-09-16"), "{said}");
+    let node = Node::start_with(kvorum(), data, &[]);
+    assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
 /// Row 12 of the reliability table, the half that is the acceptor's.

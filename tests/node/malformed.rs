@@ -53,6 +53,58 @@ fn ambiguous_or_malformed_lengths_are_refused() {
     assert_alive(&node);
 }
 
+/// By HTTP/1.0 a body may end with the connection: taken for none, it would be lost.
+#[test]
+fn a_put_by_http_1_0_without_a_length_overwrites_nothing() {
+    let node = Node::start(&[]);
+    assert_eq!(node.client().put("/v0/entity?id=other", b"kept").status, 201);
+    let mut client = node.client();
+    client.send("PUT /v0/entity?id=other HTTP/1.0\r\n\r\nlost");
+    let response = client.response();
+    assert_eq!((response.status, response.json()["outcome"].as_str()), (400, Some("none")));
+    let detail = response.json()["detail"].to_string();
+    assert!(detail.contains("Content-Length"), "{detail}");
+    assert_eq!(node.client().get("/v0/entity?id=other").body(), b"kept");
+    let mut client = node.client();
+    client.send("PUT /v0/entity?id=other HTTP/1.0\r\nContent-Length: 3\r\n\r\nnew");
+    assert_eq!(client.response().status, 201);
+    assert_eq!(node.client().get("/v0/entity?id=other").body(), b"new");
+}
+
+/// Whatever a write is refused for before it begins: its client is told that nothing was done.
+#[test]
+fn a_write_that_was_not_begun_says_so() {
+    let node = Node::start(&[]);
+    for (method, target) in [
+        ("PUT", "/v0/entity"),
+        ("PUT", "/v0/entity?id=k&ttl=90"),
+        ("PUT", "/v0/entity?id=k&foo=1"),
+        ("PUT", "/v0/entity?id=a+b"),
+        ("PUT", "/v0/entity?id=k&"),
+        ("DELETE", "/v0/entity?id=k&ack=9"),
+        ("POST", "/v0/entity?id=k&add=x"),
+    ] {
+        let refused = node.client().request(method, target, b"");
+        let problem = refused.json();
+        assert_eq!((refused.status, &problem["outcome"]), (400, &"none".into()), "{target}");
+    }
+    for cut in [
+        put_chunked("5\r\nhello\r\nQQ\r\n"),
+        put("Content-Length: 9\r\n", "hello"),
+        put_chunked("5\r\nhel"),
+    ] {
+        let mut client = node.client();
+        client.send(&cut);
+        client.finish_sending();
+        let refused = client.response();
+        let problem = refused.json();
+        assert_eq!((refused.status, &problem["outcome"]), (400, &"none".into()), "{cut:?}");
+        let detail = problem["detail"].to_string();
+        assert!(detail.contains("the body was cut off, or is malformed"), "{cut:?}: {detail}");
+    }
+    assert_alive(&node);
+}
+
 #[test]
 fn malformed_chunks_are_refused() {
     let node = Node::start(&[]);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use cluster::handshake::Identity;
 use cluster::layout::{Change, Joiner, Layout, Voter, VoterId};
-use cluster::{Incarnation, Layouts, Logs, Member, NodeId, Proof, Proofs, View, Views};
+use cluster::{Incarnation, Layouts, Logs, Member, NodeId, OwnCluster, Proof, Proofs, View, Views};
 use serde_json::Value;
 
 use crate::peers::{CLUSTER, SECRET, USUAL, good_b, secrets, shake, upgraded};
-use crate::process::{Node, kvorum, wait_until};
+use crate::process::{Node, kvorum, run, wait_until};
 
 fn first() -> Layout {
     Layout::first(&USUAL, |id| format!("http://127.0.0.1:{}", id.0 + 1))
@@ -48,7 +48,8 @@ pub(crate) fn tells(node: &Node, layout: &Layout) {
         (Arc::new(Logs::first(Incarnation(7))), Arc::new(Proofs::new(Proof::default())), layouts);
     let views = Arc::new(Views::new(view));
     views.note(NodeId(0), "a");
-    let later = Identity::new(views, own, met.cluster, secrets(SECRET), known);
+    let cluster = Arc::new(OwnCluster::new(met.cluster, false));
+    let later = Identity::new(views, own, cluster, secrets(SECRET), known);
     let _ = shake(&mut upgraded(node), Arc::new(later));
 }
 
@@ -152,6 +153,17 @@ fn a_removed_node_serves_nothing_and_says_why() {
         assert_eq!(ready.status, 503);
         assert!(ready.body().starts_with(b"removed: "));
         assert_eq!(json(node, "/v0/status")["membership"], "removed");
+        for command in [&["status"][..], &["cluster", "status"]] {
+            let url = format!("http://{}", node.address);
+            let output = run(&[command, &["--url", &url]].concat());
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{text}");
+            let others = |line: &str| line.starts_with("b ") && line.contains("not asked");
+            assert!(text.lines().any(others), "{text}");
+            assert!(text.contains("a was removed from the cluster: it serves no requests, and"));
+            assert!(text.contains("ask one of them (--url)"), "{text}");
+            assert!(!text.contains("left the cluster") && !text.contains("down"), "{text}");
+        }
         for target in ["/v0/cluster", "/metrics", "/admin/layout", "/admin/repair", "/healthz"] {
             assert_eq!(node.client().get(target).status, 200, "{target}");
         }

@@ -106,12 +106,19 @@ fn other_sites_pages_are_refused_and_the_nodes_own_are_not() {
     let node = Node::start(&[]);
     let host = format!("Host: {}\r\n", node.address);
     let own = format!("Origin: http://{}\r\n", node.address);
+    let secured = format!("Origin: https://{}\r\n", node.address);
+    let [same_site, proxied] =
+        ["same-site", "same-origin"].map(|site| format!("{secured}Sec-Fetch-Site: {site}\r\n"));
     let mut client = node.client();
     for (headers, expected) in [
         (own.as_str(), 201),
         ("Sec-Fetch-Site: same-origin\r\n", 201),
         ("Sec-Fetch-Site: none\r\n", 201),
         ("Origin: http://evil.example\r\n", 403),
+        (secured.as_str(), 403),
+        (same_site.as_str(), 403),
+        // Its browser says that the page is of that origin: a proxy ends TLS.
+        (proxied.as_str(), 201),
         ("Origin: null\r\n", 403),
         ("Origin: http://127.0.0.1:1\r\n", 403),
         ("Sec-Fetch-Site: cross-site\r\n", 403),
@@ -248,7 +255,7 @@ fn a_browser_is_told_beforehand_what_such_a_page_may_send() {
         let refused = asks(&path, "http://evil.example");
         assert_eq!((refused.status, refused.header("access-control-allow-origin")), (403, None));
     }
-    assert_eq!(asks("/nowhere", LISTED).status, 400);
+    assert_eq!(asks("/nowhere", LISTED).status, 404);
     let headers = format!("Host: localhost\r\nOrigin: {LISTED}\r\n");
     let without = ask(&mut node.client(), "OPTIONS", "/v0/entity?id=k", &headers);
     assert_eq!(without.status, 401, "it asks for nothing");

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret, Secrets};
 use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
 use cluster::{
-    Body, Class, Clock, Codec, Incarnation, Layouts, LogPosition, Logs, Member, Message, NodeId,
-    Proof, Proofs, Reply, Request, Topology, ViewId, Views,
+    Body, Class, Clock, Incarnation, Layouts, LogPosition, Logs, Member, Message, NodeId,
+    OwnCluster, Proof, Proofs, Reply, Request, Topology, ViewId, Views,
 };
 
 use crate::client::Client;
@@ -48,7 +48,8 @@ fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let proofs = Arc::new(Proofs::new(Proof::default()));
     let known = (Arc::new(Logs::first(Incarnation(7))), proofs, layouts);
-    Arc::new(Identity::new(Views::fixed(topology), own, None, secrets(secret), known))
+    let cluster = Arc::new(OwnCluster::new(None, false));
+    Arc::new(Identity::new(Views::fixed(topology), own, cluster, secrets(secret), known))
 }
 
 pub(crate) static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
@@ -126,10 +127,6 @@ fn envelope(message: &Message, sender: Sender) -> Vec<u8> {
     writer.sealed().to_vec()
 }
 
-/// No reply that is waited for here has a record.
-const CODEC: Codec =
-    Codec { parse: |_| None, verify: |_, _| false, reissue: |_, record, _| record.clone() };
-
 /// The next reply, and who sent it.
 fn reply(stream: &mut TcpStream) -> (Sender, u64, Reply) {
     let mut read = Vec::new();
@@ -139,7 +136,7 @@ fn reply(stream: &mut TcpStream) -> (Sender, u64, Reply) {
         {
             let bytes = read.drain(..length).collect::<Vec<_>>();
             let mut envelope = Envelope::open(Bytes::from(bytes)).unwrap();
-            while let Some(item) = envelope.next(&CODEC).unwrap() {
+            while let Some(item) = envelope.next_item().unwrap() {
                 if let Item::Message(Message { id, body: Body::Reply(reply) }) = item {
                     return (envelope.sender(), id, reply);
                 }
@@ -332,6 +329,6 @@ fn a_peer_is_told_when_the_node_stops() {
     node.signal(rustix::process::Signal::TERM);
     let last = until_closed(&mut peer);
     let mut envelope = Envelope::open(Bytes::from(last)).unwrap();
-    assert_eq!(envelope.next(&CODEC).unwrap(), Some(Item::Goodbye));
+    assert_eq!(envelope.next_item().unwrap(), Some(Item::Goodbye));
     assert_eq!(node.wait().0.code(), Some(0));
 }

@@ -88,7 +88,64 @@ fn json_holds_any_bytes() {
     let got = json(&done(&node, &["get", "--escaped", r"\xff", "--json"]));
     assert_eq!((&got["key_base64"], &got["value"]), (&"/w==".into(), &"ü".into()));
     let problem = refused(&node, 1, &["get", "nothing", "--json"]);
-    assert_eq!(json(problem.as_bytes())["status"], 404);
+    let problem = json(problem.as_bytes());
+    assert_eq!((&problem["status"], &problem["key"]), (&404.into(), &"nothing".into()));
+}
+
+#[test]
+fn several_keys_are_read_and_deleted_at_once() {
+    let node = Node::start(&[]);
+    for (key, value) in [("a", "1"), ("b", "two\nlines"), ("c", "3")] {
+        done(&node, &["set", key, value]);
+    }
+    assert_eq!(done(&node, &["get", "b", "a"]), b"b\ttwo\\nlines\na\t1\n");
+    let output = run_at(&url(&node), &["get", "a", "x", "c"], b"");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b"a\t1\nc\t3\n"[..]));
+    assert_eq!(said(&output), "kvorum: key not found: x\n");
+    let long = "x".repeat(2000);
+    let output = run_at(&url(&node), &["get", "a", &long, "c"], b"");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b"a\t1\n"[..]));
+    assert!(said(&output).contains("of 3 keys none behind it was read"), "{}", said(&output));
+    let lines = done(&node, &["get", "--json", "a", "c"]);
+    let lines: Vec<_> = lines.trim_ascii_end().split(|byte| *byte == b'\n').map(json).collect();
+    assert_eq!([&lines[0]["value"], &lines[1]["value"]], ["1", "3"]);
+    let version = lines[0]["version"].as_str().unwrap();
+    let one = refused(&node, 2, &["del", "a", "b", "--if-match", version]);
+    assert!(one.contains("good for one key"), "{one}");
+    refused(&node, 2, &["del", "a", "b", "--idempotency-key", "w"]);
+    let output = run_at(&url(&node), &["del", "a", "x", "b", "--if-match", "*"], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("stopped at x: 1 of 3 keys were deleted before it"));
+    assert_eq!(done(&node, &["ls"]), b"b\ttwo\\nlines\nc\t3\n");
+    assert_eq!(done(&node, &["rm", "b", "c", "none"]), b"");
+    assert_eq!(done(&node, &["scan"]), b"");
+    assert_eq!(done(&node, &["incr", "n"]), b"1\n");
+    assert_eq!(done(&node, &["incr", "n", "--", "-3"]), b"-2\n");
+    let help = String::from_utf8(done(&node, &["--help"])).unwrap();
+    let named = |name: &str| help.lines().any(|line| line.trim_start().starts_with(name));
+    assert!(named("put ") && !["set ", "rm ", "ls ", "incr "].into_iter().any(named), "{help}");
+}
+
+#[test]
+fn help_and_usage_ask_for_no_more_than_is_needed() {
+    let node = Node::start(&[]);
+    for command in ["put", "get", "del", "add", "scan", "status", "repair", "compact"] {
+        let help = String::from_utf8(done(&node, &[command, "--help"])).unwrap();
+        let (own, connection) = help.split_once("\nConnection:\n").unwrap();
+        let has = |part: &str, flag: &str| part.lines().any(|l| l.trim_start().starts_with(flag));
+        assert!(has(own, "--json") && !has(connection, "--json"), "{help}");
+        for flag in ["--url <", "--token-file <", "--ca-file <", "--timeout <"] {
+            assert!(has(connection, flag) && !has(own, flag), "{command} {flag}: {help}");
+        }
+    }
+    for args in [&["get"][..], &["put", "k"], &["del"], &["get", "k", "--nonsense"]] {
+        let output = run_at(&url(&node), args, b"");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let said = said(&output);
+        let usage = said.lines().find(|line| line.starts_with("Usage: ")).unwrap();
+        assert!(!usage.contains("--url"), "{args:?}: {usage}");
+        assert!(said.starts_with("error: "), "{said}");
+    }
 }
 
 #[test]
@@ -155,18 +212,50 @@ fn a_scan_prints_lines_that_can_be_read_back() {
     assert!(refused(&node, 2, &["scan", "--ack", "9"]).contains("ack=9"));
 }
 
+/// A zero-width or bidirectional character makes a line say something else than its bytes.
+#[test]
+fn characters_that_nobody_sees_are_written_out() {
+    let node = Node::start(&["--name", "safe\u{202e}evil", "--greet", "--log-format", "json"]);
+    let status = String::from_utf8(done(&node, &["status"])).unwrap();
+    assert!(status.contains("safe\\u202eevil"), "{status}");
+    let status = done(&node, &["status", "--json"]);
+    assert_eq!(json(&status)["nodes"][0]["name"], "safe\u{202e}evil");
+    assert!(!String::from_utf8(status).unwrap().contains('\u{202e}'));
+
+    done(&node, &["put", "k\u{200b}", "v"]);
+    let scanned = done(&node, &["scan"]);
+    assert_eq!(scanned, b"k\\xe2\\x80\\x8b\tv\n");
+    assert_eq!(done(&node, &["get", "--escaped", "k\\xe2\\x80\\x8b"]), b"v");
+    done(&node, &["quota", "set", "q\u{200b}", "--soft", "1MiB"]);
+    let quotas = done(&node, &["quota", "list"]);
+    assert!(quotas.starts_with(b"\"q\\u{200b}\""), "{quotas:?}");
+    let quotas = done(&node, &["quota", "list", "--json"]);
+    assert_eq!(json(&quotas)["quotas"][0]["prefix"], "q\u{200b}");
+
+    let lines = done(&node, &["scan", "--json"]);
+    assert!(!String::from_utf8(lines).unwrap().contains('\u{200b}'));
+    let why = refused(&node, 2, &["cluster", "plan", "--remove", "a\u{202e}"]);
+    assert!(!why.contains('\u{202e}'), "{why}");
+    node.signal(rustix::process::Signal::TERM);
+    let (_, log) = node.wait();
+    assert!(log.contains("safe\\u202eevil") && !log.contains('\u{202e}'), "{log}");
+}
+
 #[test]
 fn a_scan_that_breaks_off_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    for end in ["", "3\r\nb", "5\r\nb\nbcd\r\n"] {
+    // An item of key "a" and value "x", in a chunk of 19 bytes.
+    let item = b"\x01\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\0ax";
+    for end in [&b""[..], b"3\r\nb", b"5\r\nb\nbcd\r\n", b"0\r\n\r\n", b"1\r\n\x02\r\n"] {
         let listener = listener.try_clone().unwrap();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = [0; 1024];
             assert!(stream.read(&mut request).unwrap() > 0);
-            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na\nx\r\n";
-            stream.write_all(format!("{head}{end}").as_bytes()).unwrap();
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/vnd.kvorum.items\r\n\
+                Transfer-Encoding: chunked\r\n\r\n4\r\nKVI\x01\r\n13\r\n";
+            stream.write_all(&[head.as_bytes(), item, b"\r\n", end].concat()).unwrap();
         });
         let output = run_at(&url, &["scan"], b"");
         server.join().unwrap();
@@ -381,6 +470,11 @@ fn conditions_are_said_on_the_command_line_too() {
     done(&node, &["put", "k", "one", "--if-none-match", "*"]);
     let unmet = refused(&node, 1, &["put", "k", "two", "--if-none-match", "*"]);
     assert!(unmet.contains("412: Precondition failed"), "{unmet}");
+    let shown = format!("The current version is {}", version("k"));
+    assert!(unmet.contains(&shown), "{unmet}");
+    let unmet = refused(&node, 1, &["put", "k", "x", "--if-none-match", "*", "--json"]);
+    let unmet = json(unmet.as_bytes());
+    assert_eq!((&unmet["status"], unmet["version"].as_str()), (&412.into(), Some(&*version("k"))));
     let first = version("k");
     done(&node, &["put", "k", "two", "--if-match", &first]);
     refused(&node, 1, &["put", "k", "three", "--if-match", &first]);

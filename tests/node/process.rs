@@ -88,6 +88,11 @@ impl Node {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Its data directory.
+    pub(crate) fn data(&self) -> std::path::PathBuf {
+        self.data.path().join("data")
+    }
+
     /// Stops it as an operator does; its data.
     pub(crate) fn stop(mut self) -> TempDir {
         self.signal(rustix::process::Signal::TERM);
@@ -95,6 +100,12 @@ impl Node {
         let (status, log) = self.wait();
         assert_eq!(status.code(), Some(0), "{log}");
         data
+    }
+
+    /// Stops it as an operator does; what it logged.
+    pub(crate) fn stop_for_its_log(self) -> String {
+        self.signal(rustix::process::Signal::TERM);
+        self.wait().1
     }
 
     /// Kills it; its data.

@@ -54,7 +54,7 @@ fn what_makes_no_sense_is_named() {
     let mut client = node.client();
     for (query, named) in [
         ("event=cpu%2cgc", "unknown event \"gc\""),
-        ("event=%zz", "not percent-encoded"),
+        ("event=%zz", "a % without two hex digits"),
         ("event=gc", "unknown event \"gc\"; known: cpu,alloc,live,lock,wall"),
         ("event=cpu,cpu", "twice"),
         ("event=", "unknown event \"\""),

@@ -44,13 +44,13 @@ fn a_full_prefix_refuses_what_is_stored_there_and_nothing_else() {
     let put =
         |client: &mut Client, n: usize| client.put(&format!("/v0/entity?id=a/{n}"), &value).status;
     assert_eq!((0..5).map(|n| put(client, n)).collect::<Vec<_>>(), [201; 5]);
-    wait_until("the soft limit is passed", || state(client, "a/") == "above-soft");
-    assert_eq!(quota(client, "a/")["stored_bytes"], 5 * 1024);
+    assert_eq!(state(client, "a/"), "above-soft", "at once");
+    wait_until("the sum is right", || quota(client, "a/")["stored_bytes"] == 5 * 1024);
     // What is written again counts once.
     (0..40).for_each(|_| assert_eq!(put(client, 1), 201));
     assert_eq!((5..8).map(|n| put(client, n)).collect::<Vec<_>>(), [201; 3]);
-    wait_until("it is full", || state(client, "a/") == "full");
-    assert_eq!(quota(client, "a/")["stored_bytes"], 8 * 1024);
+    assert_eq!(state(client, "a/"), "full", "at once");
+    wait_until("the sum is right", || quota(client, "a/")["stored_bytes"] == 8 * 1024);
 
     let refused = client.put("/v0/entity?id=a/0", b"x");
     let problem = refused.json();
@@ -64,6 +64,8 @@ fn a_full_prefix_refuses_what_is_stored_there_and_nothing_else() {
                  Content-Length: 1\r\n\r\nx",
     );
     assert_eq!(client.response().status, 507);
+    let unknown = client.put("/v0/entity?id=a/0&only_this_route=1", b"x");
+    assert_eq!(unknown.status, 400, "what can't be parsed is not admitted");
     assert_eq!(client.get("/v0/entity?id=a/0").body(), value, "reads go on");
     assert_eq!(client.put("/v0/entity?id=a", b"x").status, 201, "the key has not that prefix");
     let labels = |name: &str| format!("kvorum_{name}{{prefix=\"a/\"}}");
@@ -111,8 +113,9 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     // Each key counts once, though three nodes hold it.
     for node in 0..3 {
         let client = &mut cluster.client(node);
-        wait_until("it is full everywhere", || state(client, "a/") == "full");
-        assert_eq!(quota(client, "a/")["stored_bytes"], 100 * 1024, "node {node}");
+        wait_until("it is full everywhere", || {
+            state(client, "a/") == "full" && quota(client, "a/")["stored_bytes"] == 100 * 1024
+        });
         assert_eq!(put(client, 0), 507, "node {node}");
     }
     for node in 0..3 {
@@ -135,6 +138,129 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
         wait_until("it is gone everywhere", || put(client, 0) == 201);
     }
     assert_eq!(command(&cluster, 0, &["quota", "list"]), "there are no quotas\n");
+}
+
+/// Values of this length are written where a quota is to be reached quickly.
+const LONG: usize = 64 << 10;
+
+/// What a hard limit may be exceeded by, for each node.
+const OVERRUN: u64 = 1 << 20;
+
+/// Sets a quota, and waits until all nodes have counted.
+fn limited(cluster: &Cluster, nodes: usize, hard: u64) {
+    set(&mut cluster.client(0), &format!("prefix=a%2F&hard={hard}"));
+    for node in 0..nodes {
+        let client = &mut cluster.client(node);
+        wait_until("it is counted", || state(client, "a/") == "below");
+    }
+}
+
+/// Writers, each with a connection of its own to one of the nodes, write keys until they are
+/// refused. What they were told is stored.
+fn write_until_full(cluster: &Cluster, nodes: usize, writers: usize, steady: bool) -> u64 {
+    let write = |writer: usize| {
+        let mut client = cluster.client(writer % nodes);
+        let value = vec![b'v'; LONG];
+        for n in 0u64.. {
+            assert!(n < 1000, "nobody was refused");
+            let key = format!("/v0/entity?id=a/{steady}-{writer}-{n:04}");
+            match client.put(&key, &value).status {
+                201 => {}
+                507 => return n * LONG as u64,
+                other => panic!("{other}"),
+            }
+            if steady {
+                // As fast as one that looks at what is stored between two writes.
+                state(&mut client, "a/");
+            }
+        }
+        unreachable!("there are as many numbers as it takes")
+    };
+    std::thread::scope(|scope| {
+        let writers = (0..writers).map(|writer| scope.spawn(move || write(writer)));
+        let writers: Vec<_> = writers.collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+    })
+}
+
+fn a_hard_limit_stops_who_writes_fast(nodes: usize) {
+    let hard = 8 << 20;
+    let cluster = Cluster::start(nodes, &[]);
+    cluster.settled();
+    limited(&cluster, nodes, hard);
+    let burst = write_until_full(&cluster, nodes, 2 * nodes, false);
+    let most = hard + nodes as u64 * OVERRUN;
+    assert!(burst <= most, "{burst} of {hard} were stored");
+    assert!(burst >= hard / 2, "{burst} of {hard}: others were refused long before");
+    // It is shown at once, too.
+    for node in 0..nodes {
+        let shown = quota(&mut cluster.client(node), "a/")["stored_bytes"].as_u64().unwrap();
+        assert!(shown >= hard / 2, "node {node} shows {shown} of {burst}");
+    }
+    // Again, with keys of its own, by clients that are not in a hurry.
+    let again = 2 * hard;
+    set(&mut cluster.client(0), &format!("prefix=a%2F&hard={again}"));
+    for node in 0..nodes {
+        let client = &mut cluster.client(node);
+        wait_until("it has the new limit", || quota(client, "a/")["hard_bytes"] == again);
+        wait_until("there is room", || state(client, "a/") == "below");
+    }
+    let steady = write_until_full(&cluster, nodes, nodes, true);
+    let most = again + nodes as u64 * OVERRUN;
+    assert!(burst + steady <= most, "{burst} and {steady} of {again} were stored");
+}
+
+#[test]
+fn a_hard_limit_stops_who_writes_fast_on_one_node() {
+    a_hard_limit_stops_who_writes_fast(1);
+}
+
+#[test]
+fn a_hard_limit_stops_who_writes_fast_on_three_nodes() {
+    a_hard_limit_stops_who_writes_fast(3);
+}
+
+#[test]
+fn a_hard_limit_stops_who_writes_fast_on_five_nodes() {
+    a_hard_limit_stops_who_writes_fast(5);
+}
+
+/// What replaces a value counts for what is more of it, so that a client which stays below its
+/// quota is not refused, however much it writes. The same of what is deleted before.
+fn who_stays_below_is_not_refused(nodes: usize) {
+    let cluster = Cluster::start(nodes, &[]);
+    cluster.settled();
+    limited(&cluster, nodes, 2 << 20);
+    let write = |writer: usize| {
+        let mut client = cluster.client(writer);
+        let value = vec![b'v'; LONG];
+        for n in 0..120 {
+            let key = format!("/v0/entity?id=a/{writer}-{}", n % 6 / nodes.min(3));
+            assert_eq!(client.put(&key, &value).status, 201, "write {n} of writer {writer}");
+            if n % 3 == 2 {
+                assert_eq!(client.delete(&key).status, 202);
+            }
+        }
+    };
+    let write = &write;
+    std::thread::scope(|scope| {
+        (0..nodes).for_each(|writer| drop(scope.spawn(move || write(writer))))
+    });
+}
+
+#[test]
+fn who_stays_below_a_hard_limit_is_not_refused_on_one_node() {
+    who_stays_below_is_not_refused(1);
+}
+
+#[test]
+fn who_stays_below_a_hard_limit_is_not_refused_on_three_nodes() {
+    who_stays_below_is_not_refused(3);
+}
+
+#[test]
+fn who_stays_below_a_hard_limit_is_not_refused_on_five_nodes() {
+    who_stays_below_is_not_refused(5);
 }
 
 /// Sent again with its idempotency key, a write is answered as the first time, whether its key
@@ -171,7 +297,7 @@ fn what_was_done_before_there_was_no_room_is_answered_as_then() {
             assert_eq!(problem["outcome"], "none");
         }
         let used = ask(client, "PUT", "id=a/n", &word("add"), "");
-        assert_eq!((used.status, &used.json()["outcome"]), (409, &"unknown".into()));
+        assert_eq!((used.status, &used.json()["outcome"]), (422, &"none".into()));
         // Two were, and what was answered as the first time was not.
         assert_eq!(quota(client, "a/")["refused_writes"], 2, "node {node}");
     }

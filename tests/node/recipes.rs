@@ -1,52 +1,173 @@
-//! The README's recipes, run as they stand there.
+//! The README's recipes, run as they stand there, and as people run them: twice, on what is empty,
+//! by two at once, and with a crash between any two steps.
 
+use std::collections::BTreeSet;
 use std::process::Command;
+use std::thread;
 
 use crate::process::Node;
 
-/// The shell block that a comment in the README marks.
-fn recipes() -> String {
+/// Takers that run at once.
+const TAKERS: usize = 3;
+
+/// Items that they take.
+const ITEMS: usize = 12;
+
+/// The shell block that a comment in the README marks, as recipes.
+fn recipes() -> [String; 6] {
     let readme = include_str!("../../README.md");
     let (_, marked) = readme.split_once("tests/node/recipes.rs runs them").unwrap();
     let (_, block) = marked.split_once("```sh\n").unwrap();
-    block.split_once("```").unwrap().0.to_owned()
+    let (block, _) = block.split_once("```").unwrap();
+    let recipes: Vec<String> = block.split("\n\n").map(str::to_owned).collect();
+    recipes.try_into().expect("six recipes, with a line between them")
 }
 
-/// Runs a recipe; what it prints.
-fn run(node: &Node, recipe: &str) -> String {
-    let mut bash = Command::new("bash");
-    bash.args(["-c", recipe]).env("HOSTNAME", "here");
-    bash.env("K", format!("http://{}/v0/entity", node.address));
-    let output = bash.output().unwrap();
-    assert!(output.status.success(), "{recipe}\n{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+/// A recipe's functions, without the lines that call them.
+fn functions(recipe: &str) -> String {
+    let (functions, _) = recipe.rsplit_once("\n}\n").unwrap();
+    format!("{functions}\n}}\n")
+}
+
+/// Runs a script; whether it succeeds, and what it prints.
+fn try_run(node: &Node, script: &str) -> (bool, String) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).env("HOSTNAME", "here");
+    shell.env("K", format!("http://{}/v0/entity", node.address));
+    let output = shell.output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// The same of one that succeeds.
+fn run(node: &Node, script: &str) -> String {
+    let (succeeds, printed) = try_run(node, script);
+    assert!(succeeds, "{script}\n{printed}");
+    printed
+}
+
+/// A node for recipes; `None` = there is no curl.
+fn node() -> Option<Node> {
+    if Command::new("curl").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no curl");
+        return None;
+    }
+    Some(Node::start(&[]))
+}
+
+fn value(node: &Node, key: &str) -> Option<Vec<u8>> {
+    let got = node.client().get(&format!("/v0/entity?id={key}"));
+    (got.status == 200).then(|| got.body())
 }
 
 #[test]
 fn the_recipes_work_as_the_readme_says() {
-    if Command::new("curl").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no curl");
-        return;
+    let Some(node) = node() else { return };
+    let [counter, lock, queue, lease, limit, again] = &recipes();
+    for time in ["1", "2"] {
+        assert_eq!(run(&node, counter), time);
+        assert_eq!(run(&node, lock), "mine\n");
+        assert_eq!(run(&node, queue), "some work\n");
+        assert_eq!(run(&node, lease), "mine\nrenewed\n");
+        assert_eq!(run(&node, limit), "welcome\n");
+        assert_eq!(run(&node, again), "100");
+        for released in ["lock", "lease", &format!("item-{time}")] {
+            assert_eq!(value(&node, released), None, "{released}");
+        }
     }
-    let node = Node::start(&[]);
-    let recipes = recipes();
-    let recipes: Vec<&str> = recipes.split("\n\n").collect();
-    let [counter, lock, queue, lease, limit, again] = recipes[..] else {
-        panic!("six recipes, with a line between them: {recipes:?}");
-    };
-    assert_eq!((run(&node, counter), run(&node, counter)), ("1".to_owned(), "2".to_owned()));
-    assert_eq!((run(&node, lock), run(&node, lock)), ("mine\n".to_owned(), "mine\n".to_owned()));
-    assert_eq!(node.client().get("/v0/entity?id=lock").status, 404, "it was released");
     node.client().put("/v0/entity?id=lock", b"somebody else");
-    let taken = format!("{lock}\ntrue");
-    assert_eq!(run(&node, &taken), "", "it is somebody else's");
-    assert_eq!((run(&node, queue), run(&node, queue)), ("some work".into(), "some work".into()));
-    assert_eq!(node.client().get("/v0/entity?id=head").body(), b"2");
-    assert_eq!(run(&node, lease), "mine\n");
-    let held = node.client().get("/v0/entity?id=lease");
-    assert!(held.status == 200 && held.header("kvorum-expires").is_some());
-    let taken = format!("{lease}\ntrue");
-    assert_eq!(run(&node, &taken), "", "it was renewed, and is not free");
-    assert_eq!(run(&node, limit), "welcome\n");
-    assert_eq!((run(&node, again), run(&node, again)), ("100".into(), "100".into()));
+    node.client().put("/v0/entity?id=lease&ttl=1h", b"somebody else");
+    for taken in [lock, lease] {
+        assert_eq!(try_run(&node, taken), (false, String::new()), "it is somebody else's");
+    }
+    for taken in ["lock", "lease"] {
+        assert_eq!(value(&node, taken).unwrap(), b"somebody else", "{taken}");
+    }
+}
+
+#[test]
+fn a_lease_is_renewed_as_often_as_its_holder_wants_and_has_one_holder() {
+    let Some(node) = node() else { return };
+    let [.., lease, _, _] = &recipes();
+    let lease = &functions(lease);
+    let renewed = format!(
+        "{lease}lease 'If-None-Match: *' && for N in 1 2 3; do lease \"If-Match: $ETAG\" || exit; \
+         done && echo $FENCE"
+    );
+    let (held, first) = try_run(&node, &renewed);
+    assert!(held && first.trim().len() == 16, "{first:?}");
+    let got = node.client().get("/v0/entity?id=lease");
+    assert!(got.status == 200 && got.header("kvorum-expires").is_some());
+    assert!(!try_run(&node, &renewed).0, "its holder has crashed, and its time has not come");
+    // As if it had: another one holds it then, and the first one's renewals fail.
+    let next = run(
+        &node,
+        &format!(
+            "{lease}ETAG={}; curl -sf -X DELETE \"$K?id=lease\" -H \"If-Match: $ETAG\"; \
+             lease 'If-None-Match: *'; OLD=$ETAG; lease \"If-Match: $ETAG\"; \
+             lease \"If-Match: $OLD\" && exit 1; echo $FENCE",
+            format_args!("'{}'", got.header("etag").unwrap())
+        ),
+    );
+    assert!(first < next, "{first} {next}");
+}
+
+#[test]
+fn a_queue_that_is_empty_loses_nothing() {
+    let Some(node) = node() else { return };
+    let [_, _, queue, ..] = &recipes();
+    let queue = &functions(queue);
+    let take = format!("{queue}take");
+    for _ in 0..2 {
+        assert_eq!(try_run(&node, &take), (false, String::new()));
+    }
+    run(&node, &format!("{queue}put one; put two"));
+    for item in ["one\n", "two\n"] {
+        assert_eq!(run(&node, &take), item);
+        assert_eq!(value(&node, "item-1").unwrap(), b"one", "who crashed now has not deleted it");
+    }
+    assert_eq!(try_run(&node, &take), (false, String::new()));
+    run(&node, &format!("{queue}put three"));
+    assert_eq!(run(&node, &take), "three\n");
+    // What begins like the name of a file is none.
+    run(&node, &format!("{queue}put @/etc/passwd"));
+    assert_eq!(run(&node, &take), "@/etc/passwd\n");
+}
+
+#[test]
+fn a_queue_outlives_a_producer_that_stops_between_two_steps() {
+    let Some(node) = node() else { return };
+    let [_, _, queue, ..] = &recipes();
+    let queue = &functions(queue);
+    let number = run(&node, "curl -sf -X POST \"$K?id=tail&add=1\"");
+    assert_eq!(number, "1");
+    run(&node, &format!("{queue}put two"));
+    let take_all = format!("{queue}for N in 1 2 3; do take; done; true");
+    assert_eq!(run(&node, &take_all), "two\n");
+    let late = "curl -sf -X PUT \"$K?id=item-1\" -H 'If-None-Match: *' -d late";
+    assert!(!try_run(&node, late).0, "nobody looks there any more");
+    run(&node, &format!("{queue}put late"));
+    assert_eq!(run(&node, &take_all), "late\n");
+}
+
+#[test]
+fn takers_at_once_take_each_item_once() {
+    let Some(node) = node() else { return };
+    let [_, _, queue, ..] = &recipes();
+    let queue = &functions(queue);
+    let put = format!("{queue}N=0; while [ $N -lt {ITEMS} ]; do put x || exit 1; done");
+    run(&node, &put);
+    // Each goes on until the head is at the end, whoever has taken what.
+    let take_all = format!(
+        "{queue}until [ \"$(curl -sf \"$K?id=head\")\" = {ITEMS} ]; do \
+         take > /dev/null && echo $N; done; true"
+    );
+    let taken: Vec<String> = thread::scope(|scope| {
+        let takers = (0..TAKERS).map(|_| scope.spawn(|| run(&node, &take_all)));
+        let takers: Vec<_> = takers.collect();
+        takers.into_iter().map(|taker| taker.join().unwrap()).collect()
+    });
+    let numbers: Vec<usize> =
+        taken.iter().flat_map(|t| t.lines()).map(|n| n.parse().unwrap()).collect();
+    assert_eq!(numbers.len(), ITEMS, "none is taken twice: {taken:?}");
+    assert_eq!(numbers.into_iter().collect::<BTreeSet<_>>(), (1..=ITEMS).collect());
 }

@@ -13,20 +13,21 @@ use tempfile::TempDir;
 
 use crate::client::{Client, Response};
 use crate::cluster::{Cluster, key};
+use crate::listing::LINES;
 use crate::moves::{cluster_command, layout, planned, text};
 use crate::process::{Node, kvorum, run, wait_until};
 
 /// The token of `--admin-token-file`.
-const ADMIN: &str = "an admin token of this test";
+pub(crate) const ADMIN: &str = "an admin token of this test";
 
 /// A token that nobody made.
 const WRONG: &str = "kvorum_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// The files that nodes and commands are given.
-struct Files(TempDir);
+pub(crate) struct Files(TempDir);
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let files = Self(tempfile::tempdir().unwrap());
         files.write("admin", ADMIN);
         files.write("secret", "a secret of this test");
@@ -54,13 +55,13 @@ impl Files {
     }
 
     /// A command with the token of a file.
-    fn run(&self, at: SocketAddr, token: &str, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, at: SocketAddr, token: &str, args: &[&str]) -> Output {
         let (url, file) = (format!("http://{at}"), self.path(token));
         run(&[args, &["--url", &url, "--token-file", file.to_str().unwrap()]].concat())
     }
 
     /// Makes a token, and a file of its name that has it.
-    fn create(&self, at: SocketAddr, name: &str, args: &[&str]) -> String {
+    pub(crate) fn create(&self, at: SocketAddr, name: &str, args: &[&str]) -> String {
         let made = self.run(at, "admin", &[&["token", "create", "--name", name], args].concat());
         assert!(made.status.success(), "{}", text(&made.stderr));
         let token = text(&made.stdout).trim_end().to_owned();
@@ -71,7 +72,7 @@ impl Files {
 }
 
 /// A lone node without a secret, that wants tokens.
-fn lone(files: &Files) -> Node {
+pub(crate) fn lone(files: &Files) -> Node {
     let admin = files.path("admin");
     Node::start(&["--require-auth", "--admin-token-file", admin.to_str().unwrap()])
 }
@@ -85,11 +86,11 @@ fn head_of(at: SocketAddr, method: &str, target: &str, header: &str) -> Response
     client.head_response()
 }
 
-fn bearer(token: &str) -> String {
+pub(crate) fn bearer(token: &str) -> String {
     if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") }
 }
 
-fn status(at: SocketAddr, method: &str, target: &str, token: &str) -> u16 {
+pub(crate) fn status(at: SocketAddr, method: &str, target: &str, token: &str) -> u16 {
     head_of(at, method, target, &bearer(token)).status
 }
 
@@ -99,7 +100,7 @@ pub(crate) fn routes() -> Vec<(String, String)> {
     let text = include_str!("../../docs/openapi.yaml");
     let (mut path, mut routes) = (String::new(), Vec::new());
     let paths = text.lines().skip_while(|line| *line != "paths:").skip(1);
-    for line in paths.take_while(|line| line.starts_with(' ')) {
+    for line in paths.take_while(|line| line.is_empty() || line.starts_with(' ')) {
         match line.strip_prefix("  ").and_then(|line| line.strip_suffix(':')) {
             Some(of) if of.starts_with('/') => path = of.to_owned(),
             Some(of) if ["  get", "  head", "  put", "  post", "  delete"].contains(&of) => {
@@ -115,7 +116,7 @@ pub(crate) fn routes() -> Vec<(String, String)> {
 /// What a route is for, and how it is asked so that it does nothing, and does not last.
 pub(crate) fn scope(path: &str) -> (&'static str, String) {
     let (scope, query) = match path {
-        "/healthz" | "/readyz" | "/ui" | "/v0/peer" => ("public", ""),
+        "/" | "/healthz" | "/readyz" | "/ui" | "/v0/peer" => ("public", ""),
         "/v0/entity" => ("data", "id=users/a&ack=0"),
         "/v0/entities" => ("data", "start=users/&end=users0&ack=0"),
         "/ui/key" => ("data", "id=users/a&from=0"),
@@ -140,7 +141,8 @@ fn every_route_wants_a_token_that_is_good_for_it() {
     let revoked = make("revoked", &["--for", "data,metrics,admin"]);
     assert!(files.run(at, "admin", &["token", "revoke", "revoked"]).status.success());
     let replayed = format!("{revoked}, Bearer {ADMIN}");
-    let good: [(&str, String, &[&str]); 8] = [
+    let outside = make("outside", &["--prefix", "users/b"]);
+    let good: [(&str, String, &[&str]); 7] = [
         ("data", make("data", &[]), &["GET", "HEAD", "PUT", "POST", "DELETE"]),
         ("data", make("read", &["--methods", "read"]), &["GET", "HEAD"]),
         ("data", make("put", &["--methods", "PUT"]), &["PUT"]),
@@ -149,12 +151,23 @@ fn every_route_wants_a_token_that_is_good_for_it() {
             make("inside", &["--prefix", "users/"]),
             &["GET", "HEAD", "PUT", "POST", "DELETE"],
         ),
-        ("data", make("outside", &["--prefix", "users/b"]), &[]),
         ("metrics", make("metrics", &["--for", "metrics"]), &["GET", "HEAD"]),
         ("admin", make("admin-all", &["--for", "admin"]), &["GET", "POST"]),
         ("admin", make("admin-read", &["--for", "admin", "--methods", "GET"]), &["GET"]),
     ];
     wait_until("it expires", || status(at, "GET", "/v0/status", &expired) == 401);
+    for (method, target) in [
+        ("GET", "/v0/entity?id=users/a"),
+        ("HEAD", "/v0/entity?id=users/a"),
+        ("PUT", "/v0/entity?id=users/a"),
+        ("DELETE", "/v0/entity?id=users/a"),
+        ("POST", "/v0/entity?id=users/a&add=1"),
+        ("GET", "/v0/entities?start=users/&end=users0"),
+        ("GET", "/ui/key?id=users/a"),
+        ("HEAD", "/ui/key?id=users/a"),
+    ] {
+        assert_eq!(status(at, method, target, &outside), 403, "{method} {target}");
+    }
     for (method, path) in routes() {
         let (scope, target) = scope(&path);
         let is_public = scope == "public";
@@ -190,6 +203,81 @@ fn every_route_wants_a_token_that_is_good_for_it() {
     }
 }
 
+/// Headers that ask for a form of a range by a token.
+fn accept(form: &str, token: &str) -> String {
+    format!("{}Accept: {form}\r\n", bearer(token))
+}
+
+/// In the forms that need no start, nothing is wider for what is left out.
+#[test]
+fn ranges_without_a_start_stay_within_the_prefix() {
+    let files = Files::new();
+    let node = lone(&files);
+    let at = node.address;
+    let token = files.create(at, "users", &["--prefix", "users/"]);
+    for form in [LINES, "application/vnd.kvorum.items"] {
+        for (query, expected) in [
+            ("", 403),
+            ("?", 403),
+            ("?limit=10", 403),
+            ("?local=true", 403),
+            ("?end=users0", 403),
+            ("?prefix=users", 403),
+            ("?prefix=user", 403),
+            ("?prefix=x", 403),
+            ("?prefix=users0", 403),
+            ("?start=users/a", 403),
+            ("?start=users/a&end=users1", 403),
+            ("?prefix=users&start=users/", 403),
+            ("?prefix=%75sers%2F", 200),
+            ("?prefix=users/&limit=1", 200),
+            ("?prefix=users/a&values=false", 200),
+            ("?prefix=users/&start=a&end=z", 200),
+            ("?start=users/&end=users0", 200),
+            ("?prefix=users/&prefix=x", 400),
+            ("?prefix=users/&after=x", 400),
+        ] {
+            let target = format!("/v0/entities{query}");
+            let answer = head_of(at, "GET", &target, &accept(form, &token));
+            assert_eq!(answer.status, expected, "{form} {query}");
+        }
+    }
+}
+
+/// A cursor leads nowhere else, whoever was given it.
+#[test]
+fn a_cursor_leads_to_no_key_outside_the_prefix() {
+    let files = Files::new();
+    let node = lone(&files);
+    let at = node.address;
+    let token = files.create(at, "users", &["--prefix", "users/"]);
+    for key in ["a", "users/b", "users/c", "z"] {
+        assert!(files.run(at, "admin", &["put", key, "v"]).status.success());
+    }
+    let cursor_of = |query: &str| {
+        let mut client = Client::connect(at);
+        let header = accept(LINES, ADMIN);
+        client
+            .send(format!("GET /v0/entities?{query} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"));
+        let body = text(&client.response().body());
+        body.rsplit_once("{\"next\":\"").unwrap().1.trim_end().trim_end_matches("\"}").to_owned()
+    };
+    let [all, own] = [cursor_of("limit=1"), cursor_of("prefix=users/&limit=1")];
+    for (query, cursor, expected) in [
+        ("", &all, 403),
+        ("prefix=users/&", &all, 400),
+        ("end=users0&", &all, 400),
+        ("", &own, 400),
+        ("prefix=users/&", &own, 200),
+    ] {
+        let target = format!("/v0/entities?{query}after={cursor}");
+        let answer = head_of(at, "GET", &target, &accept(LINES, &token));
+        assert_eq!(answer.status, expected, "{target}");
+    }
+    let listed = files.run(at, "users", &["scan", "--prefix", "users/", "--limit", "9"]);
+    assert_eq!(text(&listed.stdout), "users/b\tv\nusers/c\tv\n");
+}
+
 #[test]
 fn keys_and_ranges_outside_the_prefix_are_refused_and_named() {
     let files = Files::new();
@@ -202,6 +290,13 @@ fn keys_and_ranges_outside_the_prefix_are_refused_and_named() {
         ("/v0/entity?id=users", 403),
         ("/v0/entity?id=Users/a", 403),
         ("/v0/entity?id=x&id=users/a", 400),
+        // What can't be parsed is not admitted, whatever its key.
+        ("/v0/entity?id=other&only_this_route=1", 400),
+        ("/v0/entity?only_this_route&ack=1&id=other", 400),
+        ("/v0/entity?id=users/a&only_this_route=1", 400),
+        ("/ui/key?id=other&only_this_route=1", 400),
+        ("/v0/entity?id=other&ack=1", 403),
+        ("/v0/entities?start=users/&end=users0&only_this_route=1", 400),
         ("/v0/entity?ack=1", 400),
         ("/v0/entities?start=users/&end=users0", 200),
         ("/v0/entities?start=users/a&end=users/b&local=true", 200),
@@ -264,6 +359,8 @@ fn what_makes_no_token_is_refused() {
     for (args, said) in [
         (&["--name", "taken"][..], "already: revoke it first"),
         (&["--name", "a b"], "visible characters"),
+        (&["--name", "a\u{202e}b"], "visible characters"),
+        (&["--name", "a\u{200b}"], "visible characters"),
         (&["--name", "x", "--methods", "writes"], "methods: \"writes\" is unknown"),
         (&["--name", "x", "--for", "all"], "for: \"all\" is unknown"),
         (&["--name", "x", "--for", "admin", "--prefix", "a"], "can't be limited to a prefix"),

@@ -157,8 +157,10 @@ fn an_idempotency_key_gives_a_value_its_expiry_once() {
     let asked = now_ms();
     let first = ask(&mut client, "PUT", "id=k&ttl=1h", word, "x");
     let told = in_seconds(&first, 3600, asked);
-    let again = ask(&mut cluster.client(1), "PUT", "id=k&ttl=5h", word, "x");
-    assert_eq!((again.status, expires(&again)), (201, Some(told)), "not the second one");
+    let again = ask(&mut cluster.client(1), "PUT", "id=k&ttl=60m", word, "x");
+    assert_eq!((again.status, expires(&again)), (201, Some(told)), "as of the first time");
+    let other = ask(&mut cluster.client(1), "PUT", "id=k&ttl=5h", word, "x");
+    assert_eq!(other.status, 422, "another time to live is another request");
     assert_eq!(expires(&client.get(TARGET)), Some(told));
     assert_eq!(client.put(TARGET, b"other").status, 201);
     let again = ask(&mut client, "PUT", "id=k&ttl=1h", word, "x");

@@ -11,11 +11,19 @@ struct Layer {
     why: &'static str,
 }
 
-const LAYERS: [Layer; 7] = [
+const LAYERS: [Layer; 8] = [
     Layer {
         name: "kvorum",
         never: &["load", "kvorum-bench", "mlua", "maud", "hdrhistogram"],
         why: "a process that holds data carries no load generator, no Lua and no reports",
+    },
+    Layer {
+        name: "record",
+        never: &[
+            "lsm", "cluster", "node", "load", "profile", "kvorum", "tokio", "hyper", "rustix",
+            "libc", "socket2", "mio", "rand",
+        ],
+        why: "a record is bytes and what they mean, under the engine and the protocol",
     },
     Layer {
         name: "lsm",
@@ -131,6 +139,7 @@ mod tests {
             package("kvorum", &[0, 1, 4]),
             package("kvorum-bench", &[2]),
             package("node", &[1]),
+            package("record", &[]),
         ]
     }
 

@@ -277,6 +277,7 @@ fn chance(file: File<'_>) -> Vec<(usize, String)> {
     let path = file.path;
     let pure = path.starts_with("crates/cluster/src/")
         || path.starts_with("crates/node/src/")
+        || path.starts_with("crates/record/src/")
         || path.starts_with("crates/sim/src/") && path != "crates/sim/src/main.rs"
         || path.starts_with("crates/lsm/src/")
             && !path.starts_with("crates/lsm/src/db/")
@@ -287,8 +288,8 @@ fn chance(file: File<'_>) -> Vec<(usize, String)> {
 
 /// In the server, what it is made of and what measures it.
 fn text_error(file: File<'_>) -> Vec<(usize, String)> {
-    let parts =
-        ["cluster", "load", "lsm", "node", "profile"].map(|name| format!("crates/{name}/src/"));
+    let parts = ["cluster", "load", "lsm", "node", "profile", "record"]
+        .map(|name| format!("crates/{name}/src/"));
     let is_of = file.path.starts_with("src/") || parts.iter().any(|p| file.path.starts_with(p));
     let fails = |line: &str| {
         let ends = [", String> {", ", String>> {"].iter().any(|end| line.contains(end));

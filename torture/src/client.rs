@@ -46,6 +46,27 @@ fn malformed(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
 }
 
+/// Reads something from a node, again as long as the connection breaks: while others wait for
+/// memory, a node breaks off who reads slowly, as this process may on a busy machine.
+pub fn read_patiently<T>(
+    address: SocketAddr,
+    mut read: impl FnMut(&mut Client) -> io::Result<T>,
+) -> io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match Client::connect(address).and_then(|mut client| read(&mut client)) {
+            Err(error) if is_broken(&error) && begun.elapsed() < PATIENCE => thread::sleep(AGAIN),
+            result => return result,
+        }
+    }
+}
+
+/// Whether the other end broke off.
+fn is_broken(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&error.kind())
+}
+
 impl Client {
     /// Connects to a node, with the usual timeout.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
@@ -148,15 +169,21 @@ impl Client {
         self.request("GET", &target(key), b"")
     }
 
-    /// The same; asks again for as long as the node is overloaded.
+    /// The same; asks again for as long as the node is overloaded, or breaks off because of that.
     pub fn get_patiently(&mut self, key: &str) -> io::Result<Answer> {
-        let begun = Instant::now();
+        let (address, begun) = (self.stream.get_ref().peer_addr()?, Instant::now());
         loop {
-            let answer = self.get(key)?;
-            if answer.status != 503 || begun.elapsed() > PATIENCE {
-                return Ok(answer);
+            let answer = self.get(key);
+            let is_over = begun.elapsed() > PATIENCE;
+            match answer {
+                Ok(answer) if answer.status != 503 || is_over => return Ok(answer),
+                Err(error) if is_over || !is_broken(&error) => return Err(error),
+                Ok(_) => thread::sleep(AGAIN),
+                Err(_) => {
+                    thread::sleep(AGAIN);
+                    *self = Self::connect(address)?;
+                }
             }
-            thread::sleep(AGAIN);
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::client::Client;
+use crate::client::{Client, read_patiently};
 use crate::ledger::{Ledger, Process};
 use crate::net::Net;
 use crate::node::{Launch, Node};
@@ -206,11 +206,14 @@ impl Cluster {
 
     /// What a node holds itself.
     pub fn dump(&self, node: usize) -> Result<Dump, Failure> {
-        let mut found = Dump::new();
-        self.scan_local(node, |key, value| {
-            found.insert(key.to_owned(), value.to_vec());
-        })?;
-        Ok(found)
+        Ok(read_patiently(self.addresses[node], |client| {
+            let mut found = Dump::new();
+            client.scan("%01&local=true", |key, value| {
+                found.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
+                Ok(())
+            })?;
+            Ok(found)
+        })?)
     }
 
     /// The same, item by item: key, value.
@@ -272,7 +275,7 @@ impl Cluster {
         let mut client = Client::connect(self.addresses[0])?;
         let everybody = format!("&ack={0}&from={0}", self.nodes.len());
         for key in keys {
-            let answer = client.request("GET", &format!("/v0/entity?id={key}{everybody}"), b"")?;
+            let answer = client.get_patiently(&format!("{key}{everybody}"))?;
             if !matches!(answer.status, 200 | 404) {
                 return Err(Failure::Broken(format!(
                     "GET {key} from all answers {} after the fault: {}",

@@ -139,16 +139,17 @@ impl Setup {
 
 /// Everything that a range over all keys returns.
 pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
-    let mut found = BTreeMap::new();
-    let mut last = Vec::new();
-    let mut disorder = None;
-    node.client()?.scan("%01", |key, value| {
-        if key <= last.as_slice() {
-            disorder = Some(String::from_utf8_lossy(key).into_owned());
-        }
-        last = key.to_vec();
-        found.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
-        Ok(())
+    let (found, disorder) = client::read_patiently(node.address, |client| {
+        let (mut found, mut last, mut disorder) = (BTreeMap::new(), Vec::new(), None);
+        client.scan("%01", |key, value| {
+            if key <= last.as_slice() {
+                disorder = Some(String::from_utf8_lossy(key).into_owned());
+            }
+            last = key.to_vec();
+            found.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
+            Ok(())
+        })?;
+        Ok((found, disorder))
     })?;
     match disorder {
         Some(key) => Err(Failure::Broken(format!("{key} comes out of order in a range"))),

@@ -24,6 +24,7 @@ use crate::audit::{self, Found};
 use crate::cluster::Cluster;
 use crate::ground::run as command;
 use crate::ledger::Ledger;
+use crate::proofs::parse;
 use crate::{Failure, Setup, converge, lost_interval, twins};
 
 pub(crate) const NODES: usize = 3;
@@ -273,6 +274,27 @@ pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
     Err(Failure::Broken(format!("A does not reach B: {}", cluster.status(A)?)))
 }
 
+/// Waits until B and C know the disk that A has.
+fn known_by_others(cluster: &Cluster) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let own = parse(cluster.status(A)?.as_bytes())?["incarnation"].clone();
+    for node in [B, C] {
+        loop {
+            let status = parse(cluster.status(node)?.as_bytes())?;
+            let peers = status["peers"].as_array();
+            let a = peers.into_iter().flatten().find(|peer| peer["name"] == "n1");
+            if a.is_some_and(|a| a["incarnation"] == own) {
+                break;
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::Broken(format!("{status} knows another disk than {own}")));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    Ok(())
+}
+
 /// What was found in a scenario, and what of it must not be.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -376,6 +398,10 @@ impl Findings {
         cluster: &mut Cluster,
         ledger: &Ledger,
     ) -> Result<(), Failure> {
+        // A greeting of B or C that was sent before they had noted A's new disk may come late, and
+        // has A rebuilt once more: that is of the time before the restart.
+        known_by_others(cluster)?;
+        self.rebuilt(cluster)?;
         cluster.stop(A)?;
         cluster.start_node(A)?;
         meet(cluster)?;

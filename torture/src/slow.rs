@@ -11,7 +11,8 @@ use crate::client::{Client, target};
 use crate::node::Node;
 use crate::{Failure, Setup};
 
-/// What the answers must not fall below, in a hundred of what was asked.
+/// What the answers beside slow clients must not fall below, in a hundred of those without them:
+/// that is nearly all that was asked, unless the machine is busy with other things.
 const GOODPUT_PERCENT: u64 = 90;
 
 /// When the last slow client must be gone. The promise is 15 s.
@@ -29,6 +30,9 @@ const LARGE: usize = 300 << 10;
 
 /// An answer that comes later does not count.
 const IN_TIME: Duration = Duration::from_millis(500);
+
+/// Between two pieces of a slow client.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// How a slow client begins, and what it goes on with, a piece at a time; nothing = it only waits.
 const KINDS: [(&str, &[u8]); 4] = [
@@ -63,7 +67,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let Some(gone) = gone else {
         return Err(Failure::Broken("some of the slow clients are never given up".to_owned()));
     };
-    if beside < GOODPUT_PERCENT {
+    // The machine may have become busy since: then it is so afterwards too.
+    let alone = alone.min(goodput(&node, Duration::from_secs(3))?);
+    if beside * 100 < GOODPUT_PERCENT * alone {
         return Err(Failure::Broken(format!("goodput {beside} % beside, {alone} % alone")));
     }
     Ok(format!(
@@ -90,11 +96,15 @@ fn connect(address: SocketAddr, each: usize) -> Result<Vec<(TcpStream, &'static 
 /// Goes on slowly until each connection was ended; when the last one was.
 fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
     let begun = Instant::now();
+    // How much later than it should this thread ran: so late may the node be too.
+    let mut late = Duration::ZERO;
     while !slow.is_empty() {
-        if begun.elapsed() > REAPED_WITHIN + MARGIN {
+        if begun.elapsed() > REAPED_WITHIN + MARGIN + late {
             return None;
         }
-        thread::sleep(Duration::from_millis(500));
+        let asleep = Instant::now();
+        thread::sleep(PAUSE);
+        late += asleep.elapsed() - PAUSE;
         slow.retain_mut(|(stream, piece)| !is_over(stream, piece));
     }
     Some(begun.elapsed())

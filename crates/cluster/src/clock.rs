@@ -17,11 +17,10 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
 
+use record::{COUNTER_BITS, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::node_id::NodeId;
-
-pub(crate) const COUNTER_BITS: u32 = 12;
 
 const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 
@@ -53,15 +52,6 @@ pub struct Now {
     pub mono: u64,
     /// Microseconds since 1970, as far as this machine knows.
     pub wall: u64,
-}
-
-/// A version: when by the hybrid logical clock, and by which node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    /// 52 bits of microseconds since 1970, then a 12-bit counter.
-    pub time: u64,
-    /// The hash of the issuing node: see [`origin_of`].
-    pub origin: u32,
 }
 
 /// Why a clock issues nothing.
@@ -139,6 +129,24 @@ impl Clock {
     pub fn agreed(&self, now: Now) -> Option<u64> {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         is_compared.then(|| now.wall.min(Self::micros(self.limit_of_most(now))))
+    }
+
+    /// The time by which conditional writes judge whether a value has expired, in microseconds
+    /// since 1970: the wall clock's, or what most other nodes' clocks show if that is less. One
+    /// clock that is ahead therefore ends no value early. A correct clock among others that are
+    /// behind judges `max_skew_micros` late at most.
+    ///
+    /// The time goes back when those clocks do: nothing may rely on it before it is stored.
+    pub(crate) fn time_of_expiries(&self, now: Now, max_skew_micros: u64) -> u64 {
+        let most = Self::micros(self.limit_of_most(now));
+        let others = most.saturating_sub(max_skew_micros);
+        let least = now.wall.saturating_sub(max_skew_micros);
+        now.wall.min(others.max(least)).min(most)
+    }
+
+    /// The origin of the versions that this clock issues: a hash of the node's name.
+    pub fn origin(&self) -> u32 {
+        self.origin
     }
 
     /// A version greater than all before it.
@@ -359,6 +367,28 @@ mod tests {
         clock.compared(None, 0);
         bound(&clock, wrong);
         assert_eq!(clock.issue(wrong).unwrap().time, (WALL + 300_000_000) << 12);
+    }
+
+    #[test]
+    fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
+        let skew = 500_000;
+        let clock = running(WALL, (WALL + 900_000) << 12);
+        let time = |shows: u64| clock.time_of_expiries(at(shows), skew);
+        assert_eq!(time(WALL), WALL, "it begins at its bound, and that ends nothing");
+        let others = |shows: u64| clock.compared(Some((shows + skew) as i64), 2);
+        for (own, most, expected) in [
+            (WALL, WALL + 400_000, WALL),
+            (WALL + 400_000, WALL, WALL),
+            (WALL + 400_000, WALL - 100_000, WALL - 100_000),
+            (WALL + 400_000, WALL - 3_600_000_000, WALL - 3_600_000_000 + skew),
+            (WALL + 700_000, WALL, WALL + 200_000),
+            (WALL + 3_600_000_000, WALL, WALL + skew),
+        ] {
+            others(most);
+            assert_eq!(time(own), expected, "{own} {most}");
+        }
+        clock.compared(None, 0);
+        assert_eq!(time(WALL + 700_000), WALL + 700_000, "nobody is left");
     }
 
     /// Nor does it take what others say that are as wrong.

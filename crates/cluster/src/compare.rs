@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::proof::RoundId;
-use crate::record::Outline;
+use record::Outline;
 
 /// Damaged ranges that are reported at once; of more, the last one reaches as far as the last of
 /// them.

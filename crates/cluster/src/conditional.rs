@@ -7,11 +7,9 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::Xxh3;
 
-use crate::clock::{Clock, Version};
-use crate::record::{
-    Kind, MAX_OPERATIONS, Next, Operation, Record, Steps, StepsCodec, has_expired,
-};
+use record::{Fields, Kind, Operation, Record, Steps, Version, has_expired};
 
 /// The family of what a conditional write makes of a key that is absent: above all that may have
 /// been purged up to the watermark, and below every version that is issued since. Later ballots
@@ -33,6 +31,54 @@ pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
     let hash = hash.chain_update(key).chain_update(word).finalize();
     let first = hash.first_chunk().expect("SHA-256 has 32 bytes");
     u64::from_be_bytes(*first) | 1
+}
+
+/// The digest of a write as its client asked for it: xxh3-64 of the condition, the change and the
+/// time to live in milliseconds (0 = none), never 0. A later write with the same key and
+/// idempotency key but another digest is another request, and is refused.
+///
+/// The digest tells a client of its mistake, and protects nobody: two requests that collide (one
+/// pair in 2⁶⁴ by chance) get the answer of the first, and only clients that may write the key, and
+/// know the word, can bring that about.
+pub fn digest_of_request(condition: &Condition, change: &Change, ttl_ms: u64) -> u64 {
+    let mut digest = Xxh3::new();
+    let mut tags: &[Tag] = &[];
+    digest.update(match condition {
+        Condition::Any => b"*",
+        Condition::Exists => b"e",
+        Condition::Absent => b"a",
+        Condition::OneOf(listed) => {
+            tags = listed;
+            b"t"
+        }
+    });
+    digest.update(&(tags.len() as u64).to_le_bytes());
+    for Tag { version, last } in tags {
+        let (step, id) = last.unwrap_or_default();
+        digest.update(&version.time.to_le_bytes());
+        digest.update(&version.origin.to_le_bytes());
+        digest.update(&[u8::from(last.is_some())]);
+        digest.update(&step.to_le_bytes());
+        digest.update(&id.to_le_bytes());
+    }
+    digest.update(&ttl_ms.to_le_bytes());
+    match change {
+        Change::Put(value) => {
+            digest.update(b"p");
+            digest.update(value);
+        }
+        Change::Delete => digest.update(b"d"),
+        Change::Add(number) => {
+            digest.update(b"+");
+            digest.update(&number.to_le_bytes());
+        }
+    }
+    digest.digest().max(1)
+}
+
+/// Whether two requests with one idempotency key differ, by their digests; 0 = unknown digest.
+pub(crate) fn are_other_requests(one: u64, other: u64) -> bool {
+    one != 0 && other != 0 && one != other
 }
 
 /// Whether what is known by this id was given an idempotency key: it may come again, from a client
@@ -84,6 +130,9 @@ pub struct Conditional {
     /// When the value that it writes expires, in milliseconds since 1970. 0: what is put never; a
     /// sum when what was added to would have.
     pub expiry_ms: u64,
+    /// The digest of the client's request ([`digest_of_request`]), if it has an idempotency key;
+    /// 0 = unknown.
+    pub digest: u64,
 }
 
 /// Why a change can't be made of any value like the one that there is.
@@ -107,6 +156,10 @@ pub enum Done {
         /// When the value expires that it left, in milliseconds since 1970; 0 = never, or the key
         /// does not tell any more.
         expiry_ms: u64,
+        /// Greater than that of any conditional write of the key that came before: the ballot under
+        /// which a majority has stored this state. 0 = it was followed by another one already, or
+        /// a node told of it that does not know fences.
+        fence: u64,
     },
     /// The condition is not true.
     Unmet {
@@ -118,6 +171,8 @@ pub enum Done {
     /// A write with the same idempotency key was begun before, and it can't be told any more what
     /// became of it. Nothing was done now.
     Forgotten,
+    /// An earlier write with the same idempotency key was another request. Nothing was done now.
+    Reused,
 }
 
 /// A key's state, as conditional writes make it one after the other.
@@ -128,8 +183,10 @@ pub(crate) struct KeyState {
     /// When that expires; 0 = never.
     expiry_ms: u64,
     steps: Steps,
-    /// When it is looked at: whether the value has expired by then is what counts.
-    micros: u64,
+    /// The time by which values have expired, in microseconds since 1970.
+    wall: u64,
+    /// Whether a condition was not met because the value had expired. The value is gone then.
+    found_expired: bool,
 }
 
 impl Done {
@@ -138,20 +195,33 @@ impl Done {
     pub(crate) fn fits(&self, adds: bool) -> bool {
         match self {
             Self::Changed { result, .. } => result.is_some() == adds,
-            Self::Unmet { .. } | Self::Forgotten => true,
+            Self::Unmet { .. } | Self::Forgotten | Self::Reused => true,
             Self::Impossible(_) => adds,
+        }
+    }
+
+    /// The same, of a state that a majority is about to store, or has stored, under this ballot, if
+    /// its last operation is `last`. Ballots of a key only grow, through whatever nodes, restarts
+    /// and plain writes, and whether or not anything is left of the key: a replica promises them by
+    /// the key alone, and no start of it goes back behind what it may have promised. A state that
+    /// another operation has followed by now is told no fence: it may have been stored under
+    /// an earlier ballot than this one, and the other operation told that.
+    pub(crate) fn fenced(self, last: Option<u64>, ballot: u64) -> Self {
+        match self {
+            Self::Changed { tag, result, expiry_ms, .. }
+                if tag.last.map(|(_, id)| id) == last && last.is_some() =>
+            {
+                Self::Changed { tag, result, expiry_ms, fence: ballot }
+            }
+            other => other,
         }
     }
 }
 
 impl Tag {
     /// The tag of a record.
-    pub fn of(record: &Record, codec: &StepsCodec) -> Self {
-        let version = record.rank.version;
-        if record.rank.ballot == 0 {
-            return Self { version, last: None };
-        }
-        Self::after(version, &(codec.steps)(record))
+    pub fn of(record: &Record) -> Self {
+        Self { version: record.version(), last: record.view().last_step() }
     }
 
     /// Whether it is the tag of this state. What conditional writes have made is known by the last
@@ -166,52 +236,18 @@ impl Tag {
     }
 }
 
-impl Steps {
-    /// These and one more.
-    fn and(&self, operation: Operation) -> Self {
-        let skip = (self.operations.len() + 1).saturating_sub(MAX_OPERATIONS);
-        let mut operations = self.operations[skip..].to_vec();
-        operations.push(operation);
-        Self { step: self.step.wrapping_add(1), operations }
-    }
-
-    /// Whether they show if an operation was done that would have been this step or a later one.
-    pub(crate) fn know_of(&self, id: u64, step: u32) -> bool {
-        let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
-        comes_before(forgotten, step) || self.has(id)
-    }
-
-    /// Whether an operation is among them.
-    pub(crate) fn has(&self, id: u64) -> bool {
-        self.operations.iter().any(|operation| operation.id == id)
-    }
-
-    /// What came of an operation that is among them. `expiry_ms` is that of what the last one left.
-    fn done(&self, family: Version, id: u64, expiry_ms: u64) -> Option<Done> {
-        let (step, operation) = self.numbered().find(|(_, operation)| operation.id == id)?;
-        let tag = Tag { version: family, last: Some((step, id)) };
-        let expiry_ms = if step == self.step { expiry_ms } else { 0 };
-        Some(Done::Changed { tag, result: operation.result, expiry_ms })
-    }
-}
-
 impl KeyState {
-    /// The state that a record says, or that there is none, at a time of a version or ballot.
+    /// The state that a record says, or that there is none, when it is `wall`.
     /// `absent` is the family of what is made of none.
-    pub(crate) fn of(
-        newest: Option<&Record>,
-        absent: Version,
-        at: u64,
-        codec: &StepsCodec,
-    ) -> Self {
-        let micros = Clock::micros(at);
+    pub(crate) fn of(newest: Option<&Record>, absent: Version, wall: u64) -> Self {
+        let found_expired = false;
         let Some(newest) = newest else {
             let (family, steps) = (absent, Steps::default());
-            return Self { family, value: None, expiry_ms: 0, steps, micros };
+            return Self { family, value: None, expiry_ms: 0, steps, wall, found_expired };
         };
-        let value = (newest.rank.kind == Kind::Value).then(|| (codec.value)(newest));
-        let (expiry_ms, steps) = ((codec.expiry_ms)(newest), (codec.steps)(newest));
-        Self { family: newest.rank.version, value, expiry_ms, steps, micros }
+        let value = (newest.kind() == Kind::Value).then(|| newest.value());
+        let (expiry_ms, steps) = (newest.expiry_ms(), newest.steps());
+        Self { family: newest.version(), value, expiry_ms, steps, wall, found_expired }
     }
 
     /// The family that it goes on in.
@@ -226,7 +262,14 @@ impl KeyState {
 
     /// The value, unless it has expired.
     fn living(&self) -> Option<&Bytes> {
-        self.value.as_ref().filter(|_| !has_expired(self.expiry_ms, self.micros))
+        self.value.as_ref().filter(|_| !has_expired(self.expiry_ms, self.wall))
+    }
+
+    /// Whether a condition was not met because the value had expired. The state is without the
+    /// value then, and has to be stored before that is answered: a later conditional write may be
+    /// coordinated by a node whose wall clock is behind this one's, and would find the value alive.
+    pub(crate) fn found_expired(&self) -> bool {
+        self.found_expired
     }
 
     /// The conditional writes that are in it.
@@ -236,8 +279,11 @@ impl KeyState {
 
     /// Does a conditional write, known as `id`, and says what came of it. It is not done twice.
     pub(crate) fn apply(&mut self, id: u64, conditional: &Conditional) -> Done {
+        if self.has_other(id, conditional.digest) {
+            return Done::Reused;
+        }
         // An earlier try of its own was taken up by somebody.
-        if let Some(done) = self.steps.done(self.family, id, self.expiry_ms) {
+        if let Some(done) = self.done(id) {
             // A client may give another write the same idempotency key.
             let adds = matches!(conditional.change, Change::Add(_));
             return if done.fits(adds) { done } else { Done::Forgotten };
@@ -252,6 +298,11 @@ impl KeyState {
             }
         };
         if !is_met {
+            // No tag at all is the condition of who asks for nothing, and relies on no answer.
+            let asks = conditional.condition != Condition::OneOf(Vec::new());
+            if asks && current.is_none() && self.value.is_some() {
+                (self.value, self.expiry_ms, self.found_expired) = (None, 0, true);
+            }
             return Done::Unmet { current };
         }
         let (value, result, expiry_ms) = match &conditional.change {
@@ -263,8 +314,22 @@ impl KeyState {
             },
         };
         (self.value, self.expiry_ms) = (value, expiry_ms);
-        self.steps = self.steps.and(Operation { id, result });
-        Done::Changed { tag: self.tag(), result, expiry_ms }
+        self.steps = self.steps.and(Operation { id, result, digest: conditional.digest });
+        Done::Changed { tag: self.tag(), result, expiry_ms, fence: 0 }
+    }
+
+    /// Whether the steps hold an operation of this id whose request has another digest.
+    fn has_other(&self, id: u64, digest: u64) -> bool {
+        let is_other = |it: &Operation| it.id == id && are_other_requests(it.digest, digest);
+        self.steps.operations.iter().any(is_other)
+    }
+
+    /// The outcome of the operation of this id; `None` = the steps do not hold it.
+    fn done(&self, id: u64) -> Option<Done> {
+        let (step, operation) = self.steps.numbered().find(|(_, operation)| operation.id == id)?;
+        let tag = Tag { version: self.family, last: Some((step, id)) };
+        let expiry_ms = if step == self.steps.step { self.expiry_ms } else { 0 };
+        Some(Done::Changed { tag, result: operation.result, expiry_ms, fence: 0 })
     }
 
     /// When the sum of an addition expires.
@@ -277,11 +342,18 @@ impl KeyState {
     }
 
     /// The record that says so, under a ballot.
-    pub(crate) fn record(&self, key: &[u8], ballot: u64, codec: &StepsCodec) -> Record {
+    pub(crate) fn record(&self, key: &[u8], ballot: u64) -> Record {
         let kind = if self.value.is_some() { Kind::Value } else { Kind::Tombstone };
         let value = self.value.as_deref().unwrap_or_default();
-        let Self { family, expiry_ms, ref steps, .. } = *self;
-        (codec.build)(key, &Next { family, ballot, kind, copies: 0, expiry_ms, steps, value })
+        let Steps { step, ref operations } = self.steps;
+        let fields = Fields {
+            ballot,
+            step,
+            operations,
+            expiry_ms: self.expiry_ms,
+            ..Fields::new(kind, self.family)
+        };
+        Record::new(key, &fields, value)
     }
 
     fn tag(&self) -> Tag {
@@ -289,16 +361,17 @@ impl KeyState {
     }
 }
 
-/// Which of two steps of a family is the earlier one. They begin anew after 2³² (serial number
-/// arithmetic, RFC 1982, section 3.2).
-pub(crate) fn comes_before(one: u32, other: u32) -> bool {
-    (one.wrapping_sub(other) as i32) < 0
+/// A decimal number of 64 bits: digits, with a minus before them or without. A plus is no part of
+/// one, neither of what is stored nor of what is to be added.
+pub fn decimal(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let are_digits = digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| are_digits)?.parse().ok()
 }
 
 /// A decimal number, plus another one.
 fn sum(value: Option<&[u8]>, number: i64) -> Result<i64, Impossible> {
-    let value = value.map_or(Some(0), |value| std::str::from_utf8(value).ok()?.parse().ok());
-    let value: i64 = value.ok_or(Impossible::NotANumber)?;
+    let value = value.map_or(Some(0), decimal).ok_or(Impossible::NotANumber)?;
     value.checked_add(number).ok_or(Impossible::Overflow)
 }
 
@@ -311,12 +384,12 @@ mod tests {
     /// A state whose value expires at `expiry_ms`, looked at `AT`.
     fn state(value: &'static str, expiry_ms: u64) -> KeyState {
         let (family, steps) = (Version { time: 5, origin: 1 }, Steps::default());
-        let micros = AT * 1000 + 999;
-        KeyState { family, value: Some(Bytes::from(value)), expiry_ms, steps, micros }
+        let (wall, found_expired) = (AT * 1000 + 999, false);
+        KeyState { family, value: Some(Bytes::from(value)), expiry_ms, steps, wall, found_expired }
     }
 
     fn write(condition: Condition, change: Change, expiry_ms: u64) -> Conditional {
-        Conditional { condition, change, expiry_ms }
+        Conditional { condition, change, expiry_ms, digest: 0 }
     }
 
     /// Nodes agree on it, and it stays on disk for a day.
@@ -327,6 +400,47 @@ mod tests {
         assert!(has_idempotency_key(id));
         assert_ne!(id, id_of_idempotency_key(b"b/account1", b"order-1001"));
         assert_ne!(id_of_idempotency_key(b"ab", b"c"), id_of_idempotency_key(b"a", b"bc"));
+    }
+
+    /// Nodes agree on it, and it stays on disk for a day.
+    #[test]
+    fn requests_are_told_apart_by_what_they_ask_for() {
+        let put = |value| Change::Put(Bytes::from_static(value));
+        let (one, other) = (state("1", 0).tag(), Tag { last: Some((1, 9)), ..state("1", 0).tag() });
+        let requests = [
+            (Condition::Any, put(b"1"), 0),
+            (Condition::Any, put(b"2"), 0),
+            (Condition::Any, put(b""), 0),
+            (Condition::Any, put(b"1"), 60_000),
+            (Condition::Exists, put(b"1"), 0),
+            (Condition::Absent, put(b"1"), 0),
+            (Condition::OneOf(vec![]), put(b"1"), 0),
+            (Condition::OneOf(vec![one]), put(b"1"), 0),
+            (Condition::OneOf(vec![other]), put(b"1"), 0),
+            (Condition::OneOf(vec![one, other]), put(b"1"), 0),
+            (Condition::Any, Change::Delete, 0),
+            (Condition::Any, Change::Add(1), 0),
+            (Condition::Any, Change::Add(-1), 0),
+        ];
+        let digests =
+            requests.map(|(condition, change, ttl)| digest_of_request(&condition, &change, ttl));
+        for (place, digest) in digests.iter().enumerate() {
+            assert!(*digest != 0 && !digests[..place].contains(digest), "{place}");
+        }
+        assert_eq!(digests[0], 0x117a_afce_8fa7_1b09);
+    }
+
+    #[test]
+    fn an_idempotency_key_is_good_for_one_request() {
+        let mut key = state("1", 0);
+        let put = |digest| Conditional {
+            digest,
+            ..write(Condition::Any, Change::Put(Bytes::from_static(b"2")), 0)
+        };
+        let done = key.apply(5, &put(7));
+        assert!(matches!(done, Done::Changed { .. }));
+        assert_eq!([key.apply(5, &put(7)), key.apply(5, &put(0))], [done; 2]);
+        assert_eq!((key.apply(5, &put(8)), key.steps().step), (Done::Reused, 1));
     }
 
     #[test]
@@ -349,7 +463,13 @@ mod tests {
                     assert_eq!((state.value, state.expiry_ms), (Some(Bytes::from("2")), 0));
                 } else {
                     assert_eq!(done, Done::Unmet { current }, "{condition:?} {expiry_ms}");
-                    assert_eq!(state.expiry_ms, expiry_ms, "it stays as it was");
+                    let asks = condition != Condition::OneOf(Vec::new());
+                    assert_eq!(
+                        state.found_expired(),
+                        asks && !is_there,
+                        "{condition:?} {expiry_ms}"
+                    );
+                    assert_eq!(state.value.is_none(), state.found_expired());
                 }
             }
         }
@@ -392,29 +512,19 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_more_operations_than_steps_harms_nobody() {
-        let operation = |id| Operation { id, result: None };
-        let steps = Steps { step: 1, operations: (0..3).map(operation).collect() };
-        let done = |id| match steps.done(family_of_absent(0), id, 0) {
-            Some(Done::Changed { tag, .. }) => tag.last,
+    fn the_last_write_of_a_state_alone_is_fenced() {
+        let mut state = state("1", 0);
+        let put = write(Condition::Any, Change::Put(Bytes::from("2")), 0);
+        let fence = |done: Done, state: &KeyState| match done.fenced(state.steps().last(), 9) {
+            Done::Changed { fence, .. } => Some(fence),
             _ => None,
         };
-        assert_eq!([done(2), done(0), done(9)], [Some((1, 2)), Some((u32::MAX, 0)), None]);
-        assert!(steps.know_of(9, 1));
-    }
-
-    #[test]
-    fn after_four_billion_steps_they_go_on() {
-        let operation = |id| Operation { id, result: None };
-        let steps = Steps { step: u32::MAX, operations: (0..8).map(operation).collect() };
-        let steps = steps.and(operation(8)).and(operation(9));
-        assert_eq!((steps.step, steps.operations.len()), (1, 8));
-        let tag = |id| match steps.done(family_of_absent(0), id, 0) {
-            Some(Done::Changed { tag, .. }) => tag.last,
-            _ => None,
-        };
-        assert_eq!([tag(9), tag(8), tag(7)], [Some((1, 9)), Some((0, 8)), Some((u32::MAX, 7))]);
-        assert!(steps.know_of(99, 1) && steps.know_of(99, u32::MAX - 5));
-        assert!(!steps.know_of(99, u32::MAX - 6) && steps.know_of(2, u32::MAX - 6));
+        let first = state.apply(2, &put);
+        assert_eq!(fence(first, &state), Some(9));
+        assert_eq!(fence(state.apply(2, &put), &state), Some(9), "it is told again");
+        let second = state.apply(4, &put);
+        assert_eq!([fence(first, &state), fence(second, &state)], [Some(0), Some(9)]);
+        let unmet = state.apply(6, &write(Condition::Absent, Change::Delete, 0));
+        assert_eq!(fence(unmet, &state), None);
     }
 }

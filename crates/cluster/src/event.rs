@@ -34,9 +34,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::acks::Acks;
-use crate::clock::{Clock, Now, Version};
+use crate::before_writes::BeforeWrites;
+use crate::clock::{Clock, Now};
+use crate::cluster_id::{ClusterId, OwnCluster};
 use crate::compare::{CompareRequest, Compared, Damage};
-use crate::conditional::{Conditional, Done, REMEMBERED_MICROS};
+use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
 use crate::layout::Stage;
@@ -47,15 +49,16 @@ use crate::membership::Membership;
 use crate::message::{Class, Message, MovesState, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::moves::Moves;
+use crate::newest::Newest;
 use crate::promises::Promises;
 use crate::proof::{Proof, Proofs, RoundId};
 use crate::quorum::{AskedQuorum, Quorum};
-use crate::recent::{Recalled, Recent, Via};
-use crate::record::{Codec, Outline, Record, StepsCodec};
+use crate::recent::{Recalled, Recent, Via, WriteName};
 use crate::rounds::Rounds;
 use crate::topology::{Topology, partition_of};
 use crate::turns::Turns;
 use crate::view::{View, ViewId, Views};
+use record::{Operation, Outline, Record, Version};
 
 /// What the loops of a node share.
 #[derive(Debug)]
@@ -70,9 +73,10 @@ pub struct Shared {
     pub clock: Arc<Clock>,
     /// Its membership state: whether it is authoritative for what it does not hold.
     pub membership: Membership,
-    /// Greatest time of any version that was handed to the store: a write with a greater one can't
-    /// meet a newer record there.
-    pub newest: AtomicU64,
+    /// The cluster that it belongs to. A machine of tests belongs to one from the start.
+    pub cluster: Arc<OwnCluster>,
+    /// How new the store's records are at most.
+    pub newest: Newest,
     /// Hints that wait for other nodes.
     pub hints: HintLedger,
     /// What nodes are known to lack.
@@ -83,8 +87,9 @@ pub struct Shared {
     pub layouts: Arc<Layouts>,
     /// While partitions move: whether this node has not taken yet all that moves to it.
     pub lacks: AtomicBool,
-    /// Whether it stores nothing of that yet, for it may hold something of another time.
-    pub(crate) empties: AtomicBool,
+    /// What is done before a record is stored. A node that may hold something of another time of
+    /// what moves to it stores nothing of that yet.
+    pub before_writes: BeforeWrites,
     /// The clock when keys were placed as they are now. What was written since has gone to all who
     /// hold the key by that.
     placed_at: AtomicU64,
@@ -135,7 +140,7 @@ impl Shared {
         logs: Arc<Logs>,
     ) -> Self {
         let (hints, missed) = (HintLedger::default(), Missed::default());
-        let (views, newest) = (Arc::new(Views::new(view)), AtomicU64::new(newest));
+        let (views, newest) = (Arc::new(Views::new(view)), Newest::new(newest));
         views.note(own, &own_name);
         let (floor, turns, keeper) = (clock.last(), Turns::default(), Keeper::default());
         let (promises, recent) = (Promises::new(floor), Recent::new(floor));
@@ -145,13 +150,14 @@ impl Shared {
             own_name,
             clock,
             membership,
+            cluster: Arc::new(OwnCluster::new(Some(ClusterId(1)), false)),
             newest,
             hints,
             missed,
             leftovers: Leftovers::default(),
             layouts: Arc::new(layouts),
             lacks: AtomicBool::new(false),
-            empties: AtomicBool::new(false),
+            before_writes: BeforeWrites::default(),
             placed_at: AtomicU64::new(floor),
             entering: Mutex::new(()),
             moves: Moves::default(),
@@ -171,13 +177,13 @@ impl Shared {
 impl Shared {
     /// Notes what this node lacks by a layout: before the first request under it is served.
     fn note_lacks(&self, lacks: Lacks) {
-        self.empties.store(lacks == Lacks::ToBeEmptied, Ordering::SeqCst);
+        self.before_writes.set_empty(lacks == Lacks::ToBeEmptied);
         self.lacks.store(lacks != Lacks::Nothing, Ordering::SeqCst);
     }
 
     /// Whether it stores nothing of what moves to it at present.
     pub(crate) fn is_to_be_emptied(&self) -> bool {
-        self.empties.load(Ordering::SeqCst)
+        self.before_writes.empty()
     }
 
     /// Whether it stores nothing of a key at present: what it may hold of it is of another time.
@@ -305,18 +311,8 @@ impl Shared {
     }
 
     /// Whether this process knows that a conditional write is in a record that it has stored.
-    pub fn has_stored(&self, key: &[u8], id: u64) -> bool {
-        matches!(self.recent.recall(key, id, 0), Recalled::Stored { .. })
-    }
-
-    /// Whether this node has forgotten no write with an idempotency key that may be sent again:
-    /// with a disk, or because it could not be told of it.
-    pub fn remembers_all(&self) -> bool {
-        let lost = self.membership.promised_before().max(self.layouts.has_forgotten(None));
-        // As late as any time that it has received.
-        let now = Clock::micros(self.clock.last());
-        self.membership.knows_what_it_lost()
-            && (lost == 0 || Clock::micros(lost) + REMEMBERED_MICROS <= now)
+    pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
+        matches!(self.recent.recall(key, WriteName { id, digest }, 0), Recalled::Stored { .. })
     }
 
     /// Promises a ballot for all keys. Returns `false` if that can't be done yet.
@@ -335,7 +331,7 @@ impl Shared {
     /// The mark of a node that missed this write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
         let partition = Some(partition_of(key));
-        Mark { partition, since: record.rank.when() }
+        Mark { partition, since: record.when() }
     }
 }
 
@@ -349,10 +345,6 @@ pub struct Config {
     /// Bytes of the longest record that is sent without being asked for by its length: one that a
     /// node can always take. Of longer ones, reads compare outlines first.
     pub brief_bytes: u32,
-    /// Parses, verifies and reissues the store's records.
-    pub codec: Codec,
-    /// The same for conditional writes.
-    pub steps: StepsCodec,
 }
 
 /// A client that waits for an answer, as the embedder numbers them.
@@ -583,8 +575,8 @@ pub enum Effect {
         op: OpId,
         /// The key that the write changed.
         key: Bytes,
-        /// What the write is known by.
-        id: u64,
+        /// The write that is asked for.
+        asked: WriteName,
         /// For whom, and until when.
         demand: Demand,
     },

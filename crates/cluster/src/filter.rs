@@ -5,9 +5,9 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::choice::Chooser;
 use crate::message::{Filter, NodeId};
 use crate::quorum::Quorum;
-use crate::record::{Kind, Rank};
 use crate::topology::{Topology, partition_of};
 use crate::view::View;
+use record::{Kind, Rank};
 
 /// Digests in a page request at most: 128 KiB.
 pub const MAX_KNOWN: usize = 16 * 1024;
@@ -95,6 +95,7 @@ impl Moved<'_> {
 #[derive(Debug)]
 struct Remembered {
     node: NodeId,
+    lost: bool,
     /// The last partition that was looked at: they come in their order.
     last: Option<(u16, bool)>,
 }
@@ -107,7 +108,10 @@ impl Remembered {
             Some((last, wants)) if last == partition => wants,
             _ => {
                 let tells = own == self.node || view.topology.holds(own, partition, 0);
-                let wants = tells && view.hands_over(partition, self.node);
+                let wants = match self.lost {
+                    true => tells && view.topology.holds(self.node, partition, 0),
+                    false => tells && view.hands_over(partition, self.node),
+                };
                 self.last = Some((partition, wants));
                 wants
             }
@@ -166,8 +170,8 @@ impl<'a> PartitionFilter<'a> {
                 }
                 None => FilterKind::None,
             },
-            Filter::Remembered { node } => {
-                FilterKind::Remembered(Remembered { node: *node, last: None })
+            Filter::Remembered { node, lost } => {
+                FilterKind::Remembered(Remembered { node: *node, lost: *lost, last: None })
             }
         };
         Self { own, kind, looked: Looked { view, replicas: Vec::new() } }
@@ -194,8 +198,8 @@ impl<'a> PartitionFilter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Version;
     use crate::topology::Member;
+    use record::Version;
 
     fn topology(ids: &[u16], copies: u8) -> Topology {
         let member = |id: &u16| {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::by_node::ByNode;
 use crate::message::NodeId;
-use crate::record::Record;
+use record::Record;
 
 /// Bytes of hints that a node keeps for all others together. What is beyond is counted and marked
 /// (`missed.rs`): a replica that misses more is better repaired as a whole.
@@ -16,7 +16,7 @@ const HINT_OVERHEAD: u64 = 64;
 
 /// Bytes that a hint counts for in the bound.
 pub fn hint_bytes(key: &[u8], record: &Record) -> u64 {
-    key.len() as u64 + record.bytes.len() as u64 + HINT_OVERHEAD
+    key.len() as u64 + record.byte_len() as u64 + HINT_OVERHEAD
 }
 
 #[derive(Debug, Default)]

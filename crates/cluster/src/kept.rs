@@ -21,11 +21,10 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::clock::next_ballot;
-use crate::record::Record;
+use record::Record;
 
 /// So many keys, each of them and its record no longer than [`MOST_BYTES`] together: 4 MiB.
 const MOST: usize = 4096;
@@ -74,10 +73,10 @@ impl Keeper {
     /// Keeps it, unless it is too long. A record that was found may be a small part of a long
     /// message, or of a block: a copy does not keep the rest.
     pub(crate) fn put(&self, key: &[u8], mut kept: Kept) {
-        if key.len() + kept.record.bytes.len() > MOST_BYTES {
+        if key.len() + kept.record.byte_len() > MOST_BYTES {
             return;
         }
-        kept.record.bytes = Bytes::copy_from_slice(&kept.record.bytes);
+        kept.record = kept.record.view().to_record();
         let key: Arc<[u8]> = key.into();
         let mut all = self.all.lock();
         all.order.push_back((Arc::clone(&key), kept.ballot));
@@ -105,13 +104,13 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Version;
-    use crate::record::{Kind, Rank};
+    use bytes::Bytes;
+    use record::{Fields, Kind, Version};
 
     fn kept(ballot: u64, bytes: usize) -> Kept {
         let version = Version { time: 5, origin: 1 };
-        let rank = Rank { version, ballot, kind: Kind::Value, check: 0 };
-        let record = Record { rank, copies: 0, bytes: Bytes::from(vec![0; bytes]) };
+        let fields = Fields { ballot, ..Fields::new(Kind::Value, version) };
+        let record = Record::new(b"k", &fields, &vec![0; bytes]);
         Kept::after(record, ballot, 7, 1).unwrap()
     }
 
@@ -127,12 +126,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_long_message_is_a_copy() {
-        let (keeper, message) = (Keeper::default(), Bytes::from(vec![0; 64 << 10]));
-        let mut of_message = kept(4096, 0);
-        of_message.record.bytes = message.slice(..9);
+        let (keeper, mut of_message) = (Keeper::default(), kept(4096, 9));
+        let record = of_message.record.clone();
+        let message = Bytes::from([record.raw(), &[0; 64 << 10]].concat());
+        of_message.record = Record::parse(message.slice(..record.byte_len())).unwrap();
         keeper.put(b"k", of_message);
         assert!(message.is_unique(), "the message is not kept with it");
-        assert_eq!(keeper.take(b"k", 8, 1).unwrap().record.bytes, message[..9]);
+        assert_eq!(keeper.take(b"k", 8, 1).unwrap().record, record);
     }
 
     #[test]

@@ -250,6 +250,15 @@ impl Layouts {
         self.state().council.has_seat()
     }
 
+    /// Whether this node is in the council of the last layout that it knows, and has no vote: its
+    /// disk was replaced since it was seated.
+    pub fn lacks_vote(&self) -> bool {
+        let state = self.state();
+        let own = state.council.own().node;
+        let is_in = state.council.known().council.iter().any(|seat| seat.node == own);
+        is_in && !state.council.has_seat()
+    }
+
     /// This node is asked to vote, or told what was decided. The reply must wait until a record
     /// that is made from now on is durable, if that is said.
     pub fn asked(&self, request: &VoteRequest) -> (VoteReply, bool) {

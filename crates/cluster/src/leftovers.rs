@@ -46,7 +46,6 @@ impl Leftovers {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     use crate::clock::Clock;
     use crate::directory::Incarnation;
@@ -73,7 +72,7 @@ mod tests {
         let shared = Shared::new(nodes(0), NodeId(0), clock, membership, 0, logs);
         let under = |view: View, empties: bool| {
             shared.views.install(view);
-            shared.empties.store(empties, Ordering::SeqCst);
+            shared.before_writes.set_empty(empties);
             shared.holds(KEY, 0)
         };
         assert!(shared.holds(KEY, 0));

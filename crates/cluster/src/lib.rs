@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod acks;
+mod before_writes;
 mod by_node;
 mod choice;
 mod clock;
@@ -14,6 +15,7 @@ mod coordinator;
 mod directory;
 mod event;
 mod filter;
+mod forgotten;
 pub mod handshake;
 mod hints;
 mod kept;
@@ -25,31 +27,37 @@ mod membership;
 mod message;
 mod missed;
 mod moves;
+mod newest;
 mod node;
+mod node_effect;
 mod node_id;
 mod promises;
 mod proof;
 mod quorum;
 mod recent;
-mod record;
 mod remembered;
+mod repair;
 mod rounds;
 mod scan;
 mod sums;
+mod task;
 mod topology;
+mod transfer;
 mod turns;
 mod unreadable;
 mod view;
+mod visible;
 pub mod wire;
 
 pub use acks::{Acks, ReplicaSet};
+pub use before_writes::BeforeWrites;
 pub use by_node::ByNode;
-pub use clock::{Clock, NotIssued, Now, Version, origin_of};
-pub use cluster_id::ClusterId;
+pub use clock::{Clock, NotIssued, Now, origin_of};
+pub use cluster_id::{ClusterId, OwnCluster};
 pub use compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use conditional::{
-    Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, has_idempotency_key,
-    id_of_idempotency_key,
+    Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, decimal,
+    digest_of_request, has_idempotency_key, id_of_idempotency_key,
 };
 pub use coordinator::Coordinator;
 pub use directory::{Incarnation, LifeId, LogPosition};
@@ -58,6 +66,7 @@ pub use event::{
     OpId, Part, RequestFailed, Shared, SlotId, StoreError,
 };
 pub use filter::{MAX_KNOWN, PartitionFilter};
+pub use forgotten::{ForgottenWhy, ForgottenWords};
 pub use hints::{HintLedger, hint_bytes};
 pub use layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};
 pub use leftovers::Leftovers;
@@ -69,16 +78,17 @@ pub use message::{
 };
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use moves::Moves;
-pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent, RoundConfig};
+pub use newest::Newest;
+pub use node::{Node, NodeEvent};
+pub use node_effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
 pub use proof::{Passing, Proof, Proofs, RoundId, RoundState, RoundStep};
 pub use quorum::{AskedQuorum, Quorum, Refusal, quorum};
-pub use recent::{Recalled, Via};
+pub use recent::{Recalled, Via, WriteName};
 pub use record::{
-    Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
-    has_expired,
+    Kind, MAX_OPERATIONS, Operation, Outline, Rank, Record, Steps, Version, has_expired,
 };
-pub use remembered::{Recollections, Remembered};
-pub use rounds::{RoundReport, RoundStatus, Rounds, Unhealed};
+pub use remembered::{Recollections, Remembered, Until};
+pub use rounds::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed};
 pub use scan::{PAGE_BYTES, Scan, ScanStep};
 pub use sums::Sums;
 pub use topology::{
@@ -87,3 +97,4 @@ pub use topology::{
 };
 pub use unreadable::Unreadable;
 pub use view::{FIRST_EPOCH, View, ViewId, Views};
+pub use visible::{is_invisible, visible};

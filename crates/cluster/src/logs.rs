@@ -20,10 +20,10 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
-use crate::clock::COUNTER_BITS;
 use crate::directory::{Incarnation, LifeId, LogPosition};
 use crate::layout::VoterId;
 use crate::message::NodeId;
+use record::COUNTER_BITS;
 
 /// Lives that a directory remembers. A peer that has seen only older ones is compared with the
 /// oldest of these.
@@ -153,6 +153,8 @@ struct Known {
     seen: Option<(Incarnation, LifeId)>,
     reported: Reported,
     kept: Reported,
+    /// Whether another disk of it was seen before, or that is not known.
+    had_another: bool,
 }
 
 /// What is known of all nodes' logs. Shared by the loops of a node.
@@ -173,7 +175,8 @@ impl Logs {
         let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
         for (node, Claim { incarnation, reported }) in claims {
             let (incarnation, reported) = (Some(*incarnation), *reported);
-            let known = Known { incarnation, seen: None, reported, kept: reported };
+            let had_another = true;
+            let known = Known { incarnation, seen: None, reported, kept: reported, had_another };
             logs.with(*node, |held| *held = known);
         }
         logs
@@ -251,10 +254,31 @@ impl Logs {
     /// A node has proved who it is.
     pub fn saw(&self, node: NodeId, incarnation: Incarnation, life: LifeId) {
         self.with(node, |known| {
+            let is_other = |disk: Incarnation| disk != incarnation;
+            known.had_another |= known.seen.is_some_and(|(disk, _)| is_other(disk))
+                || known.incarnation.is_some_and(is_other);
             if known.seen.is_none_or(|(disk, last)| disk != incarnation || last < life) {
                 known.seen = Some((incarnation, life));
             }
         });
+    }
+
+    /// Whether a node was met with this disk.
+    pub(crate) fn has_met(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.with(node, |known| {
+            let seen = known.seen.map(|(disk, _)| disk);
+            [known.incarnation, seen].contains(&Some(incarnation))
+        })
+    }
+
+    /// The disk that is known of a node is the only one of it that this node ever knew.
+    pub fn note_first(&self, node: NodeId) {
+        self.with(node, |known| known.had_another = false);
+    }
+
+    /// Whether this node knew another disk of a node than the one that it knows, or may have.
+    pub fn had_another(&self, node: NodeId) -> bool {
+        self.with(node, |known| known.had_another)
     }
 
     /// An envelope of that life of a node's disk came. `false` = a later life was seen since, and

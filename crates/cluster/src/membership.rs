@@ -58,6 +58,9 @@ pub struct Membership {
     /// Greatest ballot that a former life of this node, with a disk that it lost, may have
     /// promised.
     promised_before: AtomicU64,
+    /// Up to this time of a version the node has learned anew, from the other replicas, what a
+    /// former life remembered of writes with an idempotency key.
+    recovered_words: AtomicU64,
     /// Whether all others that can be reached were asked what they know of this node since the
     /// start.
     confirmed: AtomicBool,
@@ -80,6 +83,7 @@ impl Membership {
             state: AtomicU8::new(state as u8),
             lost_before: AtomicU64::new(lost_before),
             promised_before: AtomicU64::new(lost_before),
+            recovered_words: AtomicU64::new(0),
             confirmed: AtomicBool::new(alone),
             doubted: AtomicBool::new(false),
             outdated: AtomicBool::new(false),
@@ -92,6 +96,13 @@ impl Membership {
     /// its own; all that it promised itself is below the clock's bound.
     pub fn promised(self, before: u64) -> Self {
         self.promised_before.store(before, Ordering::Relaxed);
+        self
+    }
+
+    /// The disk of this node knows that the node has learned anew what was remembered up to this
+    /// time of a version.
+    pub fn recovered(self, until: u64) -> Self {
+        self.recovers_words(until);
         self
     }
 
@@ -188,6 +199,24 @@ impl Membership {
     /// The greatest ballot that a former life may have promised, and lost with its disk.
     pub fn promised_before(&self) -> u64 {
         self.promised_before.load(Ordering::Relaxed)
+    }
+
+    /// The other replicas have told what they remember of writes with an idempotency key, after the
+    /// node lost what it remembered up to this time of a version.
+    pub fn recovers_words(&self, until: u64) {
+        self.recovered_words.fetch_max(until, Ordering::AcqRel);
+    }
+
+    /// Up to which time of a version it has learned that anew; 0 = it never did.
+    pub fn recovered_words(&self) -> u64 {
+        self.recovered_words.load(Ordering::Acquire)
+    }
+
+    /// Up to which time of a version the node may have lost what it remembered of writes with an
+    /// idempotency key, and has not learned it anew; 0 = it has lost nothing of it.
+    pub fn words_lost_before(&self) -> u64 {
+        let lost = self.promised_before();
+        if lost > self.recovered_words() { lost } else { 0 }
     }
 
     /// The greatest time of a version that a former life of this node may have acknowledged.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::acks::ReplicaSet;
+use crate::cluster_id::ClusterId;
 use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::layout::{VoteReply, VoteRequest};
@@ -10,7 +11,7 @@ use crate::missed::Mark;
 pub use crate::node_id::NodeId;
 use crate::proof::{RoundId, RoundState, RoundStep};
 use crate::recent::Recalled;
-use crate::record::{Outline, Record};
+use record::{Outline, Record};
 
 mod page;
 
@@ -44,18 +45,36 @@ impl Message {
     /// Makes it one that a node understands which speaks this version of the protocol; `false` if
     /// there is none. A reply is to what it has asked.
     pub fn suit(&mut self, version: u16) -> bool {
-        let Body::Request { request, .. } = &mut self.body else { return true };
+        let request = match &mut self.body {
+            Body::Request { request, .. } => request,
+            Body::Reply(Reply::Done { done: Done::Changed { fence, .. }, .. })
+                if version < FENCES_SINCE =>
+            {
+                *fence = 0;
+                return true;
+            }
+            Body::Reply(_) => return true,
+        };
         let is_of_layouts = match request {
             Request::Council(_) | Request::Moves => true,
+            Request::ClusterId => return version >= CLUSTER_IDS_SINCE,
             // It does not send what it remembers: that it is there is no page.
-            Request::Page(PageRequest { filter: Filter::Remembered { .. }, .. })
-                if version < REMEMBERED_SINCE =>
+            Request::Page(PageRequest { filter: Filter::Remembered { lost, .. }, .. })
+                if version < REMEMBERED_SINCE || *lost && version < DIGESTS_SINCE =>
             {
                 *request = Request::Ping;
                 false
             }
             Request::Page(page) => {
                 matches!(page.filter, Filter::Moved { .. } | Filter::Remembered { .. })
+            }
+            Request::Recall { digest, .. } if version < DIGESTS_SINCE => {
+                *digest = 0;
+                false
+            }
+            Request::Change { conditional, .. } if version < DIGESTS_SINCE => {
+                conditional.digest = 0;
+                false
             }
             Request::ReadQuorum { most, .. } if version < OUTLINES_SINCE => {
                 *most = u32::MAX;
@@ -100,6 +119,16 @@ pub const MOVES_SINCE: u16 = 12;
 /// From this one on nodes send what they remember of writes with an idempotency key.
 const REMEMBERED_SINCE: u16 = 11;
 
+/// From this one on a conditional write that was done is told with its fence.
+const FENCES_SINCE: u16 = 13;
+
+/// From this one on a node can be without a cluster id, and asks the others for one.
+const CLUSTER_IDS_SINCE: u16 = 13;
+
+/// From this one on nodes tell apart requests with one idempotency key, and send what they remember
+/// to one that has lost it.
+const DIGESTS_SINCE: u16 = 13;
+
 /// What one node asks of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
@@ -140,6 +169,8 @@ pub enum Request {
         id: u64,
         /// The ballot under which it was first tried.
         since: u64,
+        /// The digest of the client's request, if it has an idempotency key; 0 = unknown.
+        digest: u64,
     },
     /// To change a value if a condition is met, as its coordinator. Is answered `Done`, `Failed` if
     /// the outcome is not known, and otherwise by a refusal: then nothing was done.
@@ -213,6 +244,9 @@ pub enum Request {
     Council(VoteRequest),
     /// How far the node is in a transition. Is answered `Moves`.
     Moves,
+    /// Which cluster the node belongs to. Is answered `ClusterId`, or `Busy` while the node stores
+    /// an id. The founder is told that there is none by nodes of its own view only.
+    ClusterId,
     /// Asks whether the node is alive.
     Ping,
 }
@@ -257,6 +291,7 @@ impl Request {
             | Self::AcceptNext { .. }
             | Self::Writes { .. }
             | Self::Bring { .. }
+            | Self::ClusterId
             | Self::Page(PageRequest {
                 filter: Filter::Chosen { .. } | Filter::Moved { .. } | Filter::Remembered { .. },
                 ..
@@ -336,6 +371,8 @@ pub enum Reply {
     Council(VoteReply),
     /// To `Moves`: how far the node is.
     Moves(MovesState),
+    /// To `ClusterId`: the id, if the node has one.
+    ClusterId(Option<ClusterId>),
     /// To a ping.
     Pong,
 }
@@ -374,6 +411,7 @@ impl Reply {
             | Self::Round(_)
             | Self::Council(_)
             | Self::Moves(_)
+            | Self::ClusterId(_)
             | Self::Pong => None,
         }
     }

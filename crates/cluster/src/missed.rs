@@ -4,7 +4,7 @@
 //!   a write's slot ends ─▶ mark (node, partition, time of the write)
 //!     of another node ─▶ kept here durably ─▶ handed to that node (`Missed`) ─▶ dropped here
 //!     of this node    ─▶ kept here durably ─▶ streamed from all others
-//!                                             (`node/streaming.rs`)             ─▶ dropped here
+//!                                             (`transfer/rebuild.rs`)             ─▶ dropped here
 //! ```
 //!
 //! A mark says: in this partition the node may lack records written at `since` or later. Marks of

@@ -9,8 +9,8 @@
 //!  watermark T ────▶ tombstones up to T go; promises given before end (`floor`)
 //! ```
 //!
-//! One node drives this (`node/round.rs`), for all nodes of the cluster at once. All of it is kept
-//! on disk. Why each step is needed, and what a model found: `docs/repair-model.md`.
+//! One node drives this (`repair/round.rs`), for all nodes of the cluster at once. All of it is
+//! kept on disk. Why each step is needed, and what a model found: `docs/repair-model.md`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::directory::LifeId;
 use crate::node_id::NodeId;
-use crate::record::{Kind, Rank};
+use record::{Kind, Rank};
 
 /// A round that is to prove something. A later one ends an earlier one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

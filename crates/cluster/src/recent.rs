@@ -20,10 +20,9 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::clock::Version;
-use crate::conditional::{Done, Tag};
-use crate::record::{Record, Steps};
+use crate::conditional::{Done, Tag, are_other_requests};
 use crate::remembered::Remembered;
+use record::{Operation, Record, Steps, Version};
 
 /// So many are kept: eight seconds of the 8,000 in a second that one key takes. Some 6 MiB.
 const MOST: usize = 65_536;
@@ -43,6 +42,28 @@ pub enum Recalled {
     },
     /// It may have stored one.
     Forgotten,
+    /// It has stored another request with the same idempotency key.
+    Reused,
+}
+
+/// A write as a coordinator asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteName {
+    /// What it is known by.
+    pub id: u64,
+    /// The digest of the client's request, if it has an idempotency key; 0 = unknown.
+    pub digest: u64,
+}
+
+impl WriteName {
+    /// What a replica recalls that has stored a write with the same id, of a request with this
+    /// digest.
+    pub fn stored(self, digest: u64, ballot: u64, done: Done) -> Recalled {
+        match are_other_requests(self.digest, digest) {
+            true => Recalled::Reused,
+            false => Recalled::Stored { ballot, done },
+        }
+    }
 }
 
 /// A hash of the key, and the write's id.
@@ -54,6 +75,7 @@ struct Stored {
     family: Version,
     step: u32,
     result: Option<i64>,
+    digest: u64,
 }
 
 #[derive(Debug)]
@@ -116,26 +138,30 @@ impl Recent {
         [before, steps]: [&Steps; 2],
         (via, epoch): (Via, u64),
     ) {
-        let (hash, family) = (xxh3_64(key), record.rank.version);
-        let ballot = if via == Via::Accept { record.rank.ballot } else { 0 };
+        let (hash, family) = (xxh3_64(key), record.version());
+        let ballot = if via == Via::Accept { record.ballot() } else { 0 };
         let mut kept = self.kept.lock();
         let Kept { stored, order, forgotten, greatest, placed } = &mut *kept;
-        *greatest = (*greatest).max(record.rank.ballot);
+        *greatest = (*greatest).max(record.ballot());
         if epoch < *placed {
-            *forgotten = (*forgotten).max(record.rank.ballot);
+            *forgotten = (*forgotten).max(record.ballot());
             return;
         }
         for (step, operation) in steps.numbered() {
             if before.has(operation.id) {
                 continue;
             }
-            let (name, result) = ((hash, operation.id), operation.result);
+            let Operation { id, result, digest } = *operation;
+            let name = (hash, id);
             let known = stored.get(&name);
             if known.is_none() {
-                order.push_back((name, record.rank.ballot));
+                order.push_back((name, record.ballot()));
             }
-            if known.is_none_or(|known| known.ballot == 0 && ballot > 0) {
-                stored.insert(name, Stored { ballot, family, step, result });
+            // Of two requests with one idempotency key it is the later one that may be chosen.
+            let is_newer =
+                |known: &Stored| known.ballot == 0 || are_other_requests(known.digest, digest);
+            if known.is_none_or(|known| ballot > 0 && is_newer(known)) {
+                stored.insert(name, Stored { ballot, family, step, result, digest });
             }
         }
         while order.len() > MOST {
@@ -154,20 +180,22 @@ impl Recent {
     /// What is remembered of writes is known better, by those that had their partitions before.
     pub(crate) fn correct(&self, remembered: &[Remembered]) {
         let mut kept = self.kept.lock();
-        for &Remembered { key_hash, id, ballot, family, step, result, .. } in remembered {
+        for &Remembered { key_hash, id, ballot, family, step, result, digest, .. } in remembered {
             if let Some(known) = kept.stored.get_mut(&(key_hash, id)) {
-                *known = Stored { ballot, family, step, result };
+                *known = Stored { ballot, family, step, result, digest };
             }
         }
     }
 
     /// What is known of a write that was first tried under `since`.
-    pub(crate) fn recall(&self, key: &[u8], id: u64, since: u64) -> Recalled {
+    pub(crate) fn recall(&self, key: &[u8], asked: WriteName, since: u64) -> Recalled {
+        let id = asked.id;
         let kept = self.kept.lock();
         match kept.stored.get(&(xxh3_64(key), id)) {
-            Some(&Stored { ballot, family, step, result }) => {
+            Some(&Stored { ballot, family, step, result, digest }) => {
                 let tag = Tag { version: family, last: Some((step, id)) };
-                Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } }
+                let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
+                asked.stored(digest, ballot, done)
             }
             None if since <= kept.forgotten => Recalled::Forgotten,
             None => Recalled::Never,
@@ -177,28 +205,52 @@ impl Recent {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::record::{Kind, Operation, Rank};
+    use record::{Fields, Kind};
 
     const NONE: Steps = Steps { step: 0, operations: Vec::new() };
     const FAMILY: Version = Version { time: 5, origin: 1 };
 
     fn record(ballot: u64) -> Record {
-        let rank = Rank { version: FAMILY, ballot, kind: Kind::Value, check: 0 };
-        Record { rank, copies: 0, bytes: Bytes::new() }
+        let fields = Fields { ballot, ..Fields::new(Kind::Value, FAMILY) };
+        Record::new(b"k", &fields, &[])
     }
 
     fn steps(step: u32, ids: &[u64]) -> Steps {
-        let operation = |id: &u64| Operation { id: *id, result: Some(*id as i64) };
+        let operation = |id: &u64| Operation { id: *id, result: Some(*id as i64), digest: 0 };
         Steps { step, operations: ids.iter().map(operation).collect() }
     }
 
     fn stored(ballot: u64, step: u32, id: u64) -> Recalled {
         let tag = Tag { version: FAMILY, last: Some((step, id)) };
-        let (result, expiry_ms) = (Some(id as i64), 0);
-        Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms } }
+        let (result, expiry_ms, fence) = (Some(id as i64), 0, 0);
+        Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms, fence } }
+    }
+
+    fn told_of(recent: &Recent, key: &[u8], id: u64, since: u64) -> Recalled {
+        recent.recall(key, WriteName { id, digest: 0 }, since)
+    }
+
+    fn of_request(step: u32, id: u64, digest: u64) -> Steps {
+        let operations = vec![Operation { id, result: Some(id as i64), digest }];
+        Steps { step, operations }
+    }
+
+    #[test]
+    fn another_request_with_the_same_id_is_told_apart_and_the_later_accept_holds() {
+        let recent = Recent::new(0);
+        let told = |digest| recent.recall(b"k", WriteName { id: 5, digest }, 9);
+        recent.note(b"k", &record(10), [&NONE, &of_request(1, 5, 7)], (Via::Accept, 1));
+        assert_eq!(
+            [told(7), told(0), told(8)],
+            [stored(10, 1, 5), stored(10, 1, 5), Recalled::Reused]
+        );
+        recent.note(b"k", &record(20), [&NONE, &of_request(1, 5, 8)], (Via::Replica, 1));
+        assert_eq!(told(7), stored(10, 1, 5), "it proves nothing");
+        recent.note(b"k", &record(30), [&NONE, &of_request(2, 5, 8)], (Via::Accept, 1));
+        assert_eq!([told(7), told(8)], [Recalled::Reused, stored(30, 2, 5)]);
+        recent.note(b"k", &record(40), [&NONE, &of_request(3, 5, 0)], (Via::Accept, 1));
+        assert_eq!(told(8), stored(30, 2, 5), "of an unknown request the first one is told");
     }
 
     #[test]
@@ -206,13 +258,17 @@ mod tests {
         let recent = Recent::new(10);
         recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], (Via::Accept, 1));
         recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], (Via::Accept, 1));
-        let told = |id| recent.recall(b"k", id, 15);
+        let told = |id| told_of(&recent, b"k", id, 15);
         assert_eq!(
             [told(1), told(2), told(3)],
             [stored(20, 2, 1), stored(20, 3, 2), stored(30, 4, 3)]
         );
-        assert_eq!((told(4), recent.recall(b"l", 1, 15)), (Recalled::Never, Recalled::Never));
-        assert_eq!(recent.recall(b"k", 4, 10), Recalled::Forgotten, "it may be of an earlier life");
+        assert_eq!((told(4), told_of(&recent, b"l", 1, 15)), (Recalled::Never, Recalled::Never));
+        assert_eq!(
+            told_of(&recent, b"k", 4, 10),
+            Recalled::Forgotten,
+            "it may be of an earlier life"
+        );
     }
 
     #[test]
@@ -220,7 +276,7 @@ mod tests {
         let recent = Recent::new(0);
         let (before, after) = (steps(3, &[1, 2]), steps(4, &[1, 5, 3]));
         recent.note(b"k", &record(20), [&before, &after], (Via::Accept, 1));
-        let told = |id| recent.recall(b"k", id, 15);
+        let told = |id| told_of(&recent, b"k", id, 15);
         assert_eq!(
             [told(1), told(5), told(3)],
             [Recalled::Never, stored(20, 3, 5), stored(20, 4, 3)]
@@ -231,9 +287,9 @@ mod tests {
     fn a_record_of_another_replica_proves_nothing() {
         let recent = Recent::new(0);
         recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Replica, 1));
-        assert_eq!(recent.recall(b"k", 1, 15), stored(0, 1, 1));
+        assert_eq!(told_of(&recent, b"k", 1, 15), stored(0, 1, 1));
         recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], (Via::Accept, 1));
-        assert_eq!(recent.recall(b"k", 1, 15), stored(30, 1, 1));
+        assert_eq!(told_of(&recent, b"k", 1, 15), stored(30, 1, 1));
     }
 
     #[test]
@@ -247,9 +303,9 @@ mod tests {
                 (Via::Accept, 1),
             );
         }
-        assert_eq!(recent.recall(b"k", 2, 102), Recalled::Forgotten);
-        assert_eq!(recent.recall(b"k", 3, 102), stored(103, 3, 3));
-        assert_eq!(recent.recall(b"k", 2, 103), Recalled::Never);
+        assert_eq!(told_of(&recent, b"k", 2, 102), Recalled::Forgotten);
+        assert_eq!(told_of(&recent, b"k", 3, 102), stored(103, 3, 3));
+        assert_eq!(told_of(&recent, b"k", 2, 103), Recalled::Never);
     }
 
     #[test]
@@ -257,18 +313,22 @@ mod tests {
         let recent = Recent::new(0);
         recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Accept, 3));
         recent.forget(4, 30);
-        assert_eq!(recent.recall(b"k", 1, 20), Recalled::Forgotten);
-        assert_eq!(recent.recall(b"k", 2, 30), Recalled::Forgotten, "others may have accepted it");
-        assert_eq!(recent.recall(b"k", 2, 31), Recalled::Never);
+        assert_eq!(told_of(&recent, b"k", 1, 20), Recalled::Forgotten);
+        assert_eq!(
+            told_of(&recent, b"k", 2, 30),
+            Recalled::Forgotten,
+            "others may have accepted it"
+        );
+        assert_eq!(told_of(&recent, b"k", 2, 31), Recalled::Never);
         // Its write had begun before.
         recent.note(b"k", &record(40), [&NONE, &steps(1, &[3])], (Via::Accept, 3));
-        assert_eq!(recent.recall(b"k", 3, 40), Recalled::Forgotten);
+        assert_eq!(told_of(&recent, b"k", 3, 40), Recalled::Forgotten);
         recent.note(b"k", &record(50), [&NONE, &steps(1, &[4])], (Via::Accept, 4));
-        assert_eq!(recent.recall(b"k", 4, 41), stored(50, 1, 4));
+        assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
         // Another loop sees the same.
         recent.forget(4, 99);
-        assert_eq!(recent.recall(b"k", 4, 41), stored(50, 1, 4));
+        assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
         recent.forget(5, 0);
-        assert_eq!(recent.recall(b"k", 5, 50), Recalled::Forgotten);
+        assert_eq!(told_of(&recent, b"k", 5, 50), Recalled::Forgotten);
     }
 }

@@ -11,9 +11,9 @@
 //! What holds before and after each move: of each write that was chosen a majority of the replicas
 //! has a trace. So if as many say "never" as are needed for that to be believed, it was not chosen.
 
-use crate::clock::Version;
 use crate::node_id::NodeId;
 use crate::recent::Via;
+use record::Version;
 
 /// A write with an idempotency key, as a replica remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Remembered {
     pub step: u32,
     /// What an addition came to.
     pub result: Option<i64>,
+    /// The digest of the client's request; 0 = unknown.
+    pub digest: u64,
 }
 
 impl Remembered {
@@ -57,6 +59,15 @@ impl Remembered {
         said(self) == said(other)
     }
 
+    /// The same, with the digest of the client's request as another trace of it knows it.
+    fn with_digest(self, mut traces: impl Iterator<Item = Remembered>) -> Self {
+        let knows = |other: &Self| other.digest != 0 && self.ballot > 0 && other.says_as(&self);
+        match self.digest {
+            0 => traces.find(knows).map_or(self, |other| Self { digest: other.digest, ..self }),
+            _ => self,
+        }
+    }
+
     fn as_of_replica(self, time: u64) -> Self {
         Self { time, via: Via::Replica, ballot: 0, ..self }
     }
@@ -67,12 +78,21 @@ impl Remembered {
 pub struct Recollections<'a> {
     /// The node that learns.
     pub own: NodeId,
-    /// Its seal: what it accepted up to there was not of this transition.
-    pub seal: u64,
+    /// Of when its own traces are.
+    pub until: Until,
     /// The partition's replicas of before.
     pub before: &'a [NodeId],
     /// How many of those could not be asked.
     pub unasked: usize,
+}
+
+/// Of when the traces are that a node has itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// What it accepted up to this seal was not of this transition.
+    Seal(u64),
+    /// It has lost those of before: what it has, it accepted since as one of these replicas.
+    Lost,
 }
 
 impl Recollections<'_> {
@@ -104,13 +124,17 @@ impl Recollections<'_> {
         let chosen = all().filter(|trace| trace.via == Via::Chosen).min_by_key(|t| t.ballot);
         if let Some(chosen) = chosen.or_else(|| all().find(is_accepted)) {
             let time = chosen.time.max(own.map_or(0, |own| own.time));
-            return Some(Remembered { via: Via::Chosen, time, ..*chosen });
+            let chosen = chosen.with_digest(all().copied());
+            return Some(Remembered { via: Via::Chosen, time, ..chosen });
         }
         match own {
             // That it accepted a write under the replicas of before, or at another time, must not
             // count among those of after: it may have been one of a few.
             Some(own) if own.via == Via::Accept => {
-                let is_of_before = self.before.contains(&self.own) || own.ballot <= self.seal;
+                let is_of_before = match self.until {
+                    Until::Seal(seal) => self.before.contains(&self.own) || own.ballot <= seal,
+                    Until::Lost => false,
+                };
                 is_of_before.then(|| own.as_of_replica(own.time))
             }
             Some(_) => None,
@@ -134,7 +158,8 @@ mod tests {
         let family = Version { time: 7, origin: 1 };
         let (key_hash, id) = (0x0102_0304_0506_0708, 5);
         let at = if via == Via::Replica { 0 } else { ballot };
-        Remembered { key_hash, id, time: ballot, via, ballot: at, family, step: 2, result: None }
+        let (step, result, digest) = (2, None, 0);
+        Remembered { key_hash, id, time: ballot, via, ballot: at, family, step, result, digest }
     }
 
     fn accepted(ballot: u64) -> Remembered {
@@ -142,7 +167,7 @@ mod tests {
     }
 
     fn recollections(before: &[NodeId], unasked: usize) -> Recollections<'_> {
-        Recollections { own: OWN, seal: 50, before, unasked }
+        Recollections { own: OWN, until: Until::Seal(50), before, unasked }
     }
 
     fn remember(unasked: usize, traces: &[(u16, Remembered)]) -> Option<Remembered> {
@@ -159,6 +184,18 @@ mod tests {
         let other = Remembered { step: 3, ..accepted(8) };
         let unclear = remember(0, &[(1, accepted(8)), (2, other)]).unwrap();
         assert_eq!((unclear.via, unclear.ballot), (Via::Replica, 0));
+    }
+
+    #[test]
+    fn a_digest_that_one_of_those_knows_is_kept() {
+        let known = Remembered { digest: 77, ..accepted(8) };
+        let chosen = Some(Remembered { digest: 77, ..trace(Via::Chosen, 8) });
+        assert_eq!(remember(0, &[(1, accepted(8)), (3, known)]), chosen);
+        let told = Remembered { digest: 77, ..trace(Via::Chosen, 8) };
+        assert_eq!(remember(0, &[(2, told)]), chosen);
+        let other = Remembered { digest: 77, ..accepted(6) };
+        let unclear = remember(0, &[(1, accepted(8)), (2, other)]).unwrap();
+        assert_eq!((unclear.via, unclear.digest), (Via::Replica, 0), "it may be another request");
     }
 
     #[test]
@@ -192,6 +229,23 @@ mod tests {
         let both = [(1, accepted(6)), (2, accepted(6)), (9, trace(Via::Replica, 30))];
         let chosen = Remembered { time: 30, ..trace(Via::Chosen, 6) };
         assert_eq!(remember(0, &both), Some(chosen));
+    }
+
+    #[test]
+    fn who_lost_its_traces_keeps_what_may_have_been_chosen_with_them() {
+        let own = NodeId(1);
+        let lost = Recollections { own, until: Until::Lost, ..recollections(&BEFORE, 1) };
+        let remember = |traces: &[(u16, Remembered)]| {
+            let traces: Vec<_> = traces.iter().map(|(node, it)| (NodeId(*node), *it)).collect();
+            lost.remember(&traces)
+        };
+        assert_eq!(remember(&[(2, accepted(8))]), Some(trace(Via::Replica, 8)), "with its own");
+        let both = [(2, accepted(8)), (3, accepted(8))];
+        assert_eq!(remember(&both), Some(trace(Via::Chosen, 8)));
+        assert_eq!(remember(&[(1, accepted(9))]), None, "its own is of now, and stays");
+        assert_eq!(remember(&[(1, accepted(9)), (2, accepted(9))]), Some(trace(Via::Chosen, 9)));
+        assert!(!lost.are_too_few());
+        assert!(Recollections { unasked: 2, ..lost }.are_too_few(), "another one can't tell");
     }
 
     #[test]

@@ -26,6 +26,26 @@ const YIELD_MICROS: u64 = 6_000_000;
 // Whoever lets go is free before it tries again, and then nobody has begun another round.
 const _: () = assert!(ACTIVE_MICROS < BACK_OFF_MICROS && BACK_OFF_MICROS < YIELD_MICROS);
 
+/// When rounds are driven, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundConfig {
+    /// Microseconds from one round to the next; 0 = a node drives none by itself.
+    pub interval_micros: u64,
+    /// Microseconds from one round to the next that compares everything.
+    pub full_interval_micros: u64,
+    /// Percent of the time that a round which nobody asked for may be at work, 1 to 100.
+    pub share: u64,
+    /// Records that are younger are not compared, in microseconds: they may be on their way.
+    pub settled_micros: u64,
+}
+
+impl RoundConfig {
+    /// A node drives no round by itself; those that are asked for compare all that is not newer
+    /// than this node's clock.
+    pub const NONE: Self =
+        Self { interval_micros: 0, full_interval_micros: 0, share: 100, settled_micros: 0 };
+}
+
 /// What is known of a node's rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {

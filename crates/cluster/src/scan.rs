@@ -23,8 +23,8 @@ use crate::choice;
 use crate::event::Shared;
 use crate::message::{Filter, NodeId, Page, PageRequest};
 use crate::quorum::{AskedQuorum, Quorum};
-use crate::record::{Kind, Record};
 use crate::view::{View, Views};
+use record::{Kind, Record};
 
 /// Bytes of one page.
 pub const PAGE_BYTES: u32 = 64 * 1024;
@@ -210,7 +210,7 @@ impl Scan {
             let mut passed = key.to_vec();
             passed.push(0);
             self.start = passed.into();
-            if record.rank.kind == Kind::Value {
+            if record.kind() == Kind::Value {
                 return ScanStep::Item(key, record);
             }
         }
@@ -224,7 +224,7 @@ impl Scan {
                 continue;
             }
             let (_, record) = source.items.pop_front().expect("it was there just now");
-            if newest.as_ref().is_none_or(|held| held.rank < record.rank) {
+            if newest.as_ref().is_none_or(|held| held.rank() < record.rank()) {
                 newest = Some(record);
             }
         }
@@ -275,6 +275,25 @@ impl Scan {
     /// are void.
     pub fn begins_anew(&mut self) -> bool {
         std::mem::take(&mut self.begins_anew)
+    }
+
+    /// The least key that the range may still return; `None` = there are no more. The range has
+    /// returned all items before it.
+    pub fn position(&self) -> Option<Bytes> {
+        if self.out_of_reach {
+            return Some(self.start.clone());
+        }
+        let next = |source: &Source| {
+            let first = source.items.front().map(|(key, _)| key);
+            first.or(source.next.as_ref()).cloned()
+        };
+        self.sources.iter().filter_map(next).min()
+    }
+
+    /// Drops all pages: the range ends where it is.
+    pub fn stop(&mut self) {
+        self.sources.clear();
+        self.out_of_reach = false;
     }
 
     /// Whether every node that is asked has sent a page: enough nodes answer, however far it is to

@@ -17,8 +17,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::compare::Sum;
 use crate::message::NodeId;
-use crate::record::Rank;
 use crate::topology::{Buckets, Topology};
+use record::Rank;
 
 /// Sums of what a node holds, as they are made.
 #[derive(Debug)]
@@ -143,9 +143,8 @@ pub(crate) fn differing(reported: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Version;
-    use crate::record::Kind;
     use crate::topology::{Member, partition_of};
+    use record::{Kind, Version};
 
     fn topology(nodes: usize, replicas: u8) -> Topology {
         let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };

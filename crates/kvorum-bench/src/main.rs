@@ -49,8 +49,8 @@ enum Command {
     /// so far.
     ///
     /// Exit codes: 0 success; 1 failure; 2 invalid command line; 3 a warning, with --strict; 130
-    /// Ctrl-C.
-    #[command(version, disable_version_flag = true)]
+    /// Ctrl-C; N if the script's done() calls os.exit(N).
+    #[command(version, disable_version_flag = true, args_override_self = true)]
     Load(LoadArgs),
     /// Find the highest rate that an HTTP server sustains
     ///
@@ -119,6 +119,7 @@ fn loaded(outcome: Result<Ended, Failed>) -> ExitCode {
         Ok(Ended::Fine) => ExitCode::SUCCESS,
         Ok(Ended::Warned) => ExitCode::from(WARNED),
         Ok(Ended::Interrupted) => ExitCode::from(INTERRUPTED),
+        Ok(Ended::Script(code)) => ExitCode::from(code),
         Err(Failed::Usage(line)) => failed(USAGE, line),
         Err(Failed::Run(line)) => failed(1, line),
     }

@@ -112,6 +112,13 @@ impl fmt::Display for Printed<'_> {
         for warning in &run.warnings {
             writeln!(f, "WARNING {}", warning.text)?;
         }
+        if run.error_share() == Some(1.0) {
+            writeln!(
+                f,
+                "No request succeeded: no figure above is of one that did. With --strict a run \
+                 that has a warning ends with exit code 3"
+            )?;
+        }
         Ok(())
     }
 }

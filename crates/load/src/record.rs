@@ -241,6 +241,17 @@ impl Run {
         self.source != "import" || self.counts.answered > 0
     }
 
+    /// The share of what was sent that failed: see [`error_share`]. `None` = nobody knows.
+    pub fn error_share(&self) -> Option<f64> {
+        let counts = &self.counts;
+        let lost = counts.read_errors + counts.write_errors;
+        let [refused, lost, late, unconnected, answered] =
+            [counts.refused, lost, counts.timeouts, counts.connect_errors, counts.answered]
+                .map(|count| count as f64);
+        let share = error_share(refused + late, lost + unconnected, answered);
+        share.filter(|_| self.is_counted())
+    }
+
     /// The histogram `from` of all methods together.
     pub fn latency(&self, from: &str) -> Option<&Latency> {
         self.latency.iter().find(|latency| latency.from == from && latency.method.is_empty())
@@ -332,4 +343,13 @@ pub struct Finding {
     pub why: String,
     /// What speaks against it: `not-confirmed`, `not-monotone`, `no-verdict`, `other-processes`.
     pub warnings: Vec<Warning>,
+}
+
+/// The share of errors, as `compare`, reports and the last line of a run have it: answers that were
+/// neither 2xx nor 3xx or came later than the timeout (`bad`), and requests that brought no answer
+/// or found no connection (`lost`), of all that were sent. What was due and never sent is no error:
+/// throughput and backlog tell of that. `None` = nothing was sent.
+pub fn error_share(bad: f64, lost: f64, answered: f64) -> Option<f64> {
+    let sent = answered + lost;
+    (sent > 0.0).then(|| ((bad + lost) / sent).min(1.0))
 }

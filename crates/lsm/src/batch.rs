@@ -8,9 +8,11 @@
 //! ```
 
 use crate::error::Error;
-use crate::record::{
-    self, Fields, Kind, MAX_KEY_LEN, MAX_RECORD_LEN, MIN_RECORD_LEN, Record, RecordRef, Version,
-};
+use record::{Fields, Kind, MAX_RECORD_LEN, MIN_RECORD_LEN, Record, RecordRef, Version};
+
+/// Longest key the engine takes, in bytes. HTTP keys are at most 1 KiB; a hint's key is a node's
+/// name, an incarnation and such a key.
+pub const MAX_KEY_LEN: usize = 4 * 1024;
 
 const OPERATION_HEAD: usize = 7;
 

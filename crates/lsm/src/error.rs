@@ -110,6 +110,16 @@ pub enum Error {
         /// What there was no room for.
         what: &'static str,
     },
+    /// The process may not write files as large as that (RLIMIT_FSIZE). As on a full disk, nothing
+    /// was written, reads go on, and writes resume once the limit is raised.
+    #[error(
+        "{what} would exceed this process's limit of file sizes (ulimit -f, LimitFSIZE=): raise \
+         it, as prlimit --fsize does for a running process, writes then resume automatically"
+    )]
+    OverFileLimit {
+        /// What was to be written.
+        what: &'static str,
+    },
     /// Flushes or compactions are too far behind, or too many writes wait: try later.
     #[error("busy: {what}")]
     Busy {
@@ -149,14 +159,35 @@ impl Error {
         Self::Corrupt { file: file.to_owned(), offset, what: what.into() }
     }
 
-    /// Whether the operating system refused for lack of room; a quota that is used up is one.
+    /// Whether the operating system refused for lack of room; a quota that is used up is one, and
+    /// so is the limit of file sizes.
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::NoSpace { .. } => true,
-            Self::Io { source, .. } => {
-                matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            Self::Io { source, .. }
+                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+            {
+                true
             }
+            _ => self.is_over_file_limit(),
+        }
+    }
+
+    /// Whether the room that lacks is that under the process's limit of file sizes.
+    pub(crate) fn is_over_file_limit(&self) -> bool {
+        match self {
+            Self::OverFileLimit { .. } => true,
+            Self::Io { source, .. } => source.kind() == ErrorKind::FileTooLarge,
             _ => false,
+        }
+    }
+
+    /// That there is no room for `what`, and why, if that is what the error says.
+    pub(crate) fn no_room_for(self, what: &'static str) -> Self {
+        match () {
+            () if self.is_over_file_limit() => Self::OverFileLimit { what },
+            () if self.is_no_space() => Self::NoSpace { what },
+            () => self,
         }
     }
 

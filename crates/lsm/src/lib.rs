@@ -10,30 +10,30 @@ pub mod disk;
 mod engine;
 mod error;
 mod leftovers;
+mod local;
 mod manifest;
 mod memtable;
 mod merge;
 mod options;
 mod purge;
-mod record;
 mod stats;
 mod table;
 mod wal;
 
 pub use asked_compactions::{Compaction, Compactions, Moment};
-pub use batch::{Batch, MAX_BATCH_LEN, Space};
+pub use batch::{Batch, MAX_BATCH_LEN, MAX_KEY_LEN, Space};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use engine::{
-    Above, Backlog, Committed, Damaged, Discarded, Engine, KeyRange, Lookup, MAX_IMMUTABLES, Newer,
-    Progress, Scan, Snapshot, Verified, VerifiedScan, Whole, Work,
+    Above, Backlog, Committed, Damaged, Discarded, Engine, Held, KeyRange, Look, Lookup,
+    MAX_IMMUTABLES, Newer, Progress, Scan, Snapshot, Verified, VerifiedScan, Whole, Work,
 };
 pub use error::{Error, IoOp};
 pub use options::{Options, SyncMode};
 pub use purge::PurgeRule;
 pub use record::{
-    BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_KEY_LEN, MAX_OPERATIONS, MAX_RECORD_LEN,
-    Operation, Record, RecordRef, Steps, StepsRef, Version,
+    BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_OPERATIONS, MAX_RECORD_LEN, Operation, Record,
+    RecordRef, Steps, Version,
 };
 pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};
 pub use table::Wait;

@@ -9,9 +9,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::local::{self, Reach};
 use crate::memtable::MemtableIter;
-use crate::record::{Reach, RecordRef};
 use crate::table::{Access, Table, TableIter, VerifiedIter};
+use record::RecordRef;
 
 /// One sorted walk, each key once.
 pub(crate) enum Source {
@@ -72,7 +73,7 @@ impl Source {
     fn reach(&self) -> Reach {
         match self {
             Self::Memtable(iter) => iter.reach(),
-            _ => self.record().reach(),
+            _ => local::reach(&self.record()),
         }
     }
 

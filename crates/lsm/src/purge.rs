@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::Space;
 use crate::leftovers::Leftovers;
-use crate::record::{COUNTER_BITS, Kind, RecordRef};
+use record::{COUNTER_BITS, Kind, RecordRef};
 
 /// See the module.
 pub struct PurgeRule {
@@ -224,14 +224,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::record::{Fields, Record, Steps, Version};
+    use record::{Fields, Record, Version};
 
     const MILLI: u64 = 1000 << COUNTER_BITS;
 
     fn record(kind: Kind, time: u64, ballot: u64, expiry_ms: u64) -> Record {
-        let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
         let version = Version { time, origin: 1 };
-        let fields = Fields { steps, expiry_ms, ..Fields::new(kind, version) };
+        let fields = Fields { ballot, step: 1, expiry_ms, ..Fields::new(kind, version) };
         Record::new(b"k", &fields, b"")
     }
 

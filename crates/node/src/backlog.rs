@@ -79,7 +79,7 @@ impl Backlog {
 
     /// Bytes of a write that nobody has set aside: those of a long record have an owner.
     fn unowned_of(&self, write: &Write) -> usize {
-        let record = write.record.bytes.len();
+        let record = write.record.byte_len();
         let record = if record > self.bounds.owned_from { 0 } else { record };
         write.key.len() + WRITE_OVERHEAD + record
     }
@@ -132,18 +132,14 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
-    use cluster::{Class, Kind, Rank, SlotId, Version};
+    use cluster::{Class, SlotId};
+    use record::{Fields, Kind, MIN_RECORD_LEN, Version};
 
     use super::*;
 
     fn write(number: u64, len: usize) -> Write {
-        let rank = Rank {
-            version: Version { time: 1, origin: 0 },
-            ballot: 0,
-            kind: Kind::Value,
-            check: 0,
-        };
-        let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
+        let fields = Fields::new(Kind::Value, Version { time: 1, origin: 0 });
+        let record = Record::new(b"", &fields, &vec![0; len.saturating_sub(MIN_RECORD_LEN)]);
         let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
         let demand = Demand { class: Class::Client, until };
         let via = Via::Accept;

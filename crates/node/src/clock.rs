@@ -29,6 +29,16 @@ const MOST_AHEAD: u64 = 60_000_000;
 /// ahead at most.
 const LONGEST_WAIT: u64 = 2_500_000;
 
+/// The end of the last day that a node starts on, in microseconds since 1970 (2112-09-17, 0:00
+/// UTC). Versions hold 52 bits of microseconds, which end 23 h 53 min later: far more than clocks
+/// may differ, or a bound is ahead.
+const LAST_DAYS_END: u64 = 4_503_513_600_000_000;
+
+/// Refuses a wall clock, in microseconds since 1970, whose time versions may not hold.
+pub fn refuse_after_last_day(wall: u64) -> Result<(), StartError> {
+    if wall < LAST_DAYS_END { Ok(()) } else { Err(StartError::AfterLastDay) }
+}
+
 /// Why a write got no version.
 #[derive(Debug, Clone)]
 pub enum NoVersion {
@@ -204,6 +214,19 @@ mod tests {
 
     fn at(wall: u64) -> Now {
         Now { mono: 0, wall }
+    }
+
+    #[test]
+    fn a_clock_that_versions_can_not_hold_is_refused() {
+        assert!(refuse_after_last_day(WALL).is_ok());
+        assert!(refuse_after_last_day(LAST_DAYS_END - 1).is_ok());
+        for wall in [LAST_DAYS_END, u64::MAX >> 12, 1 << 52, u64::MAX] {
+            let refused = refuse_after_last_day(wall).unwrap_err().to_string();
+            assert!(refused.contains("a time after 2112-09-16"), "{refused}");
+        }
+        // What a node does in the last second before that still fits.
+        let furthest = Clock::limit(LAST_DAYS_END, 60_000_000);
+        assert_eq!(Clock::micros(furthest), LAST_DAYS_END + 60_000_000);
     }
 
     fn engine() -> Engine {

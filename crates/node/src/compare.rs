@@ -4,13 +4,12 @@
 //! Like a page it is a fresh short scan, which ends by what was looked at and says where the range
 //! goes on.
 
+use crate::store::store_error;
 use bytes::Bytes;
 use cluster::{
-    CompareRequest, Compared, Damage, Detail, Kind, MAX_DAMAGED, Outline, Shared, StoreError, Sums,
+    CompareRequest, Compared, Damage, Detail, Kind, MAX_DAMAGED, Shared, StoreError, Sums,
 };
-use lsm::{Discarded, Engine, KeyRange, PurgeRule, RecordRef, Space, Verified};
-
-use crate::records;
+use lsm::{Discarded, Engine, KeyRange, PurgeRule, Space, Verified};
 
 /// Records that are looked at at once …
 const MAX_RECORDS: u64 = 64 << 10;
@@ -79,7 +78,7 @@ pub fn compare(
             continue;
         }
         let is_gone = PurgeRule::goes_by(record, *watermark);
-        let outline = outline_of(&record);
+        let outline = record.outline();
         match detail {
             // Replicas need not purge at the same time.
             Detail::Sums if is_gone => {}
@@ -123,15 +122,9 @@ pub fn discard(engine: &Engine, ranges: &[Damage]) -> Result<Option<u64>, StoreE
         }
         Err(error) => {
             tracing::error!(%error, "damage was healed, but the store could not give it up");
-            Err(records::store_error(&error))
+            Err(store_error(&error))
         }
     }
-}
-
-fn outline_of(record: &RecordRef<'_>) -> Outline {
-    let (rank, copies) = records::rank_of(record);
-    let bytes = u32::try_from(record.raw().len()).unwrap_or(u32::MAX);
-    Outline { rank, copies, bytes }
 }
 
 /// Adds a range; beyond so many, the last one grows.
@@ -186,9 +179,9 @@ mod tests {
     #[test]
     fn what_continues_an_older_family_is_told() {
         let stage = Stage::new();
-        let steps = Some(lsm::Steps { ballot: 9, step: 1, operations: &[] });
         let fields = |time| lsm::Fields {
-            steps,
+            ballot: 9,
+            step: 1,
             ..lsm::Fields::new(lsm::Kind::Value, lsm::Version { time, origin: 1 })
         };
         let told = |until| {

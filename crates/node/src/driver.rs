@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use cluster::{
     Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
-    FailureKind, Message, NodeId, Now, OpId, PageRequest, Passing, Reply, Request,
+    FailureKind, Message, NodeId, Now, OpId, PageRequest, Passing, Record, Reply, Request,
+    WriteName,
 };
 use lsm::{Batch, Engine, Lookup, PurgeRule, Space};
 
@@ -82,8 +83,8 @@ pub enum Wanted {
     Operation {
         /// Its key in the store.
         name: Bytes,
-        /// What it is known by.
-        id: u64,
+        /// The write that is asked for.
+        asked: WriteName,
     },
     /// The newest record of a write's key, which is to be known before it is stored.
     Before(Write),
@@ -156,6 +157,10 @@ pub trait Driver: Turn {
 
     /// Hands the node's task an event.
     fn send_to_task(&mut self, event: TaskEvent);
+
+    /// A record is about to be stored by a node that counts ([`cluster::BeforeWrites::count`]). It
+    /// is called again for one that had to wait.
+    fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
     /// Called with every event before it is handled.
     #[inline]

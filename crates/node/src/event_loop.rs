@@ -15,12 +15,12 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use crate::store::store_error;
 use bytes::Bytes;
 use cluster::{
     Config, Coordinator, Demand, Effect, Event, FailureKind, LogPosition, MAX_OPERATIONS,
-    MembershipState, NodeEvent, OpId, Record, Reply, Shared, StoreError, Via, hint_bytes,
+    MembershipState, NodeEvent, Now, OpId, Record, Reply, Shared, StoreError, Via, hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
@@ -29,12 +29,15 @@ use crate::driver::{Delivered, Driver, Outcome, Purpose, Wanted, WriteError};
 use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
 use crate::operations::{self, OPERATION_BYTES};
-use crate::records;
 
 /// Events that one event may cause at once. With more it is clear that they never end: there are
 /// several for each request under way when a link is lost, or when all that waits for the store is
 /// refused. Of those requests there may be some millions, with a lot of memory.
 const MAX_EVENTS: usize = 1 << 27;
+
+/// Events that are handled after one reading of the clocks: an effect that completes at once has
+/// the time of its cause.
+const EVENTS_PER_LOOK: usize = 16;
 
 /// Why nothing is stored of keys that move here: see [`Shared::is_to_be_emptied_of`].
 const EMPTIES: &str = "the node drops what it held of these keys long ago";
@@ -81,8 +84,9 @@ impl Loop {
 
     /// Dispatches an event to the coordinator, and carries out its effects.
     pub fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) {
-        self.dispatch(driver, event);
-        self.go_on(driver);
+        let now = driver.now();
+        self.dispatch(driver, now, event);
+        self.go_on(driver, now);
     }
 
     /// A store's read that had to wait is done.
@@ -94,13 +98,14 @@ impl Loop {
         result: Result<Option<Record>, StoreError>,
     ) {
         if let Wanted::Before(write) = wanted {
-            let newest = || self.shared.newest.load(Ordering::Relaxed);
-            let time = |record: Record| record.rank.version.time;
-            let is_newer = |held: &Record| held.rank.version > write.record.rank.version;
+            let newest = || self.shared.newest.time();
+            let time = |record: Record| record.version().time;
+            let is_newer = |held: &Record| held.version() > write.record.version();
             // An error shows again, and better, when the record is written or read.
             let newer = result.map_or_else(|_| Some(newest()), |r| r.filter(is_newer).map(time));
             self.store(driver, Write { look: Look::Done(newer), ..write.clone() });
-            return self.go_on(driver);
+            let now = driver.now();
+            return self.go_on(driver, now);
         }
         self.handle(driver, read_event(op, wanted, result));
     }
@@ -150,7 +155,7 @@ impl Loop {
                 driver.engine().purge_rule().raise(proof.proven.time);
             }
         }
-        let result = result.map(|()| None).map_err(|error| records::store_error(&error));
+        let result = result.map(|()| None).map_err(|error| store_error(&error));
         self.handle(driver, Event::Written { op, result });
     }
 
@@ -176,20 +181,23 @@ impl Loop {
         self.coordinator.is_empty()
     }
 
-    fn dispatch<D: Driver>(&mut self, driver: &mut D, event: Event) {
+    fn dispatch<D: Driver>(&mut self, driver: &mut D, now: Now, event: Event) {
         driver.note(&event);
-        self.coordinator.handle(driver.now(), event, &mut self.effects);
+        self.coordinator.handle(now, event, &mut self.effects);
     }
 
-    fn go_on<D: Driver>(&mut self, driver: &mut D) {
-        for _ in 0..MAX_EVENTS {
+    fn go_on<D: Driver>(&mut self, driver: &mut D, mut now: Now) {
+        for number in 1..MAX_EVENTS {
             let mut effects = mem::take(&mut self.effects);
             for effect in effects.drain(..) {
                 self.perform(driver, effect);
             }
             self.effects = effects;
             let Some(event) = self.events.pop_front() else { return };
-            self.dispatch(driver, event);
+            if number % EVENTS_PER_LOOK == 0 {
+                now = driver.now();
+            }
+            self.dispatch(driver, now, event);
         }
         unreachable!("events cause events without end");
     }
@@ -199,9 +207,9 @@ impl Loop {
             Effect::Read { op, key, most, demand } => {
                 self.read(driver, op, Wanted::Record { key, most }, demand);
             }
-            Effect::Recall { op, key, id, demand } => {
-                let name = operations::name(&key, id);
-                self.read(driver, op, Wanted::Operation { name, id }, demand);
+            Effect::Recall { op, key, asked, demand } => {
+                let name = operations::name(&key, asked.id);
+                self.read(driver, op, Wanted::Operation { name, asked }, demand);
             }
             Effect::Write { op, key, record, via, look, durable, demand } => {
                 let look = if look { Look::Yes } else { Look::No };
@@ -239,12 +247,12 @@ impl Loop {
     fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, wanted: Wanted, demand: Demand) {
         let (space, key) = wanted.place();
         let result = match driver.try_get(space, key) {
-            Ok(Lookup::Found(record)) => Ok(Some(records::from_store(&record))),
+            Ok(Lookup::Found(record)) => Ok(Some(record)),
             Ok(Lookup::Absent) => Ok(None),
             Ok(Lookup::WouldBlock | Lookup::TooLong(_)) => {
                 return driver.read(op, wanted, demand);
             }
-            Err(error) => Err(records::store_error(&error)),
+            Err(error) => Err(store_error(&error)),
         };
         self.events.push_back(read_event(op, &wanted, result));
     }
@@ -269,8 +277,8 @@ impl Loop {
 
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
         let Write { op, key, record, via, look, durable, .. } = write;
-        if self.shared.is_to_be_emptied_of(key, record.copies) {
-            return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
+        if self.shared.before_writes.are_any() {
+            self.look_before(driver, key, record)?;
         }
         let newer = match look {
             Look::No => None,
@@ -286,16 +294,16 @@ impl Loop {
         let bytes = bytes_of(key, record);
         let proofs = &self.shared.proofs;
         // What a conditional write made is held back by promises.
-        let passing = match record.rank.ballot {
+        let passing = match record.ballot() {
             0 => {
                 // Whoever gives it another version must be above all that is here.
                 let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
-                proofs.pass(record.rank.when()).map_err(sealed)?
+                proofs.pass(record.when()).map_err(sealed)?
             }
             _ => proofs.pass_any(),
         };
         let added = driver.write(bytes, Purpose::Op(*op, newer, passing), |batch| {
-            batch.record(Space::Data, key, &records::to_store(record))?;
+            batch.record(Space::Data, key, record)?;
             operations::put(&self.shared, batch, (key, record), *via)?;
             if *durable {
                 batch.make_durable();
@@ -308,6 +316,18 @@ impl Loop {
         added
     }
 
+    /// What few nodes do before they store a record: some keys they refuse, or they count it.
+    #[cold]
+    fn look_before<D: Driver>(&self, driver: &mut D, key: &Bytes, record: &Record) -> Outcome {
+        if self.shared.is_to_be_emptied_of(key, record.copies()) {
+            return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
+        }
+        if self.shared.before_writes.count() {
+            driver.accept(key, record);
+        }
+        Ok(())
+    }
+
     /// The time of a newer record's version, or one that is not below it.
     fn newer<D: Driver>(
         &self,
@@ -315,8 +335,8 @@ impl Loop {
         key: &[u8],
         record: &Record,
     ) -> Result<Option<u64>, MustWait> {
-        let version = records::version(record.rank.version);
-        let newest = self.shared.newest.load(Ordering::Relaxed);
+        let version = record.version();
+        let newest = self.shared.newest.time();
         match driver.engine().holds_newer(Space::Data, key, version) {
             Ok(Newer::No) => Ok(None),
             Ok(Newer::Held(held)) => Ok(Some(held.time)),
@@ -342,7 +362,7 @@ impl Loop {
     ) {
         let shared = &self.shared;
         let is_to_be_emptied =
-            |(key, record): &(Bytes, Record)| shared.is_to_be_emptied_of(key, record.copies);
+            |(key, record): &(Bytes, Record)| shared.is_to_be_emptied_of(key, record.copies());
         if items.iter().any(is_to_be_emptied) {
             let result = Err(StoreError::Busy(EMPTIES));
             return self.events.push_back(Event::Written { op, result });
@@ -350,7 +370,7 @@ impl Loop {
         // Before it is looked what is sealed.
         let passing = shared.proofs.pass_any();
         let is_taken =
-            |(_, record): &&(Bytes, Record)| is_brought || !shared.proofs.refuses(record.rank);
+            |(_, record): &&(Bytes, Record)| is_brought || !shared.proofs.refuses(record.rank());
         let all = items.len();
         let items: Vec<&(Bytes, Record)> = items.iter().filter(is_taken).collect();
         // Whether this directory is the first of its name, and need not be sealed, is not known
@@ -364,10 +384,13 @@ impl Loop {
             shared.proofs.passed(passing);
             return self.events.push_back(Event::Written { op, result: Ok(None) });
         }
+        if shared.before_writes.count() {
+            items.iter().for_each(|(key, record)| driver.accept(key, record));
+        }
         let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
         let added = driver.write(bytes, Purpose::Op(op, None, passing), |batch| {
             items.iter().try_for_each(|(key, record)| {
-                batch.record(Space::Data, key, &records::to_store(record))?;
+                batch.record(Space::Data, key, record)?;
                 operations::put(shared, batch, (key, record), Via::Replica)
             })
         });
@@ -413,12 +436,12 @@ impl Loop {
 /// The event of a store's read.
 fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
-        (Wanted::Record { most, .. }, Ok(Some(record))) if record.bytes.len() > *most as usize => {
+        (Wanted::Record { most, .. }, Ok(Some(record))) if record.byte_len() > *most as usize => {
             Event::Outlined { op, outline: record.outline() }
         }
         (Wanted::Record { .. }, result) => Event::Read { op, result },
-        (Wanted::Operation { id, .. }, result) => {
-            let parse = |entry: Record| operations::parse(*id, &entry);
+        (Wanted::Operation { asked, .. }, result) => {
+            let parse = |entry: Record| operations::parse(*asked, &entry);
             let result = result.and_then(|entry| entry.map(parse).transpose());
             Event::Recalled { op, result }
         }
@@ -428,15 +451,15 @@ fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreErr
 
 /// About what a record adds to the log.
 fn bytes_of(key: &[u8], record: &Record) -> usize {
-    let operations = if record.rank.ballot > 0 { MAX_OPERATIONS * OPERATION_BYTES } else { 0 };
-    key.len() + record.bytes.len() + WRITE_OVERHEAD + operations
+    let operations = if record.ballot() > 0 { MAX_OPERATIONS * OPERATION_BYTES } else { 0 };
+    key.len() + record.byte_len() + WRITE_OVERHEAD + operations
 }
 
 fn write_error(error: &WriteError) -> StoreError {
     match error {
         WriteError::Busy => StoreError::Busy("the write queue is full"),
         WriteError::Sealed(seal) => StoreError::Sealed(*seal),
-        WriteError::Store(error) => records::store_error(error),
+        WriteError::Store(error) => store_error(error),
     }
 }
 

@@ -9,10 +9,9 @@
 
 use bytes::Bytes;
 use cluster::{FIRST_EPOCH, HintId, Mark, NodeId, Rank, Record, Shared, hint_bytes};
-use lsm::{Batch, Engine, Fields, Kind, RecordRef, Space, Steps};
+use lsm::{Batch, Engine, Fields, Kind, RecordRef, Space};
 
 use crate::identity::Identity;
-use crate::records;
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -38,7 +37,7 @@ pub struct Hint {
 
 impl Hint {
     pub(crate) fn of(id: HintId, peer: NodeId, key: Bytes, record: &Record) -> Self {
-        Self { id, peer, key, rank: record.rank }
+        Self { id, peer, key, rank: record.rank() }
     }
 }
 
@@ -63,14 +62,13 @@ pub(crate) fn put(
     record: &Record,
 ) -> Result<(), lsm::Error> {
     let key = key_of(shared, hint.peer, &hint.key);
-    batch.write(Space::Hints, &key, &fields(Kind::Value, record), &record.bytes)
+    batch.write(Space::Hints, &key, &fields(Kind::Value, record), record.raw())
 }
 
 /// What a hint of a record, or its removal, is written with.
 fn fields(kind: Kind, record: &Record) -> Fields<'static> {
-    let ballot = record.rank.ballot;
-    let steps = (ballot > 0).then_some(Steps { ballot, step: 0, operations: &[] });
-    Fields { steps, ..Fields::new(kind, records::version(record.rank.version)) }
+    let ballot = record.ballot();
+    Fields { ballot, ..Fields::new(kind, record.version()) }
 }
 
 /// Removes hints that were delivered.
@@ -102,7 +100,7 @@ pub fn read(
     };
     let (mut items, mut bytes) = (Vec::new(), 0);
     walk(engine, &start, &prefix, |key, record| {
-        bytes += key.len() + record.bytes.len();
+        bytes += key.len() + record.byte_len();
         items.push((Bytes::copy_from_slice(key), record));
         bytes < max_bytes
     })?;
@@ -138,7 +136,7 @@ fn walk(
         if held.kind() != Kind::Value {
             continue;
         }
-        let record = (records::CODEC.parse)(Bytes::copy_from_slice(held.value()));
+        let record = Record::parse(Bytes::copy_from_slice(held.value()));
         // Its checksum was verified just now, so it is what was put in.
         let record = record.expect("a hint holds a record");
         if !more(key, record) {
@@ -191,8 +189,7 @@ fn remove_of_who_left<S: Store>(store: &S, shared: &Shared) -> Result<(), lsm::E
 /// What a hint is removed with, by the store's record of it.
 fn removal(held: RecordRef<'_>) -> Fields<'static> {
     let ballot = held.ballot();
-    let steps = (ballot > 0).then_some(Steps { ballot, step: 0, operations: &[] });
-    Fields { steps, ..Fields::new(Kind::Tombstone, held.version()) }
+    Fields { ballot, ..Fields::new(Kind::Tombstone, held.version()) }
 }
 
 /// A hint's key: its node's prefix, and the user's key.

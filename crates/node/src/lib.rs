@@ -26,7 +26,6 @@ pub mod link;
 mod operations;
 mod pages;
 mod range;
-pub mod records;
 mod repair_clock;
 #[cfg(test)]
 mod stage;
@@ -35,8 +34,9 @@ mod start_error;
 mod store;
 mod stored;
 mod task;
+mod usage;
 
-pub use clock::{BoundedClock, NoVersion};
+pub use clock::{BoundedClock, NoVersion, refuse_after_last_day};
 pub use compare::{compare, discard};
 pub use driver::{
     Delivered, Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError,
@@ -48,6 +48,7 @@ pub use range::{PageAsked, RETRY_MICROS, Range, RangeStep};
 pub use repair_clock::Ahead;
 pub use start::{Started, Starting};
 pub use start_error::StartError;
-pub use store::{Store, purge_rule};
+pub use store::{Store, purge_rule, store_error};
 pub use stored::StoredWalk;
 pub use task::{Task, TaskEvent};
+pub use usage::{Accepted, Shares, Usage};

@@ -5,6 +5,7 @@
 //!  Space::Idempotency   key := hash of the user's key u64 │ id u64
 //!                       value := family (time u64, origin u32) │ step u32 │ ballot u64, if chosen
 //!                                │ sum i64, if any
+//!                       extension := 1 u8 │ digest of the client's request u64, if known
 //!                       version := time: the ballot of the record that it was stored with;
 //!                                  origin: 0 = the record came from its coordinator,
 //!                                  1 = from another replica,
@@ -17,18 +18,21 @@
 
 use bytes::{Buf, Bytes};
 use cluster::{
-    Done, Recalled, Record, Remembered, Shared, StoreError, Tag, Version, Via, has_idempotency_key,
+    Done, Operation, Recalled, Record, Remembered, Shared, StoreError, Tag, Version, Via,
+    WriteName, has_idempotency_key,
 };
-use lsm::{Batch, Space};
+use lsm::{Batch, Fields, Kind, Space};
 use xxhash_rust::xxh3::xxh3_64;
-
-use crate::records;
 
 /// Bytes of a value without a ballot and a sum.
 const VALUE_LEN: usize = 8 + 4 + 4;
 
+/// What an extension begins with that goes on with a digest. Earlier releases pass over it, and
+/// this one over others.
+const DIGEST: u8 = 1;
+
 /// About what an entry adds to a batch, in bytes.
-pub(crate) const OPERATION_BYTES: usize = 80;
+pub(crate) const OPERATION_BYTES: usize = 92;
 
 /// The key of an entry.
 pub(crate) fn name(key: &[u8], id: u64) -> Bytes {
@@ -45,15 +49,17 @@ pub(crate) fn put(
     (key, record): (&[u8], &Record),
     via: Via,
 ) -> Result<(), lsm::Error> {
-    let (time, family) = (record.rank.ballot, record.rank.version);
+    let (time, family) = (record.ballot(), record.version());
     if time == 0 {
         return Ok(());
     }
-    let (steps, key_hash) = ((records::STEPS.steps)(record), xxh3_64(key));
+    let (steps, key_hash) = (record.steps(), xxh3_64(key));
     for (step, operation) in steps.numbered() {
-        let (id, result) = (operation.id, operation.result);
-        if has_idempotency_key(id) && !shared.has_stored(key, id) {
-            let entry = Remembered { key_hash, id, time, via, ballot: time, family, step, result };
+        let Operation { id, result, digest } = *operation;
+        if has_idempotency_key(id) && !shared.has_stored(key, operation) {
+            let ballot = time;
+            let entry =
+                Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
             put_entry(batch, &entry)?;
         }
     }
@@ -62,7 +68,7 @@ pub(crate) fn put(
 
 /// Adds one entry to a batch.
 pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm::Error> {
-    let Remembered { time, via, ballot, family, step, result, .. } = *entry;
+    let Remembered { time, via, ballot, family, step, result, digest, .. } = *entry;
     let mut value = Vec::with_capacity(VALUE_LEN + 16);
     value.extend_from_slice(&family.time.to_le_bytes());
     value.extend_from_slice(&family.origin.to_le_bytes());
@@ -72,20 +78,24 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
     }
     value.extend(result.iter().flat_map(|sum| sum.to_le_bytes()));
     let version = lsm::Version { time, origin: via as u32 };
-    batch.put(Space::Idempotency, &entry.name(), version, &value)
+    let mut extension = [DIGEST; 1 + 8];
+    extension[1..].copy_from_slice(&digest.to_le_bytes());
+    let extension = if digest == 0 { &[][..] } else { &extension };
+    let fields = Fields { extension, ..Fields::new(Kind::Value, version) };
+    batch.write(Space::Idempotency, &entry.name(), &fields, &value)
 }
 
 /// What an entry says, if its content is what was written under its key.
 pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
-    let is_right = (records::CODEC.verify)(name, entry);
+    let is_right = entry.is_of(name);
     let (key_hash, id) = name.split_first_chunk().filter(|_| is_right)?;
     let name = (u64::from_be_bytes(*key_hash), u64::from_be_bytes(id.try_into().ok()?));
     read(name, entry)
 }
 
 fn read((key_hash, id): (u64, u64), entry: &Record) -> Option<Remembered> {
-    let mut value = (records::STEPS.value)(entry);
-    let Version { time, origin } = entry.rank.version;
+    let mut value = entry.value();
+    let Version { time, origin } = entry.version();
     let via = match origin {
         0 => Via::Accept,
         1 => Via::Replica,
@@ -101,26 +111,34 @@ fn read((key_hash, id): (u64, u64), entry: &Record) -> Option<Remembered> {
         Via::Chosen => value.try_get_u64_le().ok()?,
     };
     let result = if value.is_empty() { None } else { Some(value.try_get_i64_le().ok()?) };
-    let entry = Remembered { key_hash, id, time, via, ballot, family, step, result };
+    let digest = digest(&entry.extension());
+    let entry = Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
     value.is_empty().then_some(entry)
 }
 
-/// What an entry says of the write that is known by `id`.
-pub(crate) fn parse(id: u64, entry: &Record) -> Result<Recalled, StoreError> {
+fn digest(mut extension: &[u8]) -> u64 {
+    match (extension.try_get_u8(), extension.try_get_u64_le()) {
+        (Ok(DIGEST), Ok(digest)) if extension.is_empty() => digest,
+        _ => 0,
+    }
+}
+
+/// What an entry says of the write that is asked for.
+pub(crate) fn parse(asked: WriteName, entry: &Record) -> Result<Recalled, StoreError> {
     let damaged = || StoreError::Failed {
         begun: false,
         detail: "what is kept of a write with an idempotency key is malformed".to_owned(),
     };
-    let Remembered { ballot, family, step, result, .. } =
-        read((0, id), entry).ok_or_else(damaged)?;
-    let tag = Tag { version: family, last: Some((step, id)) };
-    Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } })
+    let Remembered { ballot, family, step, result, digest, .. } =
+        read((0, asked.id), entry).ok_or_else(damaged)?;
+    let tag = Tag { version: family, last: Some((step, asked.id)) };
+    let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
+    Ok(asked.stored(digest, ballot, done))
 }
 
 #[cfg(test)]
 mod tests {
-    use cluster::{Kind, Next, Operation, Steps};
-    use lsm::{Fields, Lookup, Wait};
+    use lsm::{Lookup, Wait};
 
     use super::*;
     use crate::stage::Stage;
@@ -129,17 +147,20 @@ mod tests {
     const FAMILY: Version = Version { time: 7 << 40, origin: 9 };
 
     fn record(ballot: u64, operations: &[(u64, Option<i64>)]) -> Record {
-        let operation = |&(id, result): &(u64, Option<i64>)| Operation { id, result };
-        let steps = Steps { step: 20, operations: operations.iter().map(operation).collect() };
-        let (kind, copies, expiry_ms, value) = (Kind::Value, 0, 0, &b"v"[..]);
-        let next = Next { family: FAMILY, ballot, kind, copies, expiry_ms, steps: &steps, value };
-        (records::STEPS.build)(b"k", &next)
+        let operation = |&(id, result): &(u64, Option<i64>)| Operation { id, result, digest: 0 };
+        let operations: Vec<_> = operations.iter().map(operation).collect();
+        changed(ballot, &operations)
+    }
+
+    fn changed(ballot: u64, operations: &[Operation]) -> Record {
+        let fields = Fields { ballot, step: 20, operations, ..Fields::new(Kind::Value, FAMILY) };
+        Record::new(b"k", &fields, b"v")
     }
 
     fn found(stage: &Stage, id: u64) -> Option<Recalled> {
         let entry = stage.engine.get(Space::Idempotency, &name(b"k", id), Wait::No).unwrap();
         let Lookup::Found(entry) = entry else { return None };
-        Some(parse(id, &records::from_store(&entry)).unwrap())
+        Some(parse(WriteName { id, digest: 0 }, &entry).unwrap())
     }
 
     #[test]
@@ -151,7 +172,10 @@ mod tests {
         Store::commit(&stage.engine, batch).unwrap();
         let stored = |id, step, result| {
             let tag = Tag { version: FAMILY, last: Some((step, id)) };
-            Some(Recalled::Stored { ballot: 99, done: Done::Changed { tag, result, expiry_ms: 0 } })
+            Some(Recalled::Stored {
+                ballot: 99,
+                done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 },
+            })
         };
         assert_eq!(
             [found(&stage, 5), found(&stage, 7)],
@@ -161,13 +185,44 @@ mod tests {
     }
 
     #[test]
+    fn another_request_with_the_same_word_is_told_apart() {
+        let stage = Stage::new();
+        let put_one = |ballot, digest| {
+            let operations = [Operation { id: 5, result: None, digest }];
+            let record = changed(ballot, &operations);
+            let mut batch = Batch::new();
+            put(&stage.shared, &mut batch, (b"k", &record), Via::Accept).unwrap();
+            Store::commit(&stage.engine, batch).unwrap();
+        };
+        let told = |digest| {
+            let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+            let Lookup::Found(entry) = entry else { panic!("it was put") };
+            (parse(WriteName { id: 5, digest }, &entry).unwrap(), entry.extension())
+        };
+        let done = Done::Changed {
+            tag: Tag { version: FAMILY, last: Some((20, 5)) },
+            result: None,
+            expiry_ms: 0,
+            fence: 0,
+        };
+        let stored = |ballot| Recalled::Stored { ballot, done };
+        put_one(99, 0);
+        assert_eq!(told(8), (stored(99), Bytes::new()), "of an earlier release");
+        put_one(100, 0x0102_0304_0506_0708);
+        assert_eq!(told(8).0, Recalled::Reused);
+        assert_eq!(told(0).0, stored(100), "a coordinator of an earlier release asks");
+        let (recalled, extension) = told(0x0102_0304_0506_0708);
+        assert_eq!((recalled, &extension[..]), (stored(100), &[1, 8, 7, 6, 5, 4, 3, 2, 1][..]));
+    }
+
+    #[test]
     fn what_came_from_a_replica_does_not_count_as_accepted() {
         let stage = Stage::new();
         let mut batch = Batch::new();
         put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, None)])), Via::Replica).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
-        let done = Done::Changed { tag, result: None, expiry_ms: 0 };
+        let done = Done::Changed { tag, result: None, expiry_ms: 0, fence: 0 };
         let stored = Recalled::Stored { ballot: 0, done };
         assert_eq!(found(&stage, 5), Some(stored));
     }
@@ -181,7 +236,7 @@ mod tests {
         let get = || {
             let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
             let Lookup::Found(entry) = entry else { panic!("it was put") };
-            remembered(&name(b"k", 5), &records::from_store(&entry)).unwrap()
+            remembered(&name(b"k", 5), &entry).unwrap()
         };
         let told = get();
         assert_eq!((told.via, told.ballot, told.time), (Via::Replica, 0, 99));
@@ -191,11 +246,10 @@ mod tests {
         Store::commit(&stage.engine, batch).unwrap();
         assert_eq!(get(), chosen);
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
-        let done = Done::Changed { tag, result: Some(8), expiry_ms: 0 };
+        let done = Done::Changed { tag, result: Some(8), expiry_ms: 0, fence: 0 };
         assert_eq!(found(&stage, 5), Some(Recalled::Stored { ballot: 60, done }));
         let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
         let Lookup::Found(entry) = entry else { panic!("it was put") };
-        let entry = records::from_store(&entry);
         assert_eq!(remembered(&name(b"k", 4), &entry), None, "it is another one's");
     }
 
@@ -203,7 +257,8 @@ mod tests {
     fn an_entry_that_is_none_is_refused() {
         for value in [&b""[..], &[0; VALUE_LEN - 1], &[0; VALUE_LEN + 7], &[0; VALUE_LEN + 9]] {
             let fields = Fields::new(lsm::Kind::Value, lsm::Version { time: 1, origin: 0 });
-            parse(1, &records::new(b"k", &fields, value)).unwrap_err();
+            let asked = WriteName { id: 1, digest: 0 };
+            parse(asked, &Record::new(b"k", &fields, value)).unwrap_err();
         }
     }
 }

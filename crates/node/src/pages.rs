@@ -7,11 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::store::store_error;
 use bytes::{BufMut, Bytes, BytesMut};
 use cluster::{Filter, OpId, PAGE_BYTES, Page, PageRequest, PartitionFilter, Shared, StoreError};
-use lsm::{Engine, Space};
-
-use crate::records;
+use lsm::{Engine, Record, Space};
 
 /// Largest page that may be asked for, in bytes.
 const MAX_PAGE_BYTES: usize = 256 * 1024;
@@ -153,12 +152,12 @@ impl Pages {
         let (start, end) = (&request.start, request.end.as_deref());
         let mut scan = engine.snapshot().scan_since(space, start, end, request.filter.since());
         for seen in 0.. {
-            let read = scan.next().map_err(|error| records::store_error(&error))?;
+            let read = scan.next().map_err(|error| store_error(&error))?;
             let Some((key, record)) = read else { break };
             let len = key.len() + record.raw().len();
             let PageWork { records: most, bytes: most_bytes } = self.work;
             let worked = seen == most || seen > 0 && looked_at + len > most_bytes;
-            let (rank, copies) = records::rank_of(&record);
+            let (rank, copies) = (record.rank(), record.copies());
             let wanted = !worked && filter.wants(key, copies, rank);
             let item = if wanted { len } else { 0 };
             let over = bytes.len() + item > max_bytes;
@@ -193,7 +192,7 @@ fn items(
     let cut = |(key_len, record_len): &(usize, usize)| {
         let key = rest.split_to(*key_len);
         let record = rest.split_to(*record_len);
-        (key, (records::CODEC.parse)(record).expect("the store's records are well-formed"))
+        (key, Record::parse(record).expect("the store's records are well-formed"))
     };
     lens.iter().map(cut).collect()
 }

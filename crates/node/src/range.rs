@@ -15,7 +15,6 @@ use cluster::{AskedQuorum, FailureKind, NodeId, Page, PageRequest, Reply, Scan, 
 use lsm::Record;
 
 use crate::pages::{PageRoom, Pages};
-use crate::records;
 
 /// A node that is busy is asked for its page again after this long, in microseconds …
 pub const RETRY_MICROS: u64 = 50_000;
@@ -66,6 +65,8 @@ pub struct Range {
     store_failed: bool,
     /// Memory for a page of each node.
     _room: PageRoom,
+    /// Memory for one page more, of items that the reader gathers.
+    gathered: Option<PageRoom>,
 }
 
 impl Range {
@@ -79,7 +80,7 @@ impl Range {
     ) -> Option<Self> {
         let room = pages.for_range(shared.nodes())?;
         let scan = Scan::new(&shared, quorum, start, end);
-        Some(Self { shared, scan, retries: BTreeMap::new(), store_failed: false, _room: room })
+        Some(Self::of(shared, scan, room))
     }
 
     /// The same over what this node holds, whoever else does.
@@ -91,7 +92,30 @@ impl Range {
     ) -> Option<Self> {
         let room = pages.for_range(1)?;
         let scan = Scan::local(&shared, start, end);
-        Some(Self { shared, scan, retries: BTreeMap::new(), store_failed: false, _room: room })
+        Some(Self::of(shared, scan, room))
+    }
+
+    fn of(shared: Arc<Shared>, scan: Scan, room: PageRoom) -> Self {
+        let (retries, store_failed) = (BTreeMap::new(), false);
+        Self { shared, scan, retries, store_failed, _room: room, gathered: None }
+    }
+
+    /// Reserves memory for [`PAGE_BYTES`](cluster::PAGE_BYTES) of items that the reader gathers
+    /// before it sends the first; `false` = there is none.
+    #[must_use]
+    pub fn reserve_gathering(&mut self, pages: &Pages) -> bool {
+        self.gathered = pages.for_range(1);
+        self.gathered.is_some()
+    }
+
+    /// The least key that the range may still return: see [`Scan::position`].
+    pub fn position(&self) -> Option<Bytes> {
+        self.scan.position()
+    }
+
+    /// Drops all pages: the range ends where it is. The reserved memory stays reserved.
+    pub fn stop(&mut self) {
+        self.scan.stop();
     }
 
     /// What to do next. Values that have expired are passed over.
@@ -99,8 +123,7 @@ impl Range {
         loop {
             match self.scan.step() {
                 ScanStep::Item(key, record) => {
-                    let record = records::to_store(&record);
-                    if records::is_live(&record.view(), &wall_micros) {
+                    if record.view().is_live(&wall_micros) {
                         return RangeStep::Item(key, record);
                     }
                 }
@@ -117,9 +140,8 @@ impl Range {
         match result {
             Ok(Reply::Page(page)) => {
                 // This node's own were verified by the engine just now.
-                let verify = records::CODEC.verify;
                 let own = node == shared.own;
-                if own || page.items.iter().all(|(key, record)| verify(key, record)) {
+                if own || page.items.iter().all(|(key, record)| record.is_of(key)) {
                     PageAsked::Page(page)
                 } else {
                     PageAsked::Failed

@@ -7,13 +7,15 @@ use cluster::{
     FailureKind, Incarnation, Logs, Member, Membership, MembershipState, Message, NodeId, Now,
     OpId, PageRequest, Reply, Request, Shared, Topology, View, ViewId,
 };
-use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, PurgeRule, Space, Version, Wait};
+use lsm::{
+    Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, PurgeRule, Record, Space, Version, Wait,
+};
 
+use crate::Loop;
 use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError};
 use crate::identity::{Identity, Keeps, Named, NewIdentity};
 use crate::store::{Store, purge_rule};
 use crate::task::TaskEvent;
-use crate::{Loop, records};
 
 /// The wall clock of the stage, in microseconds.
 pub(crate) const WALL: u64 = 1_700_000_000_000_000;
@@ -116,13 +118,8 @@ impl Stage {
 
     /// A loop on it.
     pub(crate) fn event_loop(&self) -> Loop {
-        let config = Config {
-            deadline_micros: DEADLINE,
-            max_skew_micros: 500_000,
-            brief_bytes: BRIEF,
-            codec: records::CODEC,
-            steps: records::STEPS,
-        };
+        let config =
+            Config { deadline_micros: DEADLINE, max_skew_micros: 500_000, brief_bytes: BRIEF };
         Loop::new(Arc::clone(&self.shared), Arc::clone(&self.identity), config, 1 << 20)
     }
 
@@ -155,18 +152,15 @@ impl Stage {
 }
 
 /// A value of so many bytes, written so many microseconds before the stage's time.
-pub(crate) fn value(key: &[u8], age: u64, len: usize) -> cluster::Record {
+pub(crate) fn value(key: &[u8], age: u64, len: usize) -> Record {
     let version = Version { time: Clock::time_of(WALL - age), origin: 7 };
-    records::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
+    Record::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
 }
 
 /// What a conditional write made of the same at `ballot`.
-pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> cluster::Record {
-    let family = cluster::Version { time: Clock::time_of(WALL - age), origin: 7 };
-    let (steps, value) = (cluster::Steps::default(), &b"v"[..]);
-    let (kind, copies, expiry_ms) = (cluster::Kind::Value, 0, 0);
-    let next = cluster::Next { family, ballot, kind, copies, expiry_ms, steps: &steps, value };
-    (records::STEPS.build)(key, &next)
+pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> Record {
+    let family = Version { time: Clock::time_of(WALL - age), origin: 7 };
+    Record::new(key, &Fields { ballot, ..Fields::new(Kind::Value, family) }, b"v")
 }
 
 impl Turn for Stage {

@@ -92,6 +92,9 @@ impl Starting {
         let claim = |(node, name): &(NodeId, String)| Some((*node, identity.known(name)?));
         let claims: Vec<_> = members.iter().filter_map(claim).collect();
         let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
+        for (node, _) in members.iter().filter(|(_, name)| identity.knows_first(name)) {
+            logs.note_first(*node);
+        }
         let own = (identity.own(), identity.name().to_owned());
         let alone = matches!(&members[..], [(node, _)] if *node == own.0);
         // A node that is alone has no others that could know a former life.
@@ -99,6 +102,7 @@ impl Starting {
         // Until the others were asked, a record that is older than this start may hide a newer one.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
+        let membership = membership.recovered(identity.recovered_words());
         // What is known of promises is older than them if the directory is an older copy.
         let membership = match state {
             MembershipState::Verifying => membership,
@@ -111,6 +115,7 @@ impl Starting {
         let clock_of = Arc::clone(clock.clock());
         let mut shared = Shared::of(own, (view, layouts), clock_of, membership, newest, logs);
         shared.proofs = Arc::new(Proofs::new(identity.proof()));
+        shared.cluster = Arc::new(identity.own_cluster());
         store.engine().purge_rule().raise(identity.proof().proven.time);
         identity.purges_by_age(alone);
         identity.load_missed(store.engine(), &shared)?;

@@ -2,6 +2,9 @@
 
 use std::io;
 
+/// The last day in UTC whose microseconds fit into a timestamp.
+const LAST_DAY: &str = "2112-09-16";
+
 /// Why a node does not start, in one line. Either nothing was changed, or the next attempt finds
 /// what was.
 #[derive(Debug, thiserror::Error)]
@@ -36,11 +39,11 @@ pub enum StartError {
         /// What is wrong with it.
         why: String,
     },
+    /// The file that tells the directory from a copy of it could not be read.
+    #[error("cannot read LIFE, which tells the directory from a copy of it: {0}")]
+    Unreadable(#[source] io::Error),
     /// The new life could not be noted in the directory.
-    #[error(
-        "cannot write the file LIFE in the data directory: {0}; check the directory's permissions \
-         and free space"
-    )]
+    #[error("cannot write LIFE, which tells the directory from a copy of it: {0}")]
     Directory(#[source] io::Error),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
@@ -51,6 +54,12 @@ pub enum StartError {
          with the settings it was created with, or with an empty --data"
     )]
     Another(String),
+    /// The wall clock shows a time that versions can't hold.
+    #[error(
+        "this machine's clock shows a time after {LAST_DAY}, the last that timestamps can hold: \
+         correct the clock (date -u shows it). Nothing was changed"
+    )]
+    AfterLastDay,
     /// The node's clock would begin so far ahead of the wall clock that the others would refuse its
     /// versions.
     #[error(
@@ -77,9 +86,11 @@ impl StartError {
             Self::Open(source) | Self::Store { source, .. } => is_corrupt(source),
             Self::Damaged { .. } => true,
             Self::LaterFormat { .. }
+            | Self::Unreadable(_)
             | Self::Directory(_)
             | Self::Thread(_)
             | Self::Another(_)
+            | Self::AfterLastDay
             | Self::Ahead { .. } => false,
         }
     }

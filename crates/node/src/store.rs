@@ -1,6 +1,6 @@
 //! The engine as a node's start and a repair use it, when each step waits for its own commit.
 
-use cluster::REMEMBERED_MICROS;
+use cluster::{REMEMBERED_MICROS, StoreError};
 use lsm::{Batch, Db, Engine, Error, PurgeRule};
 
 /// A store that is read and written step by step.
@@ -46,6 +46,22 @@ const PURGE_AFTER: u64 = 600_000_000;
 /// enters one that has others.
 pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
     PurgeRule::proven(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
+}
+
+/// An error of the engine, in the protocol's kinds.
+pub fn store_error(error: &Error) -> StoreError {
+    if error.is_no_space() {
+        return StoreError::NoSpace(error.to_string());
+    }
+    match error {
+        Error::Busy { what } => StoreError::Busy(what),
+        Error::Closing => StoreError::Busy("the node is shutting down"),
+        Error::Failed { begun, .. } => {
+            StoreError::Failed { begun: *begun, detail: error.to_string() }
+        }
+        // Everything else fails before the log is touched.
+        _ => StoreError::Failed { begun: false, detail: error.to_string() },
+    }
 }
 
 #[cfg(test)]
@@ -116,5 +132,18 @@ mod tests {
     fn expired_values_go_from_the_only_replica_once_they_are_old() {
         assert_eq!(left(true), ["kept", "lives", "stays"]);
         assert_eq!(left(false), ["gone", "kept", "lives", "stays"], "another may have missed them");
+    }
+
+    #[test]
+    fn errors_are_told_apart_by_what_may_have_been_done() {
+        let error = |error| store_error(&error);
+        assert_eq!(error(Error::Busy { what: "x" }), StoreError::Busy("x"));
+        assert_eq!(error(Error::Closing), StoreError::Busy("the node is shutting down"));
+        let full = Error::NoSpace { what: "tables" };
+        assert!(matches!(error(full), StoreError::NoSpace(_)));
+        for begun in [false, true] {
+            let failed = Error::Failed { cause: "sync".into(), begun };
+            assert!(matches!(error(failed), StoreError::Failed { begun: b, .. } if b == begun));
+        }
     }
 }

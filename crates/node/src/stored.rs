@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 
 use cluster::layout::after_prefix;
-use cluster::{NodeId, PARTITIONS, Topology};
-use lsm::{Engine, RecordRef, Space, Verified};
+use cluster::{NodeId, Topology};
+use lsm::{RecordRef, Snapshot, Space, Verified};
 
-use crate::records;
+use crate::usage::Shares;
 
 /// Bytes that are read by one step: some tens of milliseconds of work.
 const STEP_BYTES: u64 = 4 << 20;
@@ -42,8 +42,7 @@ impl StoredWalk {
 
     /// Walks on for tens of milliseconds, past the cache; then whether it is at the end. What can't
     /// be read is left out: a round of repair reports it. Waits for the disk.
-    pub fn step(&mut self, engine: &Engine, wall_micros: u64) -> bool {
-        let snapshot = engine.snapshot();
+    pub fn step(&mut self, snapshot: &Snapshot, wall_micros: u64) -> bool {
         let start = std::mem::take(&mut self.start);
         let mut scan = snapshot.verified_scan(Space::Data, &start, self.end.as_deref(), 0);
         scan.pause_after(STEP_BYTES);
@@ -72,21 +71,21 @@ impl StoredWalk {
         let copies = self.topology.copies_of(record.copies());
         let partition = cluster::partition_of(key);
         // What moved elsewhere may still be here.
-        if records::is_live(record, || wall_micros)
-            && self.topology.holds(self.own, partition, copies)
-        {
+        if record.is_live(|| wall_micros) && self.topology.holds(self.own, partition, copies) {
             *self.found.entry(copies).or_default() += (key.len() + record.value().len()) as u64;
         }
     }
 
-    /// What it has found, for all nodes: bytes of keys and values, each key once.
-    pub fn bytes(&self) -> u64 {
-        let all = |(copies, bytes): (&u8, &u64)| {
-            let holds = |partition: &u16| self.topology.holds(self.own, *partition, *copies);
-            let held = (0..=u16::MAX).filter(holds).count().max(1);
-            u64::try_from(u128::from(*bytes) * PARTITIONS as u128 / held as u128)
-        };
-        self.found.iter().map(|found| all(found).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+    /// The first key that it has not come by yet.
+    pub fn position(&self) -> &[u8] {
+        &self.start
+    }
+
+    /// What it has found, for all nodes: bytes of keys and values, each key once. `shares` are
+    /// those of its topology.
+    pub fn bytes(&self, shares: &Shares) -> u64 {
+        let all = |(copies, bytes): (&u8, &u64)| shares.all(*copies, *bytes);
+        self.found.iter().map(all).fold(0, u64::saturating_add)
     }
 }
 
@@ -118,8 +117,8 @@ mod tests {
             }
             Store::commit(&stage.engine, batch).unwrap();
             let mut walk = StoredWalk::new(topology.clone(), own, prefix);
-            while !walk.step(&stage.engine, 0) {}
-            walk.bytes()
+            while !walk.step(&stage.engine.snapshot(), 0) {}
+            walk.bytes(&Shares::of(topology, own))
         };
         topology.ids().map(of).collect()
     }

@@ -139,6 +139,7 @@ impl Task {
             }
             NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),
             NodeEffect::Stand(state) => self.identity.keep_state(shared, state),
+            NodeEffect::KeepClusterId(id) => self.identity.keep_cluster(id),
             NodeEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
             NodeEffect::KeepLayouts => self.identity.keep_layouts(shared),
         };
@@ -223,6 +224,15 @@ impl Task {
                     driver.after(AGAIN_MICROS, event.into());
                 }
             }
+            Keeps::ClusterId(id) => {
+                let event = NodeEvent::ClusterIdKept { id, kept };
+                if kept {
+                    tracing::info!(cluster = %id, "this node belongs to the cluster of this id");
+                    self.dispatch(driver, event);
+                } else {
+                    driver.after(AGAIN_MICROS, event.into());
+                }
+            }
             Keeps::Missed(node, _) => self.dispatch(driver, NodeEvent::MissedKept { node, kept }),
             Keeps::Layouts(_) => self.dispatch(driver, NodeEvent::LayoutsKept { kept }),
         }
@@ -235,6 +245,9 @@ impl Task {
             }
             Keeps::MembershipState { state, .. } => {
                 tracing::warn!(%error, ?state, "cannot persist the node's membership state");
+            }
+            Keeps::ClusterId(id) => {
+                tracing::warn!(%error, %id, "cannot persist the cluster's id; will retry");
             }
             Keeps::Proof(_) => tracing::warn!(
                 %error,

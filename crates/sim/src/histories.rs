@@ -10,9 +10,8 @@ use cluster::{Answer, Conditional, Done, Impossible, Record, Version};
 use linear::{
     Change, Condition, End, History, Life, Operation, Response, Tag, Verdict, chain, families,
 };
-use lsm::RecordRef;
-use node::records::STEPS;
 
+use crate::fences::{self, Fenced};
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::values::{decode, encode, value_of};
 
@@ -118,7 +117,9 @@ impl Wanted {
             Action::Delete => cluster::Change::Delete,
             Action::Add(number) => cluster::Change::Add(number),
         };
-        Conditional { condition: self.condition, change, expiry_ms }
+        let condition = self.condition;
+        let digest = cluster::digest_of_request(&condition, &change, 0);
+        Conditional { condition, change, expiry_ms, digest }
     }
 }
 
@@ -132,6 +133,8 @@ struct Kept {
     /// The first version of a plain write, and whether it was given another one.
     first: Option<Version>,
     is_reissued: bool,
+    /// Of a conditional write that was done; 0 = none was told.
+    fence: u64,
 }
 
 #[derive(Debug, Default)]
@@ -145,6 +148,9 @@ struct OfKey {
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     of_keys: BTreeMap<Bytes, OfKey>,
+    /// How far conditional writes may be evaluated by a time before any wall clock's, in
+    /// milliseconds: by other nodes' clocks as they were when they were compared.
+    pub(crate) lag_ms: u64,
     /// How often all keys were given up for new ones.
     generation: u32,
     pub(crate) tally: Contended,
@@ -179,6 +185,7 @@ impl Histories {
             }
         };
         let end = End::Unknown;
+        let earliest_ms = earliest_ms.saturating_sub(self.lag_ms);
         let life = Life { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
         let operation = Operation { number, call: now, asked: asked_for, life, end };
         // What is sent again is the same write, unless it turns out to find its condition not true.
@@ -186,8 +193,9 @@ impl Histories {
             What::Change(wanted) => wanted.sent,
             _ => Sent::Once,
         };
-        let (is_void, first, is_reissued) = (matches!(sent, Sent::Again(_)), None, false);
-        let kept = Kept { operation, is_void, is_plain, first, is_reissued };
+        let is_void = matches!(sent, Sent::Again(_));
+        let (first, is_reissued, fence) = (None, false, 0);
+        let kept = Kept { operation, is_void, is_plain, first, is_reissued, fence };
         self.of_keys.entry(asked.key.clone()).or_default().kept.insert(number, kept);
     }
 
@@ -215,7 +223,7 @@ impl Histories {
         let all = self.of_keys.values_mut().flat_map(|of_key| of_key.kept.values_mut());
         for kept in all.filter(|kept| kept.operation.end == End::Unknown) {
             let (earliest, _) = &mut kept.operation.life.evaluated_ms;
-            *earliest = wall_ms.min(*earliest);
+            *earliest = wall_ms.saturating_sub(self.lag_ms).min(*earliest);
         }
     }
 
@@ -273,17 +281,12 @@ impl Histories {
                 let tag = tag_of(cluster::Tag { version: *version, last: None });
                 Some(Response::Changed { tag, sum: None })
             }
-            ClientOutcome::Answer(Answer::Done(done, _)) => Some(match *done {
-                Done::Changed { tag, result, .. } => {
-                    Response::Changed { tag: tag_of(tag), sum: result }
+            ClientOutcome::Answer(Answer::Done(done, _)) => {
+                match response_of(*done, number, &kept.operation) {
+                    Ok(response) => Some(response),
+                    Err(wrong) => return Some(wrong),
                 }
-                Done::Unmet { current } => Response::Unmet(current.map(tag_of)),
-                Done::Impossible(Impossible::NotANumber) => Response::NotANumber,
-                Done::Impossible(Impossible::Overflow) => {
-                    return Some(format!("{number} overflows: {:?}", kept.operation));
-                }
-                Done::Forgotten => unreachable!("it was looked for above"),
-            }),
+            }
             ClientOutcome::Range(_) => return Some(format!("{number} is not a range")),
         };
         match answered {
@@ -300,6 +303,9 @@ impl Histories {
         {
             kept.operation.end = End::At(now, answered);
             kept.evaluated(latest_ms, outcome);
+            if let ClientOutcome::Answer(Answer::Done(Done::Changed { fence, .. }, _)) = outcome {
+                kept.fence = *fence;
+            }
         }
         let seen = match outcome {
             ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
@@ -328,6 +334,7 @@ impl Histories {
     pub(crate) fn check(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (key, of_key) in std::mem::take(&mut self.of_keys) {
+            wrong.extend(fences::check(of_key.fenced()).map(|what| format!("{key:?}: {what}")));
             let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
             let operations = kept.flat_map(Kept::operations).collect();
             let mut history = History { operations };
@@ -345,13 +352,31 @@ impl Histories {
     }
 }
 
+impl OfKey {
+    /// Conditional writes that were told a fence.
+    fn fenced(&self) -> Vec<Fenced> {
+        let told = self.kept.values().filter(|kept| kept.fence != 0);
+        let fenced = told.filter_map(|kept| match &kept.operation.end {
+            End::At(answered, Response::Changed { tag, .. }) => Some(Fenced {
+                number: kept.operation.number,
+                call: kept.operation.call,
+                answered: *answered,
+                fence: kept.fence,
+                step: tag.last.map(|(step, _)| (tag.family, step)),
+            }),
+            _ => None,
+        });
+        fenced.collect()
+    }
+}
+
 impl Kept {
     /// It was answered: by when it was evaluated, and when what it found expires.
     fn evaluated(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
         let Life { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
         *latest = latest_ms;
         if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
-            *expiry_ms = found.as_ref().map_or(0, STEPS.expiry_ms);
+            *expiry_ms = found.as_ref().map_or(0, Record::expiry_ms);
         }
     }
 
@@ -366,9 +391,9 @@ impl Kept {
 
 /// The number and version of a plain write; `None` = a conditional one made the record.
 fn write_of(record: &Record) -> Option<(u64, Version)> {
-    let view = RecordRef::parse(&record.bytes).ok()?;
-    let number = u64::from_le_bytes(view.extension().try_into().ok()?);
-    (record.rank.ballot == 0).then_some((number, record.rank.version))
+    let extension = record.view().extension();
+    let number = u64::from_le_bytes(extension.try_into().ok()?);
+    (record.ballot() == 0).then_some((number, record.version()))
 }
 
 fn condition_of(condition: &cluster::Condition) -> Condition {
@@ -382,6 +407,21 @@ fn condition_of(condition: &cluster::Condition) -> Condition {
     }
 }
 
+/// The answer that a client had of a conditional write that was done, or what is wrong with the
+/// answer by itself.
+fn response_of(done: Done, number: u64, operation: &Operation) -> Result<Response, String> {
+    Ok(match done {
+        Done::Changed { tag, result, .. } => Response::Changed { tag: tag_of(tag), sum: result },
+        Done::Unmet { current } => Response::Unmet(current.map(tag_of)),
+        Done::Impossible(Impossible::NotANumber) => Response::NotANumber,
+        Done::Impossible(Impossible::Overflow) => {
+            return Err(format!("{number} overflows: {operation:?}"));
+        }
+        Done::Reused => return Err(format!("{number} is told to be another request")),
+        Done::Forgotten => unreachable!("the caller has looked for it"),
+    })
+}
+
 fn tag_of(cluster::Tag { version, last }: cluster::Tag) -> Tag {
     let Version { time, origin } = version;
     Tag { family: (time, origin), last }
@@ -390,6 +430,6 @@ fn tag_of(cluster::Tag { version, last }: cluster::Tag) -> Tag {
 /// What a read returned; `None` = what nobody can have written.
 fn found(key: &[u8], record: Option<&Record>) -> Option<Option<(linear::Value, Tag)>> {
     let Some(record) = record else { return Some(None) };
-    let tag = tag_of(cluster::Tag::of(record, &STEPS));
+    let tag = tag_of(cluster::Tag::of(record));
     Some(decode(key, record)?.map(|value| (value, tag)))
 }

@@ -20,9 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
-use cluster::{Answer, AskedQuorum, Kind, Quorum, Rank, Record, Version};
+use cluster::{Answer, AskedQuorum, Damage, Kind, Quorum, Rank, Record, Version};
 use lsm::PurgeRule;
-use node::records::{STEPS, to_store};
 
 use crate::histories::{Histories, Wanted, is_contended};
 use crate::records::{WriteId, write_of};
@@ -79,6 +78,8 @@ struct Operation {
     /// How often keys had been placed otherwise, and whether that was over.
     placements: u64,
     is_quiet: bool,
+    /// Whether a node has given up a block of keys like its own since.
+    is_in_damage: bool,
     /// As it begins, by key.
     floors: BTreeMap<Bytes, Vec<Floor>>,
 }
@@ -156,7 +157,7 @@ pub(crate) struct Ledger {
     /// How many copies a key was written with; 0 = the default.
     copies: BTreeMap<Bytes, BTreeSet<u8>>,
     versions: BTreeMap<Version, WriteId>,
-    /// The latest time that any node's clock has shown, in milliseconds.
+    /// The latest time that any node's wall clock has shown, in milliseconds.
     pub(crate) latest_ms: u64,
     /// The greatest time of any version.
     pub(crate) greatest: u64,
@@ -179,6 +180,8 @@ pub(crate) struct Ledger {
     lost_bounds: Vec<(u64, u32)>,
     /// The greatest version that the last one can have held, as its successor sees it.
     lost_before: u64,
+    /// When a node may last have forgotten writes with an idempotency key.
+    pub(crate) forgetful_at: u64,
     /// Of contended keys, which have no floors.
     pub(crate) histories: Histories,
     pub(crate) tally: Tally,
@@ -221,6 +224,7 @@ impl Ledger {
             moves: self.moves(),
             placements: self.placements,
             is_quiet: self.is_quiet,
+            is_in_damage: false,
             floors,
         };
         self.operations.insert(self.next, operation);
@@ -340,7 +344,7 @@ impl Ledger {
 
     fn end_contended(&mut self, now: u64, number: u64, asked: &Asked, outcome: &ClientOutcome) {
         if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
-            self.greatest = self.greatest.max(record.rank.when());
+            self.greatest = self.greatest.max(record.when());
         }
         if let Some(what) = self.histories.end((now, self.latest_ms), number, asked, outcome) {
             self.accuse(now, format!("{:?}: {what}", asked.key));
@@ -352,7 +356,7 @@ impl Ledger {
         if let Some(record) = record {
             self.check_seen(now, key, record);
         }
-        let version = record.map(|record| record.rank.version);
+        let version = record.map(|record| record.version());
         let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
         for floor in floors {
             // What was deleted may be purged by now.
@@ -373,9 +377,9 @@ impl Ledger {
         // A returned record is held by as many replicas as were asked, of those that it belongs to.
         if let Some(record) = record
             && self.is_kept(operation)
-            && let Some((held_by, from)) = self.holders(operation, key, record.copies)
+            && let Some((held_by, from)) = self.holders(operation, key, record.copies())
         {
-            let (version, wipes) = (record.rank.version, operation.wipes);
+            let (version, wipes) = (record.version(), operation.wipes);
             self.raise(key, Floor { held_by, from, version, order: None, wipes });
         }
     }
@@ -387,7 +391,7 @@ impl Ledger {
         for (key, record) in items {
             self.check_seen(now, key, record);
             self.check_returned(now, operation, key, record);
-            let expiry_ms = (STEPS.expiry_ms)(record);
+            let expiry_ms = record.expiry_ms();
             if expiry_ms != 0 && expiry_ms <= operation.earliest_ms {
                 let (begun, what) = (operation.begun, show(Some(record)));
                 let what = format!("expired: a range, begun at {begun}, returns {what} of {key:?}");
@@ -401,7 +405,7 @@ impl Ledger {
             let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
             for floor in floors {
                 let seen = match record {
-                    Some(record) => record.rank.version >= floor.version,
+                    Some(record) => record.version() >= floor.version,
                     None => self.may_be_gone(key, floor.version),
                 };
                 if !seen {
@@ -475,14 +479,18 @@ impl Ledger {
     /// has ended, whatever disks are lost and put back.
     fn check_returned(&mut self, now: u64, operation: &Operation, key: &Bytes, record: &Record) {
         let asked = operation.asked.quorum;
-        let is_default = |default: &u8| record.copies == 0 || record.copies == *default;
+        let is_default = |default: &u8| record.copies() == 0 || record.copies() == *default;
         let is_usual = asked.from.is_none() && self.defaults.iter().all(is_default);
         let quorum = by_default(asked, self.defaults[operation.moves]);
         let is_majority = 2 * quorum.ack > quorum.from;
         let Proven { at, watermark, ranks } = &self.proven;
-        let is_proven = *at > 0 && operation.begun > *at && record.rank.when() <= *watermark;
-        let is_gone = PurgeRule::goes_by(to_store(record).view(), *watermark);
-        if is_usual && is_majority && is_proven && !is_gone && ranks.get(key) != Some(&record.rank)
+        let is_proven = *at > 0 && operation.begun > *at && record.when() <= *watermark;
+        let is_gone = PurgeRule::goes_by(record.view(), *watermark);
+        if is_usual
+            && is_majority
+            && is_proven
+            && !is_gone
+            && ranks.get(key) != Some(&record.rank())
         {
             let what = format!(
                 "risen: {} of {key:?} was returned to who asked at {}; since {at} it is proven \
@@ -512,17 +520,17 @@ impl Ledger {
             return;
         };
         write.seen.get_or_insert(now);
-        let version = record.rank.version;
+        let version = record.version();
         write.continued = write.continued.max(Some(version).filter(|v| v.origin == u32::MAX));
         let (own, begun, fate) = (write.key == *key, write.begun, write.fate);
         let kind = write.kind;
-        if !own || kind != record.rank.kind || begun > now {
+        if !own || kind != record.kind() || begun > now {
             self.accuse(now, format!("invented: {id:?} was returned under {key:?}"));
         }
         if fate == Fate::None {
             self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but was returned"));
         }
-        self.versioned(now, id, record.rank.version);
+        self.versioned(now, id, record.version());
     }
 
     fn raise(&mut self, key: &Bytes, floor: Floor) {
@@ -562,6 +570,28 @@ impl Ledger {
         for floors in of_operations.chain([&mut self.floors]).flat_map(BTreeMap::values_mut) {
             floors.retain(|floor| floor.version.time <= lost_before);
         }
+    }
+
+    /// A node gives up blocks of these keys, which it can't read: what no other replica had to hold
+    /// is gone, though the disk is replaced later, or never.
+    pub(crate) fn gave_up(&mut self, ranges: &[Damage]) {
+        let is_in = |key: &Bytes| {
+            let ends = |damage: &Damage| damage.last.as_ref().is_none_or(|last| key <= last);
+            ranges.iter().any(|damage| damage.first <= *key && ends(damage))
+        };
+        let mut floors = std::mem::take(&mut self.floors);
+        let mut operations = std::mem::take(&mut self.operations);
+        let of_operations = operations.values_mut().map(|operation| &mut operation.floors);
+        for floors in of_operations.chain([&mut floors]) {
+            for (key, floors) in floors.iter_mut().filter(|(key, _)| is_in(key)) {
+                let is_mixed = self.is_mixed(key);
+                floors.retain(|floor| floor.held_by > 1 && !is_mixed);
+            }
+        }
+        for operation in operations.values_mut() {
+            operation.is_in_damage |= is_in(&operation.asked.key);
+        }
+        (self.floors, self.operations) = (floors, operations);
     }
 
     /// What was written more than an hour after `limit` is gone: one node did it, whose clock was
@@ -610,9 +640,9 @@ impl fmt::Display for Floor {
 
 /// A record as people read it.
 pub(crate) fn show(record: Option<&Record>) -> String {
-    let Some(Record { rank, copies, .. }) = record else { return "nothing".to_owned() };
-    let Rank { version, ballot, kind, .. } = rank;
-    let ballot = if *ballot > 0 { format!("+{ballot:x}") } else { String::new() };
+    let Some(record) = record else { return "nothing".to_owned() };
+    let (Rank { version, ballot, kind, .. }, copies) = (record.rank(), record.copies());
+    let ballot = if ballot > 0 { format!("+{ballot:x}") } else { String::new() };
     format!("{kind:?} {:x}-{:08x}{ballot} x{copies}", version.time, version.origin)
 }
 

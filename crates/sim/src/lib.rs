@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod fences;
 mod histories;
 mod journal;
 mod ledger;

@@ -2,8 +2,7 @@
 //! them, tombstones too, even after it was given a new version.
 
 use cluster::{Kind, Record};
-use lsm::{Fields, RecordRef};
-use node::records::CODEC;
+use lsm::Fields;
 
 use crate::histories::is_contended;
 use crate::values;
@@ -32,16 +31,15 @@ pub(crate) fn make(key: &[u8], write: WriteId, fields: Fields<'_>) -> Record {
         lsm::Kind::Value => write.value(Kind::Value),
         _ => Vec::new(),
     };
-    node::records::new(key, &Fields { extension, ..fields }, &value)
+    Record::new(key, &Fields { extension, ..fields }, &value)
 }
 
 /// Which write a record is of; `None` if its content is not that write's.
 pub(crate) fn write_of(key: &[u8], record: &Record) -> Option<WriteId> {
-    let view = RecordRef::parse(&record.bytes).ok()?;
+    let view = record.view();
     let write = WriteId(u64::from_le_bytes(view.extension().try_into().ok()?));
-    let whole = (CODEC.verify)(key, record) && view.value() == write.value(record.rank.kind);
-    let same = (CODEC.parse)(record.bytes.clone()).is_some_and(|parsed| parsed == *record);
-    (whole && same).then_some(write)
+    let whole = record.is_of(key) && view.value() == write.value(record.kind());
+    whole.then_some(write)
 }
 
 /// Of records that are longer than this replicas report outlines first: about one in three.
@@ -69,7 +67,7 @@ mod tests {
         for kind in [lsm::Kind::Value, lsm::Kind::Tombstone] {
             let fields = Fields { copies: 2, ..Fields::new(kind, version) };
             let first = make(b"k", WriteId(64), fields);
-            let second = (CODEC.reissue)(b"k", &first, Version { time: 6, origin: 3 });
+            let second = first.with_version(b"k", Version { time: 6, origin: 3 });
             assert_eq!(write_of(b"k", &second), Some(WriteId(64)));
             assert_eq!(write_of(b"other", &second), None);
         }

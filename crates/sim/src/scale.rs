@@ -98,13 +98,8 @@ pub struct Parts {
 
 /// Makes `sets` of them.
 pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
-    let config = Config {
-        deadline_micros: 1_000_000,
-        max_skew_micros: 500_000,
-        brief_bytes: BRIEF_BYTES,
-        codec: node::records::CODEC,
-        steps: node::records::STEPS,
-    };
+    let config =
+        Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, brief_bytes: BRIEF_BYTES };
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));
         let membership = Membership::new(MembershipState::Member, 0, true);
@@ -121,7 +116,6 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
                     stream_rate: None,
-                    tombstone: node::records::tombstone,
                     remembered: node::remembered,
                 },
             ),

@@ -3,8 +3,6 @@
 
 use cluster::Record;
 use linear::Value;
-use lsm::RecordRef;
-use node::records::CODEC;
 
 /// What additions to a number must stay below, all together, for it to be told from the next.
 const APART: i64 = 1 << 32;
@@ -29,15 +27,13 @@ pub(crate) fn encode(value: Value) -> Vec<u8> {
 
 /// The value of a record, `Some(None)` of a tombstone; `None` if nobody can have written it.
 pub(crate) fn decode(key: &[u8], record: &Record) -> Option<Option<Value>> {
-    let view = RecordRef::parse(&record.bytes).ok()?;
-    let same = (CODEC.parse)(record.bytes.clone()).is_some_and(|parsed| parsed == *record);
-    if !same || !(CODEC.verify)(key, record) {
+    if !record.is_of(key) {
         return None;
     }
-    if record.rank.kind == cluster::Kind::Tombstone {
+    if record.kind() == cluster::Kind::Tombstone {
         return Some(None);
     }
-    let text = str::from_utf8(view.value()).ok()?;
+    let text = str::from_utf8(record.view().value()).ok()?;
     let value = match text.strip_prefix("text ") {
         None => Value::Number(text.parse().ok()?),
         Some(rest) => Value::Text(rest.split(' ').next()?.parse().ok()?),

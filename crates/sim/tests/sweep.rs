@@ -51,6 +51,39 @@ fn what_held_up_changes_of_the_members_does_so_no_more() {
     }
 }
 
+/// A bit rots in the one copy of a value; a repair round gives up its block, and a read is told
+/// that there is none before the disk is replaced.
+#[test]
+fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
+    let mut plan = Plan::of(940_000);
+    plan.members = 700;
+    plan.has_moves(true);
+    let report = run(&plan);
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
+/// Seed 30245: a node with a full disk is one of a record's two copies, and a round brings the
+/// record to a node past them; a read has to find it all the same. Seed 30013: a node that is down,
+/// and has lost its disk, would become the only councillor.
+#[test]
+fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
+    for seed in [30_245, 30_013] {
+        let mut plan = Plan::of(seed);
+        plan.members = 700;
+        plan.has_moves(true);
+        let report = run(&plan);
+        assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
+    }
+}
+
+/// A node comes whose name is before all others, and a change takes it back before its cluster has
+/// an id. The founder of before has heard from all others already, and is told nothing new.
+#[test]
+fn a_founder_whose_place_another_one_had_for_a_moment_founds_all_the_same() {
+    let report = run(&Plan::of(20_066));
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
 #[test]
 fn a_seed_repeats_every_event() {
     let mut plan = short(3);

@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// A node that does admin work.
 pub(super) struct Worker<'a> {
     connection: Connection,
-    url: &'a str,
+    asked: &'a Ask,
 }
 
 /// What a node answers who asks for work.
@@ -31,7 +31,12 @@ struct Asked {
 
 impl<'a> Worker<'a> {
     pub(super) fn new(ask: &'a Ask) -> Result<Self, Unable> {
-        Ok(Self { connection: connect(ask)?, url: &ask.url })
+        Ok(Self { connection: connect(ask)?, asked: ask })
+    }
+
+    /// The flags by which it is asked, for a command that is printed.
+    pub(super) fn flags(&self) -> String {
+        self.asked.flags()
     }
 
     /// Asks for the work; its number.
@@ -63,7 +68,7 @@ impl<'a> Worker<'a> {
         target: &str,
         status: u16,
     ) -> Result<T, Unable> {
-        let url = self.url;
+        let url = &self.asked.url;
         let lost = |error: &io::Error| unreachable_node(url, error, BY);
         let head = self.connection.request(method, target, None, |_| {});
         let head = head.map_err(|error| lost(&error))?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::cli::shell::word;
 use crate::settings::members::{self, NodeError};
 use crate::settings::units::{Time, Ttl, UnitError};
 use crate::transport::Certificates;
@@ -16,6 +17,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Where to ask, and how to answer.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct Ask {
     /// URL of any node of the cluster
     #[arg(long, env = "KVORUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8080")]
@@ -36,9 +38,25 @@ pub(crate) struct Ask {
     pub(crate) timeout: Option<Time>,
 
     /// Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and
-    /// `value_base64`; the node's errors go to stderr unchanged
-    #[arg(long)]
+    /// `value_base64`; the node's errors go to stderr as JSON
+    #[arg(long, help_heading = None::<&'static str>)]
     pub(crate) json: bool,
+}
+
+impl Ask {
+    /// The flags of the connection, as they follow a command that is printed: typed as it is, it
+    /// asks the same node, by the same right.
+    pub(super) fn flags(&self) -> String {
+        let mut flags = format!(" --url {}", self.url);
+        let token_file = self.token_file.iter().map(|file| ("--token-file", file.as_path()));
+        for (flag, file) in token_file.chain(self.certificates.flags()) {
+            flags += &format!(" {flag} {}", word(file));
+        }
+        if let Some(timeout) = self.timeout {
+            flags += &format!(" --timeout {timeout}");
+        }
+        flags
+    }
 }
 
 /// How many replicas must do their part.
@@ -66,7 +84,7 @@ pub(crate) struct IfMatch {
 #[derive(Debug, Args)]
 pub(crate) struct Known {
     /// A word of 1 to 64 bytes, another one for each write: a write that is sent again with the
-    /// same word within a day is done once
+    /// same word within a day is done once; another write of the key with it is refused
     #[arg(long, value_name = "WORD")]
     pub(crate) idempotency_key: Option<String>,
 }
@@ -180,7 +198,7 @@ pub(crate) struct AddArgs {
     pub(crate) key: OsString,
 
     /// Number to add, decimal, as in 1 or -20
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_hyphen_values = true, default_value_t = 1)]
     pub(crate) number: i64,
 
     /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
@@ -200,11 +218,12 @@ pub(crate) struct AddArgs {
     pub(crate) ask: Ask,
 }
 
-/// Everything after `get`, and the key of `del`.
+/// Everything after `get`, and the keys of `del`.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
-    /// The key, taken as raw bytes
-    pub(crate) key: OsString,
+    /// The keys, taken as raw bytes
+    #[arg(required = true, value_name = "KEY")]
+    pub(crate) keys: Vec<OsString>,
 
     /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
     #[arg(long)]
@@ -220,15 +239,20 @@ pub(crate) struct KeyArgs {
 /// Everything after `scan`.
 #[derive(Debug, Args)]
 pub(crate) struct ScanArgs {
-    /// First key of the range, inclusive; it need not exist [default: the first key]
+    /// First key of the range, inclusive; it need not exist [default: the first key]. For the keys
+    /// that begin with a text use --prefix
     pub(crate) start: Option<OsString>,
+
+    /// Only keys that begin with this
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prefix: Option<OsString>,
 
     /// End of the range, exclusive [default: to the last key]
     #[arg(long, value_name = "KEY")]
     pub(crate) end: Option<OsString>,
 
-    /// Maximum number of items
-    #[arg(long, value_name = "N")]
+    /// Maximum number of items, 1 or more
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
 
     /// Only records stored on the node itself

@@ -19,9 +19,10 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use super::admin::{Worker, show};
 use super::args::Ask;
 use super::bytes::percent;
-use super::status::problems;
+use super::status::{NOT_ASKED, OTHER_CLUSTER, problems};
 use super::{Unable, fail, print};
 use crate::cli::recover::{self, RecoverArgs};
+use crate::cli::shell::word;
 use crate::operations::layout::{LayoutStage, LayoutStatus, Plan, PlannedNode};
 use crate::operations::status::Cluster;
 use progress::{PATIENCE, held_up};
@@ -154,28 +155,38 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
         }
         print(&format!("{json}\n"))?;
     } else {
-        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
-        let notes = held_up(&layout, &cluster).into_iter().chain(problems);
+        let problems =
+            cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked, &args.ask.flags()));
+        let notes = held_up(&layout, &cluster, &args.ask.flags()).into_iter().chain(problems);
         let notes: String = notes.map(|line| line + "\n").collect();
-        print(&(status_text(&layout, epoch_of) + &notes))?;
+        let goes_by = |name: &str| {
+            let row = cluster.nodes.iter().find(|row| row.name == name);
+            match (row, epoch_of(name)) {
+                (Some(row), _) if row.not_asked => NOT_ASKED.to_owned(),
+                (Some(row), _) if row.other_cluster_id.is_some() => OTHER_CLUSTER.to_owned(),
+                (_, None) => "down".to_owned(),
+                (_, Some(epoch)) => format!("epoch {epoch}"),
+            }
+        };
+        print(&(status_text(&layout, goes_by, &args.ask.flags()) + &notes))?;
     }
     let agree = layout.nodes.iter().all(|node| epoch_of(&node.name) == Some(layout.epoch));
     if agree { Ok(()) } else { Err(Unable::No) }
 }
 
-fn status_text(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
+/// `flags` are those of the connection, for commands.
+fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &str) -> String {
     let LayoutStatus { epoch, stage, replicas, council, .. } = layout;
-    let mut text = format!("epoch {epoch}, {stage}, replicas {replicas}, of {}\n", layout.node);
+    let id = layout.cluster_id.as_ref().map_or("without an id yet", String::as_str);
+    let mut text =
+        format!("cluster {id}, epoch {epoch}, {stage}, replicas {replicas}, of {}\n", layout.node);
     let width = |of: fn(&crate::operations::layout::MemberStatus) -> usize| {
         layout.nodes.iter().map(of).max().unwrap_or(0)
     };
     let (names, urls) = (width(|node| node.name.len()), width(|node| node.url.len()));
     for node in &layout.nodes {
         let role = if council.contains(&node.name) { "council" } else { "" };
-        let goes_by = match epoch_of(&node.name) {
-            None => "down".to_owned(),
-            Some(epoch) => format!("epoch {epoch}"),
-        };
+        let goes_by = goes_by(&node.name);
         let zone = if node.zone.is_empty() { "-" } else { &node.zone };
         let line = format!(
             "{:names$}  {:urls$}  zone {zone}  weight {}  {goes_by:8}  {role}",
@@ -188,8 +199,11 @@ fn status_text(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) ->
         let zone = if node.zone.is_empty() { "-" } else { &node.zone };
         let _ = writeln!(
             text,
-            "asks to join: {}  {}  zone {zone}  weight {}; kvorum cluster plan --add {}",
-            node.name, node.url, node.weight, node.name
+            "asks to join: {}  {}  zone {zone}  weight {}; kvorum cluster plan --add {}{flags}",
+            node.name,
+            node.url,
+            node.weight,
+            word(node.name.as_ref())
         );
     }
     let majority = council.len() / 2 + 1;
@@ -218,8 +232,9 @@ fn plan(args: &PlanArgs) -> Result<(), Unable> {
     let Plan { plan: id, base_epoch, .. } = &plan;
     print(&format!(
         "{}plan {id} for epoch {base_epoch}; nothing is changed before: kvorum cluster apply {id} \
-         --wait\n",
-        plan_text(&plan)
+         --wait{}\n",
+        plan_text(&plan),
+        args.ask.flags()
     ))
 }
 
@@ -241,7 +256,7 @@ pub(super) fn planned(
 
 /// What a plan would do.
 pub(super) fn plan_text(plan: &Plan) -> String {
-    let mut text = String::new();
+    let mut text: String = plan.changes.iter().map(|change| format!("{change}\n")).collect();
     let width = plan.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
     for PlannedNode { name, change, fill_before, fill_after } in &plan.nodes {
         let fill = |fill: &Option<f64>| fill.map_or("-".to_owned(), |fill| format!("{fill:.3}"));
@@ -280,13 +295,13 @@ pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<(), Unable>
 }
 
 fn apply(args: &ApplyArgs) -> Result<(), Unable> {
-    let url = &args.ask.url;
     let mut worker = Worker::new(&args.ask)?;
     applied(&mut worker, &args.plan)?;
     if !args.wait {
         return print(&format!(
-            "the council is asked for plan {}; kvorum cluster status --url {url} shows its end\n",
-            args.plan
+            "the council is asked for plan {}; kvorum cluster status{} shows its end\n",
+            args.plan,
+            args.ask.flags()
         ));
     }
     let epoch = settled(&mut worker, &args.plan)?;
@@ -298,14 +313,14 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
 }
 
 fn abort(args: &AbortArgs) -> Result<(), Unable> {
-    let url = &args.ask.url;
     let mut worker = Worker::new(&args.ask)?;
     let until = Instant::now() + PATIENCE;
     let ended = loop {
         let asked: LayoutStatus = worker.exchange("POST", "/admin/layout/abort", 202)?;
         if !args.wait {
             return print(&format!(
-                "the council is asked to go back; kvorum cluster status --url {url} shows its end\n"
+                "the council is asked to go back; kvorum cluster status{} shows its end\n",
+                args.ask.flags()
             ));
         }
         let ended = worker.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
@@ -334,7 +349,7 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
         Ok(epoch) if args.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
         Ok(epoch) => print(&format!("aborted: epoch {epoch}, with the previous members\n")),
         Err(why) => {
-            fail(why);
+            fail(why.told(&args.ask.flags()));
             Err(Unable::No)
         }
     }
@@ -343,7 +358,7 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
 /// Why what was asked for was not done.
 #[derive(Debug, thiserror::Error)]
 enum NotDone {
-    #[error("another change was decided before: plan again (kvorum cluster plan)")]
+    #[error("another change was decided before: plan again")]
     Overtaken,
     #[error("the change was aborted (kvorum cluster abort)")]
     Aborted,
@@ -351,6 +366,17 @@ enum NotDone {
     GoesForward,
     #[error("{}", no_majority(council, without_vote))]
     NoMajority { council: Vec<String>, without_vote: Vec<String> },
+}
+
+impl NotDone {
+    /// With the command that goes on from there. `flags` are those of the connection.
+    fn told(&self, flags: &str) -> String {
+        match self {
+            Self::Overtaken => format!("{self} (kvorum cluster plan{flags})"),
+            Self::NoMajority { .. } => format!("{self}: kvorum cluster status{flags}"),
+            Self::Aborted | Self::GoesForward => self.to_string(),
+        }
+    }
 }
 
 fn no_majority(council: &[String], without_vote: &[String]) -> String {
@@ -364,7 +390,7 @@ fn no_majority(council: &[String], without_vote: &[String]) -> String {
             without_vote.join(", ")
         );
     }
-    why + "; the change may be decided all the same once a majority does: kvorum cluster status"
+    why + "; the change may be decided all the same once a majority does"
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     let number = worker.ask(TARGET)?;
     if !args.wait {
         return print(&format!(
-            "compaction {number} was requested at {url}; kvorum compact --wait shows its end\n"
+            "compaction {number} was requested at {url}; kvorum compact --wait{} shows its end\n",
+            args.ask.flags()
         ));
     }
     let ended = worker.wait(TARGET, |_, status: Compactions, bar| {

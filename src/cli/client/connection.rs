@@ -1,7 +1,4 @@
-//! One blocking connection to a node, with as much HTTP/1.1 as kvorum answers.
-//!
-//! No client library: the items of a range are told apart by the boundaries of HTTP chunks, which
-//! libraries hide.
+//! One blocking connection to a node, with as much HTTP/1.1 as kvorum and proxies before it answer.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -20,8 +17,11 @@ const MAX_HEADERS: usize = 32;
 /// Bytes of an answer's head: far more than kvorum's, so that it is somebody else's.
 const MAX_HEAD: usize = 64 << 10;
 
-/// Longest piece of a body that is taken in one: a long recording of all events.
-const MAX_PIECE: u64 = 128 << 20;
+/// Longest body that is taken whole: a long recording of all events.
+const MAX_BODY: u64 = 128 << 20;
+
+/// Bytes of a line of a chunked body: a size with extensions, or a trailer.
+const MAX_LINE: u64 = 8 << 10;
 
 /// Bytes that are sent between two looks at the progress bar.
 const STEP: usize = 64 << 10;
@@ -44,8 +44,79 @@ pub(super) struct Head {
     pub(super) expires_ms: Option<u64>,
     /// Who acknowledged a write, if that was asked for.
     pub(super) receipt: Option<Receipt>,
-    length: Option<u64>,
-    pub(super) chunked: bool,
+    pub(super) content_type: Option<String>,
+    /// Whether the other end closes the connection after the body.
+    pub(super) closes: bool,
+    length: Length,
+}
+
+/// How long a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// So many bytes.
+    Bytes(u64),
+    /// It says so chunk by chunk.
+    Chunked,
+    /// It ends with the connection.
+    Connection,
+}
+
+/// A body as it comes, however it is framed. An end before its end is an error, but for a body that
+/// ends with the connection.
+pub(super) struct Body<'a> {
+    connection: &'a mut Connection,
+    length: Length,
+    /// Bytes that are left, of the body or of the chunk.
+    left: u64,
+    has_begun: bool,
+    has_ended: bool,
+}
+
+impl Read for Body<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && self.length == Length::Chunked && !self.has_ended {
+            self.next_chunk()?;
+        }
+        if self.has_ended || into.is_empty() || self.left == 0 {
+            return Ok(0);
+        }
+        let most = usize::try_from(self.left).map_or(into.len(), |left| left.min(into.len()));
+        let read = self.connection.stream.read(&mut into[..most]);
+        let read = read.map_err(|error| self.connection.stalled(error))?;
+        if read == 0 {
+            self.has_ended = true;
+            let is_whole = self.length == Length::Connection;
+            return if is_whole { Ok(0) } else { Err(ErrorKind::UnexpectedEof.into()) };
+        }
+        if self.length != Length::Connection {
+            self.left -= read as u64;
+        }
+        Ok(read)
+    }
+}
+
+impl Body<'_> {
+    /// Reads up to the bytes of the next chunk, or over the trailers after the last one.
+    fn next_chunk(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.has_begun, true) && !self.connection.line()?.is_empty() {
+            return Err(malformed("a chunk is longer than its size line says"));
+        }
+        let line = self.connection.line()?;
+        let size = line.split(';').next().unwrap_or_default().trim();
+        let is_hex = !size.is_empty() && size.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let size = u64::from_str_radix(size, 16).ok().filter(|_| is_hex);
+        self.left = size.ok_or_else(|| malformed("a chunk's length"))?;
+        if self.left == 0 {
+            for _ in 0..MAX_HEADERS {
+                if self.connection.line()?.is_empty() {
+                    self.has_ended = true;
+                    return Ok(());
+                }
+            }
+            return Err(malformed("its trailer does not end"));
+        }
+        Ok(())
+    }
 }
 
 /// The version that a tag names, if it is one of kvorum's.
@@ -155,51 +226,56 @@ impl Connection {
             let found = all.find(|header| header.name.eq_ignore_ascii_case(name))?;
             str::from_utf8(found.value).ok()
         };
+        let is = |name: &str, wanted: &str| {
+            let has = |value: &str| value.trim().eq_ignore_ascii_case(wanted);
+            header(name).is_some_and(|value| value.split(',').any(has))
+        };
+        let length = match header("content-length") {
+            _ if is("transfer-encoding", "chunked") => Length::Chunked,
+            Some(length) => {
+                Length::Bytes(length.parse().map_err(|_| malformed("its Content-Length"))?)
+            }
+            None => Length::Connection,
+        };
+        let is_old = answer.version == Some(0) && !is("connection", "keep-alive");
         Ok(Head {
             status: answer.code.ok_or_else(|| malformed("it has no status line"))?,
             version: header("etag").and_then(version),
             expires_ms: header(EXPIRES.as_str()).and_then(expires::parse),
             receipt: header(RECEIPT.as_str()).and_then(Receipt::parse),
-            length: header("content-length").and_then(|length| length.parse().ok()),
-            chunked: header("transfer-encoding") == Some("chunked"),
+            content_type: header("content-type").map(str::to_owned),
+            closes: is_old || is("connection", "close") || length == Length::Connection,
+            length,
         })
+    }
+
+    /// The body, as it comes.
+    pub(super) fn stream(&mut self, head: &Head) -> Body<'_> {
+        let length = head.length;
+        let left = match length {
+            Length::Bytes(bytes) => bytes,
+            Length::Chunked => 0,
+            Length::Connection => u64::MAX,
+        };
+        Body { connection: self, length, left, has_begun: false, has_ended: false }
     }
 
     /// The whole body.
     pub(super) fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
-        if !head.chunked {
-            return self.piece(head.length.ok_or_else(|| malformed("it has no Content-Length"))?);
+        if head.length == Length::Connection {
+            return Err(malformed("it has no Content-Length"));
         }
         let mut body = Vec::new();
-        while let Some(chunk) = self.chunk()? {
-            body.extend_from_slice(&chunk);
+        self.stream(head).take(MAX_BODY + 1).read_to_end(&mut body)?;
+        if body.len() as u64 > MAX_BODY {
+            return Err(malformed(&format!("a body of more than {MAX_BODY} bytes")));
         }
         Ok(body)
     }
 
-    /// The next chunk of a chunked body; `None` after the last. An end before that is an error.
-    pub(super) fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let line = self.line()?;
-        let length = u64::from_str_radix(&line, 16).map_err(|_| malformed("a chunk's length"))?;
-        let chunk = self.piece(length)?;
-        match self.line()?.as_str() {
-            "" => Ok((length > 0).then_some(chunk)),
-            _ => Err(malformed("a chunk is longer than its size line says")),
-        }
-    }
-
-    fn piece(&mut self, length: u64) -> io::Result<Vec<u8>> {
-        if length > MAX_PIECE {
-            return Err(malformed(&format!("a chunk of {length} bytes")));
-        }
-        let mut piece = vec![0; length as usize];
-        self.stream.read_exact(&mut piece).map_err(|error| self.stalled(error))?;
-        Ok(piece)
-    }
-
     fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
-        let read = self.stream.by_ref().take(32).read_until(b'\n', &mut line);
+        let read = self.stream.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
         read.map_err(|error| self.stalled(error))?;
         match line.strip_suffix(b"\r\n") {
             Some(line) => String::from_utf8(line.to_vec()).map_err(|_| malformed("a line")),

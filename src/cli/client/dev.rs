@@ -9,6 +9,7 @@
 //! The plan is made and applied as by `kvorum cluster`. Whoever presses ctrl-C is told what is true
 //! then.
 
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -28,11 +29,19 @@ use crate::cli::dev::socket::{DevAnswer, DevNode, Wanted, ask};
 use crate::cli::{DevAddArgs, DevCommand, DevRemoveArgs, DevRunning};
 use crate::operations::layout::LayoutStatus;
 use crate::operations::status::Cluster;
+use crate::settings::members::authority_of;
 use crate::transport::Certificates;
 
 /// How long a node that was started may take to ask for a place, and nodes to go by a layout that
 /// is settled.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a node that was killed may take until it answers again: `kvorum dev` starts it after 3
+/// seconds.
+const RESTART: Duration = Duration::from_secs(10);
+
+/// How long a node on this machine may take to accept a connection.
+const CONNECT: Duration = Duration::from_millis(250);
 
 /// What is true if the command is interrupted now.
 #[derive(Debug, Clone)]
@@ -43,12 +52,12 @@ impl Truth {
         *self.0.lock() = what;
     }
 
-    /// A change was applied at the node of that URL.
-    fn is_applied(&self, name: &str, url: &str) {
+    /// A change was applied by a command with these flags.
+    fn is_applied(&self, name: &str, flags: &str) {
         self.is(format!(
             "the change goes on without this command, and kvorum dev does the rest for {name}. \
-             kvorum cluster status --url {url} shows how far it is; kvorum cluster abort --url \
-             {url} goes back, as long as reads have not switched"
+             kvorum cluster status{flags} shows how far it is; kvorum cluster abort{flags} goes \
+             back, as long as reads have not switched"
         ));
     }
 }
@@ -90,7 +99,7 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
 fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
     let DevAddArgs { zone, weight, running } = args;
     let members = members(&running.data)?;
-    let Some(asked) = members.iter().find(|node| node.is_up) else {
+    let Some(asked) = members.iter().find(|node| answers(node)) else {
         return Err(fail("no node is up that could be asked: see the terminal of kvorum dev"));
     };
     let to = ask_of(running, asked);
@@ -107,12 +116,12 @@ fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
     let since = if before { " since before" } else { "" };
     print(&format!("{name} asks for a place in the cluster{since}\n"))?;
     if has_place(&mut worker, &running.data, &name)? {
-        truth.is_applied(&name, &asked.url);
+        truth.is_applied(&name, &to.flags());
         print(&format!("{name} has one by a change that is under way or done\n"))?;
         come_to_rest(&mut worker)?;
     } else {
         let lists = [("add", &vec![name.clone()])];
-        change(&mut worker, &lists, None, || truth.is_applied(&name, &asked.url))?;
+        change(&mut worker, &lists, None, || truth.is_applied(&name, &to.flags()))?;
     }
     is_known_to_all(&mut worker, &running.data)?;
     let url = nodes(&running.data)?.into_iter().find(|node| node.name == name);
@@ -138,7 +147,7 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
                 running.data.display()
             )));
         }
-        let Some(asked) = others.into_iter().find(|other| other.is_up) else {
+        let Some(asked) = others.into_iter().find(|other| answers(other)) else {
             return Err(fail(
                 "no other node is up that could be asked: see the terminal of kvorum \
                              dev",
@@ -157,6 +166,13 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
     ))
 }
 
+/// Whether a node is up: its process is known, and was not killed a moment ago.
+fn answers(node: &DevNode) -> bool {
+    let address = authority_of(&node.url).parse().ok();
+    let connected = address.map(|address| TcpStream::connect_timeout(&address, CONNECT));
+    node.is_up && connected.is_some_and(|connected| connected.is_ok())
+}
+
 /// Has a node leave the cluster, if it has not done so.
 fn leave(
     name: &String,
@@ -168,13 +184,13 @@ fn leave(
     let mut worker = Worker::new(to)?;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
     if layout.nodes.iter().all(|node| node.name != *name) {
-        truth.is_applied(name, &to.url);
+        truth.is_applied(name, &to.flags());
         print(&format!("{name} leaves by a change that is under way or done\n"))?;
         come_to_rest(&mut worker)?;
     } else {
         all_are_up(&mut worker)?;
         let lists = [("remove", &vec![name.clone()])];
-        change(&mut worker, &lists, replicas, || truth.is_applied(name, &to.url))?;
+        change(&mut worker, &lists, replicas, || truth.is_applied(name, &to.flags()))?;
     }
     is_known_to_all(&mut worker, data)
 }
@@ -211,7 +227,10 @@ fn confused() -> Unable {
 
 fn ask_of(running: &DevRunning, node: &DevNode) -> Ask {
     let (url, token_file) = (node.url.clone(), running.token_file.clone());
-    let certificates = Certificates::of_ca(running.data.join(CERTS).join("ca.pem"));
+    let certificates = match url.starts_with("https://") {
+        true => Certificates::of_ca(running.data.join(CERTS).join("ca.pem")),
+        false => Certificates::default(),
+    };
     Ask { url, certificates, token_file, timeout: None, json: false }
 }
 
@@ -242,17 +261,20 @@ fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, U
 
 /// A change waits for nodes that are down: better to say so before there is one.
 fn all_are_up(worker: &mut Worker<'_>) -> Result<(), Unable> {
-    let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
-    let down: Vec<&str> =
-        cluster.nodes.iter().filter(|row| !row.up).map(|row| row.name.as_str()).collect();
+    let until = Instant::now() + RESTART;
+    let down = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
+        let down = cluster.nodes.into_iter().filter(|row| !row.up);
+        let down: Vec<String> = down.map(|row| row.name).collect();
+        (down.is_empty() || Instant::now() > until).then_some(down)
+    })?;
     if down.is_empty() {
         return Ok(());
     }
-    let down = down.join(", ");
+    let (down, flags) = (down.join(", "), worker.flags());
     Err(fail(format!(
         "{down} can't be reached, and the change would wait for that: try again when all nodes are \
-         up (kvorum status). One that is lost for good is removed by kvorum cluster plan \
-         --remove-dead. Nothing was changed"
+         up (kvorum status{flags}). One that is lost for good is removed by kvorum cluster plan \
+         --remove-dead NAME{flags}. Nothing was changed"
     )))
 }
 

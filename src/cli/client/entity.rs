@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::args::{IfMatch, Known, WantReceipt};
 use super::bytes::{add as add_bytes, escape, percent};
-use super::connection::{self, Head};
+use super::connection::{self, Connection, Head};
 use super::problem::stranger;
 use super::{
     AddArgs, Ask, DelArgs, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print,
@@ -37,50 +37,100 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
     let condition = args.if_none_match.as_ref().map(|any| format!("If-None-Match: {any}\r\n"));
     let condition = condition.map_or_else(|| if_match(&args.condition), Ok)?;
     let headers = condition + &known(&args.known)?;
-    let (head, body) = ask(&args.ask, "PUT", &target, &headers, Some(&value))?;
+    let (head, body) = Asker::new(&args.ask, &headers).ask("PUT", &target, Some(&value))?;
     finish_write(&key, &head, &body, &args.ask, &args.receipt)
 }
 
-/// Reads a value.
+/// Reads values: of one key the bytes alone; of several a line each, as `scan` prints them.
 pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
-    let key = key_bytes(&args.key, args.escaped)?;
-    let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
-    let (head, body) = ask(&args.ask, "GET", &target, "", None)?;
-    if head.status == 404 && Problem::is_absence(head.status, &body) {
-        let _ = match args.ask.json {
-            true => Problem::report(head.status, &body, &args.ask),
-            false => fail(format!("key not found: {}", escape(&key))),
-        };
-        return Err(Unable::No);
+    let keys = keys_of(args)?;
+    let mut outcome = Ok(());
+    let mut asker = Asker::new(&args.ask, "");
+    for key in &keys {
+        let target = format!("/v0/entity?id={}{}", percent(key), args.votes.query());
+        let (head, body) = asker.ask("GET", &target, None)?;
+        if head.status == 404 && Problem::is_absence(head.status, &body) {
+            let _ = match args.ask.json {
+                true => Problem::report_absent(key, &body),
+                false => fail(format!("key not found: {}", escape(key))),
+            };
+            outcome = Err(Unable::No);
+            continue;
+        }
+        if head.status != 200 {
+            if keys.len() > 1 {
+                let (key, all) = (escape(key), keys.len());
+                stderr::say(format_args!(
+                    "kvorum: stopped at {key}: of {all} keys none behind it was read"
+                ));
+            }
+            return Err(Problem::report(head.status, &body, &args.ask));
+        }
+        if head.version.is_none() {
+            return Err(foreign(&args.ask, head.status));
+        }
+        print_value(key, &head, &body, args.ask.json, keys.len() > 1)?;
     }
-    if head.status != 200 {
-        return Err(Problem::report(head.status, &body, &args.ask));
-    }
-    if head.version.is_none() {
-        return Err(foreign(&args.ask, head.status));
-    }
+    outcome
+}
+
+fn print_value(
+    key: &[u8],
+    head: &Head,
+    body: &[u8],
+    json: bool,
+    is_one_of_several: bool,
+) -> Result<(), Unable> {
     let mut out = io::stdout().lock();
-    let written = if args.ask.json {
-        let mut object = described(&key, &head);
-        add_bytes(&mut object, "value", &body);
+    let written = if json {
+        let mut object = described(key, head);
+        add_bytes(&mut object, "value", body);
         writeln!(out, "{}", Value::from(object))
+    } else if is_one_of_several {
+        writeln!(out, "{}\t{}", escape(key), escape(body))
     } else {
         // A terminal's prompt belongs onto a line of its own; a file gets the value and no more.
         let end: &[u8] = if out.is_terminal() && !body.ends_with(b"\n") { b"\n" } else { b"" };
-        out.write_all(&body).and_then(|()| out.write_all(end))
+        out.write_all(body).and_then(|()| out.write_all(end))
     };
     written.and_then(|()| out.flush()).map_err(|error| fail(format!("stdout: {error}")))
 }
 
-/// Deletes a value.
+/// Deletes values, one after the other.
 pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
     let DelArgs { condition, known: word, receipt, key: args } = args;
-    let key = key_bytes(&args.key, args.escaped)?;
+    let keys = keys_of(args)?;
+    let is_known = word.idempotency_key.is_some();
+    if keys.len() > 1 && (is_known || condition.if_match.iter().any(|version| version != "*")) {
+        return Err(fail(
+            "--if-match VERSION and --idempotency-key are good for one key: delete it alone",
+        ));
+    }
     let votes = args.votes.query();
-    let target = format!("/v0/entity?id={}{votes}{}", percent(&key), receipt.query());
     let headers = if_match(condition)? + &known(word)?;
-    let (head, body) = ask(&args.ask, "DELETE", &target, &headers, None)?;
-    finish_write(&key, &head, &body, &args.ask, receipt)
+    let mut asker = Asker::new(&args.ask, &headers);
+    for (done, key) in keys.iter().enumerate() {
+        let target = format!("/v0/entity?id={}{votes}{}", percent(key), receipt.query());
+        let answer = asker.ask("DELETE", &target, None);
+        let deleted = answer
+            .and_then(|(head, body)| finish_write(key, &head, &body, &args.ask, receipt))
+            .inspect_err(|_| {
+                if keys.len() > 1 {
+                    let (key, all) = (escape(key), keys.len());
+                    stderr::say(format_args!(
+                        "kvorum: stopped at {key}: {done} of {all} keys were deleted before it, \
+                         and none behind it"
+                    ));
+                }
+            });
+        deleted?;
+    }
+    Ok(())
+}
+
+/// The keys of a command line.
+fn keys_of(args: &KeyArgs) -> Result<Vec<Vec<u8>>, Unable> {
+    args.keys.iter().map(|key| key_bytes(key, args.escaped)).collect()
 }
 
 /// Adds to a number.
@@ -88,7 +138,8 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
     let (number, receipt, ttl) = (args.number, args.receipt.query(), args.life.query());
     let target = format!("/v0/entity?id={}&add={number}{receipt}{ttl}", percent(&key));
-    let (head, body) = ask(&args.ask, "POST", &target, &known(&args.known)?, Some(b""))?;
+    let headers = known(&args.known)?;
+    let (head, body) = Asker::new(&args.ask, &headers).ask("POST", &target, Some(b""))?;
     if head.status != 200 {
         return Err(Problem::report(head.status, &body, &args.ask));
     }
@@ -163,30 +214,51 @@ fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, Unable> {
     Ok(format!("If-Match: {}\r\n", quoted.join(", ")))
 }
 
-/// One request, one answer.
-fn ask(
-    ask: &Ask,
-    method: &str,
-    target: &str,
-    condition: &str,
-    body: Option<&[u8]>,
-) -> Result<(Head, Vec<u8>), Unable> {
-    let mut connection = connect(ask)?;
-    connection.add_header(condition);
-    let bar = upload_bar(body.map_or(0, <[u8]>::len));
-    let head = connection.request(method, target, body, |sent| bar.inc(sent as u64));
-    bar.finish_and_clear();
-    let answer = head.and_then(|head| connection.body(&head).map(|body| (head, body)));
-    answer.map_err(|error| {
-        let unable = unreachable_node(&ask.url, &error, BY);
-        if method != "GET" {
-            stderr::say(format_args!(
-                "kvorum: outcome unknown: the write may have been applied, \
-                or may be later"
-            ));
-        }
-        unable
-    })
+/// Asks a node for one thing after the other, over one connection while the node keeps it.
+struct Asker<'a> {
+    ask: &'a Ask,
+    /// Header lines of each request, each with its end.
+    headers: &'a str,
+    connection: Option<Connection>,
+}
+
+impl<'a> Asker<'a> {
+    fn new(ask: &'a Ask, headers: &'a str) -> Self {
+        Self { ask, headers, connection: None }
+    }
+
+    /// One request, one answer.
+    fn ask(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: Option<&[u8]>,
+    ) -> Result<(Head, Vec<u8>), Unable> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let mut connection = connect(self.ask)?;
+                connection.add_header(self.headers);
+                connection
+            }
+        };
+        let bar = upload_bar(body.map_or(0, <[u8]>::len));
+        let head = connection.request(method, target, body, |sent| bar.inc(sent as u64));
+        bar.finish_and_clear();
+        let answer = head.and_then(|head| connection.body(&head).map(|body| (head, body)));
+        let answer = answer.map_err(|error| {
+            let unable = unreachable_node(&self.ask.url, &error, BY);
+            if method != "GET" {
+                stderr::say(format_args!(
+                    "kvorum: outcome unknown: the write may have been applied, \
+                    or may be later"
+                ));
+            }
+            unable
+        })?;
+        self.connection = Some(connection).filter(|_| !answer.0.closes);
+        Ok(answer)
+    }
 }
 
 /// On stderr, and only on a terminal.
@@ -206,7 +278,7 @@ fn finish_write(
     wanted: &WantReceipt,
 ) -> Result<(), Unable> {
     if head.status == 412 && Problem::is_unmet(head.status, body) {
-        let _ = Problem::report(head.status, body, ask);
+        Problem::report_unmet(body, head.version.as_deref(), ask);
         return Err(Unable::No);
     }
     if !matches!(head.status, 201 | 202) {

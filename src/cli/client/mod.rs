@@ -31,6 +31,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::cluster::visible;
 pub(crate) use args::{
     AddArgs, CompactArgs, DelArgs, KeyArgs, PutArgs, RepairArgs, ScanArgs, StatusArgs,
 };
@@ -80,10 +81,10 @@ fn fail(why: impl std::fmt::Display) -> Unable {
     Unable::Failed
 }
 
-/// Prints what was asked for.
+/// Prints what was asked for. Names in it are anybody's.
 fn print(text: &str) -> Result<(), Unable> {
     let mut out = io::stdout().lock();
-    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let printed = out.write_all(visible(text).as_bytes()).and_then(|()| out.flush());
     printed.map_err(|error| fail(format!("stdout: {error}")))
 }
 

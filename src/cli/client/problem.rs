@@ -1,7 +1,9 @@
 //! A node's refusal, in words.
 
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::bytes::add as add_bytes;
 use super::{Ask, Unable, fail};
 use crate::operations::stderr;
 
@@ -52,6 +54,28 @@ impl Problem {
             return Unable::Failed;
         }
         Self::report_of(status, body, &ask.url)
+    }
+
+    /// Reports as JSON that a key is not there.
+    pub(super) fn report_absent(key: &[u8], body: &[u8]) -> Unable {
+        let object = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
+        let mut object = object.unwrap_or_default();
+        add_bytes(&mut object, "key", key);
+        stderr::say(format_args!("{}", Value::from(object)));
+        Unable::No
+    }
+
+    /// Reports that a write's condition is not met, and which version there is.
+    pub(super) fn report_unmet(body: &[u8], current: Option<&str>, ask: &Ask) {
+        let object = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
+        if let (true, Ok(mut object)) = (ask.json, object) {
+            object.extend(current.map(|version| ("version".to_owned(), version.into())));
+            stderr::say(format_args!("{}", Value::from(object)));
+            return;
+        }
+        let current =
+            current.map_or(String::new(), |version| format!(". The current version is {version}"));
+        let _ = fail(format!("{} answers {}{current}", ask.url, Self::shown(412, body)));
     }
 
     /// Reports to people what the node at `url` said.

@@ -25,9 +25,9 @@ enum QuotaCommand {
     /// Set the quota of a prefix, or replace it
     ///
     /// Counted are the bytes of keys and values that are not deleted; each key counts once, however
-    /// many replicas it has. Each node estimates the sum from the keys that it holds: every second
-    /// if they are few, less often if they are many (it spends at most 2 % of its time on this). So
-    /// clients can exceed a hard limit before writes are refused.
+    /// many replicas it has. Each node adds what it stores at once, and estimates the sum on all
+    /// nodes from the keys that it holds. What is in flight when a hard limit is reached is stored
+    /// all the same.
     Set(SetArgs),
     /// List the quotas, and how much is stored under each as the node estimates it
     List(Ask),

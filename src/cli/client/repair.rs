@@ -16,7 +16,8 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     let number = worker.ask(&format!("/admin/repair?full={}", args.full))?;
     if !args.wait {
         return print(&format!(
-            "repair round {number} was requested at {url}; kvorum repair --wait shows its end\n"
+            "repair round {number} was requested at {url}; kvorum repair --wait{} shows its end\n",
+            args.ask.flags()
         ));
     }
     let round = worker.wait("/admin/repair", |_, repair: Repair, bar| {
@@ -28,7 +29,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
         let json = serde_json::to_string(&round).expect("strings and numbers always serialize");
         print(&(json + "\n"))?;
     } else {
-        print(&summary(&round))?;
+        print(&summary(&round, &args.ask.flags()))?;
     }
     if round.equal { Ok(()) } else { Err(Unable::No) }
 }
@@ -48,8 +49,9 @@ fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
     (round.records, round.of_records.filter(|of| *of > 0), message)
 }
 
-/// What the last round of all came to that any of these nodes drove, on a line.
-pub(super) fn last_round(nodes: &[Row], now_ms: u64) -> Option<String> {
+/// What the last round of all came to that any of these nodes drove, on a line. `flags` are those
+/// of the connection, for commands.
+pub(super) fn last_round(nodes: &[Row], now_ms: u64, flags: &str) -> Option<String> {
     let rounds = nodes.iter().filter_map(|row| Some((row, row.status.as_ref()?.repair.as_ref()?)));
     let lasts = rounds.filter_map(|(row, repair)| Some((row, repair.last.as_ref()?)));
     let (row, round) = lasts.max_by_key(|(_, round)| ended_ms(round))?;
@@ -63,7 +65,7 @@ pub(super) fn last_round(nodes: &[Row], now_ms: u64) -> Option<String> {
         ),
         (false, _) => format!(
             "not all replicas are known to hold the same since the repair round of {name} {ago} \
-             ago: {}; kvorum repair --wait runs another one",
+             ago: {}; kvorum repair --wait{flags} runs another one",
             reasons(round).join("; ")
         ),
     })
@@ -93,7 +95,7 @@ fn reasons(round: &Round) -> Vec<String> {
 }
 
 /// What came of a round, in a few lines.
-fn summary(round: &Round) -> String {
+fn summary(round: &Round, flags: &str) -> String {
     let kind = if round.full { "full" } else { "incremental" };
     let mut text = format!(
         "{kind} round of {} over {} records of the node asked; {} read on all nodes\n",
@@ -130,7 +132,10 @@ fn summary(round: &Round) -> String {
         text += &format!("ended early: {why}\n");
     }
     if round.proven {
-        text += "deleted keys may be purged: compactions do that, kvorum compact --wait at once\n";
+        text += &format!(
+            "deleted keys may be purged: compactions do that, kvorum compact --wait{flags} at \
+             once\n"
+        );
     } else if let Some(why) = &round.unproven {
         text += &format!("deleted keys stay on disk: {why}\n");
     }

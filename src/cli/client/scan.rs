@@ -1,82 +1,236 @@
-//! A range: `scan`. One item a line, as it comes; a stream that breaks off is an error, for a short
+//! A range: `scan`. One item a line, as it comes. A response that was cut is an error, for a short
 //! list looks like a whole one.
 
+use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
+use cluster::visible;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
 use super::bytes::{add, escape, percent};
-use super::problem::stranger;
+use super::connection::{self, Connection, Head};
 use super::{BY, Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable_node};
+use crate::http::MAX_LIMIT;
+use crate::http::frames::{CONTENT_TYPE, Frame, FrameError, Frames};
 
 /// Items between two looks at the progress line.
 const STEP: u64 = 1000;
 
-/// The least key there is.
-const FIRST_KEY: &[u8] = b"\0";
+/// What is to be read, as bytes.
+struct Wanted<'a> {
+    args: &'a ScanArgs,
+    start: Option<Vec<u8>>,
+    prefix: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+}
+
+/// What was printed so far.
+struct Printed {
+    out: BufWriter<io::StdoutLock<'static>>,
+    bar: ProgressBar,
+    items: u64,
+    bytes: u64,
+    last_key: Vec<u8>,
+}
+
+/// Why no more is printed.
+enum Stop {
+    /// Whoever reads has enough, as `head` does.
+    Enough,
+    Unable(Unable),
+}
+
+impl From<Unable> for Stop {
+    fn from(unable: Unable) -> Self {
+        Self::Unable(unable)
+    }
+}
 
 /// Prints a range.
 pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
-    let start = match &args.start {
-        Some(start) => key_bytes(start, args.escaped)?,
-        None => FIRST_KEY.to_vec(),
+    let bytes =
+        |key: &Option<OsString>| key.as_ref().map(|key| key_bytes(key, args.escaped)).transpose();
+    let [start, prefix, end] = [bytes(&args.start)?, bytes(&args.prefix)?, bytes(&args.end)?];
+    let wanted = Wanted { args, start, prefix, end };
+    let mut printed = Printed {
+        out: BufWriter::new(io::stdout().lock()),
+        bar: progress(),
+        items: 0,
+        bytes: 0,
+        last_key: Vec::new(),
     };
-    let mut target = format!("/v0/entities?start={}", percent(&start));
-    if let Some(end) = &args.end {
-        target += &format!("&end={}", percent(&key_bytes(end, args.escaped)?));
+    let outcome = pages(&wanted, &mut printed);
+    printed.bar.finish_and_clear();
+    let flushed = printed.out.flush();
+    match outcome {
+        Err(Stop::Enough) => Ok(()),
+        Err(Stop::Unable(unable)) => Err(unable),
+        Ok(()) => flushed.map_err(|error| fail(format!("stdout: {error}"))),
     }
-    if args.local {
-        target += "&local=true";
-    }
-    target += &args.votes.query();
-    let mut connection = connect(&args.ask)?;
-    let asked = connection.request("GET", &target, None, |_| {});
-    let head = asked.map_err(|error| unreachable_node(&args.ask.url, &error, BY))?;
-    if head.status != 200 {
-        let body = connection.body(&head);
-        let body = body.map_err(|error| unreachable_node(&args.ask.url, &error, BY))?;
-        return Err(Problem::report(head.status, &body, &args.ask));
-    }
-    if !head.chunked {
-        return Err(fail(format!("{} answers {}", args.ask.url, stranger(head.status))));
-    }
-    let bar = progress();
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut items = 0;
-    let mut bytes = 0;
-    let outcome = loop {
-        if args.limit == Some(items) {
-            break Ok(());
-        }
-        let item = match connection.chunk() {
-            Ok(Some(item)) => item,
-            Ok(None) => break Ok(()),
-            Err(error) => break Err(broken(&args.ask.url, items, &error)),
-        };
-        if let Err(error) = print(&mut out, &item, args.ask.json) {
-            // Whoever reads has enough, as `head` does.
-            let enough = error.kind() == ErrorKind::BrokenPipe;
-            return if enough { Ok(()) } else { Err(fail(format!("stdout: {error}"))) };
-        }
-        items += 1;
-        bytes += item.len() as u64;
-        if items % STEP == 0 {
-            bar.set_position(bytes);
-            bar.set_message(HumanCount(items).to_string());
-        }
-    };
-    bar.finish_and_clear();
-    let flushed = out.flush().map_err(|error| fail(format!("stdout: {error}")));
-    outcome.and(flushed)
 }
 
-fn broken(url: &str, items: u64, error: &io::Error) -> Unable {
-    fail(format!(
-        "{url}: the range was interrupted after {items} items: {error}. The items printed are \
-         correct but incomplete; resume from the last key"
-    ))
+/// Prints page after page; without a limit all is one.
+fn pages(wanted: &Wanted<'_>, printed: &mut Printed) -> Result<(), Stop> {
+    let ask = &wanted.args.ask;
+    let open = || {
+        let mut connection = connect(ask)?;
+        connection.add_header(&format!("Accept: {CONTENT_TYPE}\r\n"));
+        Ok::<_, Unable>(connection)
+    };
+    let mut connection = open()?;
+    let mut after = None;
+    loop {
+        let left = wanted.args.limit.map(|limit| limit.saturating_sub(printed.items));
+        if left == Some(0) {
+            return Ok(());
+        }
+        let target = wanted.target(after.as_deref(), left);
+        let asked = connection.request("GET", &target, None, |_| {});
+        let head = asked.map_err(|error| unreachable_node(&ask.url, &error, BY))?;
+        after = page(wanted, printed, &mut connection, &head)?;
+        if after.is_none() {
+            return Ok(());
+        }
+        if head.closes {
+            connection = open()?;
+        }
+    }
+}
+
+/// Prints the items of one response; the cursor of the next one, if there is one.
+fn page(
+    wanted: &Wanted<'_>,
+    printed: &mut Printed,
+    connection: &mut Connection,
+    head: &Head,
+) -> Result<Option<String>, Stop> {
+    let ask = &wanted.args.ask;
+    if head.status != 200 {
+        let body = connection.body(head);
+        let body = body.map_err(|error| unreachable_node(&ask.url, &error, BY))?;
+        return Err(Problem::report(head.status, &body, ask).into());
+    }
+    let media = head.content_type.as_deref().unwrap_or_default();
+    if !media.split(';').next().is_some_and(|one| one.trim().eq_ignore_ascii_case(CONTENT_TYPE)) {
+        return Err(wanted.other_type(media).into());
+    }
+    let mut frames = Frames::new(connection.stream(head));
+    loop {
+        match frames.read() {
+            Ok(Frame::Item { etag, key, value, expires_ms }) => {
+                printed.item(&etag, key, value, expires_ms, ask.json)?;
+            }
+            Ok(Frame::End) => return Ok(None),
+            Ok(Frame::Next(cursor)) => return Ok(Some(cursor)),
+            Err(error) => return Err(wanted.interrupted(printed, &error).into()),
+        }
+    }
+}
+
+impl Wanted<'_> {
+    /// The target of a request.
+    fn target(&self, after: Option<&str>, left: Option<u64>) -> String {
+        let mut query = Vec::new();
+        let keys = [("start", &self.start), ("prefix", &self.prefix), ("end", &self.end)];
+        for (name, key) in keys {
+            query.extend(key.as_ref().map(|key| format!("{name}={}", percent(key))));
+        }
+        query.extend(self.args.local.then(|| "local=true".to_owned()));
+        query.extend(left.map(|left| format!("limit={}", left.min(MAX_LIMIT.into()))));
+        query.extend(after.map(|cursor| format!("after={}", percent(cursor.as_bytes()))));
+        let query = query.join("&") + &self.args.votes.query();
+        format!("/v0/entities?{}", query.trim_start_matches('&'))
+    }
+
+    fn other_type(&self, media: &str) -> Unable {
+        let url = &self.args.ask.url;
+        let media = media.escape_debug();
+        fail(format!(
+            "{url} answers 200 with an unexpected response, of the Content-Type \"{media}\" \
+             instead of {CONTENT_TYPE}: it is a kvorum node of an earlier release (upgrade it, or \
+             use the kvorum program of that release), another server, or a proxy that changes \
+             responses. Nothing was printed of this response"
+        ))
+    }
+
+    /// Says that a response was cut or damaged, and how to go on.
+    fn interrupted(&self, printed: &Printed, error: &FrameError) -> Unable {
+        let (url, items) = (&self.args.ask.url, printed.items);
+        let go_on = match items {
+            0 => "Run the command again".to_owned(),
+            _ => format!("The next ones: {}", self.rest(printed)),
+        };
+        fail(format!(
+            "{url}: the range was interrupted after {items} items: {error}. The items printed are \
+             whole, and more may follow them. {go_on}"
+        ))
+    }
+
+    /// The command that prints what is behind the last key.
+    fn rest(&self, printed: &Printed) -> String {
+        let quoted = |key: &[u8]| {
+            let text = escape(key);
+            // What begins with a hyphen would be a flag.
+            let text = text.strip_prefix('-').map_or(text.clone(), |rest| format!("\\x2d{rest}"));
+            format!("'{}'", text.replace('\'', r"'\''"))
+        };
+        let next = [&printed.last_key[..], &[0]].concat();
+        let mut command = format!("kvorum scan --escaped {}", quoted(&next));
+        for (flag, key) in [("--prefix", &self.prefix), ("--end", &self.end)] {
+            command +=
+                &key.as_ref().map_or(String::new(), |key| format!(" {flag} {}", quoted(key)));
+        }
+        if let Some(limit) = self.args.limit {
+            command += &format!(" --limit {}", limit.saturating_sub(printed.items));
+        }
+        let flags = [(self.args.local, " --local"), (self.args.ask.json, " --json")];
+        command.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag));
+        let votes = [(" --ack", self.args.votes.ack), (" --from", self.args.votes.from)];
+        for (flag, votes) in votes {
+            command += &votes.map_or(String::new(), |votes| format!("{flag} {votes}"));
+        }
+        command + &self.args.ask.flags()
+    }
+}
+
+impl Printed {
+    fn item(
+        &mut self,
+        etag: &[u8],
+        key: Vec<u8>,
+        value: Option<Vec<u8>>,
+        expires_ms: u64,
+        json: bool,
+    ) -> Result<(), Stop> {
+        let value = value.unwrap_or_default();
+        let written = if json {
+            let mut object = Map::new();
+            add(&mut object, "key", &key);
+            let version = str::from_utf8(etag).ok().and_then(connection::version);
+            object.extend(version.map(|version| ("version".to_owned(), version.into())));
+            if expires_ms != 0 {
+                object.insert("expires_ms".to_owned(), expires_ms.into());
+            }
+            add(&mut object, "value", &value);
+            writeln!(self.out, "{}", visible(&Value::from(object).to_string()))
+        } else {
+            writeln!(self.out, "{}\t{}", escape(&key), escape(&value))
+        };
+        written.map_err(|error| match error.kind() {
+            ErrorKind::BrokenPipe => Stop::Enough,
+            _ => Stop::Unable(fail(format!("stdout: {error}"))),
+        })?;
+        self.items += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+        self.last_key = key;
+        if self.items.is_multiple_of(STEP) {
+            self.bar.set_position(self.bytes);
+            self.bar.set_message(HumanCount(self.items).to_string());
+        }
+        Ok(())
+    }
 }
 
 /// Only while the items go elsewhere than to the terminal, and that is there.
@@ -89,16 +243,4 @@ fn progress() -> ProgressBar {
     // `new_spinner` is hidden where stderr is no terminal.
     bar.enable_steady_tick(Duration::from_millis(200));
     bar.with_style(style.expect("the template is well-formed"))
-}
-
-fn print(out: &mut impl Write, item: &[u8], json: bool) -> io::Result<()> {
-    let end = item.iter().position(|byte| *byte == b'\n').unwrap_or(item.len());
-    let (key, value) = (&item[..end], item.get(end + 1..).unwrap_or_default());
-    if !json {
-        return writeln!(out, "{}\t{}", escape(key), escape(value));
-    }
-    let mut object = Map::new();
-    add(&mut object, "key", key);
-    add(&mut object, "value", value);
-    writeln!(out, "{}", Value::from(object))
 }

@@ -15,7 +15,7 @@ use rustix::termios::tcgetwinsize;
 use super::connection::{Connection, malformed};
 use super::repair::last_round;
 use super::{Ask, BY, Problem, StatusArgs, Unable, fail, print, token_of, unreachable_node};
-use crate::operations::status::{Cluster, Membership, Row, Status};
+use crate::operations::status::{Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status};
 
 /// How long the node may take: it asks the others, and waits up to 2 s for each that is silent,
 /// 16 at once.
@@ -30,6 +30,12 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Columns that a narrow terminal does without, in this order. `--json` has them all.
 const DISPENSABLE: [&str; 4] = ["url", "version", "up for", "memory"];
 
+/// The state of a row whose URL leads to a node of another cluster.
+pub(super) const OTHER_CLUSTER: &str = "other cluster ID";
+
+/// The state of a row of which the node that is asked can tell nothing.
+pub(super) const NOT_ASKED: &str = "not asked";
+
 /// Spaces between two columns.
 const GAP: usize = 2;
 
@@ -39,13 +45,13 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
     let token = token_of(args.ask.token_file.as_deref())?;
     let show = |body: &[u8], cluster: &Cluster| match args.ask.json {
         true => String::from_utf8_lossy(body).into_owned() + "\n",
-        false => table(cluster, width()),
+        false => table(cluster, width(), &args.ask.flags()),
     };
     if !args.watch {
         let (body, cluster) =
             look(&args.ask, token.as_deref()).map_err(|error| unreachable_node(url, &error, BY))?;
         print(&show(&body, &cluster))?;
-        return if cluster.nodes.iter().all(|row| row.up) { Ok(()) } else { Err(Unable::No) };
+        return if cluster.nodes.iter().all(serves) { Ok(()) } else { Err(Unable::No) };
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
@@ -79,7 +85,8 @@ fn width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-fn table(cluster: &Cluster, width: Option<usize>) -> String {
+/// `flags` are those of the connection, for commands.
+fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     let mut columns = columns(&cluster.nodes);
     for title in DISPENSABLE {
         let taken: usize = columns.iter().map(|column| column.width() + GAP).sum();
@@ -100,9 +107,9 @@ fn table(cluster: &Cluster, width: Option<usize>) -> String {
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    let notes = cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked));
+    let notes = cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked, flags));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    for note in notes.chain(last_round(&cluster.nodes, now.as_millis() as u64)) {
+    for note in notes.chain(last_round(&cluster.nodes, now.as_millis() as u64, flags)) {
         let _ = writeln!(text, "{note}");
     }
     text
@@ -155,14 +162,21 @@ fn columns(rows: &[Row]) -> Vec<Column> {
 
 fn state(row: &Row) -> String {
     use Membership::{Fenced, Joining, Member, Other, Rebuilding, Removed, Starting, Verifying};
+    if row.not_asked {
+        return NOT_ASKED.to_owned();
+    }
+    if row.other_cluster_id.is_some() {
+        return OTHER_CLUSTER.to_owned();
+    }
     let Some(status) = &row.status else { return "down".to_owned() };
     match &status.membership {
         _ if status.failed.is_some() => "no writes".to_owned(),
         _ if status.disk_full => "up, disk full".to_owned(),
         Fenced => Fenced.to_string(),
+        Removed => Removed.to_string(),
         // One of an earlier release does not say it.
         Other(word) if word.is_empty() => "up".to_owned(),
-        Member | Removed => "up".to_owned(),
+        Member => "up".to_owned(),
         state @ (Joining | Rebuilding | Verifying | Starting | Other(_)) => format!("up, {state}"),
     }
 }
@@ -170,6 +184,12 @@ fn state(row: &Row) -> String {
 /// Who does not reach a node, at which URL, and why.
 fn unreached(row: &Row, asked: &str) -> Option<String> {
     let Row { name, url, .. } = row;
+    if row.not_asked {
+        return None;
+    }
+    if let (Some(_), Some(error)) = (&row.other_cluster_id, &row.error) {
+        return Some(format!("{name} at {url}: {error}"));
+    }
     if let Some(error) = &row.error {
         let others = match row.reached_by {
             0 => String::new(),
@@ -182,11 +202,31 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
     Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))
 }
 
+/// Whether a node is up, and serves reads and writes.
+fn serves(row: &Row) -> bool {
+    let serves = |status: &Status| {
+        let is_out = matches!(status.membership, Membership::Fenced | Membership::Removed);
+        !is_out && status.failed.is_none()
+    };
+    row.up && row.status.as_ref().is_none_or(serves)
+}
+
 /// Why a node can't do its part, one line each: it is not reached, or accepts no writes.
-pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
+pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     let name = &row.name;
     let mut problems: Vec<String> = unreached(row, asked).into_iter().collect();
     if let Some(status) = &row.status {
+        if status.membership == Membership::Removed {
+            let others = if name == asked {
+                ", and can't tell how the other nodes are: ask one of them (--url)"
+            } else {
+                ""
+            };
+            problems.push(format!(
+                "{name} was removed from the cluster: it serves no requests{others}. To add it \
+                 again, start it with an empty directory and --join"
+            ));
+        }
         problems.extend(status.failed.iter().map(|why| format!("{name} accepts no writes: {why}")));
         if status.disk_full {
             problems.push(format!(
@@ -194,26 +234,44 @@ pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
                  is room"
             ));
         }
+        if status.lacks_vote {
+            problems.push(format!(
+                "{name} is in the council and has no vote, for its disk was replaced: kvorum \
+                 cluster plan{flags}, then apply the plan, seats it again; do that before another \
+                 councillor's disk is replaced"
+            ));
+        }
     }
     problems
 }
 
 /// What is wrong with a node, one line each.
-fn notes(row: &Row, asked: &str) -> Vec<String> {
+fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     let name = &row.name;
-    let mut notes = problems(row, asked);
+    let mut notes = problems(row, asked, flags);
     if let Some(status) = &row.status {
+        let is_new = status.cluster_id.is_none() && status.membership == Membership::Joining;
+        if is_new {
+            notes.push(format!(
+                "{name} waits for the other nodes of a new cluster: start all nodes of the list \
+                 once. Until then, some requests fail"
+            ));
+        }
         let partitions = status.partitions_to_repair;
-        if partitions > 0 {
+        if partitions > 0 && !is_new {
             notes.push(format!(
                 "{name} may lack writes in {} of 65,536 partitions; repair is in progress",
                 HumanCount(partitions.into())
             ));
         }
+        let forgotten = status.forgotten_idempotency_keys.iter().filter(|_| !is_new);
+        notes.extend(forgotten.map(|forgotten| forgotten_keys(name, forgotten)));
         if status.damaged_tables > 0 {
             let way_out = match status.repair {
-                Some(_) => "kvorum repair --full --wait heals them from the other nodes",
-                None => "there are no other nodes to heal them from: start it on a backup",
+                Some(_) => {
+                    format!("kvorum repair --full --wait{flags} heals them from the other nodes")
+                }
+                None => "there are no other nodes to heal them from: start it on a backup".into(),
             };
             let tables = HumanCount(status.damaged_tables);
             notes.push(format!("{name} cannot read parts of {tables} of its tables: {way_out}"));
@@ -229,6 +287,22 @@ fn notes(row: &Row, asked: &str) -> Vec<String> {
         }
     }
     notes
+}
+
+/// Why a node may have forgotten idempotency keys, and until when.
+fn forgotten_keys(name: &str, ForgottenKeys { until_ms, reason }: &ForgottenKeys) -> String {
+    let why = match reason {
+        ForgottenReason::LostDisk => "its disk was lost",
+        ForgottenReason::Moved => "keys moved to it",
+        ForgottenReason::Other(_) => "it says so",
+    };
+    let until = UNIX_EPOCH + Duration::from_millis(*until_ms);
+    let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+    format!(
+        "{name} may have forgotten writes with an idempotency key, for another {}: {why}, and not \
+         all other nodes told what they remember; do not replace another node's disk before",
+        HumanDuration(left)
+    )
 }
 
 #[cfg(test)]
@@ -257,7 +331,7 @@ mod tests {
 
     #[test]
     fn the_table_lines_up_and_says_below_why_a_node_is_down() {
-        let text = table(&cluster(vec![row("a"), down("longer-name")]), None);
+        let text = table(&cluster(vec![row("a"), down("longer-name")]), None, "");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);
         let column = |line: &str, word: &str| line.find(word).unwrap();
@@ -269,11 +343,11 @@ mod tests {
                    Connection refused (os error 111)";
         assert_eq!(lines[3], why);
         let half = Row { reached_by: 1, ..down("b") };
-        let text = table(&cluster(vec![row("a"), half]), None);
+        let text = table(&cluster(vec![row("a"), half]), None, "");
         assert!(text.ends_with("(os error 111); 1 other node is connected to it\n"), "{text}");
         let by = Unreached { node: "c".to_owned(), url: "http://old:1".to_owned() };
         let elsewhere = Row { unreached_by: Some(by), ..row("b") };
-        let text = table(&cluster(vec![row("a"), elsewhere]), None);
+        let text = table(&cluster(vec![row("a"), elsewhere]), None, "");
         assert!(text.ends_with("c has no connection to b: it looks for it at http://old:1\n"));
     }
 
@@ -286,17 +360,66 @@ mod tests {
                 "peers":[{"name":"b","url":"","partitions_to_repair":7},{"name":"c","url":""}]}"#,
         )
         .unwrap();
-        let text = table(&cluster(vec![row]), None);
+        let text = table(&cluster(vec![row]), None, "");
         let notes: Vec<&str> = text.lines().skip(2).collect();
         let own = "a may lack writes in 1,234 of 65,536 partitions; repair is in progress";
         assert_eq!(notes, [own, "b missed writes in 7 partitions, as reported by a"]);
     }
 
     #[test]
+    fn a_node_that_is_fenced_or_takes_no_writes_does_not_serve() {
+        assert!(serves(&row("a")) && !serves(&down("a")));
+        let with = |membership: &str, failed: &str| {
+            let status = format!(
+                r#"{{"name":"a","url":"","version":"","uptime_s":1,"keys":1,"disk_bytes":1,
+                    "memory_bytes":0,"membership":"{membership}","failed":{failed}}}"#
+            );
+            Row { status: serde_json::from_str(&status).unwrap(), ..row("a") }
+        };
+        assert!(serves(&with("member", "null")) && serves(&with("rebuilding", "null")));
+        assert!(!serves(&with("fenced", "null")) && !serves(&with("removed", "null")));
+        assert!(!serves(&with("member", "\"no write is taken\"")));
+    }
+
+    /// No disk was lost, and nothing is repaired: one of the nodes has never run.
+    #[test]
+    fn a_new_cluster_that_waits_for_a_node_says_just_that() {
+        let mut row = row("a");
+        row.status = serde_json::from_str(
+            r#"{"name":"a","url":"","version":"","uptime_s":1,"keys":1,"disk_bytes":1,
+                "memory_bytes":0,"membership":"joining","partitions_to_repair":65536,
+                "forgotten_idempotency_keys":{"until_ms":9999999999999,"reason":"lost_disk"}}"#,
+        )
+        .unwrap();
+        let text = table(&cluster(vec![row]), None, "");
+        let notes: Vec<&str> = text.lines().skip(2).collect();
+        let waits = "a waits for the other nodes of a new cluster: start all nodes of the list \
+                     once. Until then, some requests fail";
+        assert_eq!(notes, [waits]);
+    }
+
+    #[test]
+    fn who_may_have_forgotten_idempotency_keys_is_said_below_the_table() {
+        let mut row = row("a");
+        let status = row.status.as_mut().unwrap();
+        let in_an_hour =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() + 3_600_000;
+        let until_ms = in_an_hour as u64;
+        let reason = ForgottenReason::LostDisk;
+        status.forgotten_idempotency_keys = Some(ForgottenKeys { until_ms, reason });
+        let text = table(&cluster(vec![row]), None, "");
+        let note = text.lines().last().unwrap();
+        assert!(
+            note.starts_with("a may have forgotten writes with an idempotency key, for another")
+        );
+        assert!(note.contains(": its disk was lost, and"), "{note}");
+    }
+
+    #[test]
     fn a_terminal_of_80_columns_is_wide_enough() {
         let rows = ["node-1", "node-2", "node-3"].map(row).to_vec();
         for (width, shown) in [(Some(80), 9), (None, 10)] {
-            let text = table(&cluster(rows.clone()), width);
+            let text = table(&cluster(rows.clone()), width, "");
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(width.is_none_or(|width| widest <= width), "{text}");
             assert!(text.contains("node-3") && text.contains("12,345"), "{text}");

@@ -79,8 +79,9 @@ struct RevokeArgs {
 }
 
 fn requests(text: &str) -> Result<NonZeroU64, ArgError> {
-    let number = text.strip_suffix("/s").unwrap_or(text).parse();
-    number.map_err(|_| ArgError::Requests(text.to_owned()))
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    let number = if number.starts_with('+') { None } else { number.parse().ok() };
+    number.ok_or_else(|| ArgError::Requests(text.to_owned()))
 }
 
 fn bytes(text: &str) -> Result<Size, ArgError> {

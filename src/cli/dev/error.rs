@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::left::{LeftNode, listed, way_out};
 use super::plan::{MAX_NODES, RANDOM};
 use crate::cli::cert::CertError;
 
@@ -16,6 +17,15 @@ pub(crate) enum DevError {
         .0.display()
     )]
     Another(PathBuf),
+    #[error(
+        "nodes of an earlier kvorum dev still run with the data directory {}: {}. A kvorum dev \
+         that is killed (SIGKILL) leaves them running. Stop them ({}), then start again; their \
+         data is kept",
+        data.display(),
+        listed(nodes),
+        way_out(nodes)
+    )]
+    StillRun { data: PathBuf, nodes: Vec<LeftNode> },
     #[error("{RANDOM}: {0}")]
     Random(#[source] io::Error),
     #[error("{} (serve flags after --)", first_line(.0))]
@@ -34,7 +44,10 @@ pub(crate) enum DevError {
     TooMany,
     #[error(transparent)]
     Cert(#[from] CertError),
-    #[error("cannot listen on {address}: {source}; choose another --port")]
+    #[error(
+        "cannot listen on {address}: {source}; choose another --port, or stop what listens there. \
+         Nodes of a kvorum dev with another data directory may: they go on if it is killed"
+    )]
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot make {}: {source}", data.display())]
     NoDirectory { data: PathBuf, source: io::Error },

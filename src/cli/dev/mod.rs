@@ -13,6 +13,7 @@
 mod console;
 mod error;
 mod keeper;
+mod left;
 pub(crate) mod plan;
 pub(crate) mod socket;
 
@@ -20,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf, absolute};
 use std::rc::Rc;
 
 use tokio::runtime::{Builder, LocalOptions};
@@ -29,6 +30,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::cli::DevArgs;
+use crate::cli::shell::word;
+use crate::node::store;
 use crate::runtime::accept;
 use console::Console;
 use error::DevError;
@@ -41,8 +44,14 @@ const REQUESTS: usize = 4;
 
 /// Runs until told to stop, or until no node can be run.
 pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
+    store::keep_private();
     socket::is_the_only_one(&args.data)?;
     let (plan, note) = Plan::new(args)?;
+    let nodes = plan.numbers().into_iter().map(|n| (plan::name(n), plan.data_of(n)));
+    let left = left::running(nodes);
+    if !left.is_empty() {
+        return Err(DevError::StillRun { data: args.data.clone(), nodes: left });
+    }
     for number in plan.numbers() {
         let address = plan.address(number);
         accept::bind(address).map_err(|source| DevError::Listen { address, source })?;
@@ -283,9 +292,14 @@ impl Nodes {
     fn greeting(&self) -> String {
         let plan = self.plan.borrow();
         let members = self.members();
-        let (count, program) = (members.len(), self.program.display());
-        let data = self.data.display();
-        let mut text = format!("\nkvorum: {count} node(s) running, data in {data} (kept):\n\n");
+        let (count, program) = (members.len(), word(&self.program));
+        let mut text = format!(
+            "\nkvorum: {count} node(s) running, data in {} (kept):\n\n",
+            self.data.display()
+        );
+        // The other terminal may be in another directory.
+        let absolute = |path: &Path| word(&absolute(path).unwrap_or_else(|_| path.to_owned()));
+        let data = absolute(&self.data);
         let pid = |number: u16| self.pid(number).unwrap_or_default();
         for number in &members {
             let (name, url) = (plan::name(*number), plan.url(*number));
@@ -294,7 +308,7 @@ impl Nodes {
         let [first, other, last] = [0, 1 % count, count - 1].map(|place| plan.url(members[place]));
         let votes = if count >= 3 { "&ack=2&from=3" } else { "" };
         let killed = members[count - 1];
-        let certs = plan.certs().map(|certs| certs.join("ca.pem").display().to_string());
+        let certs = plan.certs().map(|certs| absolute(&certs.join("ca.pem")));
         let [curl, ca] = [("curl --cacert", "curl"), (" --ca-file", "")].map(|(with, without)| {
             certs.as_ref().map_or(without.to_owned(), |ca| format!("{with} {ca}"))
         });
@@ -304,7 +318,9 @@ impl Nodes {
              \nTry in another terminal:\n\
              \n  {curl} -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
              \n  {curl} -i '{other}/v0/entity?id=greeting{votes}'\
-             \n  {curl} -i '{last}/v0/entities?start=a'\
+             \n  {curl} -i -H 'Accept: application/x-ndjson' '{last}/v0/entities?start=a'\
+             \n  {program} put greeting hi --url {first}{ca}\
+             \n  {program} get greeting --url {other}{ca}\
              \n  {program} status --watch --url {first}{ca}\
              \n  kill -9 {}     # {}; it restarts after {} s: watch it recover\
              \n  {program} dev add --data {data}    # one more node; keys move to it\n\

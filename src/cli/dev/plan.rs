@@ -264,7 +264,8 @@ impl Plan {
         let Kept { first, changed, nodes, .. } = &self.kept;
         let node = nodes.get(&number).cloned().unwrap_or_default();
         let address = self.address(number).to_string();
-        let mut words: Vec<OsString> = vec!["serve".into(), "--listen".into(), address.into()];
+        let begin = ["serve", "--greet", "--listen", &address];
+        let mut words: Vec<OsString> = begin.map(OsString::from).to_vec();
         words.extend(["--advertise".into(), self.url(number).into()]);
         let is_listed = if *changed { node.is_member } else { first.contains(&number) };
         if is_listed {

@@ -50,8 +50,7 @@ impl Events {
             return Poll::Ready(None);
         }
         let event = std::task::ready!(self.events.poll_recv(cx));
-        let token = self.token.as_ref().map(|token| &token.known.token);
-        let ends = token.is_some_and(|token| !self.requests.still_holds(token));
+        let ends = self.token.as_ref().is_some_and(|token| !self.requests.still_holds(token));
         Poll::Ready(event.filter(|_| !ends).map(|event| event.chain(Bytes::new())))
     }
 }

@@ -3,27 +3,32 @@
 //!
 //! ```text
 //!  this node's read pool ─▶ pages ─┐
-//!  other nodes ───────────▶ pages ─┴▶ cluster::Scan ─▶ one item = one HTTP chunk ─▶ socket
+//!  other nodes ───────────▶ pages ─┴▶ cluster::Scan ─▶ Encoder ─▶ item ─▶ socket
 //!                            ▲                            │
 //!                            └── the next are asked ──────┘ when most of these were taken
 //! ```
 
+mod encode;
+
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
-use cluster::NodeId;
+use bytes::{Buf, Bytes};
+use cluster::{NodeId, PAGE_BYTES, Tag};
 use node::{PageAsked, RETRY_MICROS, Range, RangeStep};
 use tokio::time::sleep;
 
 use super::Item;
 use crate::counters::clocks::wall_micros;
 use crate::http::connection::{Open, Watch};
+use crate::http::entities::form::Form;
 use crate::node::access::Remembered;
 use crate::node::requests::Requests;
+use encode::{Encoder, Found};
 
 /// The range could not be read to its end: the connection is reset, for a chunked body that ends
 /// in the middle is the only way left to say so.
@@ -36,14 +41,71 @@ struct Asking {
     answer: Pin<Box<dyn Future<Output = PageAsked>>>,
 }
 
+/// Bytes of a gathered item besides its key and value.
+const FOUND_BYTES: usize = 64;
+
+/// Items that are gathered before the head is sent: up to a limit, or [`PAGE_BYTES`]. A single item
+/// may be larger.
+#[derive(Debug)]
+pub(in crate::http) struct Page {
+    items: VecDeque<Found>,
+    bytes: usize,
+    limit: usize,
+    /// Whether there is an item behind the last one.
+    has_next: bool,
+}
+
+impl Page {
+    pub(in crate::http) fn new(limit: usize) -> Self {
+        Self { items: VecDeque::new(), bytes: 0, limit, has_next: false }
+    }
+
+    pub(in crate::http) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The first key that the next page may have, if there is a next page.
+    pub(in crate::http) fn next(&self) -> Option<Bytes> {
+        let last = self.items.back().filter(|_| self.has_next)?;
+        Some([&last.key[..], &[0]].concat().into())
+    }
+
+    /// Takes an item; `false` = there is no room for it.
+    fn take(&mut self, found: Found, with_value: bool) -> bool {
+        let Found { key, mut value, tag, expiry_ms } = found;
+        if !with_value {
+            value = Bytes::new();
+        }
+        let bytes = key.len() + value.len() + FOUND_BYTES;
+        let is_over = self.bytes + bytes > PAGE_BYTES as usize;
+        if self.items.len() == self.limit || is_over && !self.items.is_empty() {
+            self.has_next = true;
+            return false;
+        }
+        self.bytes += bytes;
+        // A copy, for a few bytes would hold all that came with them. What is larger than a page
+        // came alone, in memory that is counted as long as it is held.
+        if value.len() < PAGE_BYTES as usize {
+            value = Bytes::copy_from_slice(&value);
+        }
+        let key = Bytes::copy_from_slice(&key);
+        self.items.push_back(Found { key, value, tag, expiry_ms });
+        true
+    }
+}
+
 /// The items of a range.
 pub(crate) struct Items {
     requests: Rc<Requests>,
     watch: Rc<Watch>,
     range: Range,
     asking: Vec<Asking>,
-    /// The first item, which was waited for before the head was sent.
-    first: Option<Item>,
+    /// Items that were read before the head was sent: the first one, or a page.
+    ready: VecDeque<Found>,
+    encoder: Encoder,
+    /// The cursor that the body ends with.
+    next: Option<String>,
+    has_ended: bool,
     /// By which it is read: no further once it is revoked or has expired.
     token: Option<Rc<Remembered>>,
     _open: Open,
@@ -64,13 +126,22 @@ async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest
 }
 
 impl Items {
-    pub(in crate::http) fn new(requests: &Rc<Requests>, watch: &Rc<Watch>, range: Range) -> Self {
+    /// `form`, and whether values are sent.
+    pub(in crate::http) fn new(
+        requests: &Rc<Requests>,
+        watch: &Rc<Watch>,
+        range: Range,
+        (form, values): (Form, bool),
+    ) -> Self {
         Self {
             requests: Rc::clone(requests),
             watch: Rc::clone(watch),
             range,
             asking: Vec::new(),
-            first: None,
+            ready: VecDeque::new(),
+            encoder: Encoder::new(form, values),
+            next: None,
+            has_ended: false,
             token: None,
             _open: watch.open(),
         }
@@ -78,9 +149,34 @@ impl Items {
 
     /// Waits for the first item, which is then sent first, or for the end of a range without any.
     pub(in crate::http) async fn wait_for_first(&mut self) -> Result<(), Broken> {
-        self.first = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()?;
+        let first = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()?;
+        self.ready.extend(first);
         self.range.forgive();
         Ok(())
+    }
+
+    /// Reads items into a page until it is full or the range ends. What the page has is good
+    /// whenever this is given up.
+    pub(in crate::http) async fn gather(&mut self, page: &mut Page) -> Result<(), Broken> {
+        while let Some(found) = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()? {
+            if !page.take(found, self.encoder.sends_values()) {
+                break;
+            }
+            self.range.forgive();
+        }
+        Ok(())
+    }
+
+    /// Sends this page, and nothing more of the range.
+    pub(in crate::http) fn send_page(&mut self, page: Page) {
+        self.asking.clear();
+        self.range.stop();
+        self.ready = page.items;
+    }
+
+    /// Has the body end with a cursor.
+    pub(in crate::http) fn end_with(&mut self, cursor: String) {
+        self.next = Some(cursor);
     }
 
     /// How far the range has come.
@@ -94,11 +190,10 @@ impl Items {
     }
 
     fn may_go_on(&self) -> bool {
-        let token = self.token.as_ref().map(|token| &token.known.token);
-        token.is_none_or(|token| self.requests.still_holds(token))
+        self.token.as_ref().is_none_or(|token| self.requests.still_holds(token))
     }
 
-    /// The next item, a chunk of its own.
+    /// The next item, a chunk of its own, or a piece of one.
     pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
         let polled = self.poll_next(cx);
         let metered = self.token.as_ref().filter(|token| token.known.counts_bytes());
@@ -110,25 +205,43 @@ impl Items {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(first)));
+        if let Some(piece) = self.encoder.more() {
+            return Poll::Ready(Some(Ok(piece)));
         }
-        let polled = self.poll_range(cx);
-        if let Poll::Ready(Some(Err(Broken))) = polled {
-            let why = if self.may_go_on() { "too few replicas left" } else { "its token ended" };
-            tracing::warn!("range read aborted: {why}");
-            self.watch.break_off();
+        if self.has_ended {
+            return Poll::Ready(None);
         }
-        polled
+        let polled = if !self.may_go_on() {
+            Poll::Ready(Some(Err(Broken)))
+        } else if let Some(found) = self.ready.pop_front() {
+            Poll::Ready(Some(Ok(found)))
+        } else {
+            self.poll_range(cx)
+        };
+        polled.map(|found| match found {
+            Some(Ok(found)) => Some(Ok(self.encoder.item(found))),
+            Some(Err(Broken)) => {
+                let why =
+                    if self.may_go_on() { "too few replicas left" } else { "its token ended" };
+                tracing::warn!("range read aborted: {why}");
+                self.watch.break_off();
+                Some(Err(Broken))
+            }
+            None => {
+                self.has_ended = true;
+                self.encoder.end(self.next.as_deref()).map(Ok)
+            }
+        })
     }
 
-    fn poll_range(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
+    fn poll_range(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Found, Broken>>> {
         loop {
             match self.range.step(wall_micros) {
                 RangeStep::Item(key, record) => {
-                    return Poll::Ready(Some(Ok(item_of(&key, record.value()))));
+                    let tag = Tag::of(&record);
+                    let (value, expiry_ms) = (record.value(), record.view().expiry_ms());
+                    return Poll::Ready(Some(Ok(Found { key, value, tag, expiry_ms })));
                 }
-                RangeStep::Ask(..) if !self.may_go_on() => return Poll::Ready(Some(Err(Broken))),
                 RangeStep::Ask(node, request) => {
                     let answer = Box::pin(ask(Rc::clone(&self.requests), node, request));
                     self.asking.push(Asking { node, answer });
@@ -156,12 +269,4 @@ impl Items {
         }
         false
     }
-}
-
-/// A key and its value as they are sent.
-fn item_of(key: &[u8], value: Bytes) -> Item {
-    let mut line = BytesMut::with_capacity(key.len() + 1);
-    line.put_slice(key);
-    line.put_u8(b'\n');
-    line.freeze().chain(value)
 }

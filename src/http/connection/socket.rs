@@ -26,6 +26,8 @@ pub(crate) struct Socket {
     watch: Rc<Watch>,
     scratch: Scratch,
     thrown_away: Option<usize>,
+    /// Whether it was shut down.
+    is_shut: bool,
 }
 
 /// Where a loop's sockets put small answers together, one at a time.
@@ -38,7 +40,7 @@ const ONE_PIECE: usize = 2048;
 impl Socket {
     /// Puts `watch` over `stream`.
     pub(crate) fn new(stream: Stream, watch: Rc<Watch>, scratch: Scratch) -> Self {
-        Self { stream, watch, scratch, thrown_away: None }
+        Self { stream, watch, scratch, thrown_away: None, is_shut: false }
     }
 
     fn poll_linger(&mut self, cx: &mut Context<'_>, mut thrown: usize) -> Poll<io::Result<()>> {
@@ -163,6 +165,25 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = self.poll_shut(cx);
+        self.is_shut |= shut.is_ready();
+        shut
+    }
+}
+
+impl Socket {
+    /// Shuts the connection down unless that was done, another protocol continues on it, or it is
+    /// reset. hyper leaves a connection open on which any request had an `Upgrade` header, also if
+    /// the upgrade was not granted: an answer that refuses what is still being sent would be lost.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_shut || self.watch.upgraded.get() || self.watch.broken.get() {
+            return Poll::Ready(());
+        }
+        // A client that is gone needs none.
+        Pin::new(self).poll_shutdown(cx).map(drop)
+    }
+
+    fn poll_shut(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(thrown) = self.thrown_away {
             return self.poll_linger(cx, thrown);
         }

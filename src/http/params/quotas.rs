@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use cluster::layout::Quota;
 
-use super::{bad, fill, key};
+use super::{bad, fill, key, plain};
 use crate::http::problem::Problem;
 
 /// What may be said of a quota that is to be set …
@@ -22,9 +22,9 @@ pub(in crate::http) fn quota_to_remove(query: &str) -> Result<Vec<u8>, Problem> 
 /// What a quota is to be.
 pub(in crate::http) fn quota(query: &str) -> Result<Quota, Problem> {
     let [prefix, soft, hard] = fill(query, QUOTA)?;
-    let limit = |name: &str, text: Option<&str>| match text.map(str::parse) {
+    let limit = |name: &str, text: Option<&str>| match text.map(plain) {
         None => Ok(0),
-        Some(Ok(bytes)) if bytes > 0 => Ok(bytes),
+        Some(Some(bytes)) if bytes > 0 => Ok(bytes),
         Some(_) => Err(bad(format!("{name}: it is not a valid number of bytes, 1 or more"))),
     };
     let (soft, hard) = (limit("soft", soft)?, limit("hard", hard)?);
@@ -53,6 +53,7 @@ mod tests {
         for (query, said) in [
             ("prefix=a&hard=0", "hard: it is not a valid number of bytes"),
             ("prefix=a&soft=-1", "soft: it is not a valid number of bytes"),
+            ("prefix=a&soft=+1", "soft: it is not a valid number of bytes"),
             ("prefix=a&soft=1&soft=2", "duplicate"),
             ("size=1", "unknown parameter \"size\""),
         ] {

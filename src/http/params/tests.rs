@@ -4,10 +4,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::http::entities::form::Form;
+
+fn entities(query: &str, replication: Replication) -> Result<RangeParams, Problem> {
+    super::entities(query, Form::Chunks, replication)
+}
 
 /// Queries made of what means something in them, and any text.
 const QUERIES: &str = "[ -~]{0,60}|\
-    ((id|ack|from|add|receipt|ttl|start|end|local|x)(=[%0-9a-fxsmhd]{0,8})?[&=]?){0,6}";
+    ((id|ack|from|add|receipt|ttl|start|end|prefix|limit|after|values|local|x)\
+    (=[%+0-9a-fxsmhd]{0,8})?[&=]?){0,6}";
 
 /// The same of what only operators ask for.
 const ORDERS: &str = "\\PC{0,60}|\
@@ -32,7 +38,7 @@ fn conditional(query: &str, on: Replication) -> Result<ConditionalParams<'_>, Pr
     conditional_put(query, on, most())
 }
 
-fn addition(query: &str, on: Replication) -> Result<(ConditionalParams<'_>, i64), Problem> {
+fn addition(query: &str, on: Replication) -> Result<Addition<'_>, Problem> {
     super::addition(query, on, most())
 }
 
@@ -49,7 +55,7 @@ fn any_bytes_but_none_are_a_key() {
     assert_eq!(decoded("id=a"), b"a");
     assert_eq!(decoded("id=%00"), b"\0");
     assert_eq!(decoded("id=%2e%2E/%ff"), b"../\xff");
-    assert_eq!(decoded("id=a+b%2B"), b"a+b+");
+    assert_eq!(decoded("id=a%2Bb%2b%20"), b"a+b+ ");
     assert_eq!(decoded("id=a=b"), b"a=b");
     assert_eq!(decoded("id=%25%32%35"), b"%25");
     assert_eq!(decoded("id=%C3%28"), b"\xc3(");
@@ -121,7 +127,7 @@ fn receipts_are_for_writes() {
     assert_eq!([wants("id=a"), wants("id=a&receipt=false")], [false, false]);
     assert!(wants("receipt=true&id=a&ack=1&from=5"));
     assert!(conditional("id=a&receipt=true", FIVE).unwrap().receipt);
-    assert!(addition("id=a&add=1&receipt=true", FIVE).unwrap().0.receipt);
+    assert!(addition("id=a&add=1&receipt=true", FIVE).unwrap().params.receipt);
     assert!(write("id=a&from=8&receipt=true", many).unwrap().receipt);
     for query in ["receipt=", "receipt", "receipt=1", "receipt=True", "receipt=true&receipt=true"] {
         let query = format!("id=a&{query}");
@@ -148,7 +154,7 @@ fn values_may_be_given_a_time_to_live() {
         let all = [
             write(&put, FIVE).map(|params| params.ttl),
             conditional(&put, FIVE).map(|params| params.ttl),
-            addition(&add, FIVE).map(|(params, _)| params.ttl),
+            addition(&add, FIVE).map(|addition| addition.params.ttl),
         ];
         let all = all.map(|ttl| ttl.map_err(detail));
         assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
@@ -192,12 +198,50 @@ fn a_sign_is_no_digit_of_a_plan() {
     assert!(apply("plan=+ff").is_err() && apply("plan=ff").is_ok());
 }
 
+/// Programs mean a space by it, or a plus: nobody can tell which.
+#[test]
+fn a_raw_plus_is_refused_wherever_it_is() {
+    for query in [
+        "id=a+b",
+        "id=+",
+        "id=a%20+",
+        "id=a&ack=+1",
+        "id=a&from=+3",
+        "id=a+&ack=2",
+        "id=a&receipt=+true",
+        "id=a&ttl=+1s",
+        "i+d=a",
+        "id=a&add=+1",
+    ] {
+        let all = [
+            read(query, FIVE).err(),
+            write(query, FIVE).err(),
+            delete(query, FIVE).err(),
+            conditional(query, FIVE).err(),
+            conditional_delete(query, FIVE).err(),
+            addition(query, FIVE).err(),
+        ];
+        assert!(all.iter().all(Option::is_some), "{query} was taken");
+        let named = |problem: Option<Problem>| detail(problem.unwrap()).contains("%2B for a plus");
+        assert!(all.into_iter().any(named), "{query}");
+    }
+    for query in ["start=a+b", "start=a&end=b+", "start=a&local=+true", "start=a&prefix=+"] {
+        assert!(super::entities(query, Form::Lines, FIVE).is_err(), "{query} was taken");
+        let refused = detail(super::entities(query, Form::Lines, FIVE).unwrap_err());
+        assert!(refused.contains("write %2B for a plus, %20 for a space"), "{refused}");
+    }
+    assert!(placement("id=a+b", FIVE).is_err() && placement("id=a%2Bb", FIVE).is_ok());
+    assert!(quota("prefix=a+b&hard=1").is_err() && quota("prefix=a%2bb&hard=1").is_ok());
+    assert!(token("name=a+b").is_err());
+}
+
 #[test]
 fn ranges_are_read() {
     let all = entities("start=a", FIVE).unwrap();
-    assert_eq!((&all.start[..], all.end, all.local), (&b"a"[..], None, false));
+    assert_eq!(all.rest(), (&b"a"[..], None));
+    assert_eq!((all.local, all.values, all.limit), (false, true, None));
     let part = entities("end=%ff&start=%00&local=true&ack=1&from=2", FIVE).unwrap();
-    assert_eq!((&part.start[..], part.end), (&b"\0"[..], Some(vec![0xff])));
+    assert_eq!(part.rest(), (&[0][..], Some(&[0xff][..])));
     assert_eq!((part.quorum, part.local), (Quorum { ack: 1, from: 2 }, true));
     for query in [
         "",
@@ -228,6 +272,10 @@ proptest! {
         let _ = conditional_delete(&query, replication);
         let _ = addition(&query, replication);
         let _ = entities(&query, replication);
+        if let Ok(range) = super::entities(&query, Form::Lines, replication) {
+            let link = range.link(&range.cursor(b"k"));
+            prop_assert!(link.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{}", link);
+        }
         let _ = placement(&query, replication);
         let _ = profile(&query);
     }
@@ -238,7 +286,8 @@ proptest! {
         let _ = (revoke(&query).err(), token(&query).err());
         let _ = (quota(&query).err(), quota_to_remove(&query).err());
         let _ = (repair(&query), none(&query), events(&query), profile(&query));
-        let _ = change(&query, |node| Err(NotAsking { name: node.to_owned(), asking: Vec::new() }));
+        let nobody = |name: &str| NotAsking::Nobody { name: name.to_owned(), asking: Vec::new() };
+        let _ = change(&query, |node| Err(nobody(node)));
         if let Ok(plan) = apply(&query) {
             let digits = query.strip_prefix("plan=").unwrap().trim_start_matches('0');
             let written = format!("{plan:x}");
@@ -246,43 +295,24 @@ proptest! {
         }
     }
 
-    /// Each `%` stands before two hex digits and is one byte with them; nothing else changes.
+    /// Every route finds the same key in a query that it accepts: the only one that is there.
     #[test]
-    fn any_bytes_are_decoded_as_a_reader_would(
-        text in vec(prop_oneof![3 => Just(b'%'), 4 => b'0'..=b'g', 1 => any::<u8>()], 0..30),
-    ) {
-        let mut decoded = Some(Vec::new());
-        let mut bytes = text.iter();
-        while let Some(&byte) = bytes.next() {
-            let hex = |digit: Option<&u8>| char::from(*digit?).to_digit(16);
-            let byte = if byte == b'%' {
-                let (high, low) = (hex(bytes.next()), hex(bytes.next()));
-                high.zip(low).map(|(high, low)| (high * 16 + low) as u8)
-            } else {
-                Some(byte)
-            };
-            decoded = decoded.zip(byte).map(|(decoded, byte)| [decoded, vec![byte]].concat());
-        }
-        prop_assert_eq!(percent_decode(&text).map(Cow::into_owned), decoded);
-    }
-
-    /// What is looked at before a request is done is what it does.
-    #[test]
-    fn who_may_ask_is_decided_by_the_same_key(query in QUERIES) {
+    fn the_key_of_a_query_is_the_same_for_all_routes(query in QUERIES) {
         let keys = [
             read(&query, FIVE).map(|params| params.key).ok(),
             write(&query, FIVE).map(|params| params.key).ok(),
             delete(&query, FIVE).map(|params| params.key).ok(),
             conditional(&query, FIVE).map(|params| params.key).ok(),
             conditional_delete(&query, FIVE).map(|params| params.key).ok(),
-            addition(&query, FIVE).map(|(params, _)| params.key).ok(),
-            placement(&query, FIVE).map(|(key, _)| key).ok(),
+            addition(&query, FIVE).map(|addition| addition.params.key).ok(),
+            placement(&query, FIVE).map(|params| params.key).ok(),
         ];
-        for done in keys.into_iter().flatten() {
-            prop_assert_eq!(Some(done), key_of(&query));
-        }
-        if let Ok(done) = entities(&query, FIVE) {
-            prop_assert_eq!(Some((done.start, done.end)), range(&query));
+        let mut ids = query.split('&').filter_map(|pair| pair.strip_prefix("id="));
+        let (only, second) = (ids.next(), ids.next());
+        for key in keys.into_iter().flatten() {
+            prop_assert_eq!(second, None);
+            let id = percent::decode(only.unwrap().as_bytes()).ok();
+            prop_assert_eq!(Some(key), id);
         }
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use cluster::layout::{Kinds, Methods};
 
-use super::{Slot, bad, fill, key, required};
+use super::{Slot, bad, fill, key, plain, required};
 use crate::http::problem::Problem;
 use crate::operations::tokens::{KINDS, METHODS, Wanted};
 use crate::settings::units::Ttl;
@@ -26,22 +26,27 @@ pub(in crate::http) fn revoke(query: &str) -> Result<String, Problem> {
 pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
     let [name, methods, kinds, prefix, expires, requests, bytes] = fill(query, TOKEN)?;
     let name = text("name", required("name", name)?)?;
-    let methods = list("methods", methods.unwrap_or("read,write"), |word| match word {
+    let known = "read, write, GET, PUT, DELETE, POST";
+    let methods = list("methods", known, methods.unwrap_or("read,write"), |word| match word {
         "read" => Some(Methods::GET),
         "write" => Some(Methods::PUT.or(Methods::DELETE).or(Methods::POST)),
-        "HEAD" => Some(Methods::GET),
         _ => METHODS.iter().find(|(_, text)| *text == word).map(|(method, _)| *method),
     })?;
-    let kinds = list("for", kinds.unwrap_or("data"), |word| {
+    let known = KINDS.map(|(_, text)| text).join(", ");
+    let kinds = list("for", &known, kinds.unwrap_or("data"), |word| {
         KINDS.iter().find(|(_, text)| *text == word).map(|(kind, _)| *kind)
     })?;
+    if prefix == Some("") {
+        // From a script whose variable is not set, it would be a token for all keys.
+        return Err(bad("prefix: it is empty: leave it out for all keys".to_owned()));
+    }
     let prefix = prefix.map_or(Ok(Cow::default()), |prefix| key("prefix", prefix))?;
     let expires: Option<Ttl> = expires
         .map(|text| text.parse().map_err(|wrong| bad(format!("expires={wrong}"))))
         .transpose()?;
-    let rate = |name: &str, value: Slot<'_>| match value.map(str::parse) {
+    let rate = |name: &str, value: Slot<'_>| match value.map(plain) {
         None => Ok(0),
-        Some(Ok(rate)) if rate > 0 => Ok(rate),
+        Some(Some(rate)) if rate > 0 => Ok(rate),
         Some(_) => {
             Err(bad(format!("{name}: it is not a valid rate: a whole number a second, 1 or more")))
         }
@@ -57,12 +62,17 @@ pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
     })
 }
 
-/// Words between commas.
-fn list<T>(name: &str, value: &str, of: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Problem> {
+/// Words between commas; `known` are those that there are.
+fn list<T>(
+    name: &str,
+    known: &str,
+    value: &str,
+    of: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, Problem> {
     let value = text(name, value)?;
     let one = |word: &str| {
         let shown: String = word.chars().take(100).collect();
-        of(word).ok_or_else(|| bad(format!("{name}: {shown:?} is unknown")))
+        of(word).ok_or_else(|| bad(format!("{name}: {shown:?} is unknown: write {known}")))
     };
     value.split(',').map(one).collect()
 }
@@ -104,10 +114,14 @@ mod tests {
             ("name=", "\"name\" is empty"),
             ("name=%ff", "\"name\" is not UTF-8"),
             ("name=a&methods=", "methods: \"\" is unknown"),
-            ("name=a&methods=get", "methods: \"get\" is unknown"),
+            ("name=a&methods=get", "methods: \"get\" is unknown: write read, write, GET, PUT,"),
+            ("name=a&methods=HEAD", "methods: \"HEAD\" is unknown"),
+            ("name=a&prefix=", "prefix: it is empty: leave it out for all keys"),
             ("name=a&for=data,", "for: \"\" is unknown"),
             ("name=a&expires=never", "expires=\"never\" is not"),
             ("name=a&requests=0", "requests: it is not a valid rate"),
+            ("name=a&requests=%2B5", "requests: it is not a valid rate"),
+            ("name=a&bytes=+5", "bytes: it is not a valid rate"),
             ("name=a&bytes=-1", "bytes: it is not a valid rate"),
             ("name=a&scope=x", "unknown parameter \"scope\""),
             ("name=a&token=secret", "must not be in a URL"),

@@ -2,33 +2,46 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 
+use crate::http::caching::{Headers, NOSNIFF};
 use crate::http::{Answer, Body};
 
+/// A page is kept, and asked for again at each use: a new release may have another.
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
+
 /// The page may load and run what this node serves, and nothing else; nobody may frame it.
-const PAGE: &[(&str, &str)] = &[
+static PAGE: [(HeaderName, HeaderValue); 4] = [
     (
-        "content-security-policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-         connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'",
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+             connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; \
+             frame-ancestors 'none'",
+        ),
     ),
-    ("cache-control", "no-cache"),
-    ("referrer-policy", "no-referrer"),
-    ("x-content-type-options", "nosniff"),
+    (CACHE_CONTROL, NO_CACHE),
+    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (X_CONTENT_TYPE_OPTIONS, NOSNIFF),
 ];
 
 /// Where a recorded profile is shown, whose scripts are inline: a document without an origin, which
 /// can neither load anything nor reach the page or the node.
-const SANDBOX: &[(&str, &str)] = &[
+static SANDBOX: [(HeaderName, HeaderValue); 4] = [
     (
-        "content-security-policy",
-        "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; \
-         style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'",
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "sandbox allow-scripts allow-downloads; default-src 'none'; \
+             script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; \
+             font-src data:; frame-ancestors 'self'",
+        ),
     ),
-    ("cache-control", "no-cache"),
-    ("referrer-policy", "no-referrer"),
-    ("x-content-type-options", "nosniff"),
+    (CACHE_CONTROL, NO_CACHE),
+    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (X_CONTENT_TYPE_OPTIONS, NOSNIFF),
 ];
 
 /// One file of the dashboard.
@@ -36,22 +49,22 @@ const SANDBOX: &[(&str, &str)] = &[
 pub(in crate::http) struct Asset {
     path: &'static str,
     content_type: &'static str,
-    headers: &'static [(&'static str, &'static str)],
+    headers: Headers,
     text: &'static str,
 }
 
 const fn page(path: &'static str, text: &'static str) -> Asset {
-    Asset { path, content_type: "text/html; charset=utf-8", headers: PAGE, text }
+    Asset { path, content_type: "text/html; charset=utf-8", headers: &PAGE, text }
 }
 
 const fn script(path: &'static str, text: &'static str) -> Asset {
-    Asset { path, content_type: "text/javascript; charset=utf-8", headers: PAGE, text }
+    Asset { path, content_type: "text/javascript; charset=utf-8", headers: &PAGE, text }
 }
 
-const ASSETS: &[Asset] = &[
+static ASSETS: &[Asset] = &[
     page("/ui", include_str!("assets/index.html")),
     page("/ui/", include_str!("assets/index.html")),
-    Asset { headers: SANDBOX, ..page("/ui/frame", include_str!("assets/frame.html")) },
+    Asset { headers: &SANDBOX, ..page("/ui/frame", include_str!("assets/frame.html")) },
     Asset {
         content_type: "text/css; charset=utf-8",
         ..script("/ui/style.css", include_str!("assets/style.css"))
@@ -78,6 +91,10 @@ const ASSETS: &[Asset] = &[
     script("/ui/profile.js", include_str!("assets/profile.js")),
     script("/ui/repair.js", include_str!("assets/repair.js")),
     script("/ui/controls.js", include_str!("assets/controls.js")),
+    script("/ui/confirm.js", include_str!("assets/confirm.js")),
+    script("/ui/outlook.js", include_str!("assets/outlook.js")),
+    script("/ui/tables.js", include_str!("assets/tables.js")),
+    script("/ui/terms.js", include_str!("assets/terms.js")),
 ];
 
 impl Asset {
@@ -97,7 +114,7 @@ impl Asset {
             receipt: None,
             expiry_ms: 0,
             content_type: Some(self.content_type),
-            proof: None,
+            rare: None,
             headers: self.headers,
             body: Body::Whole(Bytes::from_static(self.text.as_bytes())),
         }

@@ -2,18 +2,19 @@
 //!
 //! ```text
 //!  event: own ¶ data: {"node":NAME}                         who answers, once
+//!  event: past ¶ data: {"node":NAME,"past":{…}}             what a node has kept, in pieces, once
 //!  data: {"node":NAME,"snapshot":{…}}                        once a second from each node
 //!  event: lost ¶ data: {"node":NAME,"why":…,"since_ms":…}   while one can't be reached
 //!  event: left ¶ data: {"node":NAME}                        one is no member any more
 //! ```
 //!
-//! With `local=true` it is this node's snapshots alone, as `data: {…}`: what [`super::relay`]
-//! reads. A browser that is slow misses snapshots, which costs nothing, for the next one has the
-//! same counters; one that is gone is noticed by the watch over its connection. A stream that
-//! was asked for by a token ends when that is revoked or expires.
+//! With `local=true` the stream is this node's past and snapshots alone, as `past: {…}` and
+//! `data: {…}`: what [`super::relay`] reads (that of an earlier release takes `data: ` alone). A
+//! browser that is slow misses snapshots, which costs nothing, for the next one has the same
+//! counters; one that is gone is noticed by the watch over its connection. A stream that was asked
+//! for by a token ends when that is revoked or expires.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -22,15 +23,17 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::{FRESH, relay};
+use super::relay;
 use crate::counters::clocks::wall_micros;
 use crate::http::Service;
 use crate::http::access::Right;
+use crate::http::admission::admitted::Admitted;
 use crate::http::body::Events;
 use crate::http::connection::Watch;
 use crate::http::params;
 use crate::http::problem::Problem;
-use crate::http::{Answer, Body};
+use crate::http::{Answer, Body, caching};
+use crate::operations::history::{PastSecond, until_next};
 
 /// Streams of a node at once, those for other nodes' dashboards included: at some 0.1 ms of work a
 /// second each, well below 1 % of a core.
@@ -39,36 +42,43 @@ pub(crate) const MAX_STREAMS: usize = 64;
 /// Events that may wait for one browser, for each node of the cluster; what comes then is left out.
 const WAITING: usize = 2;
 
-const PERIOD_MS: u64 = 1000;
+/// Seconds of the past in an event: some 20 KB of text of a busy node, after which the loop
+/// serves other requests, and less than a line between nodes may have in any case.
+const PIECE: usize = 20;
 
-/// All nodes speak at half past each second of their clocks, which are closer than that: what they
-/// say then belongs to the same second.
-const PHASE_MS: u64 = 500;
+/// What a line of the past begins with between nodes.
+pub(super) const PAST: &str = "past: ";
 
 pub(in crate::http) fn get(
     service: &Rc<Service>,
     watch: &Rc<Watch>,
-    query: &str,
+    query: Admitted<&str>,
     right: &Right,
 ) -> Result<Answer, Problem> {
-    let local = params::events(query)?;
+    let local = params::events(query.into_params())?;
     let requests = &service.requests;
     let held = service.limits().streams.take(1).ok_or_else(|| {
         Problem::overload(&format!("all {MAX_STREAMS} dashboard streams of this node are in use"))
     })?;
     let nodes = requests.others().len() + 1;
     let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });
+    let name = (!local).then(|| json(service.reports.name()));
+    if let Some(name) = &name {
+        let own = format!("event: own\ndata: {{\"node\":{name}}}\n\n");
+        // The channel is new: there is room.
+        let _ = send.try_send(Bytes::from(own));
+    }
     if !local {
         spawn_local(relay::follow_all(Rc::clone(requests), send.clone()));
     }
-    let name = (!local).then(|| json(service.reports.name()));
-    spawn_local(send_snapshots(Rc::clone(service), send, name));
+    spawn_local(send_snapshots(Rc::clone(service), send.clone(), name.clone()));
+    spawn_local(send_past(Rc::clone(service), send, name));
     let token = right.token().cloned();
     let (requests, stopping) = (Rc::clone(requests), Rc::clone(&service.stopping));
     let kept = (held, watch.open());
     let body = Body::Events(Box::new(Events::new(requests, stopping, events, token, kept)));
     let content_type = Some("text/event-stream");
-    Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
+    Ok(Answer { content_type, headers: &caching::FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
 
 /// The event that carries a node's snapshot; both are JSON.
@@ -76,13 +86,41 @@ pub(super) fn of_node(name: &str, snapshot: &str) -> String {
     format!("data: {{\"node\":{name},\"snapshot\":{snapshot}}}\n\n")
 }
 
+/// The event that carries a piece of a node's past; both are JSON.
+pub(super) fn past_of(name: &str, past: &str) -> Bytes {
+    Bytes::from(format!("event: past\ndata: {{\"node\":{name},\"past\":{past}}}\n\n"))
+}
+
+/// A piece of a node's past: first the names of its values, then the values.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Past {
+    /// The names of the values.
+    Fields(Vec<String>),
+    /// The values of up to [`PIECE`] seconds.
+    Seconds(Vec<PastSecond>),
+}
+
+/// Sends what this node has kept of its past, in pieces, as fast as they are taken.
+async fn send_past(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
+    let event = |past: &Past| match &name {
+        Some(name) => past_of(name, &json(past)),
+        None => Bytes::from(format!("{PAST}{}\n\n", json(past))),
+    };
+    let mut piece = Past::Fields(service.reports.past_fields());
+    let mut from = 0;
+    while to.send(event(&piece)).await.is_ok() {
+        let (seconds, next) = service.reports.past(from, PIECE);
+        if seconds.is_empty() {
+            return;
+        }
+        from = next;
+        piece = Past::Seconds(seconds);
+    }
+}
+
 /// Sends this node's snapshots until nobody listens, with its name if there is one.
 async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
-    if let Some(name) = &name {
-        let own = format!("event: own\ndata: {{\"node\":{name}}}\n\n");
-        // The channel is new: there is room.
-        let _ = to.try_send(Bytes::from(own));
-    }
     loop {
         let snapshot = json(&service.reports.snapshot());
         let event = match &name {
@@ -101,21 +139,4 @@ async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Opt
 /// As JSON, on one line.
 pub(super) fn json(what: &(impl Serialize + ?Sized)) -> String {
     serde_json::to_string(what).expect("strings and numbers always serialize")
-}
-
-/// How long after `now_ms` the nodes speak again.
-fn until_next(now_ms: u64) -> Duration {
-    Duration::from_millis(PERIOD_MS - (now_ms + PERIOD_MS - PHASE_MS) % PERIOD_MS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_nodes_speak_at_half_past_a_second() {
-        for (now, wait) in [(0, 500), (499, 1), (500, 1000), (501, 999), (999, 501), (7_100, 400)] {
-            assert_eq!(until_next(now), Duration::from_millis(wait), "at {now} ms");
-        }
-    }
 }

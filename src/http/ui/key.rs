@@ -5,19 +5,19 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use cluster::{
-    Class, Clock, FailureKind, Kind, NodeId, Outline, Reply, Request, Topology, has_expired,
+    Class, Clock, FailureKind, Kind, NodeId, Outline, Rank, Record, Reply, Request, Tag, Topology,
+    has_expired,
 };
 use hyper::StatusCode;
-use node::records;
 use serde::Serialize;
 use tokio::task::spawn_local;
 
-use super::FRESH;
 use crate::counters::clocks::wall_micros;
 use crate::http::Service;
-use crate::http::params;
+use crate::http::admission::admitted::Admitted;
+use crate::http::params::PlacementParams;
 use crate::http::problem::Problem;
-use crate::http::{Answer, Body};
+use crate::http::{Answer, Body, caching};
 use crate::node::requests::Requests;
 use crate::settings::memory::LONG_RECORD;
 
@@ -29,6 +29,50 @@ struct Placement {
     partition: u16,
     /// The first nodes of its order of preference.
     replicas: Vec<Replica>,
+    /// The value of the newest record that was found; left out if that is a tombstone, has expired
+    /// or is long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Shown>,
+}
+
+/// Bytes of a value that are shown: a page is for looking, `kvorum get` for reading.
+const SHOWN_BYTES: usize = 2048;
+
+/// The begin of a value.
+#[derive(Debug, Serialize)]
+struct Shown {
+    /// As text, if it is UTF-8; otherwise in hex digits.
+    #[serde(flatten)]
+    begin: Begin,
+    /// Bytes of the value that this is.
+    bytes: usize,
+}
+
+/// How the bytes of a value are shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Begin {
+    Text(String),
+    Hex(String),
+}
+
+impl Shown {
+    fn of(value: &[u8]) -> Self {
+        let begin = &value[..value.len().min(SHOWN_BYTES)];
+        match std::str::from_utf8(begin) {
+            Ok(text) => Self { begin: Begin::Text(text.to_owned()), bytes: text.len() },
+            // A character may be cut in two.
+            Err(error) if error.error_len().is_none() && begin.len() < value.len() => {
+                let (text, _) = begin.split_at(error.valid_up_to());
+                let text = String::from_utf8_lossy(text).into_owned();
+                Self { bytes: text.len(), begin: Begin::Text(text) }
+            }
+            Err(_) => {
+                let hex = begin.iter().map(|byte| format!("{byte:02x}")).collect();
+                Self { begin: Begin::Hex(hex), bytes: begin.len() }
+            }
+        }
+    }
 }
 
 /// Bytes of a record besides its value, as this version writes them.
@@ -53,6 +97,10 @@ struct Replica {
 struct Facts {
     /// What `ETag` begins with; the greatest holds.
     version: String,
+    /// The value's `ETag`; left out if there is no value, or the record is long and made by
+    /// conditional writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
     /// Of what conditional writes made of that version: the greatest holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     ballot: Option<String>,
@@ -75,15 +123,18 @@ struct Facts {
     copies: u8,
 }
 
-pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<Answer, Problem> {
-    let (key, from) = params::placement(query, service.replication())?;
+pub(in crate::http) async fn get(
+    service: &Rc<Service>,
+    request: Admitted<PlacementParams<'_>>,
+) -> Result<Answer, Problem> {
+    let PlacementParams { key, copies } = request.into_params();
     let key = Bytes::from(key.into_owned());
     let requests = &service.requests;
     let view = requests.view();
     let topology = &view.topology;
     let partition = topology.partition_of(&key);
     let mut order = Vec::new();
-    topology.replicas(partition, from, &mut order);
+    topology.replicas(partition, copies, &mut order);
     let asked: Vec<_> = order
         .into_iter()
         .map(|replica| {
@@ -93,39 +144,57 @@ pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<A
         })
         .collect();
     let mut replicas = Vec::with_capacity(asked.len());
+    let mut newest: Option<(Rank, Option<Record>)> = None;
     for (replica, answer) in asked {
         // A panic in there was printed.
         let answer = answer.await.unwrap_or(Err(FailureKind::Failed));
-        replicas.push(reported(requests, topology, replica, &key, answer));
+        let found = match &answer {
+            Ok(Reply::Found { record, .. }) if Requests::is_whole(&key, record) => {
+                Some((record.rank(), Some(record.clone())))
+            }
+            Ok(Reply::Long { outline, .. }) => Some((outline.rank, None)),
+            _ => None,
+        };
+        newest = newest.into_iter().chain(found).max_by_key(|(rank, _)| *rank);
+        replicas.push(reported(service, topology, replica, &key, answer));
     }
+    let newest = newest.and_then(|(_, record)| record);
+    let value = newest.as_ref().and_then(Requests::value).map(|(value, _)| Shown::of(&value));
     let key = String::from_utf8_lossy(&key).into_owned();
-    let placement = Placement { key, partition, replicas };
+    let placement = Placement { key, partition, replicas, value };
     let json = serde_json::to_vec(&placement).expect("strings and numbers always serialize");
     let body = Body::Whole(Bytes::from(json));
     let content_type = Some("application/json");
-    Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
+    Ok(Answer { content_type, headers: &caching::FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
 
 fn reported(
-    requests: &Requests,
+    service: &Service,
     topology: &Topology,
     replica: NodeId,
     key: &[u8],
     answer: Result<Reply, FailureKind>,
 ) -> Replica {
+    let requests = &service.requests;
+    let etag = |tag| service.etags.of(tag).to_str().ok().map(str::to_owned);
     let (holds, authoritative, record) = match answer {
         Ok(Reply::Found { record, authoritative }) if Requests::is_whole(key, &record) => {
             let value_bytes = Requests::value_bytes(&record);
-            let step = (record.rank.ballot > 0).then(|| (records::STEPS.steps)(&record).step);
-            let expires_ms = Some((records::STEPS.expiry_ms)(&record)).filter(|at| *at != 0);
+            let step = (record.ballot() > 0).then(|| record.steps().step);
+            let expires_ms = Some(record.expiry_ms()).filter(|at| *at != 0);
             let expired = expires_ms.map(|at| has_expired(at, wall_micros()));
             let facts = facts(topology, &record.outline(), value_bytes);
-            let facts = Facts { step, expires_ms, expired, ..facts };
-            (kind(record.rank.kind), Some(authoritative), Some(facts))
+            let tag = Some(Tag::of(&record));
+            let tag = tag.filter(|_| record.kind() == Kind::Value).and_then(etag);
+            let facts = Facts { etag: tag, step, expires_ms, expired, ..facts };
+            (kind(record.kind()), Some(authoritative), Some(facts))
         }
         Ok(Reply::Long { outline, authoritative }) => {
             let value_bytes = (outline.bytes as usize).saturating_sub(RECORD_BYTES);
-            let facts = facts(topology, &outline, value_bytes);
+            let Rank { version, ballot, kind: held, .. } = outline.rank;
+            let tag = Some(Tag { version, last: None });
+            let tag = tag.filter(|_| ballot == 0 && held == Kind::Value).and_then(etag);
+            let facts = Facts { etag: tag, ..facts(topology, &outline, value_bytes) };
             (kind(outline.rank.kind), Some(authoritative), Some(facts))
         }
         Ok(Reply::Absent { authoritative }) => ("absent", Some(authoritative), None),
@@ -150,7 +219,8 @@ fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
     let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {
-        version: records::version(version).to_string(),
+        version: version.to_string(),
+        etag: None,
         ballot: (outline.rank.ballot > 0).then(|| format!("{:016x}", outline.rank.ballot)),
         step: None,
         timestamp_ms: Clock::micros(outline.rank.when()) / 1000,

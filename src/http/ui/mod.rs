@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The other nodes are reached through this one, so that the page needs one address that the
-//! browser can reach, as through a tunnel, and no rule about other origins. Nobody looking costs
-//! nothing: there is no timer and no history here, and the page computes all rates itself.
+//! browser can reach, as through a tunnel, and no rule about other origins. The page computes all
+//! rates itself; what it shows of the time before it connected, each node has kept (`history`).
 
 mod assets;
 mod events;
@@ -21,7 +21,3 @@ pub(super) use assets::Asset;
 pub(crate) use events::MAX_STREAMS;
 pub(super) use events::get as events;
 pub(super) use key::get as key;
-
-/// Headers of what must not outlive a new release, or tells other sites nothing.
-const FRESH: &[(&str, &str)] =
-    &[("cache-control", "no-store"), ("x-content-type-options", "nosniff")];

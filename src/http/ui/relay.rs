@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-use super::events::{json, of_node};
+use super::events::{PAST, json, of_node, past_of};
 use crate::counters::clocks::wall_micros;
 use crate::http::others::{Page, Unread};
 use crate::node::requests::Requests;
@@ -112,6 +112,11 @@ async fn attend(
     loop {
         page.line(&mut line).await?;
         let Ok(text) = std::str::from_utf8(&line) else { continue };
+        if let Some(past) = text.strip_prefix(PAST) {
+            // It comes once: it waits for room. Nobody listens = this task is about to be dropped.
+            let _ = to.send(past_of(&name, past.trim_end())).await;
+            continue;
+        }
         let Some(snapshot) = text.strip_prefix("data: ") else { continue };
         *since = None;
         // If there is no room, the next one will do.

@@ -73,12 +73,13 @@ metrics! {
         "TLS handshakes that failed: no TLS 1.3, an unknown or missing client certificate, more \
          than 20 KiB, or the other side gave up";
     TLS_CERTIFICATE_EXPIRY: Gauge "tls_certificate_expiry_timestamp_seconds" []
-        "When the TLS certificate in use expires, in seconds since 1970; 0 without TLS";
+        "When the first of the TLS certificates in use expires, those between the node's and its \
+         CA included, in seconds since 1970; 0 without TLS";
     TLS_RELOADS: Counter "tls_reloads" []
         "Times that a changed TLS certificate was read and put to use";
     TLS_RELOAD_FAILED: Gauge "tls_reload_failed" []
-        "1 while the TLS files hold something that cannot be used, and the last good certificate \
-         is used instead; see the log";
+        "1 while the TLS files hold something that cannot be used, or that no client accepts, and \
+         the last good certificate is used instead; see the log";
     SECRET_RELOADS: Counter "cluster_secret_reloads" []
         "Times that changed files with the cluster's secrets were read and put to use";
     TRANSFERS_ABORTED: Counter "transfers_aborted" []
@@ -142,6 +143,10 @@ metrics! {
     PARTITIONS_TO_REPAIR: Gauge "partitions_to_repair" ["node"]
         "Partitions, of 65536, in which a node may lack writes for which no hint is kept; they \
          are streamed to it. A value that stays high means that a node is down";
+    FORGOTTEN_IDEMPOTENCY_KEYS: Gauge "forgotten_idempotency_keys" []
+        "1 while this node may have forgotten writes with an idempotency key, because its disk was \
+         lost or keys moved to it: first writes with one are answered 409 while two of a key's \
+         replicas are like that";
     REPAIR_ROUNDS: Counter "repair_rounds" [] "Repair rounds that this node drove to an end";
     REPAIR_RUNNING: Gauge "repair_running" [] "1 while this node drives a repair round";
     REPAIR_EQUAL: Gauge "repair_equal" []

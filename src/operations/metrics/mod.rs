@@ -1,6 +1,7 @@
 //! `/metrics`: what the loops and the engine count, in the Prometheus (OpenMetrics) text format.
 
 mod list;
+mod plain;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use self::list::Metric;
+pub(crate) use self::plain::plain;
 use crate::counters::clocks::wall_micros;
 use crate::counters::latency;
 use crate::counters::{Count, Counters, PeerCounts, REFUSED, RequestKind, STATUSES};
@@ -239,6 +241,8 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         (name, u64::from(node.shared.missed.partitions(id)))
     });
     out.gauges(&list::PARTITIONS_TO_REPAIR, missed)?;
+    let may_have_forgotten = node.shared.forgotten_words().is_some();
+    out.gauge(&list::FORGOTTEN_IDEMPOTENCY_KEYS, u64::from(may_have_forgotten))?;
     let rounds = node.shared.rounds.status();
     let last = rounds.last.as_ref();
     out.counter(&list::REPAIR_ROUNDS, rounds.ended)?;

@@ -13,7 +13,7 @@ fn requests_and_replies_travel() {
         a.peers.send(B, read(7));
         a.peers.send(B, write(8, 100));
         match a.next().await {
-            FromPeers::PeerSeen { peer, incarnation, knows_us } => {
+            FromPeers::PeerSeen { peer, incarnation, knows_us, .. } => {
                 assert_eq!((peer, incarnation, knows_us), (B, Incarnation(101), None));
             }
             other => panic!("{other:?}"),
@@ -66,7 +66,7 @@ fn long_values_travel_in_both_directions() {
                 Some(Reply::Found { record: record(1, 5 << 20), authoritative: true })
             }
             Request::Write { record, .. } => {
-                assert_eq!(record.bytes.len(), 8 + 900_000);
+                assert_eq!(record.byte_len(), 8 + 900_000);
                 Some(Reply::Stored)
             }
             _ => Some(Reply::Pong),

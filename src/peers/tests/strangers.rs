@@ -280,7 +280,7 @@ fn another_topology_is_answered_and_never_served() {
         };
         let mut envelope = cluster::wire::Envelope::open(envelope.into()).unwrap();
         let reply = Message { id: 7, body: Body::Reply(Reply::WrongEpoch) };
-        let item = envelope.next(&CODEC).unwrap();
+        let item = envelope.next_item().unwrap();
         assert_eq!(item, Some(cluster::wire::Item::Message(reply)));
         assert!(b.try_event().is_none());
     });

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use cluster::handshake::{ConnectionKind, Handshake, Identity, Secret, Secrets};
 use cluster::{
     Body, Class, Clock, ClusterId, ConnectionId, Event, Incarnation, Kind, Logs, Member,
-    Membership, MembershipState, Message, NodeId, Rank, Record, Reply, Request, Shared, Topology,
-    Version,
+    Membership, MembershipState, Message, NodeId, OwnCluster, Record, Reply, Request, Shared,
+    Topology, Version,
 };
+use lsm::Fields;
 use node::link::{Bounds, PeerTable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,7 +31,7 @@ use crate::peers::{Facts, FromPeers, PeerConnections};
 use crate::transport::Stream;
 
 /// How long anything is waited for, and any test may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const A: NodeId = NodeId(0);
 pub(super) const B: NodeId = NodeId(1);
@@ -121,12 +122,12 @@ impl Node {
         let shared = Arc::new(shared);
         let secret = Arc::new(Secrets::new(Secret::new(setup.secret.into()), None));
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
-        let (views, cluster) = (Arc::clone(&shared.views), Some(CLUSTER));
+        let views = Arc::clone(&shared.views);
+        let cluster = Arc::new(OwnCluster::new(Some(CLUSTER), false));
         let identity = Identity::new(views, own, cluster, secret, known);
-        let codec = CODEC;
         let bounds =
             Bounds { encoded_bytes: 4 * CONNECTION_BYTES, loops: 1, queue_bytes: QUEUE_BYTES };
-        let table = PeerTable::new(shared, Arc::new(identity), codec, 500_000, bounds);
+        let table = PeerTable::new(shared, Arc::new(identity), 500_000, bounds);
         let names = NAMES.iter().map(|name| (*name).to_owned());
         let listed = names.zip(urls.iter().cloned()).collect();
         let facts = Arc::new(Facts::new(table, Budget::new(ROOM_BYTES), listed));
@@ -311,23 +312,9 @@ pub(super) fn write(id: u64, bytes: usize) -> Message {
     request(id, Request::Write { key, record: record(id, bytes) })
 }
 
-/// A record is a time and any bytes.
-pub(super) const CODEC: cluster::Codec = cluster::Codec {
-    parse: |bytes| {
-        let time = u64::from_le_bytes(*bytes.first_chunk()?);
-        let version = Version { time, origin: 0 };
-        Some(Record {
-            rank: Rank { version, ballot: 0, kind: Kind::Value, check: 0 },
-            copies: 0,
-            bytes,
-        })
-    },
-    verify: |_, _| true,
-    reissue: |_, record, _| record.clone(),
-};
-
+/// A record of `len` + 8 bytes, or of the fewest that a record has.
 pub(super) fn record(time: u64, bytes: usize) -> Record {
-    let mut content = time.to_le_bytes().to_vec();
-    content.extend((0..bytes).map(|at| (at % 251) as u8));
-    (CODEC.parse)(content.into()).unwrap()
+    let value: Vec<_> = (16..bytes).map(|at| (at % 251) as u8).collect();
+    let version = Version { time, origin: 0 };
+    Record::new(b"k", &Fields::new(Kind::Value, version), &value)
 }

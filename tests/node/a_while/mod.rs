@@ -3,6 +3,7 @@
 
 mod grow;
 mod http2;
+mod leases;
 mod settings;
 mod slow;
 mod stories;

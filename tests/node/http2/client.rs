@@ -92,6 +92,15 @@ impl Http2 {
         self.run(exchange(self.send.clone(), head, Bytes::copy_from_slice(body)))
     }
 
+    /// Sends a head whose body follows; the answer to come, and where the body goes.
+    pub(crate) fn begin(
+        &self,
+        head: Request<()>,
+    ) -> (client::ResponseFuture, h2::SendStream<Bytes>) {
+        let send = self.send.clone();
+        self.run(async move { send.ready().await.unwrap().send_request(head, false).unwrap() })
+    }
+
     pub(crate) fn request(&self, method: &str, target: &str, body: &[u8]) -> Answer {
         self.send(self.head(method, target).body(()).unwrap(), body).unwrap()
     }

@@ -2,6 +2,7 @@
 //! who is not, and what happens when files change.
 
 mod between;
+mod files;
 mod handshakes;
 mod mixed;
 mod nodes;

@@ -40,13 +40,20 @@ fn nodes_need_no_certificate_of_each_other_even_where_clients_do() {
     cluster.settled();
     let value = vec![7; 900_000];
     cluster.fill(5, &value);
-    assert_eq!(cluster.client(1).get(&format!("{}&ack=3&from=3", key(4))).body(), value);
+    // On a busy machine a replica may answer after the deadline.
+    wait_until("an answer by all three", || {
+        let got = cluster.client(1).get(&format!("{}&ack=3&from=3", key(4)));
+        assert!(matches!(got.status, 200 | 503 | 504), "{}", got.status);
+        assert!(got.status != 200 || got.body() == value);
+        got.status == 200
+    });
     // Who asks for all is shown by each that it is one of them, and shows it.
-    let answer = cluster.client(2).get("/v0/cluster").body();
-    let told: Value = serde_json::from_slice(&answer).unwrap();
-    for node in told["nodes"].as_array().unwrap() {
-        assert_eq!((&node["up"], &node["error"]), (&Value::Bool(true), &Value::Null), "{told}");
-    }
+    wait_until("each shows itself", || {
+        let answer = cluster.client(2).get("/v0/cluster").body();
+        let told: Value = serde_json::from_slice(&answer).unwrap();
+        let shows = |node: &Value| node["up"] == true && node["error"].is_null();
+        told["nodes"].as_array().unwrap().iter().all(shows)
+    });
 }
 
 #[test]

@@ -66,6 +66,14 @@ fn counted(cluster: &Cluster, node: usize, admin: &str, what: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
+/// A token that all nodes know: a majority decides on it, the other one hears of it a moment later.
+fn known(cluster: &Cluster, token: String) -> String {
+    for node in 0..3 {
+        wait_until("a token is known", || put(&mut cluster.client(node), &token, "k") == 201);
+    }
+    token
+}
+
 #[test]
 fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
     let certs = Certs::new();
@@ -87,7 +95,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
     let desk = Desk { certs, url };
     wait_until("all nodes are up", || desk.run(&["status"]).status.success());
 
-    let token = Mutex::new(desk.token("shop"));
+    let token = Mutex::new(known(&cluster, desk.token("shop")));
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut plain = cluster.client(0);
     assert_eq!(put(&mut plain, "no token", "k"), 401);
@@ -130,7 +138,8 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
         fs::remove_file(desk.path("secret-also")).unwrap();
         step(reloads, 3);
         // The token.
-        *token.lock() = desk.token("shop-2");
+        let next = known(&cluster, desk.token("shop-2"));
+        *token.lock() = next;
         goes_on();
         desk.asks(&["token", "revoke", "shop"]);
         goes_on();

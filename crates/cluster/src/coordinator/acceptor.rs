@@ -22,9 +22,9 @@ use crate::conditional::{REMEMBERED_MICROS, has_idempotency_key};
 use crate::event::{Demand, Effect, OpId, Shared, StoreError};
 use crate::message::{Class, Reply};
 use crate::promises::Held;
-use crate::recent::{Recalled, Via};
-use crate::record::{Record, Steps};
+use crate::recent::{Recalled, Via, WriteName};
 use crate::topology::partition_of;
+use record::{Record, Steps};
 
 /// How often it is looked whether a record that another loop stores is stored, in microseconds.
 const LOOK_AGAIN: u64 = 500;
@@ -169,7 +169,7 @@ impl Coordinator {
         demand: Demand,
         out: &mut Vec<Effect>,
     ) -> Option<Arrived> {
-        let ballot = arrived.record.rank.ballot;
+        let ballot = arrived.record.ballot();
         let refusal = match self.refusal(now, op, &arrived) {
             Some(refusal) => refusal,
             None => match self.shared.promises.hold(&arrived.key, ballot) {
@@ -193,7 +193,7 @@ impl Coordinator {
 
     /// Why a record is not stored, whatever is promised.
     fn refusal(&self, now: Now, op: OpId, arrived: &Arrived) -> Option<Reply> {
-        let ballot = arrived.record.rank.ballot;
+        let ballot = arrived.record.ballot();
         let membership = &self.shared.membership;
         // A life that lost its disk may have promised that much.
         let promise = membership.promised_before();
@@ -262,8 +262,8 @@ impl Coordinator {
         let storing = self.acceptor.storing.get_mut(&op).expect("it was just found");
         let rank = match read {
             Ok(Reply::Found { record, .. }) => {
-                storing.before = (self.config.steps.steps)(&record);
-                Some(record.rank)
+                storing.before = record.steps();
+                Some(record.rank())
             }
             Ok(Reply::Long { outline, .. }) => Some(outline.rank),
             Ok(_) => None,
@@ -272,7 +272,7 @@ impl Coordinator {
                 return self.done(op, super::replica::reply_to_error(&error), out);
             }
         };
-        if let Some(rank) = rank.filter(|rank| *rank > storing.record.rank) {
+        if let Some(rank) = rank.filter(|rank| *rank > storing.record.rank()) {
             self.give_up(op);
             return self.done(op, Reply::Newer { time: rank.when() }, out);
         }
@@ -303,8 +303,8 @@ impl Coordinator {
         class: Class,
         items: &[(Bytes, Record)],
     ) -> bool {
-        let items: Vec<_> = items.iter().filter(|(_, r)| r.rank.ballot > 0).cloned().collect();
-        let Some(greatest) = items.iter().map(|(_, record)| record.rank.ballot).max() else {
+        let items: Vec<_> = items.iter().filter(|(_, r)| r.ballot() > 0).cloned().collect();
+        let Some(greatest) = items.iter().map(|(_, record)| record.ballot()).max() else {
             return true;
         };
         // A faulty peer asks two things under one id.
@@ -329,7 +329,7 @@ impl Coordinator {
     pub(super) fn page_written(&mut self, op: OpId, is_stored: bool) {
         let Some(Page { items, pauses }) = self.acceptor.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
-            let steps = (self.config.steps.steps)(record);
+            let steps = record.steps();
             let via = (Via::Replica, self.view.epoch);
             self.shared.recent.note(key, record, [&Steps::default(), &steps], via);
         }
@@ -343,16 +343,19 @@ impl Coordinator {
     pub(super) fn recall_of(
         &mut self,
         op: OpId,
-        (key, id, since): (Bytes, u64, u64),
+        (key, asked, since): (Bytes, WriteName, u64),
         demand: Demand,
         out: &mut Vec<Effect>,
     ) {
-        let recalled = match self.shared.recent.recall(&key, id, since) {
+        let recalled = match self.shared.recent.recall(&key, asked, since) {
             // The store may know it better.
-            Recalled::Never | Recalled::Forgotten | Recalled::Stored { ballot: 0, .. }
-                if has_idempotency_key(id) =>
+            Recalled::Never
+            | Recalled::Forgotten
+            | Recalled::Reused
+            | Recalled::Stored { ballot: 0, .. }
+                if has_idempotency_key(asked.id) =>
             {
-                return out.push(Effect::Recall { op, key, id, demand });
+                return out.push(Effect::Recall { op, key, asked, demand });
             }
             // A life that lost its disk may have stored it.
             Recalled::Never if since <= self.forgets_before(partition_of(&key)) => {
@@ -375,7 +378,7 @@ impl Coordinator {
     /// remembered which had the partition before.
     fn has_forgotten(&self, partition: Option<u16>) -> u64 {
         let Shared { membership, layouts, .. } = &*self.shared;
-        let lost = membership.promised_before();
+        let lost = membership.words_lost_before();
         match partition {
             None => lost,
             Some(partition) if self.is_to_take(|| partition) => u64::MAX,
@@ -416,7 +419,7 @@ impl Coordinator {
         let storing = self.acceptor.storing.get(&op).filter(|storing| storing.writes);
         let Some(Storing { key, record, before, epoch, .. }) = storing else { return false };
         if result.is_ok() {
-            let steps = (self.config.steps.steps)(record);
+            let steps = record.steps();
             let via = (Via::Accept, *epoch);
             self.shared.recent.note(key, record, [before, &steps], via);
         }

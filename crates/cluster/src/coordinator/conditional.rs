@@ -39,7 +39,7 @@ use crate::conditional::{Change, Condition, Conditional, Done};
 use crate::event::{Answer, ClientId, Demand, Effect, FailureKind, OpId, RequestFailed, SlotId};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::AskedQuorum;
-use crate::record::Record;
+use record::Record;
 use state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage};
 
 /// A write that was outbid is tried again after about so many microseconds, then after twice that,
@@ -152,7 +152,7 @@ impl Coordinator {
         let (deadline, key, quorum) = (slot.deadline, slot.key.clone(), slot.quorums.asked);
         self.slots.remove(id);
         let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
-        let never = Conditional { condition, change, expiry_ms: 0 };
+        let never = Conditional { condition, change, expiry_ms: 0, digest: 0 };
         let id = self.add_change(deadline, Asker::Reader(reader), key, never, quorum);
         self.try_change(now, id, out);
     }
@@ -229,7 +229,7 @@ impl Coordinator {
             (Stage::Preparing { .. }, _) if matches!(vote.state, ChangeState::Recalling(_)) => {
                 // Of one that another node has done or not, nothing is known.
                 let since = change.tried.as_ref().map_or(0, |tried| tried.since);
-                Request::Recall { key, id: change.id, since }
+                Request::Recall { key, id: change.id, since, digest: change.conditional.digest }
             }
             (Stage::Forwarded, _) => {
                 let (id, conditional) = (change.id, change.conditional.clone());
@@ -243,7 +243,7 @@ impl Coordinator {
             // That no plain write came in between shows in the set that is read: the others may be
             // about to be filled.
             (Stage::Storing { record, .. }, _)
-                if follows_another(record.rank.ballot) && vote.place.is_read() =>
+                if follows_another(record.ballot()) && vote.place.is_read() =>
             {
                 Request::AcceptNext { key, record: record.clone() }
             }
@@ -293,7 +293,6 @@ impl Coordinator {
         if matches!(self.slots.change(id).stage, Stage::Forwarded) {
             return self.home_replied(now, id, &reply, out);
         }
-        let verify = self.config.codec.verify;
         let authoritative = is_authoritative(&reply);
         let change = self.slots.change(id);
         let prepares = matches!(change.stage, Stage::Preparing { .. });
@@ -329,7 +328,7 @@ impl Coordinator {
                 return self.change_failed(now, id, VoteAt(vote), error, out);
             }
             Reply::Found { record, .. } if prepares => {
-                if !verify(&self.slots.get(id).key, &record) {
+                if !record.is_of(&self.slots.get(id).key) {
                     return self.change_failed(now, id, VoteAt(vote), ReplicaError::Failed, out);
                 }
                 Some(Reported::Whole(record))
@@ -425,8 +424,8 @@ impl Coordinator {
                 }
                 Stage::Storing { record, then } => {
                     let by = change.replicas(|vote| vote.state == ChangeState::Stored);
-                    if record.rank.ballot > 0 {
-                        self.keep(id, record.clone(), record.rank.ballot);
+                    if record.ballot() > 0 {
+                        self.keep(id, record.clone(), record.ballot());
                     }
                     self.answer_change(now, id, then, by, Some(record), out);
                 }

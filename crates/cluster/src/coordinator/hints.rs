@@ -10,7 +10,7 @@ use crate::event::{Effect, HintId};
 use crate::hints::hint_bytes;
 use crate::message::NodeId;
 use crate::missed::Mark;
-use crate::record::Record;
+use record::Record;
 
 /// A hint that is not known to be stored yet.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use crate::clock::{Clock, Now};
 use crate::event::{Demand, Effect, OpId, StoreError};
 use crate::message::{NodeId, Reply};
 use crate::proof::{Missed, Proof, RoundId, RoundState, RoundStep};
-use crate::record::{Kind, Record};
 use crate::view::View;
+use record::{Kind, Record};
 
 impl Coordinator {
     /// A step of a round.
@@ -134,7 +134,7 @@ impl Coordinator {
             Some(Reply::WrongEpoch)
         } else if self.is_ahead(now, record) {
             Some(Reply::Ahead)
-        } else if !(self.config.codec.verify)(key, record) {
+        } else if !record.is_of(key) {
             Some(Reply::Failed)
         } else if self.would_be_dropped(key, record)
             || !self.accepts_page(now, op, demand.class, &items)
@@ -154,7 +154,7 @@ impl Coordinator {
     /// meanwhile. What a conditional write made would replace an older one that is placed here, and
     /// then go too: nothing would be left of the key.
     fn would_be_dropped(&self, key: &[u8], record: &Record) -> bool {
-        let is_placed = self.view.places(self.shared.own, key, record.copies);
+        let is_placed = self.view.places(self.shared.own, key, record.copies());
         !is_placed && (self.shared.layouts.has_leftovers() || self.shared.leftovers.wanted())
     }
 
@@ -171,7 +171,7 @@ impl Coordinator {
         let has_expired = || {
             // Of a long one that is known once it is fetched.
             let Some(record) = reported.whole() else { return false };
-            let expiry_ms = (self.config.steps.expiry_ms)(record);
+            let expiry_ms = record.expiry_ms();
             let latest = rank.version.time.max(rank.ballot);
             expiry_ms != 0
                 && latest <= watermark

@@ -36,7 +36,7 @@ use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailed, SlotId
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::AskedQuorum;
 use crate::recent::Via;
-use crate::record::{Outline, Record};
+use record::{Outline, Record};
 use state::{Read, ReadState, ReadVote, Reader, Reported, Stage};
 use steps::{ReadStep, read_of, to_repair};
 
@@ -287,7 +287,7 @@ impl Coordinator {
     ) {
         let (reported, authoritative) = match reply {
             Reply::Found { record, authoritative } => {
-                if !(self.config.codec.verify)(&self.slots.get(id).key, &record) {
+                if !record.is_of(&self.slots.get(id).key) {
                     return self.fail(now, id, peer, ReplicaError::Failed, out);
                 }
                 (Some(Reported::Whole(record)), authoritative)
@@ -357,7 +357,7 @@ impl Coordinator {
         }
         match result {
             Ok(record) => {
-                let time = record.as_ref().map(|record| record.rank.when());
+                let time = record.as_ref().map(|record| record.when());
                 let authoritative = self.shared.membership.is_authoritative(time);
                 self.reported(
                     now,
@@ -446,7 +446,7 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let record = read_of(slot).newest().expect("a repair has a record").clone();
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));
-        if node == self.shared.own && record.rank.ballot > 0 {
+        if node == self.shared.own && record.ballot() > 0 {
             let arrived = Arrived { key, record, goes_on: false };
             self.accept(now, OpId::Slot(id), arrived, demand, out);
         } else if node == self.shared.own {
@@ -475,9 +475,9 @@ impl Coordinator {
         }
         let newest = self.newest_of(now, slot).filter(|record| !self.is_ahead(now, record));
         let Some(newest) = newest.cloned() else { return };
-        let (copies, rank) = (slot.copies_of(&newest), newest.rank);
+        let (copies, rank) = (slot.copies_of(&newest), newest.rank());
         let read = self.slots.read(id);
-        if read.newest().is_none_or(|record| record.rank < rank) {
+        if read.newest().is_none_or(|record| record.rank() < rank) {
             read.stage = Stage::Answered(Some(newest));
         }
         let is_stale = |vote: &ReadVote| {
@@ -573,8 +573,7 @@ impl Coordinator {
     pub(super) fn reply_to_read(&self, result: Result<Option<Record>, StoreError>) -> Reply {
         match result {
             Ok(Some(record)) => {
-                let authoritative =
-                    self.shared.membership.is_authoritative(Some(record.rank.when()));
+                let authoritative = self.shared.membership.is_authoritative(Some(record.when()));
                 Reply::Found { record, authoritative }
             }
             Ok(None) => {
@@ -632,7 +631,7 @@ impl Coordinator {
         };
         let authoritative = true;
         let reply = match answer {
-            Answer::Found(Some(record)) if record.bytes.len() > most as usize => {
+            Answer::Found(Some(record)) if record.byte_len() > most as usize => {
                 Reply::Long { outline: record.outline(), authoritative }
             }
             Answer::Found(Some(record)) => Reply::Found { record, authoritative },

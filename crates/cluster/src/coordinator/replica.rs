@@ -10,10 +10,10 @@ use crate::clock::Now;
 use crate::compare::CompareRequest;
 use crate::event::{ConnectionId, Demand, Effect, OpId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
-use crate::recent::Via;
-use crate::record::{Outline, Rank, Record};
+use crate::recent::{Via, WriteName};
 use crate::topology::partition_of;
 use crate::view::ViewId;
+use record::{Outline, Record};
 
 impl Coordinator {
     /// For how long the work of another node's request is of use: as long as that node waits, but
@@ -61,7 +61,6 @@ impl Coordinator {
         request: Request,
         out: &mut Vec<Effect>,
     ) {
-        let verify = self.config.codec.verify;
         match request {
             Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
             Request::ReadQuorum { key, most } => {
@@ -70,8 +69,8 @@ impl Coordinator {
             Request::Change { key, id, ack, conditional } => {
                 self.change_for(now, op, demand, (key, id, ack), conditional, out);
             }
-            Request::Recall { key, id, since } => {
-                self.recall_of(op, (key, id, since), demand, out);
+            Request::Recall { key, id, since, digest } => {
+                self.recall_of(op, (key, WriteName { id, digest }, since), demand, out);
             }
             Request::Prepare { watermark, .. } if watermark != self.shared.proofs.watermark() => {
                 let state = self.round_state(now);
@@ -94,14 +93,14 @@ impl Coordinator {
                 self.done(op, Reply::Stored, out);
             }
             Request::Write { key, record } => {
-                if verify(&key, &record) {
+                if record.is_of(&key) {
                     self.hold_record(now, op, key, record, demand, out);
                 } else {
                     self.done(op, Reply::Failed, out);
                 }
             }
             Request::AcceptNext { key, record } => {
-                if record.rank.ballot > 0 && verify(&key, &record) {
+                if record.ballot() > 0 && record.is_of(&key) {
                     let arrived = Arrived { key, record, goes_on: true };
                     self.accept(now, op, arrived, demand, out);
                 } else {
@@ -129,11 +128,10 @@ impl Coordinator {
         demand: Demand,
         out: &mut Vec<Effect>,
     ) {
-        let verify = self.config.codec.verify;
         items.retain(|(key, record)| !self.is_of_others(demand.class, key, record));
         if items.is_empty() {
             self.done(op, Reply::Stored, out);
-        } else if !items.iter().all(|(key, record)| verify(key, record)) {
+        } else if !items.iter().all(|(key, record)| record.is_of(key)) {
             self.done(op, Reply::Failed, out);
         } else if !self.accepts_page(now, op, demand.class, &items) {
             self.done(op, Reply::Busy, out);
@@ -153,8 +151,8 @@ impl Coordinator {
     /// topology of the view in force: it is of no use here, and would be a leftover. Who reads
     /// brings records to their replicas only, by the same placement, so nobody counts on it.
     fn is_of_others(&self, class: Class, key: &[u8], record: &Record) -> bool {
-        let is_plain = class != Class::Client && record.rank.ballot == 0;
-        is_plain && !self.view.places(self.shared.own, key, record.copies)
+        let is_plain = class != Class::Client && record.ballot() == 0;
+        is_plain && !self.view.places(self.shared.own, key, record.copies())
     }
 
     /// The same of what a node is asked as a whole, by the task of another one or its own.
@@ -193,6 +191,10 @@ impl Coordinator {
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
             Request::Council(asked) => self.council_asked(op, &asked, out),
             Request::Moves => self.done(op, Reply::Moves(self.shared.moves_state()), out),
+            Request::ClusterId => {
+                let answer = self.shared.cluster.answer();
+                self.done(op, answer.map_or(Reply::Busy, Reply::ClusterId), out);
+            }
             request => unreachable!("it is about a key: {request:?}"),
         }
     }
@@ -218,7 +220,7 @@ impl Coordinator {
         demand: Demand,
         out: &mut Vec<Effect>,
     ) {
-        if record.rank.ballot > 0 {
+        if record.ballot() > 0 {
             let arrived = Arrived { key, record, goes_on: false };
             self.accept(now, op, arrived, demand, out);
         } else {
@@ -237,7 +239,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let look = self.must_look(&record);
-        if let Some(lost) = self.shared.may_have_lost(&key, record.rank.version.time) {
+        if let Some(lost) = self.shared.may_have_lost(&key, record.version().time) {
             self.overtaken.insert(op, lost);
         }
         let (via, durable) = (Via::Replica, false);
@@ -246,21 +248,20 @@ impl Coordinator {
 
     /// Whether a record's version is further ahead of this node's wall clock than clocks may be.
     pub(super) fn is_ahead(&self, now: Now, record: &Record) -> bool {
-        self.is_future(now, record.rank)
+        self.is_future(now, record.when())
     }
 
-    /// The same, by a record's rank.
-    pub(super) fn is_future(&self, now: Now, rank: Rank) -> bool {
-        self.shared.clock.is_ahead(rank.when(), now, self.config.max_skew_micros)
+    /// The same, by when a record was written.
+    pub(super) fn is_future(&self, now: Now, when: u64) -> bool {
+        self.shared.clock.is_ahead(when, now, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be
-    /// written. In a cluster of one it can't, and what is written there is noted all the same: once
-    /// another node has joined, that may write something older.
+    /// written. That is noted in a cluster of one too: once another node has joined, that may write
+    /// something older.
     pub(super) fn must_look(&self, record: &Record) -> bool {
-        let time = record.rank.version.time;
-        let may_be_newer = self.shared.newest.fetch_max(time, Ordering::Relaxed) >= time;
-        may_be_newer && !self.view.is_alone()
+        let (newest, origin) = (&self.shared.newest, self.shared.clock.origin());
+        newest.may_hide(record.version(), origin, self.view.is_alone())
     }
 
     /// The store read, for a client or for another node.

@@ -14,9 +14,9 @@ use std::ops::Add;
 use super::Coordinator;
 use crate::message::NodeId;
 use crate::quorum::{AskedQuorum, Quorum};
-use crate::record::Record;
 use crate::topology::Topology;
 use crate::view::View;
+use record::Record;
 
 /// The place of a node that is not in a set: behind all places.
 const NOWHERE: u8 = u8::MAX;
@@ -138,7 +138,7 @@ impl Quorums {
 
 /// How many replicas are to hold a record, in each set.
 pub(super) fn copies_of(record: &Record, view: &View) -> PerSet {
-    let of = |topology: &Topology| match record.copies {
+    let of = |topology: &Topology| match record.copies() {
         0 => topology.default_copies(),
         copies => copies,
     };

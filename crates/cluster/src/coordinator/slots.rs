@@ -17,8 +17,8 @@ use super::sets::{PerSet, Quorums, copies_of};
 use super::write::state::{Write, WriteVote};
 use crate::event::{CallId, Demand, SlotId};
 use crate::message::{Class, NodeId, Request};
-use crate::record::Record;
 use crate::view::View;
+use record::Record;
 
 /// What a slot is for.
 #[derive(Debug)]
@@ -211,19 +211,20 @@ impl Slots {
     /// Ends a request.
     pub(super) fn remove(&mut self, id: SlotId) {
         self.renew(id);
-        let slot = self.places[place_of(id)].slot.take().expect("it was under way just now");
-        self.free.push(id.0 as u32);
-        match slot.work {
-            Work::Read(mut read) => {
+        let place = &mut self.places[place_of(id)];
+        match &mut place.slot.as_mut().expect("it was under way just now").work {
+            Work::Read(read) => {
                 read.votes.clear();
-                self.spare_reads.push(read.votes);
+                self.spare_reads.push(std::mem::take(&mut read.votes));
             }
-            Work::Write(mut write) => {
+            Work::Write(write) => {
                 write.votes.clear();
-                self.spare_writes.push(write.votes);
+                self.spare_writes.push(std::mem::take(&mut write.votes));
             }
             Work::Change(_) | Work::Call(_) => {}
         }
+        place.slot = None;
+        self.free.push(id.0 as u32);
     }
 
     /// Ids of the slots for which `wanted` holds.

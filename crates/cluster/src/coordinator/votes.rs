@@ -125,7 +125,7 @@ impl Coordinator {
             Work::Read(read) => read.newest(),
             Work::Write(_) | Work::Change(_) | Work::Call(_) => None,
         };
-        newest.is_some_and(|newest| newest.rank.ballot > 0)
+        newest.is_some_and(|newest| newest.ballot() > 0)
     }
 
     /// A link is up: what was sent to the node before is on its way.

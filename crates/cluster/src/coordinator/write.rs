@@ -30,7 +30,7 @@ use crate::event::{
 };
 use crate::message::{Class, NodeId, Request};
 use crate::quorum::AskedQuorum;
-use crate::record::Record;
+use record::Record;
 use state::{Stage, Write, WriteState, WriteVote};
 
 pub(super) mod state;
@@ -203,7 +203,6 @@ impl Coordinator {
             }
         };
         let id = self.slots.renew(id);
-        let reissue = self.config.codec.reissue;
         let slot = self.slots.get_mut(id);
         let Work::Write(write) = &mut slot.work else { unreachable!("{id:?} is no write") };
         assert_eq!(
@@ -212,7 +211,7 @@ impl Coordinator {
             "it is given a new version once"
         );
         assert!(version.time > overtaken, "it comes after what has overtaken it");
-        write.record = reissue(&slot.key, &write.record, version);
+        write.record = write.record.with_version(&slot.key, version);
         write.stage = Stage::Anew;
         self.ask_all(now, id, out);
     }
@@ -240,7 +239,7 @@ impl Coordinator {
         if !write.is_answered() && held.suffices(ack) {
             write.answered();
             let acks = Acks { epoch, by: write.held_by() };
-            let answer = Answer::Written(write.record.rank.version, acks);
+            let answer = Answer::Written(write.record.version(), acks);
             out.push(Effect::Answer { client: write.client, answer });
         } else if !write.is_answered() && !(held + open).suffices(ack) && !write.is_worth_waiting()
         {

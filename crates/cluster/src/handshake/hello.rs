@@ -5,7 +5,8 @@
 //!  incarnation 8 │ knows you as 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
 //!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8
 //!  from version 3 on: epoch 8 │ from version 8 on: proven 8 + 2
-//!  from version 9 on: voter 8 │ node 2, if it says that │ later versions' …
+//!  from version 9 on: voter 8 │ node 2, if it says that
+//!  from version 13 on: knew another disk of yours 1 │ later versions' …
 //! ```
 
 use super::{NAME_MAX, Nonce};
@@ -66,6 +67,8 @@ pub struct Hello {
     pub life: LifeId,
     /// What it knows of the other side's disk; on the wire an incarnation of 0 = nothing.
     pub knows_you: Option<Claim>,
+    /// Whether it knew another disk of the other side before that one, or may have.
+    pub knew_another: bool,
     /// The last round that is proven to its knowledge.
     pub proven: RoundId,
     /// The view that it works by.
@@ -111,7 +114,10 @@ impl Hello {
         out.extend_from_slice(&self.proven.time.to_le_bytes());
         out.extend_from_slice(&self.proven.node.0.to_le_bytes());
         out.extend_from_slice(&self.voter.map_or(0, |voter| voter.0).to_le_bytes());
-        out.extend(self.node.iter().flat_map(|node| node.0.to_le_bytes()));
+        if let Some(node) = self.node {
+            out.extend_from_slice(&node.0.to_le_bytes());
+            out.push(u8::from(self.knew_another));
+        }
         out
     }
 
@@ -156,6 +162,8 @@ impl Hello {
         let voter = VoterId::of_number(voter);
         let says_node = versions.1 >= 9 && !input.0.is_empty();
         let node = says_node.then(|| input.u16()).transpose()?.map(NodeId);
+        let says_disks = versions.1 >= 13 && node.is_some();
+        let knew_another = !says_disks || input.u8()? != 0;
         let knows_you = known.map(|incarnation| Claim { incarnation, reported });
         Ok(Self {
             versions,
@@ -166,6 +174,7 @@ impl Hello {
             incarnation,
             life,
             knows_you,
+            knew_another,
             proven,
             view: ViewId { epoch, placement },
             voter,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Secrets;
-use crate::cluster_id::ClusterId;
+use crate::cluster_id::OwnCluster;
 use crate::layouts::Layouts;
 use crate::logs::Logs;
 use crate::message::NodeId;
@@ -16,7 +16,8 @@ pub struct Identity {
     pub(super) views: Arc<Views>,
     own: NodeId,
     own_name: String,
-    pub(super) cluster: Option<ClusterId>,
+    /// The cluster that this node belongs to.
+    pub(super) cluster: Arc<OwnCluster>,
     pub(super) secrets: Arc<Secrets>,
     /// What is known of the nodes' disks, this one's included.
     pub(super) logs: Arc<Logs>,
@@ -27,11 +28,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Node `own` of the cluster. `cluster` is `None` if it belongs to none yet.
+    /// Node `own` of the cluster.
     pub fn new(
         views: Arc<Views>,
         own: NodeId,
-        cluster: Option<ClusterId>,
+        cluster: Arc<OwnCluster>,
         secrets: Arc<Secrets>,
         (logs, proofs, layouts): (Arc<Logs>, Arc<Proofs>, Arc<Layouts>),
     ) -> Self {

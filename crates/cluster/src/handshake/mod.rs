@@ -45,7 +45,7 @@ use crate::proof::RoundId;
 use crate::view::{FIRST_EPOCH, View};
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (8, 12);
+pub const VERSIONS: (u16, u16) = (8, 13);
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
@@ -86,6 +86,8 @@ pub struct PeerSeen {
     pub life: LifeId,
     /// What it knows of this node's disk; `None` = it never knew any.
     pub knows_us: Option<Claim>,
+    /// Whether the disk that it knows is the only one of this node that it ever knew.
+    pub never_another: bool,
     /// The last round that is proven to its knowledge.
     pub proven: RoundId,
     /// Which voter it is.
@@ -131,6 +133,8 @@ pub struct Handshake {
     /// Both HELLOs as they were sent: the dialer's, then the acceptor's.
     hellos: [Vec<u8>; 2],
     theirs: Option<Hello>,
+    /// What this side's HELLO says: its cluster, and which disk of the other side it knows.
+    said: (Option<ClusterId>, Option<Claim>),
     /// What this side has against the other.
     against: Option<Reason>,
     input: Vec<u8>,
@@ -150,7 +154,8 @@ impl Handshake {
         this.to = Some(to);
         let known = this.identity.logs.claim(to);
         let name = this.identity.views.name_of(to);
-        let hello = this.hello(name, known);
+        this.said.1 = known;
+        let hello = this.hello(name, Some(to));
         this.hellos[0] = hello.encode();
         put_frame(out, frame::HELLO, &this.hellos[0]);
         this
@@ -163,6 +168,7 @@ impl Handshake {
 
     fn new(identity: Arc<Identity>, role: Role, connection: ConnectionKind, nonce: Nonce) -> Self {
         let view = identity.views.current();
+        let said = (identity.cluster.id(), None);
         let secrets = identity.secrets.held();
         Self {
             secret: secrets.own().clone(),
@@ -177,6 +183,7 @@ impl Handshake {
             to: None,
             hellos: [Vec::new(), Vec::new()],
             theirs: None,
+            said,
             against: None,
             input: Vec::new(),
         }
@@ -266,8 +273,8 @@ impl Handshake {
         if self.role == Role::Acceptor {
             self.connection = connection;
             self.hellos[0] = body.to_vec();
-            let known = node.and_then(|node| self.identity.logs.claim(node));
-            self.hellos[1] = self.hello(name, known).encode();
+            self.said.1 = node.and_then(|node| self.identity.logs.claim(node));
+            self.hellos[1] = self.hello(name, node).encode();
             // Before a refusal too: by it the dialer can say which versions this side speaks.
             put_frame(out, frame::HELLO, &self.hellos[1]);
         }
@@ -332,6 +339,7 @@ impl Handshake {
                 incarnation: hello.incarnation,
                 life: hello.life,
                 knows_us: hello.knows_you,
+                never_another: hello.knows_you.is_some() && !hello.knew_another,
                 proven: hello.proven,
                 voter: hello.voter,
                 cluster: hello.cluster,
@@ -359,8 +367,7 @@ impl Handshake {
             let is_first = self.view.epoch == FIRST_EPOCH;
             return Some(if is_first { Reason::Topology } else { Reason::Forked });
         }
-        let clusters = theirs.cluster.zip(ours.cluster);
-        if clusters.is_some_and(|(theirs, ours)| theirs != ours) {
+        if self.is_of_another_cluster(theirs) {
             return Some(Reason::Cluster);
         }
         if ours.layouts.entered().forks_from(theirs.view.epoch) {
@@ -391,7 +398,7 @@ impl Handshake {
     /// be met for it was removed, or for others came while it was away, has no other way to hear of
     /// that. Returns whether this node can go on with it.
     fn learn(&self, layout: &[u8]) -> bool {
-        let Some(layout) = Layout::from_bytes(layout).ok().filter(|_| self.is_of_one_cluster())
+        let Some(layout) = Layout::from_bytes(layout).ok().filter(|layout| self.may_learn(layout))
         else {
             return true;
         };
@@ -399,9 +406,42 @@ impl Handshake {
         layouts.learn(&Arc::new(layout.clone())) || layouts.known().is_of_one_line(&layout)
     }
 
-    fn is_of_one_cluster(&self) -> bool {
-        let (ours, theirs) = (self.identity.cluster, self.theirs.as_ref());
-        ours.is_some() && theirs.is_some_and(|theirs| theirs.cluster == ours)
+    /// Whether the other side is of another cluster: by its id or, if ids prove nothing, by the
+    /// disks that the two sides know. Of one cluster at most one side knows another disk than the
+    /// other has: a node that was seen with its present disk has met the other's present one, or
+    /// one before it. A node without an id that holds data, and knows others, is none whose disk
+    /// was replaced.
+    fn is_of_another_cluster(&self, theirs: &Hello) -> bool {
+        let (cluster, known) = self.said;
+        let ours = &self.identity;
+        match theirs.cluster.zip(cluster) {
+            Some((theirs, own)) if theirs != own => return true,
+            Some(_) if ours.cluster.is_proof() => return false,
+            _ => {}
+        }
+        let own_disk = ours.logs.own_incarnation();
+        let knows_another = known.is_some_and(|known| known.incarnation != theirs.incarnation);
+        let is_another = theirs.knows_you.is_some_and(|known| known.incarnation != own_disk);
+        let has_company = cluster.is_none() && ours.cluster.has_company();
+        is_another && (knows_another || has_company)
+    }
+
+    /// Whether the two have one id; `None` = not both have one.
+    fn have_one_id(&self) -> Option<bool> {
+        let (theirs, own) = self.theirs.as_ref()?.cluster.zip(self.said.0)?;
+        Some(theirs == own)
+    }
+
+    /// Whether this node may go by a layout that the other side sends: both have one id; or one
+    /// of them has none, and this node met that disk before, or has a place in the layout.
+    fn may_learn(&self, layout: &Layout) -> bool {
+        let (ours, Some(theirs)) = (&self.identity, &self.theirs) else { return false };
+        let (own, own_name) = (ours.own(), ours.own_name());
+        let has_place = || layout.all().any(|node| node.id == own && node.member.name == own_name);
+        let was_met =
+            || theirs.node.is_some_and(|node| ours.logs.has_met(node, theirs.incarnation));
+        let are_two = self.against == Some(Reason::Cluster);
+        self.have_one_id().unwrap_or_else(|| !are_two && (has_place() || was_met()))
     }
 
     /// Whom this side, the dialer, wanted to reach.
@@ -409,16 +449,19 @@ impl Handshake {
         Hello::decode(&self.hellos[0]).map(|hello| hello.to).unwrap_or_default()
     }
 
-    fn hello(&self, to: String, knows_you: Option<Claim>) -> Hello {
+    fn hello(&self, to: String, node: Option<NodeId>) -> Hello {
+        let (cluster, knows_you) = self.said;
+        let had_another = node.is_some_and(|node| self.identity.logs.had_another(node));
         Hello {
             versions: VERSIONS,
             features: 0,
             role: self.role,
             connection: self.connection,
-            cluster: self.identity.cluster,
+            cluster,
             incarnation: self.identity.logs.own_incarnation(),
             life: self.identity.logs.life(),
             knows_you,
+            knew_another: had_another,
             proven: self.identity.proofs.known().proven,
             view: self.view.id(),
             voter: self.identity.layouts.voter().id,
@@ -445,10 +488,11 @@ impl Handshake {
             let description = self.view.topology.describe();
             let most = VERDICT_MAX - body.len();
             body.extend_from_slice(&description.as_bytes()[..description.len().min(most)]);
-        } else if self.is_of_one_cluster() {
+        } else {
             let layout = self.identity.layouts.entered();
             let is_later = self.theirs.as_ref().is_some_and(|them| them.view.epoch < layout.epoch);
-            if is_later {
+            let are_two = self.against == Some(Reason::Cluster);
+            if is_later && self.have_one_id().unwrap_or(!are_two) {
                 let layout = layout.to_bytes();
                 body.extend_from_slice(if layout.len() < VERDICT_MAX { &layout } else { &[] });
             }
@@ -481,3 +525,5 @@ fn put_frame(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod two_clusters;

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cluster_id::OwnCluster;
 use crate::directory::LogPosition;
 use crate::layout::{Change, Joiner, Voter};
 use crate::logs::{Life, Lineage, Logs, Reported};
@@ -48,7 +49,8 @@ impl Someone {
         let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
         let layouts = Arc::new(crate::layouts::Layouts::fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
-        Arc::new(Identity::new(Views::fixed(topology), own, self.cluster, secrets, known))
+        let cluster = Arc::new(OwnCluster::new(self.cluster, false));
+        Arc::new(Identity::new(Views::fixed(topology), own, cluster, secrets, known))
     }
 }
 
@@ -186,6 +188,7 @@ fn two_that_fit_meet() {
             incarnation,
             life,
             knows_us,
+            never_another: true,
             proven,
             voter,
             cluster,
@@ -194,7 +197,9 @@ fn two_that_fit_meet() {
         };
         assert_eq!(dialed, Ok(met));
         let (node, proven) = (NodeId(0), RoundId::default());
-        let met = PeerSeen { node, incarnation: Incarnation(100), knows_us: None, proven, ..met };
+        let incarnation = Incarnation(100);
+        let (knows_us, never_another) = (None, false);
+        let met = PeerSeen { node, incarnation, knows_us, never_another, proven, ..met };
         assert_eq!(accepted, Ok(met));
     }
 }
@@ -335,11 +340,11 @@ fn no_common_version_is_said() {
     let mut sent = Vec::new();
     let a = named("a").identity();
     Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
-    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[13, 0, 14, 0]);
+    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[14, 0, 15, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
-    let theirs = "a supports versions 13 to 14 of the peer protocol, this node, b, 8 to 12";
+    let theirs = "a supports versions 14 to 15 of the peer protocol, this node, b, 8 to 13";
     assert!(refused.text.contains(theirs), "{refused}");
 
     let hears = |bytes: &[u8]| {
@@ -354,12 +359,12 @@ fn no_common_version_is_said() {
     let mut earlier = out;
     earlier[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let heard = hears(&earlier);
-    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 8 to 12";
+    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 8 to 13";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 
     // One of version 2 or 1 refuses without a HELLO.
     let heard = hears(&[1, 0, 0, 0, frame::VERDICT, Reason::Version.code()]);
-    let theirs = "b supports other versions of the peer protocol, this node, a, 8 to 12";
+    let theirs = "b supports other versions of the peer protocol, this node, a, 8 to 13";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
@@ -374,7 +379,7 @@ fn a_node_of_the_version_before_is_told_in_words() {
     sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
-    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 8 to 12";
+    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 8 to 13";
     assert!(refused.text.contains(theirs), "{refused}");
     let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
     let hello = Hello::decode(&out[FRAME_HEAD..FRAME_HEAD + length]).unwrap();
@@ -433,7 +438,8 @@ fn going_by(name: &str, layout: Layout) -> Arc<Identity> {
     let logs = Arc::new(Logs::first(Incarnation(100 + u64::from(own.0))));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
     let secrets = Arc::new(Secrets::new(Secret::new("open sesame".into()), None));
-    Arc::new(Identity::new(Arc::new(Views::new(view)), own, Some(ClusterId(5)), secrets, known))
+    let cluster = Arc::new(OwnCluster::new(Some(ClusterId(5)), false));
+    Arc::new(Identity::new(Arc::new(Views::new(view)), own, cluster, secrets, known))
 }
 
 fn d_joins() -> Change {
@@ -463,10 +469,11 @@ fn who_was_removed_is_told_so() {
     let (a, b) = (named("a").identity(), changed("b", &change));
     let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
     let dialed = dialed.unwrap_err();
-    assert_eq!(dialed.reason, Reason::Name);
+    assert_eq!(dialed.reason, Reason::Removed);
     assert!(dialed.text.contains("b refuses this node, a, which was removed"), "{dialed}");
     let refused = accepted.unwrap_err();
-    assert!(refused.text.contains("if it was removed, start it with an empty"), "{refused}");
+    assert_eq!(refused.reason, Reason::Removed);
+    assert!(refused.text.contains("a was removed from the cluster: to add it again"), "{refused}");
     assert_eq!(a.layouts.known().id(), b.layouts.known().id());
     assert!(a.layouts.known().is_gone(NodeId(0)));
 }
@@ -583,28 +590,28 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "96000000 01 6b766f72756d0001 0800 0c00 0000000000000000 00 00",
+        "97000000 01 6b766f72756d0001 0800 0d00 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
         "00000000000000000000",
-        "0100000000000000 0000",
-        "20000000 02 6d61ba9775fc8e52facff39bd02f637f1373fec533bb6aa79a18a67650f9ace8",
+        "0100000000000000 0000 00",
+        "20000000 02 8137883e4e18126ed80f52dbc344b1f7bd32e1654956b36344139b01f7f97a9a",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "96000000 01 6b766f72756d0001 0800 0c00 0000000000000000 01 00",
+        "97000000 01 6b766f72756d0001 0800 0d00 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
         "00000000000000000000",
-        "0100000000000000 0100",
-        "20000000 02 526cbc6f0a0661f78f904a2ddb0592803bd31dcfcb548fce90b07d796f6113e4",
+        "0100000000000000 0100 00",
+        "20000000 02 9985202e5919a315332fa4ffab0530c14a57c60eba129bfc40b9841327c0daa5",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

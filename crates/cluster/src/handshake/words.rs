@@ -18,6 +18,9 @@ pub enum Reason {
     Topology,
     /// It is not the node that was dialed.
     Name,
+    /// One of the two has left the cluster, as far as this node knows. The other side is told the
+    /// same as of another name.
+    Removed,
     /// It has this node's name, and another disk.
     Namesake,
     /// It is this node.
@@ -40,6 +43,7 @@ impl Reason {
             Self::Cluster => "cluster",
             Self::Topology => "topology",
             Self::Name => "name",
+            Self::Removed => "removed",
             Self::Namesake => "namesake",
             Self::Itself => "itself",
             Self::Outlived => "outlived",
@@ -56,7 +60,7 @@ impl Reason {
             Self::Secret => 3,
             Self::Cluster => 4,
             Self::Topology => 5,
-            Self::Name => 6,
+            Self::Name | Self::Removed => 6,
             Self::Namesake => 7,
             Self::Itself => 8,
             Self::Outlived | Self::Fenced => 9,
@@ -110,6 +114,54 @@ fn forked(name: &str, ours: &Identity, theirs: Option<&Hello>) -> String {
     )
 }
 
+/// What is said of two nodes that are of different clusters.
+fn of_two_clusters(name: &str, ours: &Identity, theirs: Option<&Hello>) -> String {
+    let (own, layout) = (ours.own_name(), ours.layouts.entered());
+    let at = |name: &str| {
+        let url = layout.named(name).map(|node| node.url.as_str()).filter(|url| !url.is_empty());
+        url.map_or(String::new(), |url| format!(" at {url}"))
+    };
+    let (at_own, at_theirs) = (at(own), at(name));
+    let ids = theirs.and_then(|hello| hello.cluster).zip(ours.cluster.id());
+    let what = match ids.filter(|(theirs, own)| theirs != own) {
+        Some((theirs, id)) => format!(
+            "{name}{at_theirs} belongs to cluster {theirs}, this node, {own}{at_own}, to cluster \
+             {id}"
+        ),
+        None => format!(
+            "{name}{at_theirs} and this node, {own}{at_own}, are of two clusters with the same \
+             names: each knows, or has taken data with, other nodes than those of the other one"
+        ),
+    };
+    format!(
+        "{what}. They exchange nothing, and each keeps its data. Either one of the two listens at \
+         an address that the other cluster lists: correct --listen, --advertise or --cluster, and \
+         give each cluster a secret of its own. Or one has the data directory of another cluster: \
+         put its own one back, or start it with an empty one"
+    )
+}
+
+/// A name that does not fit is that of a removal if one of the two has left.
+fn of_who_has_left(reason: Reason, ours: &Identity, theirs: Option<&Hello>) -> Reason {
+    let known = ours.layouts.known();
+    let peer = theirs.and_then(|hello| hello.node);
+    let has_left = known.is_gone(ours.own()) || peer.is_some_and(|peer| known.is_gone(peer));
+    if reason == Reason::Name && has_left { Reason::Removed } else { reason }
+}
+
+fn removed(name: &str, ours: &Identity) -> String {
+    let own = ours.own_name();
+    // It may just have been told.
+    let who = match ours.layouts.known().is_gone(ours.own()) {
+        true => format!("{name} refuses this node, {own}, which"),
+        false => name.to_owned(),
+    };
+    format!(
+        "{who} was removed from the cluster: to add it again, start it with an empty directory and \
+         --join"
+    )
+}
+
 /// `dialed` is whom this side wanted to reach, if it made the connection; `description` is the
 /// other side's topology, if it said it.
 pub(super) fn refused(
@@ -125,6 +177,7 @@ pub(super) fn refused(
         None => "an unknown node",
     };
     let own = ours.own_name();
+    let reason = of_who_has_left(reason, ours, theirs);
     let text = match reason {
         Reason::Malformed(what) => format!("not a kvorum-peer/1 handshake: {what}"),
         Reason::Version => {
@@ -142,12 +195,7 @@ pub(super) fn refused(
             "{name} and this node, {own}, have different cluster secrets: \
              give all nodes the same one"
         ),
-        Reason::Cluster => format!(
-            "{name} belongs to cluster {:016x}, this node, {own}, to {:016x}: \
-             one of them has the data directory of another cluster",
-            theirs.and_then(|hello| hello.cluster).map_or(0, |cluster| cluster.0),
-            ours.cluster.map_or(0, |cluster| cluster.0)
-        ),
+        Reason::Cluster => of_two_clusters(name, ours, theirs),
         Reason::Topology => {
             let theirs = String::from_utf8_lossy(description);
             let whose = format!("{name}'s");
@@ -158,11 +206,7 @@ pub(super) fn refused(
                 what.unwrap_or_default()
             )
         }
-        // It may just have been told.
-        Reason::Name if ours.layouts.known().is_gone(ours.own()) => format!(
-            "{name} refuses this node, {own}, which was removed from the cluster: to add it again, \
-             start it with an empty directory and --join"
-        ),
+        Reason::Removed => removed(name, ours),
         Reason::Name if is_unknown(ours, theirs) => format!(
             "{name} is not a member of the cluster that this node, {own}, knows: if it was \
              removed, start it with an empty directory and --join to add it again; if it is a \

@@ -15,6 +15,9 @@ use sha2::{Digest, Sha256};
 use super::Layout;
 use super::quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota};
 
+/// Digits of a token's id, as people write it.
+const ID_DIGITS: usize = 8;
+
 /// Tokens at most: with the longest names and prefixes a quarter of a mebibyte, which every node
 /// keeps, and which is sent with each layout.
 pub const MAX_TOKENS: usize = 1024;
@@ -119,6 +122,9 @@ pub enum AccessError {
     /// No name, or none that can be shown.
     #[error("a token's name is 1 to {MAX_TOKEN_NAME} bytes of visible characters")]
     BadName,
+    /// A name that an id may look like: who revokes by id would revoke another token.
+    #[error("{0:?} looks like the id of a token: give the token another name")]
+    NameLikeId(String),
     /// A prefix that is too long.
     #[error("a token's prefix has {MAX_TOKEN_PREFIX} bytes at most")]
     LongPrefix,
@@ -251,6 +257,14 @@ impl Access {
     /// With one more token. Those that have expired are left out.
     pub fn with(&self, token: Token, now_ms: u64) -> Result<Self, AccessError> {
         token.check()?;
+        // Of one that an earlier release made, the layout is read all the same.
+        if token.name.chars().any(crate::is_invisible) {
+            return Err(AccessError::BadName);
+        }
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if token.name.len() == ID_DIGITS && token.name.bytes().all(is_digit) {
+            return Err(AccessError::NameLikeId(token.name));
+        }
         if token.has_expired(now_ms) {
             return Err(AccessError::Expired);
         }

@@ -142,7 +142,7 @@ impl Layout {
             is_lost: false,
         };
         let nodes: Vec<Node> = topology.ids().map(node).collect();
-        let chosen = plan::councillors(&nodes, &[], |_| true);
+        let chosen = plan::councillors(&nodes, &[], |_| true, |_| true);
         let council = chosen.into_iter().map(|node| Seat { node, voter: None });
         Self {
             epoch: crate::FIRST_EPOCH,

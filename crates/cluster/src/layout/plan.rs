@@ -103,6 +103,14 @@ pub enum PlanError {
     /// A councillor that is not reachable.
     #[error("node {0:?} can't be a councillor: which disk it has is not known, for it is not up")]
     NotSeen(String),
+    /// A council that could decide nothing, perhaps for ever: a node that is down may have lost
+    /// its disk, and its vote with it, and nobody is seated anew while keys move.
+    #[error(
+        "of the council that would follow ({}) a majority is not up, and it has to decide how the \
+         change goes on: start those nodes, or name a council of nodes that are up with --council",
+        .0.join(", ")
+    )]
+    CouncilDown(Vec<String>),
     /// What a topology refuses.
     #[error(transparent)]
     Topology(#[from] TopologyError),
@@ -137,10 +145,11 @@ impl Layout {
         let mut before = self.nodes.clone();
         before.iter_mut().for_each(|node| node.url = change.url_of(node));
         let nodes = if same { before.clone() } else { self.nodes_after(&members, replicas)? };
-        let council = self.council_after(change, &nodes, voter_of)?;
+        let council = self.council_after(change, &nodes, &voter_of)?;
         if same && council == self.council && nodes == self.nodes {
             return Err(PlanError::Nothing);
         }
+        check_council(&council, &nodes, &voter_of)?;
         for node in &mut before {
             node.is_lost = change.remove_lost.contains(&node.member.name);
         }
@@ -247,6 +256,22 @@ impl Layout {
     }
 }
 
+/// Refuses a council of which no majority is up.
+fn check_council(
+    council: &[Seat],
+    nodes: &[Node],
+    voter_of: impl Fn(&str) -> Option<VoterId>,
+) -> Result<(), PlanError> {
+    let of_seat = |seat: &Seat| nodes.iter().find(|node| node.id == seat.node);
+    let names: Vec<&str> =
+        council.iter().filter_map(of_seat).map(|node| &*node.member.name).collect();
+    let up = names.iter().filter(|name| voter_of(name).is_some()).count();
+    if up <= council.len() / 2 {
+        return Err(PlanError::CouncilDown(names.iter().map(|name| (*name).to_owned()).collect()));
+    }
+    Ok(())
+}
+
 /// A node's seat, if it is known which voter it is: by now, or when it was seated.
 fn seat(node: &Node, held: &[Seat], voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Seat> {
     let held = held.iter().find(|seat| seat.node == node.id);
@@ -263,17 +288,20 @@ pub(super) fn council_of(
 ) -> Vec<Seat> {
     let stay: Vec<NodeId> = held.iter().map(|seat| seat.node).collect();
     let seat = |node: &Node| seat(node, held, &voter_of);
-    let chosen = councillors(nodes, &stay, |node| seat(node).is_some());
+    let is_up = |node: &Node| voter_of(&node.member.name).is_some();
+    let chosen = councillors(nodes, &stay, |node| seat(node).is_some(), is_up);
     let of_id = |id: NodeId| nodes.iter().find(|node| node.id == id);
     chosen.into_iter().filter_map(|id| seat(of_id(id)?)).collect()
 }
 
 /// The nodes of a council, in the order of their ids: who is in it stays, others come from the
-/// zones that have the fewest. One, three from three nodes on, five from five on.
+/// zones that have the fewest. One, three from three nodes on, five from five on. If one is too
+/// many, a node that is down loses its seat before one that is up.
 pub(super) fn councillors(
     nodes: &[Node],
     stay: &[NodeId],
     can: impl Fn(&Node) -> bool,
+    is_up: impl Fn(&Node) -> bool,
 ) -> Vec<NodeId> {
     let can: Vec<&Node> = nodes.iter().filter(|node| can(node)).collect();
     let size = match can.len() {
@@ -294,6 +322,7 @@ pub(super) fn councillors(
     }
     // An even council needs as many to agree as one that has one more.
     if chosen.len().is_multiple_of(2) {
+        chosen.sort_by_key(|node| !is_up(node));
         chosen.pop();
     }
     let mut ids: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();

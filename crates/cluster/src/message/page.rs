@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::node_id::NodeId;
-use crate::record::Record;
+use record::Record;
 
 /// A part of a range of keys, small enough to be read at once. Nothing of it is remembered between
 /// two pages.
@@ -58,11 +58,14 @@ pub enum Filter {
         known: Vec<u64>,
     },
     /// No keys, but what is remembered of writes with an idempotency key, by its names, of
-    /// partitions that move to a node or whose replicas become fewer, that one among them. The page
-    /// is authoritative if the node has forgotten none of them within a day.
+    /// partitions that move to a node or whose replicas become fewer, that one among them; or of
+    /// partitions that it holds, if it has lost what it remembered. The page is authoritative if
+    /// the node has forgotten none of them within a day.
     Remembered {
         /// The node that the partitions move to, or that stays one of their replicas.
         node: NodeId,
+        /// Whether it has lost what it remembered.
+        lost: bool,
     },
 }
 

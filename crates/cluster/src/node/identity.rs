@@ -14,13 +14,14 @@
 //! until then nothing of the present one is reported to it (`logs.rs`).
 
 use super::{Caller, Node, NodeEffect};
-use crate::clock::{COUNTER_BITS, Now};
+use crate::clock::Now;
 use crate::directory::Incarnation;
 use crate::event::FailureKind;
 use crate::logs::{Claim, Reported};
 use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::missed::Mark;
+use record::COUNTER_BITS;
 
 /// What is known of another node since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -99,9 +100,8 @@ impl Node {
     pub(super) fn peer_seen(
         &mut self,
         now: Now,
-        peer: NodeId,
-        incarnation: Incarnation,
-        knows_us: Option<Claim>,
+        (peer, incarnation): (NodeId, Incarnation),
+        (knows_us, never_another): (Option<Claim>, bool),
         out: &mut Vec<NodeEffect>,
     ) {
         let kept = self.shared.logs.incarnation(peer);
@@ -116,7 +116,7 @@ impl Node {
             Some(since) => self.lose(now, Some(peer), since, out),
             None => {
                 self.shared.logs.settle(peer);
-                self.confirm(peer, knows_us.is_some(), out);
+                self.confirm(peer, knows_us.is_none() || never_another, out);
             }
         }
     }
@@ -144,12 +144,11 @@ impl Node {
         }
     }
 
-    /// A peer knows nothing that contradicts this node's membership state; `knows` = it has seen
-    /// this disk.
-    fn confirm(&mut self, peer: NodeId, knows: bool, out: &mut Vec<NodeEffect>) {
-        // A peer that knows this new disk, from just now or from before a restart, can't say that
-        // it knew no other before.
-        if self.shared.membership.state() != MembershipState::Joining || knows {
+    /// A peer knows nothing that contradicts this node's membership state; `denies` = the peer
+    /// never knew another disk of this node. A peer of an earlier version can't say that once it
+    /// has seen this disk, nor can one that was told of this disk by an earlier release.
+    fn confirm(&mut self, peer: NodeId, denies: bool, out: &mut Vec<NodeEffect>) {
+        if self.shared.membership.state() != MembershipState::Joining || !denies {
             return;
         }
         self.peers.of(peer).confirmed = true;
@@ -166,6 +165,11 @@ impl Node {
         if self.others().all(confirmed) {
             self.stand(MembershipState::Member, out);
         }
+    }
+
+    /// Whether this membership state is being stored.
+    pub(super) fn stands_soon(&self, state: MembershipState) -> bool {
+        self.state_under_way == Some(state)
     }
 
     /// Has a membership state stored; see [`Node::stood`].

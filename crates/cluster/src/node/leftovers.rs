@@ -72,7 +72,9 @@ mod tests {
     use crate::logs::Logs;
     use crate::membership::{Membership, MembershipState};
     use crate::message::NodeId;
-    use crate::node::{NodeConfig, NodeEvent, RoundConfig};
+    use crate::node::NodeEvent;
+    use crate::node_effect::NodeConfig;
+    use crate::rounds::RoundConfig;
     use crate::topology::{Member, Topology};
 
     /// A node alone, so that it has nothing else to do.
@@ -89,7 +91,6 @@ mod tests {
             max_skew_micros: 0,
             rounds: RoundConfig::NONE,
             stream_rate: None,
-            tombstone: |_, _| unreachable!("nothing is deleted"),
             remembered: |_, _| None,
         };
         (Arc::clone(&shared), Node::new(shared, config))

@@ -12,49 +12,43 @@
 //! ```
 
 mod council;
-mod exchange;
+mod founding;
 mod hand_over;
 mod identity;
 mod leftovers;
 mod moving;
-mod proving;
+mod proofs;
 mod remembering;
 mod replay;
-mod round;
-mod settling;
-mod streaming;
 mod taking;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::clock::{Now, Version};
+use crate::clock::Now;
+use crate::cluster_id::ClusterId;
 use crate::directory::Incarnation;
 use crate::event::{CallId, FailureKind, Shared};
 use crate::layout::Layout;
 use crate::logs::Claim;
 use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::record::Record;
-use crate::remembered::Remembered;
-use crate::rounds::RoundReport;
+use crate::node_effect::{NodeConfig, NodeEffect};
+use crate::repair::Repair;
+use crate::task::Tasks;
+use crate::transfer::{Rebalance, Rebuild};
 use crate::view::View;
 use council::Layouts;
+use founding::Founding;
 use hand_over::{Deposit, HandOver};
 use identity::{Check, Checks};
 use leftovers::Dropping;
 use moving::Moving;
+use record::Record;
+use remembering::Walk;
 use replay::Replay;
-pub use round::RoundConfig;
-use round::{Equal, Round};
-use streaming::Source;
-use taking::Taking;
-
-/// How often [`NodeEvent::Tick`] is due, in microseconds. Hints go out at most this long after the
-/// retry that finds their node back.
-pub const NODE_TICK_MICROS: u64 = 250_000;
 
 /// Ticks after which what the others reported of their logs is stored again, if it changed: a small
 /// write for each of them.
@@ -71,6 +65,10 @@ pub enum NodeEvent {
         incarnation: Incarnation,
         /// What it knows of this node's disk, if anything.
         knows_us: Option<Claim>,
+        /// Whether the disk that it knows is the only one of this node that it ever knew.
+        never_another: bool,
+        /// The cluster that it belongs to; `None` = none yet.
+        cluster: Option<ClusterId>,
     },
     /// Hints for a node, as the store has them, in the order of their keys; empty = there is
     /// none at or after where it was asked to begin.
@@ -106,6 +104,13 @@ pub enum NodeEvent {
         /// Whether it was stored.
         kept: bool,
     },
+    /// The cluster's id was stored on disk, or could not be.
+    ClusterIdKept {
+        /// The id that was to be stored.
+        id: ClusterId,
+        /// Whether it was stored.
+        kept: bool,
+    },
     /// A node's marks were stored on disk, or could not be.
     MissedKept {
         /// The node whose marks they are.
@@ -132,144 +137,27 @@ pub enum NodeEvent {
     Tick,
 }
 
-/// What a node wants done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodeEffect {
-    /// Read hints for a node from the store; ends in [`NodeEvent::Hints`].
-    ReadHints {
-        /// The node whose hints to read.
-        peer: NodeId,
-        /// The key after which to begin; `None` = with the first.
-        after: Option<Bytes>,
-        /// Bytes of keys and records after which to stop; one is always read.
-        max_bytes: usize,
-    },
-    /// Hints were delivered, or need not be: remove them, unless the store has a newer one of the
-    /// same key by now. If the store refuses, it ends in [`NodeEvent::HintsStay`].
-    DropHints {
-        /// The node that they were for.
-        peer: NodeId,
-        /// Keys and records.
-        items: Vec<(Bytes, Record)>,
-    },
-    /// Ask a node, through the coordinator of some loop; ends in [`NodeEvent::Returned`].
-    Call {
-        /// The call's number.
-        call: CallId,
-        /// The node to ask.
-        node: NodeId,
-        /// Why it is asked.
-        class: Class,
-        /// What to ask.
-        request: Request,
-    },
-    /// Store durably which disk a node has, and what it reported of its log; then call
-    /// [`Logs::know`](crate::Logs::know) and [`Logs::kept`](crate::Logs::kept).
-    Remember {
-        /// The node whose disk it is.
-        peer: NodeId,
-        /// What is known of it.
-        claim: Claim,
-    },
-    /// Store durably this node's membership state and, in the same batch, what it is marked to
-    /// lack; ends in [`NodeEvent::Stood`]. If the node is no longer authoritative, that is in force
-    /// already; that it is authoritative again takes effect only once it is stored.
-    Stand(MembershipState),
-    /// Store durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode));
-    /// ends in [`NodeEvent::MissedKept`].
-    KeepMissed {
-        /// The node whose marks to store.
-        node: NodeId,
-    },
-    /// Store durably what this node knows of layouts, and its vote; then call
-    /// [`Shared::enters`](crate::Shared::enters). Ends in [`NodeEvent::LayoutsKept`]. See
-    /// [`Layouts::encode`](crate::Layouts::encode).
-    KeepLayouts,
-    /// Have the store drop every record that was in it by now and that this node does not hold
-    /// ([`Shared::holds`](crate::Shared::holds)). Ends in [`NodeEvent::LeftoversDropped`].
-    DropLeftovers,
-    /// Store durably what is remembered of writes with an idempotency key; ends in
-    /// [`NodeEvent::Returned`].
-    KeepRemembered {
-        /// The call's number.
-        call: CallId,
-        /// What is remembered, one entry per write.
-        remembered: Vec<Remembered>,
-    },
-    /// A round of repair that this node drove is over.
-    RoundEnded(RoundReport),
-    /// This node's directory is an older copy: others have proven something since that it took no
-    /// part in, and it may hold what was deleted and purged by that. It must not go on with it.
-    Outdated {
-        /// Up to which time of a version that is proven.
-        proven: u64,
-    },
-}
-
 /// What a call was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Replay(NodeId),
-    Repair(NodeId),
-    /// What a majority holds of a key that a page of this node's is about: the place among those
-    /// that are asked about.
-    Settle(NodeId, usize),
     HandOver(NodeId),
     Deposit(NodeId),
     Check(NodeId),
-    /// What a node holds, for the round of this number.
-    Compare(u64, NodeId),
-    /// The record of a key that differs, for the round and the key of these numbers …
-    Fetch(u64, u64),
-    /// … and a replica that lacked it.
-    Bring(u64, u64),
-    /// A node gives up what it can't read.
-    Discard(u64),
-    /// A step of the round of this number.
-    Step(u64, NodeId),
     /// What a node knows of proofs, or is to know.
     Proof(NodeId),
     /// A councillor's vote on the proposal of this number, or that it is to know what was decided.
     Council(u64, NodeId),
     /// Which layout a node goes by.
     Pull(NodeId),
+    /// Which cluster a node belongs to.
+    ClusterId(NodeId),
     /// How far a node is in the transition of this epoch.
     Moves(u64, NodeId),
-    /// This node seals itself up to this time, before it takes; others say first whether that is
-    /// ahead of them.
-    TakeSeal(u64, NodeId),
-    /// What this node holds of a range, for the pass of this number …
-    TakeLook(u64),
-    /// … a source's page of it, which is stored here then …
-    Take(u64, NodeId),
-    /// … and what a majority holds of a key in it, by its place.
-    TakeSettle(u64, NodeId, usize),
     /// What a node remembers of writes with an idempotency key, for the walk of this number …
     Remembering(u64, NodeId),
     /// … and what of that is stored here.
     Remembered(u64),
-}
-
-/// A node's settings.
-#[derive(Debug, Clone, Copy)]
-pub struct NodeConfig {
-    /// Microseconds for which a coordinator may count what this node stored: a request's deadline.
-    pub deadline_micros: u64,
-    /// Whether nothing is acknowledged before it is durable.
-    pub syncs_always: bool,
-    /// Microseconds that a version may be ahead of the wall clock.
-    pub max_skew_micros: u64,
-    /// Rounds of repair.
-    pub rounds: RoundConfig,
-    /// Bytes a second at which it takes partitions that move to it; `None` = as fast as it goes.
-    pub stream_rate: Option<u64>,
-    /// A tombstone of a key with this version, as the store encodes it.
-    pub tombstone: fn(&[u8], Version) -> Record,
-    /// What the store has under a name, as a page of [`Filter::Remembered`] brings it; `None` = it
-    /// is malformed or damaged.
-    ///
-    /// [`Filter::Remembered`]: crate::Filter::Remembered
-    pub remembered: fn(&[u8], &Record) -> Option<Remembered>,
 }
 
 /// The protocol's part of a node that exists once for all loops.
@@ -292,21 +180,21 @@ pub struct Node {
     /// Whether it is to be stored once more: this node was marked to lack more meanwhile.
     stands_again: bool,
     deposit: Deposit,
-    /// Partitions of which a record that is ahead of the clock was left at its holder.
-    left_ahead: BTreeSet<u16>,
-    round: Option<Round>,
-    /// What the last round that this node drove, and that made all equal, has shown.
-    equal: Equal,
-    /// When the last one ended that compared everything, by the monotonic clock.
-    last_full: Option<u64>,
+    rebuild: Rebuild,
+    tasks: Tasks,
+    repair: Repair,
     /// Whether a proof that others reported is being taken over.
     takes_over: bool,
     layouts: Layouts,
+    founding: Founding,
     moving: Moving,
-    taking: Taking,
+    rebalance: Rebalance,
+    /// What others remember of writes with an idempotency key, as far as this node has asked.
+    walk: Option<Walk>,
+    /// Walks so far: replies to earlier ones are stale.
+    walks: u64,
     dropping: Dropping,
     calls: Vec<(CallId, Caller)>,
-    next_call: u64,
 }
 
 impl Node {
@@ -323,17 +211,18 @@ impl Node {
             state_under_way: None,
             stands_again: false,
             deposit: Deposit::default(),
-            left_ahead: BTreeSet::new(),
-            round: None,
-            equal: Equal::default(),
-            last_full: None,
+            rebuild: Rebuild::default(),
+            tasks: Tasks::new(Arc::clone(&shared), config),
+            repair: Repair::default(),
             takes_over: false,
             layouts: Layouts::default(),
+            founding: Founding::default(),
             moving: Moving::default(),
-            taking: Taking::default(),
+            rebalance: Rebalance::default(),
+            walk: None,
+            walks: 0,
             dropping: Dropping::default(),
             calls: Vec::new(),
-            next_call: 0,
             shared,
         };
         node.begin();
@@ -343,56 +232,27 @@ impl Node {
     /// Handles one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
         self.begun.get_or_insert(now.mono);
-        if self.view.epoch != self.shared.views.epoch() {
-            let before = std::mem::replace(&mut self.view, self.shared.view());
-            self.checks = None;
-            if !before.agrees_with(self.view.id()) {
-                self.placement_changes(now, out);
-                self.takes_anew(out);
-                self.stand_if_confirmed(out);
-            }
-        }
+        self.tasks.handles_at(now);
+        self.follow_view(out);
+        self.repair.stop_if_void(&mut self.tasks);
         match event {
-            NodeEvent::PeerSeen { peer, incarnation, knows_us } => {
-                self.peer_seen(now, peer, incarnation, knows_us, out);
+            NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
+                let knows = (knows_us, never_another);
+                self.peer_seen(now, (peer, incarnation), knows, out);
+                self.seen_of_cluster(peer, cluster, out);
                 self.ask_for_proof(peer, out);
             }
             NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
             NodeEvent::HintsStay { peer, hints, bytes } => self.hints_stay(peer, hints, bytes),
             NodeEvent::Returned { call, result } => {
-                let Some(at) = self.calls.iter().position(|(id, _)| *id == call) else { return };
-                match self.calls.swap_remove(at).1 {
-                    Caller::Replay(peer) => self.replayed(now, peer, result, out),
-                    Caller::Repair(peer) => self.streamed(now, peer, result, out),
-                    Caller::Settle(peer, at) => self.settled(now, peer, at, result, out),
-                    Caller::HandOver(peer) => self.handed_over(now, peer, result),
-                    Caller::Deposit(_) => self.deposited(now, &result),
-                    Caller::Check(peer) => self.checked(peer, &result),
-                    Caller::Compare(round, peer) => self.compared(now, (round, peer), result, out),
-                    Caller::Fetch(round, job) => self.fetched(now, (round, job), result, out),
-                    Caller::Bring(round, job) => self.brought(now, (round, job), &result, out),
-                    Caller::Discard(round) => self.discarded(now, round, &result, out),
-                    Caller::Step(round, node) => self.stepped(now, (round, node), &result, out),
-                    Caller::Proof(node) => self.received_proof(node, &result),
-                    Caller::Council(number, node) => self.voted(now, (number, node), result, out),
-                    Caller::Pull(node) => self.pulled(node, result, out),
-                    Caller::Moves(epoch, node) => self.received_moves((epoch, node), &result),
-                    Caller::TakeSeal(time, node) => {
-                        self.sealed_to_take(now, (time, node), &result, out);
-                    }
-                    Caller::TakeLook(pass) => self.looked_at_range(now, pass, result, out),
-                    Caller::Take(pass, node) => self.took(now, (pass, node), result, out),
-                    Caller::TakeSettle(pass, node, at) => {
-                        self.settled_taken(now, (pass, node, at), result, out);
-                    }
-                    Caller::Remembering(walk, node) => {
-                        self.received_remembered(now, (walk, node), result, out);
-                    }
-                    Caller::Remembered(walk) => self.kept_remembered(now, walk, &result, out),
+                if let Err(result) = self.tasks.answered(call, result) {
+                    self.returned(now, call, result, out);
                 }
+                self.look_at_transfers(now, out);
             }
             NodeEvent::Fenced => self.fenced(now, out),
             NodeEvent::Stood { state, kept } => self.stood(state, kept, out),
+            NodeEvent::ClusterIdKept { id, kept } => self.cluster_kept(id, kept, out),
             NodeEvent::MissedKept { node, kept } => {
                 self.peers.of(node).keeping = false;
                 if node == self.shared.own {
@@ -406,17 +266,65 @@ impl Node {
             NodeEvent::Tick => self.tick(now, out),
         }
         self.settle();
+        self.tasks.drain_effects(out);
+    }
+
+    /// A call is over that no task waits for.
+    fn returned(
+        &mut self,
+        now: Now,
+        call: CallId,
+        result: Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let Some(at) = self.calls.iter().position(|(id, _)| *id == call) else { return };
+        match self.calls.swap_remove(at).1 {
+            Caller::Replay(peer) => self.replayed(now, peer, result, out),
+            Caller::HandOver(peer) => self.handed_over(now, peer, result),
+            Caller::Deposit(_) => self.deposited(now, &result),
+            Caller::Check(peer) => self.checked(peer, &result),
+            Caller::Proof(node) => self.received_proof(node, &result),
+            Caller::Council(number, node) => self.voted(now, (number, node), result, out),
+            Caller::Pull(node) => self.pulled(node, result, out),
+            Caller::ClusterId(node) => self.told_cluster(node, &result, out),
+            Caller::Moves(epoch, node) => self.received_moves((epoch, node), &result),
+            Caller::Remembering(walk, node) => {
+                self.received_remembered(now, (walk, node), result, out);
+            }
+            Caller::Remembered(walk) => self.kept_remembered(now, walk, &result, out),
+        }
+    }
+
+    /// Another view may be in force.
+    fn follow_view(&mut self, out: &mut Vec<NodeEffect>) {
+        if self.view.epoch == self.shared.views.epoch() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.view, self.shared.view());
+        self.tasks.follow(&self.view);
+        self.checks = None;
+        if !before.agrees_with(self.view.id()) {
+            self.repair.placement_changes(&mut self.tasks);
+            self.takes_anew(out);
+            self.stand_if_confirmed(out);
+        }
+        // Nodes may have come or gone without any key being placed otherwise.
+        self.founding.begin_anew();
+        self.found_if_none_has_one(out);
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         self.check_due(out);
+        self.cluster_due(out);
         self.replay_due(now, out);
         self.keep_missed(out);
         self.hand_over_due(now, out);
         self.deposit_due(now, out);
-        self.repair_due(now, out);
+        self.rebuild_due(now, out);
+        self.recollecting_due(now, out);
         self.proofs_due(out);
-        self.round_due(now, out);
+        self.tasks.tick();
+        self.repair.tick(&mut self.tasks);
         self.layouts_due(now, out);
         self.moves_due(now, out);
         self.leftovers_due(now, out);
@@ -425,6 +333,54 @@ impl Node {
         if self.ticks.is_multiple_of(REMEMBER_TICKS) {
             self.remember(out);
         }
+    }
+
+    /// A transfer may have come further.
+    fn look_at_transfers(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        if self.rebuild.take_news() {
+            self.rebuild.drop_done(self.tasks.context());
+            self.stand_if_whole(out);
+        }
+        if self.rebalance.take_news() {
+            self.keep_layouts(out);
+            self.taking_due(now, out);
+        }
+    }
+
+    /// Has what this node is marked to lack streamed back.
+    fn rebuild_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        if self.may_still_count(now) {
+            return;
+        }
+        // The last node that was waited for may be declared lost by now.
+        self.rebuild.drop_done(self.tasks.context());
+        self.stand_if_whole(out);
+        self.rebuild.tick(&mut self.tasks, self.ticks);
+    }
+
+    /// Whether a coordinator may still count what this node stored and has lost since, for a write
+    /// that another replica is yet to store: a walk that begins now may pass before that does, and
+    /// the write would be acknowledged by two and held by one. It is over a deadline after the
+    /// start.
+    fn may_still_count(&self, now: Now) -> bool {
+        let is_member = self.shared.membership.state() == MembershipState::Member;
+        let begun = self.begun.expect("a tick was handed to it");
+        !is_member && now.mono < begun + self.config.deadline_micros
+    }
+
+    /// A node that holds every record again is a member, unless it is to recollect first what it
+    /// has lost of writes with an idempotency key: see `remembering.rs`.
+    fn stand_if_whole(&mut self, out: &mut Vec<NodeEffect>) {
+        let is_whole = self.rebuild.is_whole_again(self.tasks.context());
+        if is_whole && self.shared.membership.words_lost_before() == 0 {
+            self.stand(MembershipState::Member, out);
+        }
+    }
+
+    /// How far the rebuild of this node is: nodes that have streamed all that this node is marked
+    /// to lack, of all others.
+    pub fn repaired(&self) -> (usize, usize) {
+        self.rebuild.repaired(self.tasks.context())
     }
 
     fn keep_missed(&mut self, out: &mut Vec<NodeEffect>) {
@@ -453,8 +409,7 @@ impl Node {
         request: Request,
         out: &mut Vec<NodeEffect>,
     ) {
-        let call = CallId(self.next_call);
-        self.next_call += 1;
+        let call = self.tasks.context().next_call();
         self.calls.push((call, caller));
         out.push(NodeEffect::Call { call, node, class, request });
     }
@@ -473,12 +428,15 @@ impl Node {
 struct Peer {
     /// Its incarnation, if it was seen since the start.
     seen: Option<Incarnation>,
+    /// Whether a connection with it was made since the start.
+    is_met: bool,
+    /// The cluster that it said last that it belongs to; `None` = it said none.
+    cluster: Option<ClusterId>,
     /// Whether it said that it never knew another disk of this node.
     confirmed: bool,
     check: Check,
     replay: Replay,
     hand_over: HandOver,
-    source: Source,
     /// Whether its marks are being stored.
     keeping: bool,
 }

@@ -1,5 +1,7 @@
-//! What replicas of before remember of writes with an idempotency key is taken too, once all
-//! records are: so that this node can say "never" of those that nobody has done.
+//! Replicas tell this node what they remember of writes with an idempotency key, once it has taken
+//! all records: so that this node can say "never" of those that nobody has done. A node to which
+//! partitions move asks the replicas of before; a node that lost its disk asks the other replicas
+//! of the partitions that it holds.
 //!
 //! ```text
 //!  own page ──▶ traces ─┐ in the order of their names, up to where
@@ -13,18 +15,27 @@
 //! majority of the nodes of after too. Nothing of it is kept over a restart but what was written:
 //! it begins again. Of a source that speaks an older protocol, has forgotten some itself, or does
 //! not answer for [`PATIENCE_MICROS`], not all is known: then this node does not say "never" of
-//! what came before it was sealed, for as long as that may be sent again.
+//! what came before it was sealed, or before its disk was lost, for as long as that may be sent
+//! again.
+//!
+//! A node that lost its disk counts as one that may have had a trace of every write: it keeps each
+//! trace that would be one of a majority with its own. Each source has promised, before it streamed
+//! its records, to accept nothing that was under way when the disk was lost
+//! (`transfer/rebuild.rs`): so what was accepted here, and there later, is in what the source
+//! tells.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::taking::RETRY_MICROS;
 use super::{Caller, Node, NodeEffect};
 use crate::clock::Now;
-use crate::event::{CallId, FailureKind};
+use crate::event::FailureKind;
+use crate::membership::MembershipState;
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
-use crate::remembered::{Recollections, Remembered};
+use crate::remembered::{Recollections, Remembered, Until};
+use crate::transfer::RETRY_MICROS;
+use crate::view::View;
 
 /// Bytes of all pages that are held at once, about …
 const PAGES_BYTES: usize = 4 << 20;
@@ -40,6 +51,8 @@ pub(super) const PATIENCE_MICROS: u64 = 120_000_000;
 #[derive(Debug)]
 pub(super) struct Walk {
     number: u64,
+    /// Why it is made.
+    purpose: Purpose,
     /// The sources, and this node itself.
     reporters: BTreeMap<NodeId, Reporter>,
     /// Sources that are not asked any more.
@@ -48,6 +61,29 @@ pub(super) struct Walk {
     is_all: bool,
     /// What is being written.
     writing: Vec<Remembered>,
+}
+
+/// Why a node asks what others remember.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Partitions move to it, or have fewer replicas from now on.
+    Move,
+    /// It has lost what it remembered up to this time of a version.
+    Rebuild(u64),
+}
+
+impl Purpose {
+    fn is_rebuild(self) -> bool {
+        matches!(self, Self::Rebuild(_))
+    }
+
+    /// Whether the node has to know of a partition.
+    fn wants(self, view: &View, partition: u16, own: NodeId) -> bool {
+        match self {
+            Self::Move => view.hands_over(partition, own),
+            Self::Rebuild(_) => view.topology.holds(own, partition, 0),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -94,16 +130,19 @@ impl Reporter {
 }
 
 impl Walk {
-    fn new(number: u64, own: NodeId, sources: &[NodeId]) -> Self {
+    fn new((number, purpose): (u64, Purpose), own: NodeId, sources: &[NodeId]) -> Self {
         let nodes = sources.iter().copied().chain([own]);
         let reporters = nodes.map(|node| (node, Reporter::new())).collect();
-        Self { number, reporters, silent: Vec::new(), is_all: true, writing: Vec::new() }
+        let (silent, writing) = (Vec::new(), Vec::new());
+        Self { number, purpose, reporters, silent, is_all: true, writing }
     }
 
-    /// Whether it is about these sources.
-    fn is_of(&self, own: NodeId, sources: &[NodeId]) -> bool {
+    /// Whether it is about these sources, for this purpose.
+    fn is_of(&self, purpose: Purpose, own: NodeId, sources: &[NodeId]) -> bool {
         let others = self.reporters.keys().chain(&self.silent).filter(|node| **node != own);
-        others.clone().count() == sources.len() && others.clone().all(|node| sources.contains(node))
+        self.purpose == purpose
+            && others.clone().count() == sources.len()
+            && others.clone().all(|node| sources.contains(node))
     }
 
     /// A source is not asked any more.
@@ -111,6 +150,15 @@ impl Walk {
         self.reporters.remove(&node);
         self.silent.push(node);
         self.is_all = false;
+    }
+
+    /// How many of a partition's replicas can't tell all that they ever accepted.
+    fn unasked(&self, own: NodeId, replicas: &[NodeId]) -> usize {
+        let cannot_tell = |node: &&NodeId| match **node == own {
+            true => self.purpose.is_rebuild(),
+            false => !self.reporters.contains_key(*node),
+        };
+        replicas.iter().filter(cannot_tell).count()
     }
 
     /// The traces of the write that comes next, if all have reported that far.
@@ -131,18 +179,38 @@ impl Walk {
 }
 
 impl Node {
+    /// This node has its records again, and is no member yet: what the other replicas remember
+    /// comes last. Were it a member before, the disk of another node might be replaced too early.
+    pub(super) fn recollecting_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let is_whole = self.rebuild.is_whole_again(self.tasks.context());
+        if !is_whole || self.stands_soon(MembershipState::Member) {
+            return;
+        }
+        let membership = &self.shared.membership;
+        if membership.words_lost_before() == 0 {
+            return self.stand(MembershipState::Member, out);
+        }
+        let (lost, own) = (membership.promised_before(), self.shared.own);
+        let layout = self.shared.layouts.entered();
+        let is_lost = |node: &NodeId| layout.node(*node).is_some_and(|node| node.is_lost);
+        let others = self.view.topology.ids().filter(|node| *node != own && !is_lost(node));
+        let sources: Vec<NodeId> = others.collect();
+        self.remembering_due(now, Purpose::Rebuild(lost), &sources, out);
+    }
+
     /// What the sources remember is taken, or goes on being taken.
     pub(super) fn remembering_due(
         &mut self,
         now: Now,
+        purpose: Purpose,
         sources: &[NodeId],
         out: &mut Vec<NodeEffect>,
     ) {
         let own = self.shared.own;
-        let walk = self.taking.walk.take().filter(|walk| walk.is_of(own, sources));
+        let walk = self.walk.take().filter(|walk| walk.is_of(purpose, own, sources));
         let mut walk = walk.unwrap_or_else(|| {
-            self.taking.passes += 1;
-            Walk::new(self.taking.passes, own, sources)
+            self.walks += 1;
+            Walk::new((self.walks, purpose), own, sources)
         });
         let has_failed = |reporter: &Reporter| {
             reporter.fails_since.is_some_and(|since| since + PATIENCE_MICROS <= now.mono)
@@ -150,18 +218,19 @@ impl Node {
         let failed = walk.reporters.iter().filter(|(node, t)| **node != own && has_failed(t));
         let failed: Vec<NodeId> = failed.map(|(node, _)| *node).collect();
         failed.into_iter().for_each(|node| walk.goes_on_without(node));
-        self.taking.walk = Some(walk);
+        self.walk = Some(walk);
         self.goes_on_remembering(now, out);
     }
 
     /// Does what can be done now.
     fn goes_on_remembering(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         loop {
-            let may_ask = self.taking.may_ask(now);
-            let Some(walk) = &mut self.taking.walk else { return };
-            let bytes = PAGES_BYTES / walk.reporters.len();
+            let may_ask = self.rebalance.pace.may_ask(now);
+            let Some(walk) = &mut self.walk else { return };
+            // Nobody is left to report anything once all other replicas were given up.
+            let bytes = PAGES_BYTES / walk.reporters.len().max(1);
             let max_bytes = bytes.clamp(PAGE_BYTES.0, PAGE_BYTES.1) as u32;
-            let number = walk.number;
+            let (number, lost) = (walk.number, walk.purpose.is_rebuild());
             let mut due = Vec::new();
             for (node, reporter) in &mut walk.reporters {
                 if reporter.state == State::Due && may_ask && reporter.not_before <= now.mono {
@@ -170,12 +239,12 @@ impl Node {
                 }
             }
             for (node, start) in due {
-                let filter = Filter::Remembered { node: self.shared.own };
+                let filter = Filter::Remembered { node: self.shared.own, lost };
                 let page = PageRequest { start, end: None, filter, max_bytes };
                 let caller = Caller::Remembering(number, node);
                 self.call(caller, node, Class::Stream, Request::Page(page), out);
             }
-            let Some(walk) = &mut self.taking.walk else { return };
+            let Some(walk) = &mut self.walk else { return };
             let waits = walk.reporters.values().any(|reporter| reporter.state != State::Reported);
             if waits || !walk.writing.is_empty() {
                 return;
@@ -189,18 +258,22 @@ impl Node {
     /// Looks at all that everybody has reported; what is to be written is returned. Who has to tell
     /// more is due then; if nobody has, it is over.
     fn looks_at_traces(&mut self) -> Option<Vec<Remembered>> {
-        let walk = self.taking.walk.as_mut()?;
-        let (view, own, seal) = (&self.view, self.shared.own, self.shared.layouts.seal_to_take());
+        let walk = self.walk.as_mut()?;
+        let (view, own) = (&self.view, self.shared.own);
+        let until = match walk.purpose {
+            Purpose::Move => Until::Seal(self.shared.layouts.seal_to_take()),
+            Purpose::Rebuild(_) => Until::Lost,
+        };
         let (mut remembered, mut before) = (Vec::new(), Vec::new());
         while let Some(traces) = walk.next() {
             let partition = traces[0].1.partition();
-            if !view.hands_over(partition, own) {
+            if !walk.purpose.wants(view, partition, own) {
                 continue;
             }
             view.topology.replicas(partition, view.topology.copies_of(0), &mut before);
-            let unasked = before.iter().filter(|node| !walk.reporters.contains_key(*node)).count();
+            let unasked = walk.unasked(own, &before);
             remembered
-                .extend(Recollections { own, seal, before: &before, unasked }.remember(&traces));
+                .extend(Recollections { own, until, before: &before, unasked }.remember(&traces));
         }
         for reporter in walk.reporters.values_mut() {
             if reporter.start.is_some() && reporter.traces.is_empty() {
@@ -213,31 +286,37 @@ impl Node {
     }
 
     fn keep_remembered(&mut self, remembered: Vec<Remembered>, out: &mut Vec<NodeEffect>) {
-        let Some(walk) = &mut self.taking.walk else { return };
+        let Some(walk) = &mut self.walk else { return };
         if remembered.is_empty() {
             return self.has_remembered(out);
         }
         walk.writing.clone_from(&remembered);
-        let (call, number) = (CallId(self.next_call), walk.number);
-        self.next_call += 1;
+        let (call, number) = (self.tasks.context().next_call(), walk.number);
         self.calls.push((call, Caller::Remembered(number)));
         out.push(NodeEffect::KeepRemembered { call, remembered });
     }
 
     /// All was reported, and what is to be remembered of it is durable.
     fn has_remembered(&mut self, out: &mut Vec<NodeEffect>) {
-        let Some(walk) = self.taking.walk.take() else { return };
+        let Some(walk) = self.walk.take() else { return };
         let (view, own) = (&self.view, self.shared.own);
         let layouts = &self.shared.layouts;
         let mut before = Vec::new();
         let mut forgets = Vec::new();
-        for partition in (0..=u16::MAX).filter(|partition| view.hands_over(*partition, own)) {
+        let is_wanted = |partition: &u16| walk.purpose.wants(view, *partition, own);
+        for partition in (0..=u16::MAX).filter(is_wanted) {
             view.topology.replicas(partition, view.topology.copies_of(0), &mut before);
-            let unasked = before.iter().filter(|node| !walk.reporters.contains_key(*node)).count();
-            let recollections = Recollections { own, seal: 0, before: &before, unasked };
+            let (until, unasked) = (Until::Lost, walk.unasked(own, &before));
+            let recollections = Recollections { own, until, before: &before, unasked };
             if !walk.is_all || recollections.are_too_few() {
                 forgets.push(partition);
             }
+        }
+        if let Purpose::Rebuild(lost) = walk.purpose {
+            if forgets.is_empty() {
+                self.shared.membership.recovers_words(lost);
+            }
+            return self.stand(MembershipState::Member, out);
         }
         if !forgets.is_empty() {
             let is_of = |partition| forgets.binary_search(&partition).is_ok();
@@ -248,7 +327,7 @@ impl Node {
     }
 
     fn reporter_of(&mut self, number: u64, node: NodeId) -> Option<&mut Reporter> {
-        let walk = self.taking.walk.as_mut().filter(|walk| walk.number == number)?;
+        let walk = self.walk.as_mut().filter(|walk| walk.number == number)?;
         walk.reporters.get_mut(&node)
     }
 
@@ -267,21 +346,23 @@ impl Node {
         match result {
             // It does not know what it is asked: see `Message::suit`.
             Ok(Reply::Pong) => {
-                if let Some(walk) = &mut self.taking.walk {
+                if let Some(walk) = &mut self.walk {
                     walk.goes_on_without(node);
                 }
             }
             Ok(Reply::Page(Page { items, next, authoritative })) => {
                 if node != self.shared.own {
-                    self.pace(now, &items);
+                    self.rebalance.pace.came(self.tasks.context(), &items);
                 }
                 let traces = items.iter().map(|(name, entry)| parse(name, entry)).collect();
                 let traces: Option<VecDeque<_>> = traces;
                 let Some(reporter) = self.reporter_of(number, node) else { return };
                 if !traces.is_some_and(|traces| reporter.takes(traces, next)) {
                     reporter.fails(now);
-                } else if let Some(walk) = &mut self.taking.walk {
-                    walk.is_all &= authoritative;
+                } else if let Some(walk) = &mut self.walk {
+                    // That this node has forgotten some is why it asks.
+                    let asks = node == self.shared.own && walk.purpose.is_rebuild();
+                    walk.is_all &= authoritative || asks;
                 }
             }
             _ => {
@@ -301,7 +382,7 @@ impl Node {
         result: &Result<Reply, FailureKind>,
         out: &mut Vec<NodeEffect>,
     ) {
-        let Some(walk) = self.taking.walk.as_mut().filter(|walk| walk.number == number) else {
+        let Some(walk) = self.walk.as_mut().filter(|walk| walk.number == number) else {
             return;
         };
         let remembered = std::mem::take(&mut walk.writing);

@@ -20,7 +20,7 @@ use crate::clock::{Clock, Now};
 use crate::event::FailureKind;
 use crate::hints::hint_bytes;
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::record::Record;
+use record::Record;
 
 /// Bytes of one batch of hints. One is under way for each node, which bounds the rate to what it
 /// stores and syncs in the time of a round trip.
@@ -84,7 +84,7 @@ impl Stays {
     }
 
     fn of(key: &[u8], record: &Record, limit: u64) -> Self {
-        let wait = Clock::micros(record.rank.when()).saturating_sub(Clock::micros(limit));
+        let wait = Clock::micros(record.when()).saturating_sub(Clock::micros(limit));
         Self { hints: 1, bytes: hint_bytes(key, record), wait }
     }
 }
@@ -186,7 +186,7 @@ impl Node {
         let replay = &mut self.peers.of(peer).replay;
         let limit = self.shared.clock.takes_up_to(now, self.config.max_skew_micros);
         let limit = replay.refused.map_or(limit, |refused| refused.min(limit));
-        let stay = batch.items.extract_if(.., |(_, record)| record.rank.when() > limit);
+        let stay = batch.items.extract_if(.., |(_, record)| record.when() > limit);
         batch.stays =
             stay.fold(batch.stays, |sum, (key, record)| sum.add(Stays::of(&key, &record, limit)));
         if batch.items.is_empty() {
@@ -201,7 +201,7 @@ impl Node {
     /// Drops those of records that are not placed on their node.
     fn drop_needless(&mut self, peer: NodeId, batch: &mut Batch, out: &mut Vec<NodeEffect>) {
         let is_elsewhere =
-            |(key, record): &mut (Bytes, Record)| !self.view.places(peer, key, record.copies);
+            |(key, record): &mut (Bytes, Record)| !self.view.places(peer, key, record.copies());
         let items: Vec<_> = batch.items.extract_if(.., is_elsewhere).collect();
         if !items.is_empty() {
             let bytes = items.iter().map(|(key, record)| hint_bytes(key, record)).sum();
@@ -268,7 +268,7 @@ impl Node {
             // Its clock is behind this one. Which of them it would take is found by halving.
             Ok(Reply::Ahead) => {
                 let mut times: Vec<_> =
-                    batch.items.iter().map(|(_, record)| record.rank.when()).collect();
+                    batch.items.iter().map(|(_, record)| record.when()).collect();
                 times.sort_unstable();
                 replay.refused = Some(times[times.len() / 2].saturating_sub(1));
                 self.send_hints(now, peer, batch, out);

@@ -10,7 +10,7 @@ use crate::compare::{
     CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, MAX_RANGES, SUM_LEN, Sum,
 };
 use crate::proof::RoundId;
-use crate::record::Outline;
+use record::Outline;
 
 impl Field for CompareRequest {
     type Value = Self;

@@ -1,12 +1,12 @@
 //! Conditional writes as bytes: what is asked of a key's home, and what came of it.
 
 use super::Malformed;
-use super::field::Field;
+use super::field::{DigestIfAny, Field};
 use super::out::Out;
 use super::reader::Reader;
-use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::recent::Recalled;
+use record::Version;
 
 /// Bytes of a tag: time, origin, whether there is a last step, that, its id.
 const TAG_LEN: usize = 8 + 4 + 1 + 4 + 8;
@@ -21,6 +21,12 @@ const ADD_EXPIRING: u8 = 4;
 /// What a change that was made begins with.
 const CHANGED: u8 = 0;
 const CHANGED_EXPIRING: u8 = 4;
+/// The same with a fence, which follows it; nodes that speak version 12 or less do not know these.
+const CHANGED_FENCED: u8 = 6;
+const CHANGED_EXPIRING_FENCED: u8 = 7;
+
+/// Another request used the idempotency key.
+const REUSED: u8 = 5;
 
 impl Field for Conditional {
     type Value = Self;
@@ -47,6 +53,7 @@ impl Field for Conditional {
             Change::Delete => {}
             Change::Add(number) => out.bytes(&number.to_le_bytes()),
         }
+        DigestIfAny::put(&value.digest, out);
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -63,7 +70,8 @@ impl Field for Conditional {
             ADD | ADD_EXPIRING => Change::Add(i64::from_le_bytes(from.array()?)),
             _ => return Err(Malformed("an unknown change")),
         };
-        Ok(Self { condition, change, expiry_ms })
+        let digest = DigestIfAny::take(from)?;
+        Ok(Self { condition, change, expiry_ms, digest })
     }
 }
 
@@ -108,18 +116,34 @@ fn take_expiry(from: &mut Reader<'_>) -> Result<u64, Malformed> {
     }
 }
 
+/// A fence, which follows only if there is one.
+fn take_fence(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+    match from.u64()? {
+        0 => Err(Malformed("a fence of none")),
+        fence => Ok(fence),
+    }
+}
+
 impl Field for Done {
     type Value = Self;
 
     fn put(value: &Self, out: &mut impl Out) {
         match value {
-            Self::Changed { tag, result, expiry_ms } => {
-                out.u8(if *expiry_ms == 0 { CHANGED } else { CHANGED_EXPIRING });
+            Self::Changed { tag, result, expiry_ms, fence } => {
+                out.u8(match (*expiry_ms != 0, *fence != 0) {
+                    (false, false) => CHANGED,
+                    (true, false) => CHANGED_EXPIRING,
+                    (false, true) => CHANGED_FENCED,
+                    (true, true) => CHANGED_EXPIRING_FENCED,
+                });
                 Tag::put(tag, out);
                 out.yes_or_no(result.is_some());
                 result.iter().for_each(|result| out.bytes(&result.to_le_bytes()));
                 if *expiry_ms != 0 {
                     out.u64(*expiry_ms);
+                }
+                if *fence != 0 {
+                    out.u64(*fence);
                 }
             }
             Self::Unmet { current } => {
@@ -130,17 +154,21 @@ impl Field for Done {
             Self::Impossible(Impossible::NotANumber) => out.bytes(&[2, 0]),
             Self::Impossible(Impossible::Overflow) => out.bytes(&[2, 1]),
             Self::Forgotten => out.u8(3),
+            Self::Reused => out.u8(REUSED),
         }
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(match from.u8()? {
-            code @ (CHANGED | CHANGED_EXPIRING) => {
+            code @ (CHANGED | CHANGED_EXPIRING | CHANGED_FENCED | CHANGED_EXPIRING_FENCED) => {
                 let tag = Tag::take(from)?;
                 let result = if from.yes_or_no()? { Some(from.array()?) } else { None };
                 let result = result.map(i64::from_le_bytes);
-                let expiry_ms = if code == CHANGED_EXPIRING { take_expiry(from)? } else { 0 };
-                Self::Changed { tag, result, expiry_ms }
+                let expires = matches!(code, CHANGED_EXPIRING | CHANGED_EXPIRING_FENCED);
+                let expiry_ms = if expires { take_expiry(from)? } else { 0 };
+                let is_fenced = matches!(code, CHANGED_FENCED | CHANGED_EXPIRING_FENCED);
+                let fence = if is_fenced { take_fence(from)? } else { 0 };
+                Self::Changed { tag, result, expiry_ms, fence }
             }
             1 => Self::Unmet {
                 current: if from.yes_or_no()? { Some(Tag::take(from)?) } else { None },
@@ -150,6 +178,7 @@ impl Field for Done {
                 true => Impossible::Overflow,
             }),
             3 => Self::Forgotten,
+            REUSED => Self::Reused,
             _ => return Err(Malformed("an unknown outcome")),
         })
     }
@@ -162,6 +191,7 @@ impl Field for Recalled {
         match value {
             Self::Never => out.u8(0),
             Self::Forgotten => out.u8(1),
+            Self::Reused => out.u8(3),
             Self::Stored { ballot, done } => {
                 out.u8(2);
                 out.u64(*ballot);
@@ -175,6 +205,7 @@ impl Field for Recalled {
             0 => Self::Never,
             1 => Self::Forgotten,
             2 => Self::Stored { ballot: from.u64()?, done: Done::take(from)? },
+            3 => Self::Reused,
             _ => return Err(Malformed("an unknown word of what was stored")),
         })
     }

@@ -13,7 +13,6 @@ use super::{
 };
 use crate::directory::LogPosition;
 use crate::message::Message;
-use crate::record::Codec;
 use crate::view::ViewId;
 
 /// Bytes of the envelope that `input` begins with, head included; `None` = too few bytes to know.
@@ -69,7 +68,7 @@ impl Envelope {
     }
 
     /// The next item; `None` = that was all.
-    pub fn next(&mut self, codec: &Codec) -> Result<Option<Item>, Malformed> {
+    pub fn next_item(&mut self) -> Result<Option<Item>, Malformed> {
         if self.left == 0 {
             return if self.at == self.bytes.len() {
                 Ok(None)
@@ -78,7 +77,7 @@ impl Envelope {
             };
         }
         self.left -= 1;
-        let (head, mut from) = Reader::open(&self.bytes, self.at, codec)?;
+        let (head, mut from) = Reader::open(&self.bytes, self.at)?;
         let item = match head.kind {
             kind::PIECE..=kind::GOODBYE => take_between(&head, &mut from)?,
             _ if ITEM_HEAD + from.left() > WHOLE_MAX => {
@@ -114,8 +113,8 @@ fn take_between(head: &Head, from: &mut Reader<'_>) -> Result<Item, Malformed> {
 }
 
 /// The message that was put together from pieces.
-pub fn message_of(bytes: Bytes, codec: &Codec) -> Result<Message, Malformed> {
-    let (head, mut from) = Reader::open(&bytes, 0, codec)?;
+pub fn message_of(bytes: Bytes) -> Result<Message, Malformed> {
+    let (head, mut from) = Reader::open(&bytes, 0)?;
     let message = take_message(head, &mut from)?;
     if from.close()? != bytes.len() {
         return Err(Malformed("a message of another length than its pieces"));

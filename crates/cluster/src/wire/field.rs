@@ -7,10 +7,10 @@ use super::flag;
 use super::out::Out;
 use super::reader::Reader;
 use crate::acks::ReplicaSet;
-use crate::clock::Version;
+use crate::cluster_id::ClusterId;
 use crate::message::NodeId;
 use crate::missed::{MAX_LISTED, Mark};
-use crate::record::{Kind, Outline, Rank, Record};
+use record::{Kind, Outline, Rank, Record, Version};
 
 /// A part of a body, as bytes. How many those are follows from what is written.
 pub(super) trait Field {
@@ -86,6 +86,21 @@ impl Field for NodeId {
     }
 }
 
+/// A cluster's id; 0 stands for none.
+pub(super) struct IdIfAny;
+
+impl Field for IdIfAny {
+    type Value = Option<ClusterId>;
+
+    fn put(value: &Option<ClusterId>, out: &mut impl Out) {
+        out.u64(ClusterId::number(*value));
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Option<ClusterId>, Malformed> {
+        from.u64().map(ClusterId::of_number)
+    }
+}
+
 impl Field for ReplicaSet {
     type Value = Self;
 
@@ -139,6 +154,29 @@ impl Field for MostIfAny {
     }
 }
 
+/// The digest of a client's request, at the end of a message: nothing where it is unknown.
+pub(super) struct DigestIfAny;
+
+impl Field for DigestIfAny {
+    type Value = u64;
+
+    fn put(value: &u64, out: &mut impl Out) {
+        if *value != 0 {
+            out.u64(*value);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+        if from.left() == 0 {
+            return Ok(0);
+        }
+        match from.u64()? {
+            0 => Err(Malformed("a digest that says that it is unknown")),
+            digest => Ok(digest),
+        }
+    }
+}
+
 /// A key, which is neither empty nor too long.
 pub(super) struct Key;
 
@@ -158,13 +196,13 @@ impl Field for Record {
     type Value = Self;
 
     fn put(value: &Self, out: &mut impl Out) {
-        out.u32(value.bytes.len() as u32);
-        out.bytes(&value.bytes);
+        out.u32(value.byte_len() as u32);
+        out.bytes(value.raw());
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let length = from.u32()? as usize;
-        (from.codec.parse)(from.take(length)?).ok_or(Malformed("a malformed record"))
+        Self::parse(from.take(length)?).map_err(|_| Malformed("a malformed record"))
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 
 use super::compare::Ranges;
-use super::field::{Authoritative, Entries, Field, Key, Marks, MostIfAny};
+use super::field::{Authoritative, DigestIfAny, Entries, Field, IdIfAny, Key, Marks, MostIfAny};
 use super::out::{Counted, OpenItem, Out};
 use super::reader::Reader;
 use super::{Head, ITEM_HEAD, Malformed, kind};
@@ -19,7 +19,7 @@ use crate::layout::{VoteReply, VoteRequest};
 use crate::message::{Body, Class, Message, MovesState, NodeId, Page, PageRequest, Reply, Request};
 use crate::proof::{RoundId, RoundState, RoundStep};
 use crate::recent::Recalled;
-use crate::record::{Outline, Record};
+use record::{Outline, Record};
 
 /// Messages that may be long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ bodies! {
     0x06 Missed { node: NodeId, marks: Marks },
     0x07 Prepare { key: Key, ballot: u64, most: u32, watermark: u64 },
     0x08 Change { key: Key, id: u64, ack: u8, conditional: Conditional },
-    0x09 Recall { key: Key, id: u64, since: u64 },
+    0x09 Recall { key: Key, id: u64, since: u64, digest: DigestIfAny },
     0x0a AcceptNext { key: Key, record: Record },
     0x0b ReadQuorum { key: Key, most: MostIfAny },
     0x0c Compare(request: CompareRequest),
@@ -101,6 +101,7 @@ bodies! {
     0x0f Bring { round: RoundId, key: Key, record: Record },
     0x10 Council(vote: VoteRequest),
     0x11 Moves,
+    0x12 ClusterId,
 }
 
 // Types of replies have the highest bit. One without `long` is never cut into pieces.
@@ -126,6 +127,7 @@ bodies! {
     0x92 Superseded { epoch: u64 },
     0x93 Council(vote: VoteReply) long Page,
     0x94 Moves(state: MovesState),
+    0x95 ClusterId(id: IdIfAny),
 }
 
 /// Adds a message as it is inside an envelope, or cut into pieces.

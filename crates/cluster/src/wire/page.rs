@@ -5,7 +5,7 @@
 //!     chosen:      ack 1 │ from 1 │ n 2 │ n × node 2
 //!     held by:     node 2 │ since 8 │ promise 8 │ n 2 │ n × partition 2
 //!     moved:       node 2 │ first 1 │ seed 8 │ n 4 │ n × digest 8
-//!     remembered:  node 2
+//!     remembered:  node 2 │ 1, if that has lost what it remembered
 //!   comes:  next, if the head says so │ entries
 //! ```
 
@@ -59,9 +59,12 @@ fn put_filter(filter: &Filter, out: &mut impl Out) {
             out.u32(known.len() as u32);
             known.iter().for_each(|digest| out.u64(*digest));
         }
-        Filter::Remembered { node } => {
+        Filter::Remembered { node, lost } => {
             out.flag(flag::REMEMBERED);
             out.u16(node.0);
+            if *lost {
+                out.yes_or_no(true);
+            }
         }
     }
 }
@@ -73,10 +76,18 @@ fn take_filter(from: &mut Reader<'_>) -> Result<Filter, Malformed> {
     } else if from.flag(flag::MOVED) {
         take_moved(from)
     } else if from.flag(flag::REMEMBERED) {
-        Ok(Filter::Remembered { node: NodeId::take(from)? })
+        take_remembered(from)
     } else {
         take_chosen(from)
     }
+}
+
+fn take_remembered(from: &mut Reader<'_>) -> Result<Filter, Malformed> {
+    let (node, lost) = (NodeId::take(from)?, from.left() > 0);
+    if lost && !from.yes_or_no()? {
+        return Err(Malformed("a node that says that it has lost nothing"));
+    }
+    Ok(Filter::Remembered { node, lost })
 }
 
 fn take_chosen(from: &mut Reader<'_>) -> Result<Filter, Malformed> {

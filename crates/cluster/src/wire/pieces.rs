@@ -15,6 +15,7 @@ use super::messages::{LongKind, message_len, put_message};
 use super::writer::Writer;
 use super::{ITEM_HEAD, MESSAGE_MAX, Malformed, PIECE_MAX, kind};
 use crate::message::{Body, Message, Page, Reply, Request};
+use record::{MIN_RECORD_LEN, Record, Version};
 
 /// A long message of which a part may have been sent.
 #[derive(Debug)]
@@ -30,10 +31,12 @@ impl Cut {
     /// Nothing of `message` is sent yet.
     pub fn new(message: &Message) -> Self {
         let mut message = message.clone();
-        let mut tail = take_last_record(&mut message);
+        let tail = take_last_record(&mut message);
         let mut head = Vec::with_capacity(message_len(&message).max(PIECE_MAX));
         put_message(&mut head, &message);
+        let mut tail = tail.unwrap_or_default();
         if !tail.is_empty() {
+            head.truncate(head.len() - MIN_RECORD_LEN);
             let record_len = head.len() - size_of::<u32>();
             head[record_len..].copy_from_slice(&(tail.len() as u32).to_le_bytes());
             let length = (head.len() - ITEM_HEAD + tail.len()) as u32;
@@ -66,8 +69,9 @@ impl Cut {
     }
 }
 
-/// Takes the content out of the record that a message ends with, if it does.
-fn take_last_record(message: &mut Message) -> Bytes {
+/// Takes the bytes of the record that a message ends with, if it does, and leaves one of
+/// [`MIN_RECORD_LEN`] in its place.
+fn take_last_record(message: &mut Message) -> Option<Bytes> {
     let record = match &mut message.body {
         Body::Request {
             request: Request::Write { record, .. } | Request::AcceptNext { record, .. },
@@ -80,7 +84,8 @@ fn take_last_record(message: &mut Message) -> Bytes {
         }
         _ => None,
     };
-    record.map(|record| std::mem::take(&mut record.bytes)).unwrap_or_default()
+    let shortest = || Record::tombstone(&[], Version::default());
+    record.map(|record| std::mem::replace(record, shortest()).bytes())
 }
 
 /// What the first piece of a long message says about it.

@@ -4,7 +4,6 @@
 use bytes::Bytes;
 
 use super::{Head, KEY_MAX, Malformed, flag, kind};
-use crate::record::Codec;
 
 /// A key after which a range goes on is the last one with a zero byte behind it.
 const BOUND_MAX: usize = KEY_MAX + 1;
@@ -18,17 +17,12 @@ pub(super) struct Reader<'a> {
     end: usize,
     /// Flags of its head that nothing has asked for yet.
     flags: u8,
-    pub(super) codec: &'a Codec,
 }
 
 impl<'a> Reader<'a> {
     /// Reads the head of the item that begins there.
-    pub(super) fn open(
-        bytes: &'a Bytes,
-        at: usize,
-        codec: &'a Codec,
-    ) -> Result<(Head, Self), Malformed> {
-        let mut reader = Self { bytes, at, end: bytes.len(), flags: 0, codec };
+    pub(super) fn open(bytes: &'a Bytes, at: usize) -> Result<(Head, Self), Malformed> {
+        let mut reader = Self { bytes, at, end: bytes.len(), flags: 0 };
         let [kind, flags, class, zero] = reader.array()?;
         let length = reader.u32()? as usize;
         let (id, remaining_ms) = (reader.u64()?, reader.u32()?);

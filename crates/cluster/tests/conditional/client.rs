@@ -36,6 +36,12 @@ pub(crate) enum Ask {
 pub(crate) enum Op {
     /// Append this id to the value, in one step, and tell the value.
     Append(u8),
+    /// The same if there is a value that has not expired; else tell that there is none.
+    Extend {
+        id: u8,
+        /// Whether the coordinator's clock is past the time of every value.
+        is_past: bool,
+    },
     Put(u8),
     Get,
 }
@@ -111,7 +117,7 @@ impl Client {
         self.tries += 1;
         self.refused = false;
         match self.op {
-            Op::Append(_) => {
+            Op::Append(_) | Op::Extend { .. } => {
                 if let Some(record) = self.kept.take() {
                     let ballot = record.ballot + 1;
                     return self.append_to(record, ballot, Ask::GoesOn);
@@ -191,9 +197,9 @@ impl Client {
                 if stored.len() < MAJORITY {
                     return Step::Wait;
                 }
-                let value = up_to(&record.value, &op);
+                let value = told(record, &op);
                 self.kept = self.has_heir.then(|| record.clone());
-                self.answer(Some(value))
+                self.answer(value)
             }
             Reply::Newer { below } if *fate => {
                 let is_ours = |below: &Record| {
@@ -317,6 +323,15 @@ impl Client {
                 return self.accept(record, true);
             }
         }
+        if let Op::Extend { is_past, .. } = self.op
+            && (is_past || newest.value.is_empty())
+        {
+            let mut record = Record { ballot: self.ballot(rules), ..newest };
+            if rules.end_is_stored {
+                record.value.clear();
+            }
+            return self.accept(record, false);
+        }
         Step::Send(self.append_to(newest, self.ballot(rules), Ask::Promised))
     }
 
@@ -343,14 +358,18 @@ impl Client {
 
 fn id_of(op: &Op) -> u8 {
     match op {
-        Op::Append(id) => *id,
+        Op::Append(id) | Op::Extend { id, .. } => *id,
         _ => unreachable!("it has none"),
     }
 }
 
-/// The value as of this operation.
-fn up_to(value: &[u8], op: &Op) -> Vec<u8> {
+/// What the client of this operation is told once a majority holds a record: the value as of the
+/// operation; `None` = it is done, and the value has ended since. Nothing if it is not done.
+fn told(record: &Record, op: &Op) -> Option<Vec<u8>> {
     let id = id_of(op);
-    let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
-    value[..end].to_vec()
+    if !record.ids.contains(&id) {
+        return Some(Vec::new());
+    }
+    let at = record.value.iter().position(|value| *value == id)?;
+    Some(record.value[..=at].to_vec())
 }

@@ -73,6 +73,8 @@ fn with_all_rules_every_order_is_linearizable() {
             "the same, its end unknown",
             world(unknown, and(appends(2), (Op::Put(9), 1)), Fault::Nothing),
         ),
+        ("a put, two that find it expired or not", calm(expired())),
+        ("the same, a restart", world(RULES, expired(), Fault::Restart)),
         ("two appends, a lost disk", world(RULES, appends(2), Fault::Wipe)),
         (
             "two appends, a get, a lost disk",
@@ -108,6 +110,12 @@ fn on(rules: Rules, ops: Vec<(Op, u8)>, fault: Fault) -> World {
     World { goes_on: true, ..world(rules, ops, fault) }
 }
 
+/// Of two coordinators one has a clock that is past the value's time.
+fn expired() -> Vec<(Op, u8)> {
+    let extend = |id, is_past| (Op::Extend { id, is_past }, 2);
+    vec![(Op::Put(9), 1), extend(1, true), extend(2, false)]
+}
+
 fn between(op: Op, tries: u8) -> Vec<(Op, u8)> {
     vec![(Op::Append(1), 1), (op, tries), (Op::Append(2), tries)]
 }
@@ -127,7 +135,9 @@ fn a_rule_that_is_left_out_is_missed() {
     let unheeded = Rules { repair_obeys_promise: false, ..RULES };
     let forgotten = Rules { promise_outlives_restart: false, ..RULES };
     let wiped = Rules { promise_outlives_disk: false, ..RULES };
+    let ended = Rules { end_is_stored: false, ..RULES };
     let worlds = [
+        ("that a value has expired is not stored", world(ended, expired(), Fault::Nothing)),
         ("repair does not obey promises", world(unheeded, with_get(), Fault::Nothing)),
         ("a restart forgets promises", world(forgotten, appends(2), Fault::Restart)),
         ("a lost disk forgets promises", world(wiped, appends(2), Fault::Wipe)),

@@ -39,6 +39,9 @@ pub(crate) struct Rules {
     pub(crate) room_to_go_on: bool,
     /// A replica that is rebuilt stores nothing for a coordinator that goes on.
     pub(crate) rebuilt_before_going_on: bool,
+    /// A coordinator that finds the value expired, and changes nothing, stores that there is none
+    /// before it says so.
+    pub(crate) end_is_stored: bool,
 }
 
 /// All of them.
@@ -58,4 +61,5 @@ pub(crate) const RULES: Rules = Rules {
     newer_is_not_held: true,
     room_to_go_on: true,
     rebuilt_before_going_on: true,
+    end_is_stored: true,
 };

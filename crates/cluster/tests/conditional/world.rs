@@ -11,7 +11,11 @@ use crate::rules::Rules;
 
 /// What a key is to its clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Register(Vec<u8>);
+pub(crate) struct Register {
+    value: Vec<u8>,
+    /// Whether somebody was told that it has expired: nobody is told later that it has not.
+    is_over: bool,
+}
 
 impl SequentialSpec for Register {
     type Op = Op;
@@ -19,19 +23,27 @@ impl SequentialSpec for Register {
 
     fn invoke(&mut self, op: &Op) -> Self::Ret {
         match op {
-            Op::Append(id) => self.0.push(*id),
+            Op::Append(id) | Op::Extend { id, .. } => self.value.push(*id),
             Op::Put(value) => {
-                self.0 = vec![*value];
+                (self.value, self.is_over) = (vec![*value], false);
                 return None;
             }
             Op::Get => {}
         }
-        Some(self.0.clone())
+        Some(self.value.clone())
     }
 
     fn is_valid_step(&mut self, op: &Op, told: &Self::Ret) -> bool {
+        let extends = matches!(op, Op::Extend { .. });
+        if extends && told.as_ref().is_some_and(Vec::is_empty) {
+            self.is_over = true;
+            return true;
+        }
+        if extends && (self.is_over || self.value.is_empty()) {
+            return false;
+        }
         let value = self.invoke(op);
-        matches!((op, told), (Op::Append(_), None)) || value == *told
+        matches!((op, told), (Op::Append(_) | Op::Extend { .. }, None)) || value == *told
     }
 }
 
@@ -219,7 +231,7 @@ impl Model for World {
             replicas: std::array::from_fn(|_| Replica::new()),
             clients,
             sent: BTreeSet::new(),
-            history: LinearizabilityTester::new(Register(Vec::new())),
+            history: LinearizabilityTester::new(Register { value: Vec::new(), is_over: false }),
             faults: u8::from(self.fault != Fault::Nothing),
             plain: 0,
         };

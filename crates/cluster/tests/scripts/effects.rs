@@ -2,7 +2,7 @@
 
 use cluster::{
     Answer, Body, Done, Effect, FailureKind, Message, NodeEffect, Quorum, ReplicaSet,
-    RequestFailed, ScanStep, Tag,
+    RequestFailed, ScanStep, Tag, WriteName,
 };
 
 use crate::words::{Words, after_base, lower, op, proof_text, slot, until, up_to};
@@ -15,7 +15,7 @@ impl Words {
                 let most = if *most == u32::MAX { String::new() } else { up_to(*most) };
                 format!("store: {} read {}{most}", op(*id), Self::name_of(key))
             }
-            Effect::Recall { op: id, key, id: write, .. } => {
+            Effect::Recall { op: id, key, asked: WriteName { id: write, .. }, .. } => {
                 format!("store: {} recall {} {write}", op(*id), Self::name_of(key))
             }
             Effect::Write { op: id, key, record, look, durable, .. } => {
@@ -88,6 +88,7 @@ impl Words {
             NodeEffect::KeepRemembered { call, remembered } => {
                 format!("k{} keep {} remembered", call.0, remembered.len())
             }
+            NodeEffect::KeepClusterId(id) => format!("keep cluster {id}"),
             NodeEffect::KeepLayouts => "keep layouts".to_owned(),
             NodeEffect::KeepMissed { node } => format!("keep what n{} misses", node.0),
             NodeEffect::Stand(state) => format!("stand {}", lower(state)),
@@ -144,7 +145,7 @@ impl Words {
             format!("{}{step}", self.version_text(tag.version))
         };
         match done {
-            Done::Changed { tag: after, result, expiry_ms } => {
+            Done::Changed { tag: after, result, expiry_ms, .. } => {
                 let sum = result.map(|sum| format!(", {sum}")).unwrap_or_default();
                 format!("changed {}{sum}{}", tag(after), until(*expiry_ms))
             }
@@ -152,6 +153,7 @@ impl Words {
             Done::Unmet { current: Some(current) } => format!("unmet, there is {}", tag(current)),
             Done::Impossible(why) => format!("impossible, {}", lower(why)),
             Done::Forgotten => "forgotten".to_owned(),
+            Done::Reused => "reused".to_owned(),
         }
     }
 }

@@ -17,7 +17,7 @@ use cluster::{
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 
-use crate::toy;
+use crate::records;
 use crate::traces::{Traces, id_of};
 use crate::words::{BASE, BRIEF_BYTES};
 use crate::world::without;
@@ -204,8 +204,6 @@ impl Moves {
             deadline_micros: DEADLINE,
             max_skew_micros: 500_000,
             brief_bytes: BRIEF_BYTES,
-            codec: toy::CODEC,
-            steps: toy::STEPS,
         };
         let coordinator = Coordinator::new(Arc::clone(&shared), config);
         let (held, pending, taken, has_all) = (None, VecDeque::new(), BTreeSet::new(), false);
@@ -260,10 +258,10 @@ impl Moves {
     fn is_sent(&mut self, record: &Record) {
         let value = number(record);
         let is_it = |asked: &&mut Asked| value.is_some_and(|value| asked.op == Op::Put(value));
-        if record.rank.ballot == 0
+        if record.ballot() == 0
             && let Some(asked) = self.asked.iter_mut().find(is_it)
         {
-            asked.versions.insert(record.rank.version.time);
+            asked.versions.insert(record.version().time);
         }
     }
 
@@ -314,12 +312,13 @@ impl Moves {
             Op::Put(number) => {
                 let clock = &self.members[&node].shared.clock;
                 let version = clock.issue(self.now()).expect("the bound is far");
-                let record = toy::record(&key, Kind::Value, &number.to_string(), version, 0);
+                let record = records::record(&key, Kind::Value, &number.to_string(), version, 0);
                 Event::Write { client, key, record, quorum }
             }
             Op::Add(number) => {
                 let (condition, change) = (Condition::Any, Change::Add(number));
-                let conditional = Conditional { condition, change, expiry_ms: 0 };
+                let digest = id.unwrap_or_default();
+                let conditional = Conditional { condition, change, expiry_ms: 0, digest };
                 Event::Change { client, key, conditional, quorum, id }
             }
         };
@@ -332,17 +331,17 @@ impl Moves {
         let Some(effect) = member.pending.pop_front() else { return };
         let event = match effect {
             Effect::Read { op, .. } => Event::Read { op, result: Ok(member.held.clone()) },
-            Effect::Recall { op, id, .. } => {
-                Event::Recalled { op, result: Ok(member.traces.recalled(id)) }
+            Effect::Recall { op, asked, .. } => {
+                Event::Recalled { op, result: Ok(member.traces.recalled(asked)) }
             }
             Effect::Write { op, record, via, look, .. } => {
-                let held = member.held.as_ref().map(|held| held.rank);
-                let result = if held.is_some_and(|held| held >= record.rank) {
+                let held = member.held.as_ref().map(|held| held.rank());
+                let result = if held.is_some_and(|held| held >= record.rank()) {
                     // It is put below the newer one, and what it tells of is there.
                     member.traces.note(&member.shared, &record, via);
-                    let is_newer = |held: &cluster::Rank| look && *held > record.rank;
+                    let is_newer = |held: &cluster::Rank| look && *held > record.rank();
                     Ok(held.filter(is_newer).map(|held| held.version.time))
-                } else if record.rank.when() <= member.seal {
+                } else if record.when() <= member.seal {
                     Err(StoreError::Sealed(member.seal))
                 } else {
                     member.traces.note(&member.shared, &record, via);
@@ -418,9 +417,9 @@ impl Moves {
             self.stores(source);
         }
         let held = self.members[&source].held.clone();
-        if let Some(record) = held.filter(|record| record.rank.ballot > 0 && node != source) {
+        if let Some(record) = held.filter(|record| record.ballot() > 0 && node != source) {
             let holds = |node: &&u16| {
-                self.members[node].held.as_ref().is_some_and(|held| held.rank == record.rank)
+                self.members[node].held.as_ref().is_some_and(|held| held.rank() == record.rank())
             };
             if self.old.iter().filter(holds).count() <= self.old.len() / 2 {
                 // It is completed first.
@@ -431,10 +430,10 @@ impl Moves {
         let old = self.old.clone();
         let new = self.new.clone();
         let member = self.members.get_mut(&node).expect("it has entered");
-        let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank);
-        if let Some(record) = held.filter(|held| Some(held.rank) > rank(&member.held)) {
+        let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank());
+        if let Some(record) = held.filter(|held| Some(held.rank()) > rank(&member.held)) {
             // As of all that a node stores: who writes something older is told of it.
-            member.shared.newest.fetch_max(record.rank.version.time, Ordering::SeqCst);
+            member.shared.newest.may_hide(record.version(), u32::from(node) + 7, false);
             member.traces.note(&member.shared, &record, Via::Replica);
             member.held = Some(record);
         }
@@ -643,7 +642,7 @@ impl Moves {
 }
 
 fn number(record: &Record) -> Option<i64> {
-    let value = (toy::STEPS.value)(record);
+    let value = record.value();
     std::str::from_utf8(&value).ok()?.parse().ok()
 }
 
@@ -691,6 +690,13 @@ fn what_is_taken_is_looked_at_by_who_writes() {
 #[test]
 fn what_a_node_wrote_alone_is_looked_at_by_who_writes_once_others_have_joined() {
     assert!(run(5_253_317_634_787_021_014, 0, 107).is_linearizable());
+}
+
+/// A node that has left and does not know what another one wrote answers its clients still: who is
+/// alone by now looks whether it holds something newer.
+#[test]
+fn a_node_that_is_alone_looks_for_what_others_wrote() {
+    assert!(run(9_250_833_366_283_705_318, 6, 178).is_linearizable());
 }
 
 /// The worlds are not so rough that nothing comes of anything: most moves end, and most clients are

@@ -36,7 +36,8 @@ impl World {
                     late: LogPosition(number("late").unwrap_or(0)),
                 };
                 let knows_us = known.map(|incarnation| Claim { incarnation, reported });
-                NodeEvent::PeerSeen { peer, incarnation, knows_us }
+                let cluster = self.shared.cluster.id();
+                NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another: false, cluster }
             }
             "fenced" => NodeEvent::Fenced,
             "stood" => {

@@ -16,7 +16,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::random_words::{brief, conditional, done, newer_time, record, reply, wanted};
-use crate::toy;
+use crate::records;
 use crate::words::{BASE, BRIEF_BYTES};
 use crate::world::{topology, without};
 
@@ -66,6 +66,7 @@ fn recalled(b: u16) -> Recalled {
     match b & 24 {
         0 => Recalled::Forgotten,
         8 => Recalled::Never,
+        16 => Recalled::Reused,
         _ => Recalled::Stored { ballot: u64::from(b >> 8 & 1), done: done(b, b & 32 != 0) },
     }
 }
@@ -76,7 +77,7 @@ const OWN_IDS: u64 = 100;
 impl Asked {
     /// Whether it is to store what a conditional write made.
     fn is_conditional(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| record.rank.ballot > 0)
+        self.record.as_ref().is_some_and(|record| record.ballot() > 0)
     }
 }
 
@@ -182,8 +183,6 @@ impl Random {
             deadline_micros: DEADLINE,
             max_skew_micros: 500_000,
             brief_bytes: BRIEF_BYTES,
-            codec: toy::CODEC,
-            steps: toy::STEPS,
         };
         let coordinator = Coordinator::new(shared.clone(), config);
         let (asked, up, clients, calls, requests) = Default::default();
@@ -350,7 +349,7 @@ impl Random {
         };
         let is_change = a.is_multiple_of(4) && under == own;
         let request = match a % 4 {
-            3 => Request::Recall { key, id, since: ballot },
+            3 => Request::Recall { key, id, since: ballot, digest: u64::from(b & 2) },
             0 => Request::Change { key, id, ack: (b % 4) as u8, conditional: wanted(b) },
             1 => Request::Prepare { key, ballot, most: BRIEF_BYTES, watermark: 0 },
             _ => Request::Write { record: conditional(&key, b), key },
@@ -371,7 +370,7 @@ impl Random {
                 .clock
                 .issue(Now { mono: self.mono, wall: BASE + self.mono })
                 .expect("the bound is far");
-            let record = toy::record(&key, Kind::Value, "new", version, from);
+            let record = records::record(&key, Kind::Value, "new", version, from);
             Event::Write { client, key, record, quorum }
         } else {
             Event::Get { client, key, quorum }
@@ -423,15 +422,15 @@ impl Random {
         if let Some(client) = self.clients.get_mut(&asked.key).filter(|_| !is_recall) {
             let authoritative = asked.peer.is_none() || authoritative;
             match (&asked.record, found) {
-                (None, Some(found)) if toy::verify(&asked.key, found) => {
-                    client.holds.push((node, found.rank));
+                (None, Some(found)) if found.is_of(&asked.key) => {
+                    client.holds.push((node, found.rank()));
                     client.authoritative.extend(Some(node).filter(|_| authoritative));
                 }
                 (None, None) if verb == 3 && authoritative => client.authoritative.extend([node]),
                 // Who holds a newer one need not hold what a conditional write made.
                 (Some(_), _) if asked.is_conditional() && verb == 3 && asked.peer.is_some() => {}
                 (Some(record), _) if verb < 4 => {
-                    client.holds.push((node, record.rank));
+                    client.holds.push((node, record.rank()));
                     client.beside.push((node, if verb == 3 { newer_time(b) } else { 0 }));
                 }
                 _ => {}
@@ -609,12 +608,12 @@ impl Random {
     /// No copies but those that were asked for.
     fn may_hold(&mut self, node: NodeId, key: &Bytes, record: &Record) {
         let Some(client) = self.clients.get_mut(key) else { return assert_eq!(key, "called") };
-        if record.rank.ballot > 0 {
-            let steps = (toy::STEPS.steps)(record);
+        if record.ballot() > 0 {
+            let steps = record.steps();
             let ids = steps.operations.iter().map(|operation| operation.id).collect();
-            client.sent.insert(record.rank, ids);
+            client.sent.insert(record.rank(), ids);
         }
-        let copies = if record.copies == 0 { COPIES } else { record.copies };
+        let copies = if record.copies() == 0 { COPIES } else { record.copies() };
         let now = self.shared.view();
         let views = client.views.iter().chain([&now]);
         let mut replicas = views.flat_map(|view| sets(view, key, copies)).flatten();
@@ -673,12 +672,12 @@ impl Random {
                 let authoritative = authoritative.filter(|node| sets[0].contains(node)).count();
                 assert!(authoritative >= ack, "{authoritative} are authoritative, not {ack}");
                 if let Some(found) = found {
-                    let is_plain = found.rank.ballot == 0;
+                    let is_plain = found.ballot() == 0;
                     let is_it = |rank: &Rank| {
-                        let later = is_plain || rank.version > found.rank.version;
-                        *rank == found.rank || *rank > found.rank && later
+                        let later = is_plain || rank.version > found.version();
+                        *rank == found.rank() || *rank > found.rank() && later
                     };
-                    let copies = if found.copies == 0 { COPIES } else { found.copies };
+                    let copies = if found.copies() == 0 { COPIES } else { found.copies() };
                     for set in client.sets(&key, client.quorum.from.min(copies)) {
                         let held = holding(&is_it, &set);
                         let is_told = ack > 1 || client.quorum.from == 1;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Claim, Clock, FailureKind, Incarnation, Kind, LayoutsKept, Life, LifeId, Lineage,
-    LogPosition, Logs, MAX_LISTED, Mark, Membership, MembershipState, Node, NodeConfig, NodeEffect,
-    NodeEvent, NodeId, Now, Page, Record, Reply, Reported, Request, RoundConfig, Shared, Version,
-    View,
+    CallId, Claim, Clock, ClusterId, FailureKind, Incarnation, Kind, LayoutsKept, Life, LifeId,
+    Lineage, LogPosition, Logs, MAX_LISTED, Mark, Membership, MembershipState, Node, NodeConfig,
+    NodeEffect, NodeEvent, NodeId, Now, Page, Record, Reply, Reported, Request, RoundConfig,
+    Shared, Version, View,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::toy;
+use crate::records;
 use crate::words::BASE;
 use crate::world::{topology, without};
 
@@ -60,7 +60,6 @@ impl RandomNode {
                 max_skew_micros: SKEW,
                 rounds: RoundConfig::NONE,
                 stream_rate: None,
-                tombstone: toy::tombstone,
                 remembered: |_, _| None,
             },
         );
@@ -106,7 +105,10 @@ impl RandomNode {
         let reported = Reported { life: LifeId::of_number(life), position, late };
         let knows_us = Claim { incarnation: Incarnation(100 + u64::from(b >> 10 & 1)), reported };
         let knows_us = Some(knows_us).filter(|_| b & 2 == 0);
-        self.handle(NodeEvent::PeerSeen { peer, incarnation, knows_us });
+        let never_another = b & 1 << 11 == 0;
+        let cluster = ClusterId::of_number(u64::from(b >> 12 & 3));
+        let seen = NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+        self.handle(seen);
     }
 
     fn answer(&mut self, waits: Waits, b: u16) {
@@ -152,7 +154,9 @@ impl RandomNode {
         let own = self.shared.own;
         self.waits.push(match effect {
             NodeEffect::Call { call, node, request, .. } => {
-                assert!(node != own || matches!(request, Request::Writes { .. }));
+                // What it stores, and what it remembers itself.
+                let asks_itself = matches!(request, Request::Writes { .. } | Request::Page(_));
+                assert!(node != own || asks_itself);
                 if let Request::Missed { marks, .. } = &request {
                     assert!((1..=MAX_LISTED + 1).contains(&marks.len()));
                 }
@@ -168,7 +172,10 @@ impl RandomNode {
                 self.named(peer);
                 return;
             }
-            NodeEffect::RoundEnded(_) | NodeEffect::Outdated { .. } | NodeEffect::DropLeftovers => {
+            NodeEffect::RoundEnded(_)
+            | NodeEffect::Outdated { .. }
+            | NodeEffect::KeepClusterId(_)
+            | NodeEffect::DropLeftovers => {
                 unreachable!("none is driven, nor wanted")
             }
         });
@@ -184,7 +191,7 @@ fn items(count: u16, b: u16) -> Vec<(Bytes, Record)> {
     let item = |n: u16| {
         let key = Bytes::from(format!("key{n}"));
         let version = Version { time: time(b.wrapping_mul(n + 1)), origin: 1 };
-        (key.clone(), toy::record(&key, Kind::Value, "held", version, 0))
+        (key.clone(), records::record(&key, Kind::Value, "held", version, 0))
     };
     (0..count).map(item).collect()
 }
@@ -222,7 +229,14 @@ fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
         Some(Claim { incarnation, reported })
     };
     let incarnation = Incarnation(200);
-    let seen = |peer, knows_us| NodeEvent::PeerSeen { peer, incarnation, knows_us };
+    let cluster = ClusterId::of_number(1);
+    let seen = |peer, knows_us| NodeEvent::PeerSeen {
+        peer,
+        incarnation,
+        knows_us,
+        never_another: false,
+        cluster,
+    };
     random.handle(seen(n1, claim(Incarnation(100))));
     let end = random.shared.missed.of(NodeId(0))[0].mark;
     random.handle(seen(n2, claim(Incarnation(77))));

@@ -2,33 +2,35 @@
 
 use bytes::Bytes;
 use cluster::{
-    Change, Condition, Conditional, Done, Impossible, Kind, Next, Operation, Page, Record, Reply,
-    Steps, Tag, Version,
+    Change, Condition, Conditional, Done, Impossible, Kind, Operation, Page, Record, Reply, Tag,
+    Version,
 };
+use record::Fields;
 
-use crate::toy;
+use crate::records;
 use crate::words::BASE;
 
 /// One of some records of a key that others may hold.
 pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     let version = Version { time: (BASE - 10 + n) << 12, origin: 1 };
     let kind = if n == 5 { Kind::Tombstone } else { Kind::Value };
-    let record = toy::record(key, kind, "old", version, 0);
-    if damaged { toy::damaged(record) } else { record }
+    let record = records::record(key, kind, "old", version, 0);
+    if damaged { records::damaged(&record) } else { record }
 }
 
 /// One that a conditional write made, by another coordinator.
 pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
     let version = Version { time: (BASE - 10 + u64::from(b >> 8 & 3)) << 12, origin: 1 };
     let operations = 0..u64::from(b >> 10 & 15).min(8);
-    let operations = operations.map(|id| Operation { id, result: None }).collect();
-    let steps = Steps { step: u32::from(b >> 12 & 3), operations };
+    let operations: Vec<_> =
+        operations.map(|id| Operation { id, result: None, digest: 0 }).collect();
+    let step = u32::from(b >> 12 & 3);
     let ballot = (BASE - 10 + u64::from(b >> 11)) << 12;
-    let (kind, copies, value) = (Kind::Value, 0, &b"7"[..]);
     // Around the time of the test.
     let expiry_ms = if b & 1 == 0 { 0 } else { BASE / 1000 + u64::from(b >> 8 & 63) };
-    let next = Next { family: version, ballot, kind, copies, expiry_ms, steps: &steps, value };
-    (toy::STEPS.build)(key, &next)
+    let plain = Fields::new(Kind::Value, version);
+    let fields = Fields { ballot, step, operations: &operations, expiry_ms, ..plain };
+    Record::new(key, &fields, b"7")
 }
 
 pub(crate) fn wanted(b: u16) -> Conditional {
@@ -43,7 +45,7 @@ pub(crate) fn wanted(b: u16) -> Conditional {
         _ => Change::Add(1),
     };
     let expiry_ms = if b >> 6 & 3 == 1 { BASE / 1000 + u64::from(b >> 8 & 63) } else { 0 };
-    Conditional { condition, change, expiry_ms }
+    Conditional { condition, change, expiry_ms, digest: 0 }
 }
 
 /// What a home says.
@@ -54,7 +56,7 @@ pub(crate) fn done(b: u16, adds: bool) -> Done {
         1 if adds => Done::Impossible(Impossible::Overflow),
         _ => {
             let tag = Tag { version, last: Some((1, u64::from(b))) };
-            Done::Changed { tag, result: adds.then_some(1), expiry_ms: 0 }
+            Done::Changed { tag, result: adds.then_some(1), expiry_ms: 0, fence: 0 }
         }
     }
 }

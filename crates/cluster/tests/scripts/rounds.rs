@@ -12,7 +12,7 @@ use cluster::{
     RoundState, RoundStep, Shared, Sum, Unhealed, Version, View, partition_of,
 };
 
-use crate::toy;
+use crate::records;
 use crate::words::BASE;
 use crate::world::topology;
 
@@ -68,7 +68,6 @@ impl Driver {
             max_skew_micros: 0,
             rounds,
             stream_rate: None,
-            tombstone: toy::tombstone,
             remembered: |_, _| None,
         };
         let node = Node::new(Arc::clone(&shared), config);
@@ -333,10 +332,7 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
     let mut order = Vec::new();
     topology(3, 3).replicas(partition_of(&key), 3, &mut order);
     let [first, second, last] = order[..] else { panic!("{order:?}") };
-    let record = |micros: u64, copies| {
-        let version = Version { time: (BASE + micros) << 12, origin: 1 };
-        toy::record(b"k", Kind::Value, "x", version, copies)
-    };
+    let record = written;
     let mut brought = Vec::new();
     Driver::new().round(true, |node, request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
@@ -351,12 +347,47 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
         // It was written anew meanwhile.
         Request::Read { .. } => Some(Reply::Found { record: record(3, 1), authoritative: true }),
         Request::Bring { record, .. } => {
-            brought.push((node, record.copies));
+            brought.push((node, record.copies()));
             Some(Reply::Stored)
         }
         request => Some(willing(request)),
     });
     assert_eq!(brought, [(last, 1)], "of {first:?}, {second:?}, {last:?}");
+}
+
+/// Between the list and the read a holder has stored a newer record of one copy, which hides the
+/// listed one there and is no other node's. The other holder has the listed one still.
+#[test]
+fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
+    let key = Bytes::from("k");
+    let mut order = Vec::new();
+    topology(3, 3).replicas(partition_of(&key), 3, &mut order);
+    let lacking = order[2];
+    let (mut asked, mut brought) = (Vec::new(), Vec::new());
+    let driven = Driver::new().round(true, |node, request| match request {
+        Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
+            let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
+            Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
+        }
+        Request::Compare(_) if node == lacking => Some(Reply::Compared(Compared::default())),
+        Request::Compare(_) => {
+            let outlines = vec![(key.clone(), written(1, 3).outline())];
+            Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
+        }
+        Request::Read { .. } => {
+            asked.push(node);
+            let record = if asked.len() == 1 { written(2, 1) } else { written(1, 3) };
+            Some(Reply::Found { record, authoritative: true })
+        }
+        Request::Bring { record, .. } => {
+            brought.push((node, record.clone()));
+            Some(Reply::Stored)
+        }
+        request => Some(willing(request)),
+    });
+    assert_eq!(asked.len(), 2, "each holder once: {asked:?}");
+    assert_eq!(brought, [(lacking, written(1, 3))]);
+    assert!(driven.report.is_equal(), "{:?}", driven.report);
 }
 
 /// A node's only record of a key, as it lists it.
@@ -378,7 +409,7 @@ fn what_damage_has_hidden_is_deleted_again() {
             Some(Reply::Compared(Compared { damaged, outlines, ..Compared::default() }))
         }
         Request::Bring { record, .. } => {
-            brought.push((node, record.rank.kind));
+            brought.push((node, record.kind()));
             Some(Reply::Stored)
         }
         request => Some(since_proof(true, request)),
@@ -399,23 +430,25 @@ fn what_was_written_since_is_brought_before_anything_is_given_up() {
             Some(Reply::Compared(Compared { damaged, ..Compared::default() }))
         }
         Request::Compare(CompareRequest { round, until, .. }) if node == OTHER => {
-            let held = listed(round.time + 1, 0);
-            young = Some(held.1.rank);
-            let outlines = if held.1.rank.when() <= *until { vec![held] } else { Vec::new() };
+            let version = Version { time: round.time + 1, origin: 1 };
+            let held = records::record(b"k", Kind::Value, "x", version, 0);
+            let listed = held.when() <= *until;
+            let outlines =
+                if listed { vec![(Bytes::from("k"), held.outline())] } else { Vec::new() };
+            young = Some(held);
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
         Request::Read { .. } => {
-            let rank = young.expect("it was listed");
-            let record = Record { rank, copies: 0, bytes: Bytes::from("x") };
+            let record = young.clone().expect("it was listed");
             Some(Reply::Found { record, authoritative: true })
         }
         Request::Bring { record, .. } => {
-            brought.push((node, Some(record.rank)));
+            brought.push((node, Some(record.clone())));
             Some(Reply::Stored)
         }
         request => Some(willing(request)),
     });
-    assert_eq!(brought, [(NodeId(0), young), (SICK, young)]);
+    assert_eq!(brought, [(NodeId(0), young.clone()), (SICK, young)]);
     assert_eq!(driven.given_up, [(SICK, vec![rotten])]);
 }
 
@@ -458,6 +491,63 @@ fn after_a_full_one() -> Driver {
     let mut driver = Driver::new();
     assert!(driver.round(true, |_, request| Some(willing(request))).report.proven);
     driver
+}
+
+fn written(micros: u64, copies: u8) -> Record {
+    let version = Version { time: (BASE + micros) << 12, origin: 1 };
+    records::record(b"k", Kind::Value, "x", version, copies)
+}
+
+/// Drives a round until so many calls have returned, and has the keys placed otherwise then.
+/// Returns whether the round was still under way.
+fn is_dropped_after(answers: usize) -> bool {
+    let mut driver = Driver::new();
+    let (rotten, record) = (damage("a", "z"), written(1, 0));
+    let outlines = vec![(Bytes::from("k"), record.outline())];
+    // One node holds what the others lack, and another one can't read some of what it holds.
+    let reply = |node: NodeId, request: &Request| match request {
+        Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
+            let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
+            let damaged = if node == SICK { vec![rotten.clone()] } else { Vec::new() };
+            Reply::Compared(Compared { sums: vec![sum], damaged, ..Compared::default() })
+        }
+        Request::Compare(_) if node == OTHER => {
+            Reply::Compared(Compared { outlines: outlines.clone(), ..Compared::default() })
+        }
+        Request::Read { .. } => Reply::Found { record: record.clone(), authoritative: true },
+        Request::Bring { .. } => Reply::Stored,
+        request => willing(request),
+    };
+    let mut given = 0;
+    let placed = View::settled(2, 2, topology(4, 3));
+    let shared = Arc::clone(&driver.shared);
+    let driven = driver.round(true, |node, request| {
+        if shared.rounds.status().current.is_some() {
+            if given == answers {
+                shared.views.install(placed.clone());
+            }
+            given += 1;
+        }
+        Some(reply(node, request))
+    });
+    let is_dropped = driven.report.stopped.is_some();
+    if is_dropped {
+        assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
+        assert!(!driven.report.proven && driver.shared.rounds.status().current.is_none());
+    }
+    // Answers to what it asked come late, and are nobody's.
+    let next = driver.round(true, |_, request| Some(willing(request))).report;
+    assert!(next.proven && next.is_equal() && next.number == 2, "after {answers}: {next:?}");
+    is_dropped
+}
+
+/// Wherever a round waits, it can be dropped there.
+#[test]
+fn a_round_that_is_dropped_leaves_nothing() {
+    let dropped: Vec<bool> = (0..40).map(is_dropped_after).collect();
+    let waits = dropped.iter().take_while(|is_dropped| **is_dropped).count();
+    assert!(waits >= 15, "all are asked for each of its steps: {dropped:?}");
+    assert!(dropped[waits..].iter().all(|is_dropped| !is_dropped), "{dropped:?}");
 }
 
 /// What was compared by one placement says nothing of the replicas of another one; and while
@@ -578,15 +668,15 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
 fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     let key = Bytes::from("k");
     let version = Version { time: 3, origin: 7 };
-    let put = toy::record(&key, Kind::Value, "put", version, 0);
-    let changed = Record { rank: Rank { ballot: 4, ..put.rank }, ..put.clone() };
+    let put = records::record(&key, Kind::Value, "put", version, 0);
+    let changed = put.with_ballot(&key, version, 4);
     let mut brought = Vec::new();
     let report = Driver::new()
         .round(true, |node, request| {
             Some(match request {
                 Request::Compare(request) => {
                     let record = if node == SICK { &changed } else { &put };
-                    let sum = u128::from(record.rank.ballot + 1);
+                    let sum = u128::from(record.ballot() + 1);
                     let bucket = topology(3, 3).buckets().of(&key);
                     let place = node.0 as u8;
                     let mut compared = Compared::default();
@@ -602,7 +692,7 @@ fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
                     Reply::Found { record: put.clone(), authoritative: true }
                 }
                 Request::Bring { record, .. } => {
-                    brought.push((node, record.rank));
+                    brought.push((node, record.rank()));
                     Reply::Stored
                 }
                 Request::Round { round, .. } => Reply::Round(does(*round)),

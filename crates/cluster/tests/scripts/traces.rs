@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 
 use cluster::{
-    Done, NodeId, Recalled, Recollections, Record, Remembered, Shared, Tag, Via,
-    has_idempotency_key,
+    Done, NodeId, Operation, Recalled, Recollections, Record, Remembered, Shared, Tag, Until, Via,
+    WriteName, has_idempotency_key,
 };
-
-use crate::toy;
 
 /// The only key.
 const KEY: &[u8] = b"k";
@@ -24,12 +22,22 @@ pub(crate) struct Traces(BTreeMap<u64, Remembered>);
 impl Traces {
     /// A record is stored.
     pub(crate) fn note(&mut self, shared: &Shared, record: &Record, via: Via) {
-        let (time, family, key_hash) = (record.rank.ballot, record.rank.version, 1);
-        for (step, operation) in (toy::STEPS.steps)(record).numbered() {
-            let (id, result) = (operation.id, operation.result);
-            if time > 0 && has_idempotency_key(id) && !shared.has_stored(KEY, id) {
+        let (time, family, key_hash) = (record.ballot(), record.version(), 1);
+        for (step, operation) in record.steps().numbered() {
+            let Operation { id, result, digest } = *operation;
+            if time > 0 && has_idempotency_key(id) && !shared.has_stored(KEY, operation) {
                 let ballot = if via == Via::Accept { time } else { 0 };
-                self.keep(Remembered { key_hash, id, time, via, ballot, family, step, result });
+                self.keep(Remembered {
+                    key_hash,
+                    id,
+                    time,
+                    via,
+                    ballot,
+                    family,
+                    step,
+                    result,
+                    digest,
+                });
             }
         }
     }
@@ -43,10 +51,11 @@ impl Traces {
         }
     }
 
-    pub(crate) fn recalled(&self, id: u64) -> Option<Recalled> {
-        let Remembered { ballot, family, step, result, .. } = *self.0.get(&id)?;
-        let tag = Tag { version: family, last: Some((step, id)) };
-        Some(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } })
+    pub(crate) fn recalled(&self, asked: WriteName) -> Option<Recalled> {
+        let Remembered { ballot, family, step, result, digest, .. } = *self.0.get(&asked.id)?;
+        let tag = Tag { version: family, last: Some((step, asked.id)) };
+        let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
+        Some(asked.stored(digest, ballot, done))
     }
 
     /// What a node is to remember once these have told it all.
@@ -62,7 +71,8 @@ impl Traces {
                 traces.entry(*id).or_default().push((*node, *trace));
             }
         }
-        let recollections = Recollections { own, seal, before, unasked: 0 };
+        let until = Until::Seal(seal);
+        let recollections = Recollections { own, until, before, unasked: 0 };
         traces.values().filter_map(|traces| recollections.remember(traces)).collect()
     }
 }

@@ -11,7 +11,7 @@ use cluster::{
     Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via, View,
 };
 
-use crate::toy;
+use crate::records;
 use crate::words::{BASE, BRIEF_BYTES};
 use crate::world::{topology, without};
 
@@ -64,8 +64,6 @@ impl Cluster {
             deadline_micros: 1_000_000,
             max_skew_micros: 500_000,
             brief_bytes: BRIEF_BYTES,
-            codec: toy::CODEC,
-            steps: toy::STEPS,
         };
         let coordinator = Coordinator::new(Arc::clone(&shared), config);
         Self { shared, coordinator, later, key }
@@ -96,7 +94,7 @@ impl Cluster {
     fn put_with(&mut self, client: u64, quorum: Quorum) -> Vec<(NodeId, u64)> {
         let key = self.key.clone();
         let version = self.shared.clock.issue(NOW).expect("the bound is far");
-        let record = toy::record(&key, Kind::Value, "new", version, 2);
+        let record = records::record(&key, Kind::Value, "new", version, 2);
         let client = ClientId(client);
         let effects = self.handle(Event::Write { client, key, record, quorum: quorum.into() });
         effects.iter().map(sent).collect()
@@ -136,7 +134,7 @@ fn what_began_before_begins_anew() {
 #[test]
 fn a_source_tells_what_moves_once_it_has_entered() {
     let moved = Filter::Moved { node: JOINED, first: true, seed: 1, known: Vec::new() };
-    for filter in [moved, Filter::Remembered { node: JOINED }] {
+    for filter in [moved, Filter::Remembered { node: JOINED, lost: false }] {
         let mut cluster = Cluster::new();
         let (epoch, before) = (FIRST_EPOCH + 1, topology(3, 3));
         let moving = View::moving(epoch, epoch, before, cluster.later.clone());
@@ -162,7 +160,7 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
         let (key, id, since) = (cluster.key.clone(), 7, 0);
         let (connection, class, under) =
             (ConnectionId(1), Class::Client, cluster.shared.view().id());
-        let request = Request::Recall { key, id, since };
+        let request = Request::Recall { key, id, since, digest: 0 };
         let asked = Event::Request { connection, id: 4, class, remaining_ms: 900, under, request };
         let effects = cluster.handle(asked);
         let [Effect::Recall { op, .. }] = &effects[..] else { panic!("{effects:?}") };
@@ -204,7 +202,7 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     let shared = Arc::clone(&cluster.shared);
     let mut brought = |copies| {
         let (key, class) = (cluster.key.clone(), Class::Repair);
-        let record = toy::record(&key, Kind::Value, "newer", version, copies);
+        let record = records::record(&key, Kind::Value, "newer", version, copies);
         let request = Request::Bring { round, key, record };
         let (connection, id, under) = (ConnectionId(1), 4, shared.view().id());
         let asked = Event::Request { connection, id, class, remaining_ms: 900, under, request };
@@ -233,8 +231,8 @@ fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
     let moves = cluster.key.clone();
     let accepted = |cluster: &mut Cluster, key: &Bytes| {
         let version = cluster.shared.clock.issue(NOW).unwrap();
-        let mut record = toy::record(key, Kind::Value, "v", version, 0);
-        record.rank.ballot = version.time;
+        let record = records::record(key, Kind::Value, "v", version, 0);
+        let record = record.with_ballot(key, version, version.time);
         let (connection, id, under) = (ConnectionId(1), 4, cluster.shared.view().id());
         let (class, request) = (Class::Client, Request::Write { key: key.clone(), record });
         let asked = Event::Request { connection, id, class, remaining_ms: 900, under, request };
@@ -278,7 +276,7 @@ fn a_read_repairs_whom_it_asked_last() {
     let ids: Vec<(NodeId, u64)> = asked.iter().map(sent).collect();
     assert!(ids.iter().any(|(node, _)| *node == JOINED), "{ids:?}");
     let version = cluster.shared.clock.issue(NOW).unwrap();
-    let record = toy::record(&key, Kind::Value, "held", version, 2);
+    let record = records::record(&key, Kind::Value, "held", version, 2);
     let (peer, id) = ids[0];
     let reply = Reply::Found { record, authoritative: true };
     assert!(cluster.handle(Event::Reply { peer, id, reply }).is_empty());
@@ -377,7 +375,6 @@ fn node_of(cluster: &Cluster) -> Node {
         max_skew_micros: 500_000,
         rounds: RoundConfig::NONE,
         stream_rate: None,
-        tombstone: toy::tombstone,
         remembered: |_, _| None,
     };
     Node::new(Arc::clone(&cluster.shared), config)
@@ -403,7 +400,7 @@ fn hints_for_who_has_left_are_dropped() {
     let (mut node, peer) = (node_of(&cluster), NodeId(2));
     assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
     let version = cluster.shared.clock.issue(NOW).unwrap();
-    let record = toy::record(&cluster.key, Kind::Value, "late", version, 0);
+    let record = records::record(&cluster.key, Kind::Value, "late", version, 0);
     let items = vec![(cluster.key.clone(), record)];
     cluster.shared.hints.found(peer, 1, 70);
     cluster.leave();
@@ -434,7 +431,7 @@ fn hints_for_who_comes_or_goes_are_sent() {
     let read = about_hints(&mut node, NodeEvent::Tick);
     assert!(matches!(read[..], [NodeEffect::ReadHints { .. }]), "{read:?}");
     let version = cluster.shared.clock.issue(NOW).unwrap();
-    let record = toy::record(&cluster.key, Kind::Value, "late", version, copies);
+    let record = records::record(&cluster.key, Kind::Value, "late", version, copies);
     let items = vec![(cluster.key.clone(), record)];
     let sent = about_hints(&mut node, NodeEvent::Hints { peer, items });
     assert!(matches!(sent[..], [NodeEffect::Call { node: NodeId(2), .. }]), "{sent:?}");

@@ -11,14 +11,19 @@ use cluster::{
     ReplicaSet, Reply, Request, RoundId, RoundStep, SlotId, Tag, Topology, Version, origin_of,
 };
 
+use record::MIN_RECORD_LEN;
+
 use crate::effects::held_by;
-use crate::toy;
+use crate::records;
 
 /// The wall clock of a script's beginning, in microseconds since 1970.
 pub(crate) const BASE: u64 = 1_700_000_000_000_000;
 
-/// Longer values are told by their outlines first.
-pub(crate) const BRIEF_BYTES: u32 = 16;
+/// Scripts count the bytes of values: those of a plain record, without its head and its check.
+pub(crate) const OVERHEAD: u32 = MIN_RECORD_LEN as u32;
+
+/// Longer records are told by their outlines first; those of short conditional writes are not.
+pub(crate) const BRIEF_BYTES: u32 = 32 + OVERHEAD;
 
 /// Names of keys and nodes, for one topology.
 #[derive(Debug)]
@@ -35,7 +40,7 @@ pub(crate) fn next<'a>(
     words.next().ok_or_else(|| format!("{what} is missing"))
 }
 
-fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
+pub(crate) fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} is no {what}"))
 }
 
@@ -246,10 +251,10 @@ impl Words {
         let (text, ballot) = text.split_once('^').map_or((text, None), |(t, b)| (t, Some(b)));
         let (text, copies) = text.split_once('*').unwrap_or((text, "0"));
         let (value, at) = text.split_once('@').ok_or_else(|| format!("{text:?} has no version"))?;
-        let (kind, value) = content(value);
-        let mut record = toy::record(key, kind, value, version(at)?, number(copies, "copies")?);
-        record.rank.ballot = ballot.map_or(Ok(0), |ballot| version(ballot).map(|v| v.time))?;
-        Ok(if bad { toy::damaged(record) } else { record })
+        let ballot = ballot.map_or(Ok(0), |ballot| version(ballot).map(|v| v.time))?;
+        let copies = number(copies, "copies")?;
+        let record = records::parse(key, content(value), (version(at)?, ballot), copies)?;
+        Ok(if bad { records::damaged(&record) } else { record })
     }
 
     /// Parses a key and its record, like `a=x@5n1`.
@@ -261,18 +266,18 @@ impl Words {
     }
 
     pub(crate) fn record_text(&self, key: Option<&[u8]>, record: &Record) -> String {
-        let mut text = match record.rank.kind {
-            Kind::Value => String::from_utf8_lossy(&record.bytes).into_owned(),
+        let mut text = match record.kind() {
+            Kind::Value => records::text(record),
             kind => lower(kind)[..3].replace("tom", "del"),
         };
-        text += &self.version_text(record.rank.version);
-        if record.copies != 0 {
-            let _ = write!(text, "*{}", record.copies);
+        text += &self.version_text(record.version());
+        if record.copies() != 0 {
+            let _ = write!(text, "*{}", record.copies());
         }
-        if record.rank.ballot > 0 {
-            let _ = write!(text, "^{}", ballot_text(record.rank.ballot));
+        if record.ballot() > 0 {
+            let _ = write!(text, "^{}", ballot_text(record.ballot()));
         }
-        if key.is_some_and(|key| !toy::verify(key, record)) {
+        if key.is_some_and(|key| !record.is_of(key)) {
             text.push('!');
         }
         text
@@ -298,7 +303,10 @@ impl Words {
                 let key = self.key(next(words, "a key")?)?;
                 let most = match words.next() {
                     None => BRIEF_BYTES,
-                    Some("to") => number(next(words, "bytes")?, "number of bytes")?,
+                    Some("to") => {
+                        let value: u32 = number(next(words, "bytes")?, "number of bytes")?;
+                        value + OVERHEAD
+                    }
                     Some(other) => return Err(format!("{other:?} is no bound")),
                 };
                 Ok(match kind {
@@ -310,7 +318,7 @@ impl Words {
                 let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
                 let (id, add) = (number(id, "id")?, number(next(words, "a sum")?, "number")?);
                 let (condition, change) = (Condition::Any, Change::Add(add));
-                let conditional = Conditional { condition, change, expiry_ms: 0 };
+                let conditional = Conditional { condition, change, expiry_ms: 0, digest: 0 };
                 Ok(Request::Change { key, id, ack: 0, conditional })
             }
             "prepare" => {
@@ -321,7 +329,8 @@ impl Words {
             "recall" => {
                 let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
                 let since = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
-                Ok(Request::Recall { key, id: number(id, "id")?, since })
+                let digest = words.next().map_or(Ok(0), |digest| number(digest, "digest"))?;
+                Ok(Request::Recall { key, id: number(id, "id")?, since, digest })
             }
             "write" => {
                 let (key, record) = self.item(next(words, "key=record")?)?;
@@ -431,7 +440,7 @@ impl Words {
                 format!("read {}{} by quorum", Self::name_of(key), up_to(*most))
             }
             Request::Change { key, id, ack, conditional } => {
-                let Conditional { condition, change, expiry_ms } = conditional;
+                let Conditional { condition, change, expiry_ms, .. } = conditional;
                 let until = until(*expiry_ms);
                 let conditional = format!(
                     "Conditional {{ condition: {condition:?}, change: {change:?} }}{until}"
@@ -444,7 +453,7 @@ impl Words {
             }
             Request::Round { round, step } => format!("round {round:?} {step:?}"),
             Request::Bring { key, record, .. } => format!("bring {}", self.item_text(key, record)),
-            Request::Recall { key, id, since } => {
+            Request::Recall { key, id, since, .. } => {
                 let since =
                     if *since > 0 { format!(" ^{}", ballot_text(*since)) } else { String::new() };
                 format!("recall {} {id}{since}", Self::name_of(key))
@@ -461,6 +470,7 @@ impl Words {
             Request::Council(request) => format!("council {request:?}"),
             Request::Ping => "ping".to_owned(),
             Request::Moves => "moves".to_owned(),
+            Request::ClusterId => "cluster".to_owned(),
         }
     }
 
@@ -485,7 +495,8 @@ impl Words {
                 let first = if *first { " first" } else { "" };
                 format!("moved n{}{first} known {}", node.0, known.len())
             }
-            Filter::Remembered { node } => format!("remembered n{}", node.0),
+            Filter::Remembered { node, lost: false } => format!("remembered n{}", node.0),
+            Filter::Remembered { node, lost: true } => format!("remembered by n{}", node.0),
             Filter::Chosen { ack, from, preference } => {
                 let nodes: Vec<_> = preference.iter().map(|node| format!("n{}", node.0)).collect();
                 format!("chosen {ack}/{from} of {}", nodes.join(" "))
@@ -517,6 +528,7 @@ impl Words {
             "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
             "never" => Ok(Reply::Recalled(Recalled::Never)),
             "forgotten" => Ok(Reply::Recalled(Recalled::Forgotten)),
+            "reused" => Ok(Reply::Recalled(Recalled::Reused)),
             "kept" => Ok(Reply::Recalled(self.kept(words)?)),
             "changed" => {
                 let version = version(next(words, "a version")?)?;
@@ -524,7 +536,7 @@ impl Words {
                 let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
                 // As the first and the third replica hold it.
                 let by = ReplicaSet::of([0, 2].into_iter());
-                Ok(Reply::Done { by, done: Done::Changed { tag, result, expiry_ms: 0 } })
+                Ok(Reply::Done { by, done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 } })
             }
             "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
             "ahead" => Ok(Reply::Ahead),
@@ -551,7 +563,7 @@ impl Words {
         let ballot = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
         let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
         let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-        Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } })
+        Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 } })
     }
 
     pub(crate) fn reply_text(&self, reply: &Reply) -> String {
@@ -566,7 +578,8 @@ impl Words {
                 )
             }
             Reply::Long { outline, authoritative } => {
-                let (at, bytes) = (self.version_text(outline.rank.version), outline.bytes);
+                let at = self.version_text(outline.rank.version);
+                let bytes = outline.bytes - OVERHEAD;
                 format!("long {bytes} bytes{at}{}", not_authoritative(authoritative))
             }
             Reply::Absent { authoritative } => {
@@ -619,7 +632,7 @@ impl Words {
 pub(crate) fn up_to(most: u32) -> String {
     match most {
         BRIEF_BYTES => String::new(),
-        most => format!(" to {most}"),
+        most => format!(" to {}", most.saturating_sub(OVERHEAD)),
     }
 }
 

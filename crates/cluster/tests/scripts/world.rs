@@ -11,7 +11,7 @@ use cluster::{
 };
 use parking_lot::Mutex;
 
-use crate::toy;
+use crate::records;
 use crate::words::{self, BASE, Words, micros, newer, next, node, numbered};
 
 pub(crate) type Split<'a> = std::str::SplitWhitespace<'a>;
@@ -124,8 +124,6 @@ impl World {
             deadline_micros: micros(option(&words, "deadline", "1s"))?,
             max_skew_micros,
             brief_bytes: words::BRIEF_BYTES,
-            codec: toy::CODEC,
-            steps: toy::STEPS,
         };
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
@@ -137,7 +135,6 @@ impl World {
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
                     stream_rate: None,
-                    tombstone: toy::tombstone,
                     remembered: |_, _| None,
                 },
             ),
@@ -406,18 +403,22 @@ impl World {
         let expiry = words.next_if_eq(&"until").and_then(|_| words.next());
         let expiry_ms = expiry.map_or(Ok(0), |at| micros(at).map(|at| (BASE + at) / 1000))?;
         let id = words.next_if_eq(&"known").and_then(|_| words.next());
-        let id = id.map(|id| id.parse().map_err(|_| format!("{id:?} is no id"))).transpose()?;
+        let (id, digest) = id.map_or((None, None), |id| {
+            id.split_once('/').map_or((Some(id), None), |(id, digest)| (Some(id), Some(digest)))
+        });
+        let id = id.map(|id| words::number(id, "id")).transpose()?;
+        let digest = digest.map_or(Ok(0), |digest| words::number(digest, "digest"))?;
         let condition = match (words.next(), words.next()) {
             (Some("if"), Some("exists")) => Condition::Exists,
             (Some("if"), Some("absent")) => Condition::Absent,
             (Some("if"), Some(tag)) => {
                 let record = self.words.record(b"", tag)?;
-                Condition::OneOf(vec![Tag { version: record.rank.version, last: None }])
+                Condition::OneOf(vec![Tag { version: record.version(), last: None }])
             }
             _ => Condition::Any,
         };
         let (quorum, _) = self.quorum(None)?;
-        let conditional = Conditional { condition, change, expiry_ms };
+        let conditional = Conditional { condition, change, expiry_ms, digest };
         Ok(Event::Change { client, key, conditional, quorum: quorum.into(), id })
     }
 
@@ -439,7 +440,7 @@ impl World {
         let (kind, value) = words::content(value);
         let (quorum, copies) = self.quorum(words.next())?;
         let version = self.shared.clock.issue(self.now()).map_err(|error| error.to_string())?;
-        let record = toy::record(&key, kind, value, version, copies);
+        let record = records::record(&key, kind, value, version, copies);
         Ok(Event::Write { client, key, record, quorum: quorum.into() })
     }
 
@@ -456,6 +457,9 @@ impl World {
         let (op, asked) = asked.ok_or_else(|| format!("{name} asked nothing of the store"))?;
         let error = match next(words, "a result")? {
             "never" => return Ok(Event::Recalled { op, result: Ok(None) }),
+            "reused" => {
+                return Ok(Event::Recalled { op, result: Ok(Some(cluster::Recalled::Reused)) });
+            }
             "kept" => {
                 let kept = self.words.kept(words)?;
                 return Ok(Event::Recalled { op, result: Ok(Some(kept)) });

@@ -446,3 +446,94 @@ fn a_second_ctrl_c_leaves_no_server_and_no_directory() {
         std::thread::park_timeout(LOOK);
     }
 }
+
+#[test]
+fn a_script_says_what_the_run_ends_with() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("done.lua");
+    for (call, expected) in [
+        ("os.exit(7)", 7),
+        ("if summary.requests < 1000 then os.exit(1) end", 1),
+        ("os.exit(false)", 1),
+        ("os.exit(0)", 0),
+        ("os.exit()", 0),
+        ("pcall(os.exit, 9)", 9),
+        ("os.exit(256 + 5)", 5),
+    ] {
+        let text =
+            format!("function done(summary, latency, requests)\n print('last')\n {call}\nend");
+        fs::write(&file, text).unwrap();
+        let (code, stdout, stderr) =
+            run(&["-R50", "-c2", "-d1", "-s", file.to_str().unwrap(), &server.url()]);
+        assert_eq!((code, &*stderr), (expected, ""), "{call}");
+        assert!(stdout.ends_with("last\n") && stdout.contains("Transfer/sec:"), "{stdout}");
+    }
+    // That of an error stays 1, and says where.
+    fs::write(&file, "function done()\n error('no')\nend").unwrap();
+    let (code, _, stderr) =
+        run(&["-R50", "-c2", "-d1", "-s", file.to_str().unwrap(), &server.url()]);
+    assert!(code == 1 && stderr.contains("in done: no"), "{stderr}");
+}
+
+/// wrk takes a flag again, and the last value counts.
+#[test]
+fn a_flag_can_be_given_twice_in_any_form() {
+    let server = Server::start();
+    let twice = ["-L", "--latency", "-U", "--u_latency", "-B", "-B", "-c9", "-c", "2"];
+    let (code, stdout, stderr) = run(&[&twice[..], &["-R50", "-d1", &server.url()]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("2 connections") && stdout.contains("Detailed Percentile"), "{stdout}");
+    let headers = ["-H", "Authorization: a", "-H", "X-Other: b"];
+    let (code, _, stderr) = run(&[&headers[..], &["-R5", "-d1", "-c1", &server.url()]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!server.tokens().is_empty(), "each header counts");
+}
+
+/// The exit code of a run with warnings is 0 unless somebody asks, which nobody finds who does not
+/// read it where he looks.
+#[test]
+fn a_run_of_errors_only_says_so_last() {
+    let server = Server::start();
+    let url = format!("{}/missing", server.url());
+    let words = ["-R50", "-c2", "-d1", &url];
+    let (code, stdout, _) = run(&words);
+    let last = stdout.lines().last().unwrap();
+    assert_eq!(code, 0);
+    assert!(last.starts_with("No request succeeded: ") && last.contains("--strict"), "{stdout}");
+    assert_eq!(run(&[&["--strict"], &words[..]].concat()).0, 3);
+    let (_, stdout, _) = run(&["-R50", "-c2", "-d1", &server.url()]);
+    assert!(!stdout.contains("No request succeeded"), "{stdout}");
+}
+
+/// A run that reached a part of its rate has no errors for that, and both say the same.
+#[test]
+fn reports_and_comparisons_have_one_share_of_errors() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let mut run = Run { format: load::record::FORMAT, source: "load".into(), ..Run::default() };
+    run.plan.rate = Some(1000.0);
+    run.plan.duration_s = 10.0;
+    run.counts.planned = 10_000;
+    run.counts.answered = 6960;
+    run.counts.unfinished = 3040;
+    assert_eq!(run.error_share(), Some(0.0));
+    run.counts.refused = 696;
+    run.counts.read_errors = 40;
+    assert_eq!(run.error_share(), Some(736.0 / 7000.0));
+    for number in 0..10 {
+        let directory = home.path().join(format!("{number}"));
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("run.json"), serde_json::to_vec(&run).unwrap()).unwrap();
+    }
+    let kit = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_kvorum-bench")).args(words).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    kit(&["report", &path("0"), "-o", &path("page.html")]);
+    let page = fs::read_to_string(path("page.html")).unwrap();
+    assert!(page.contains(">10.5 %</td>"), "{page}");
+    let told = kit(&["compare", &path("0"), &path("1")]);
+    assert!(told.contains("10.5"), "{told}");
+}

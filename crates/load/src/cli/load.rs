@@ -37,6 +37,8 @@ pub enum Ended {
     Warned,
     /// Somebody interrupted it with Ctrl-C.
     Interrupted,
+    /// The script's `done` has said what to end with, which is not 0.
+    Script(u8),
 }
 
 /// Why it did not, in a line for people.
@@ -84,11 +86,10 @@ pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     run.servers = servers.finish();
     profile::keep(&mut run, sinks.dir.as_mut(), recordings);
     let wrong = report(args, &asked, &mut run, &outcome, sinks, &mut out)?;
-    if let Some(scripts) = &mut scripts {
-        done(scripts, &outcome)?;
-    }
+    let said = scripts.as_mut().map(|scripts| done(scripts, &outcome)).transpose()?.flatten();
     match wrong {
         Some(line) => Err(Failed::Run(line)),
+        None if said.is_some_and(|code| code > 0) => Ok(Ended::Script(said.unwrap_or_default())),
         None if outcome.interrupted => Ok(Ended::Interrupted),
         None if args.strict && !run.warnings.is_empty() => Ok(Ended::Warned),
         None => Ok(Ended::Fine),
@@ -224,7 +225,7 @@ fn few_samples(run: &mut Run, outcome: &Outcome) {
 }
 
 /// Runs the script's `done`, if it has one.
-fn done(scripts: &mut Scripts, outcome: &Outcome) -> Result<(), crate::script::Error> {
+fn done(scripts: &mut Scripts, outcome: &Outcome) -> Result<Option<u8>, crate::script::Error> {
     let Tally { errors, statuses, bytes, .. } = &outcome.tally;
     scripts.done(&Summary {
         duration: outcome.elapsed,

@@ -4,7 +4,7 @@
 //! and these stand for them (the method of *batch means*: Law, "Simulation Modeling and Analysis",
 //! 9.5.3): seconds next to each other are alike, stretches much less.
 
-use crate::record::Run;
+use crate::record::{Run, error_share};
 use crate::saved::{Saved, Timeline};
 
 /// Stretches that a single run is cut into: enough for the test, each long enough to be
@@ -31,7 +31,7 @@ pub(crate) enum Metric {
     Throughput,
     /// CPU time of the servers for each answer.
     ServerCpu,
-    /// Share of what was due and not answered by 2xx or 3xx.
+    /// Share of what was sent that failed: see [`error_share`].
     Errors,
 }
 
@@ -84,13 +84,7 @@ impl Metric {
                 let answered = run.counts.answered as f64;
                 cpu.filter(|cpu| *cpu > 0.0 && answered > 0.0).map(|cpu| cpu * 1e6 / answered)
             }
-            Self::Errors => {
-                let counts = &run.counts;
-                let lost = counts.read_errors + counts.write_errors + counts.timeouts;
-                let bad = counts.refused + counts.unfinished + counts.connect_errors + lost;
-                (counts.planned > 0 && run.is_counted())
-                    .then(|| (bad as f64 / counts.planned as f64).min(1.0))
-            }
+            Self::Errors => run.error_share(),
         }
     }
 
@@ -113,9 +107,8 @@ impl Metric {
                 (!all.is_empty()).then(|| all.iter().sum::<f64>() * 1e6 / answered)
             }
             Self::Errors => {
-                let errors: f64 = timeline.errors()?.get(from..to)?.iter().sum();
-                let bad = sum("refused")? + errors;
-                sum("sent").filter(|sent| *sent > 0.0).map(|sent| bad / sent)
+                let lost = sum("lost")? + sum("connect_errors")?;
+                error_share(sum("refused")? + sum("timeouts")?, lost, sum("answered")?)
             }
         }
     }

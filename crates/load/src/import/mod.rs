@@ -46,8 +46,8 @@ pub struct ImportArgs {
 }
 
 /// Said of a file without any.
-const NOTHING: &str =
-    "no output of wrk2 or wrk is in it; one begins with \"Running 30s test @ URL\"";
+const NOTHING: &str = "no output of wrk2 or wrk is in it; one has lines as \"Thread Stats\" and \
+                       \"Requests/sec: 100.00\"";
 
 /// Why nothing was imported, or not all.
 #[derive(Debug, thiserror::Error)]
@@ -105,9 +105,21 @@ pub struct Imported {
 
 /// All runs whose outputs are in `text`; `stem` names the file they are from.
 pub fn read(text: &str, stem: &str) -> Vec<Imported> {
+    read_and_left(text, stem).0
+}
+
+/// The same, and the lines that were left, for they are quoted without the rest of an output: each
+/// with its number.
+fn read_and_left(text: &str, stem: &str) -> (Vec<Imported>, Vec<(usize, String)>) {
     let mut spoken = None;
     let mut runs: Vec<Imported> = Vec::new();
+    let mut left = Vec::new();
     for output in output::find(text) {
+        if !output.is_one() {
+            let first = output.text.lines().next().unwrap_or_default();
+            left.push((output.line, first.trim().to_owned()));
+            continue;
+        }
         let command = command::find(&output.before);
         spoken = last_method(&output.before).or(spoken);
         let context = Context { command: command.as_ref(), spoken };
@@ -115,7 +127,7 @@ pub fn read(text: &str, stem: &str) -> Vec<Imported> {
         let name = name(stem, runs.len() + 1, &output, command.as_ref(), spoken, &run);
         runs.push(Imported { name, line: output.line, output: output.text, run });
     }
-    runs
+    (runs, left)
 }
 
 /// Writes a run directory for each output in the files. Returns what to tell, a line for each, or
@@ -127,7 +139,7 @@ pub fn import(args: &ImportArgs) -> Result<String, Error> {
         let text = contents(file)?;
         let stem = file.file_stem().map_or("stdin".into(), |stem| stem.to_string_lossy());
         let stem = if stem == "-" { "stdin" } else { &stem };
-        let runs = read(&text, stem);
+        let (runs, left) = read_and_left(&text, stem);
         found += runs.len();
         if runs.is_empty() {
             printed.push_str(&format!("{}\n", nothing(file)));
@@ -136,6 +148,11 @@ pub fn import(args: &ImportArgs) -> Result<String, Error> {
             let directory = args.out.join(&imported.name);
             save(&directory, imported)?;
             printed.push_str(&summary(file, &directory, imported));
+        }
+        for (line, text) in left {
+            let file = file.display();
+            printed
+                .push_str(&format!("{file}:{line}: not imported, for it stands alone: {text}\n"));
         }
     }
     if found == 0 { Err(Error::Nothing(args.files.clone())) } else { Ok(printed) }

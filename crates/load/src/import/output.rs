@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  prose, `wrk2 -t4 …`      ◀─ before: where the command line is looked for
-//!  Running 3m test @ URL    ◀─ begins an output
+//!  Running 3m test @ URL    ◀─ begins an output; without it any other line of one does
 //!    …                         indented or not; any line may be missing
 //!  Transfer/sec: 3.26MB     ◀─ ends it, as do ``` and the next beginning
 //! ```
@@ -12,6 +12,9 @@ use crate::record::Point;
 
 /// The first word of an output's last line.
 const LAST: &str = "Transfer/sec:";
+
+/// Figures that make an output of lines without the first one. A page may quote a single line.
+const ENOUGH: usize = 2;
 
 /// One output: its text, and what was found in it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,6 +46,8 @@ pub(super) struct Output {
     /// The same two from writing the request: what `-U` prints after them.
     pub(super) uncorrected: (Vec<Point>, Vec<Point>),
     pub(super) requests: Option<u64>,
+    /// How long they took, as it is printed.
+    pub(super) took: Option<String>,
     pub(super) bytes: Option<u64>,
     /// Connect, read, write, timeout.
     pub(super) socket_errors: Option<[u64; 4]>,
@@ -52,15 +57,21 @@ pub(super) struct Output {
     pub(super) whole: bool,
 }
 
-/// All outputs of `text`, in its order.
+/// All outputs of `text`, in its order. Some may be no more than a line that somebody quoted: see
+/// [`Output::is_one`].
 pub(super) fn find(text: &str) -> Vec<Output> {
     let mut outputs: Vec<Output> = Vec::new();
     let mut before = String::new();
     let mut open = false;
     for (number, raw) in text.lines().enumerate() {
         let line = raw.trim();
-        if begins(line) {
-            let before = std::mem::take(&mut before);
+        let has = |has: fn(&Output, &str) -> bool| outputs.last().is_some_and(|it| has(it, line));
+        let is_next = if open { has(Output::has_had) } else { opens(line) };
+        if begins(line) || is_next {
+            let mut before = std::mem::take(&mut before);
+            if let Some(last) = outputs.last_mut().filter(|last| open && !last.is_one()) {
+                before = last.give_back();
+            }
             outputs.push(Output { line: number + 1, before, ..Output::default() });
             open = true;
         }
@@ -69,6 +80,14 @@ pub(super) fn find(text: &str) -> Vec<Output> {
             before.push('\n');
             continue;
         };
+        if !output.is_one() && !line.is_empty() && !is_part(line) && !begins(line) {
+            // A line that somebody quoted: the text goes on.
+            before = output.give_back();
+            before.push_str(raw);
+            before.push('\n');
+            open = false;
+            continue;
+        }
         if line.starts_with("```") {
             open = false;
             continue;
@@ -86,7 +105,63 @@ fn begins(line: &str) -> bool {
     line.starts_with("Running ") && line.contains(" test @ ")
 }
 
+/// A line that stands in no text but an output, and without its first one may be where it begins.
+fn opens(line: &str) -> bool {
+    let mut read = Output::default();
+    read.read(line);
+    read.distribution.clear();
+    read.spectrum.clear();
+    let starts = ["Thread Stats ", "Thread calibration: ", "Latency Distribution"];
+    starts.iter().any(|start| line.starts_with(start)) || read.figures() > 0
+}
+
+/// A line that may follow in it.
+fn is_part(line: &str) -> bool {
+    let mut read = Output::default();
+    read.read(line);
+    let starts =
+        ["Req/Sec ", "Detailed Percentile spectrum:", "Value   Percentile ", "#[", "-----"];
+    opens(line) || starts.iter().any(|start| line.starts_with(start)) || read.figures() > 0
+}
+
 impl Output {
+    /// Whether this is an output, not a line of one in a text.
+    pub(super) fn is_one(&self) -> bool {
+        self.headed.is_some() || self.figures() >= ENOUGH
+    }
+
+    /// The text that it and what stands before it are, for the one that follows: this is none.
+    fn give_back(&mut self) -> String {
+        std::mem::take(&mut self.before) + &self.text
+    }
+
+    /// How many of its main figures are there.
+    fn figures(&self) -> usize {
+        let figures = [
+            self.threads.is_some(),
+            self.summary.is_some(),
+            !self.distribution.is_empty() || !self.spectrum.is_empty(),
+            self.requests.is_some(),
+            self.throughput.is_some(),
+        ];
+        figures.into_iter().filter(|is_there| *is_there).count()
+    }
+
+    /// Whether the line is one that an output has once, and this one has had: it is the next one's.
+    fn has_had(&self, line: &str) -> bool {
+        let mut next = Self::default();
+        next.read(line);
+        next.threads.is_some() && self.figures() > 0
+            || line.starts_with("Thread Stats ") && (self.summary.is_some() || self.has_ended())
+            || next.summary.is_some() && self.summary.is_some()
+            || next.requests.is_some() && self.requests.is_some()
+            || next.throughput.is_some() && self.throughput.is_some()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.requests.is_some() || self.throughput.is_some()
+    }
+
     /// Takes in one line, without the spaces around it. What it does not know it leaves.
     fn read(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -108,8 +183,9 @@ impl Output {
                     self.summary = Some([mean, stdev, max]);
                 }
             }
-            [requests, "requests", "in", _, read, "read"] => {
+            [requests, "requests", "in", took, read, "read"] => {
                 self.requests = requests.parse().ok();
+                self.took = Some(took.trim_end_matches(',').to_owned());
                 // A whole number of bytes was rounded to two places of its unit.
                 self.bytes = bytes(read).map(|bytes| bytes as u64);
             }
@@ -187,7 +263,8 @@ mod tests {
                     Transfer/sec: 1KB\n  9 threads and 9 connections\n";
         let outputs = find(text);
         let places: Vec<_> = outputs.iter().map(|output| output.line).collect();
-        assert_eq!(places, [2, 6, 7]);
+        assert_eq!(places, [2, 6, 7, 9]);
+        assert!(!outputs[3].is_one(), "a line that somebody quoted");
         assert_eq!((outputs[0].threads, outputs[0].connections), (Some(2), Some(3)));
         assert_eq!(outputs[0].before, "a\n");
         assert_eq!(outputs[1].before, "b\n");

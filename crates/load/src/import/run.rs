@@ -1,6 +1,7 @@
 //! One output as a [`Run`]: what it says, what it leaves out, and what had to be guessed.
 
 use super::command::Command;
+use super::figures::seconds;
 use super::output::Output;
 use super::warn;
 use crate::record::{Counts, FORMAT, Latency, Planned, Point, Run};
@@ -102,7 +103,7 @@ fn planned(
 fn duration(output: &Output, command: Option<&Command>, missing: &mut Vec<String>) -> f64 {
     let took = elapsed(output);
     let Some((word, said)) = command.and_then(|command| command.duration.as_ref()) else {
-        return took.map(f64::round).unwrap_or_default();
+        return took.map(f64::round).unwrap_or_else(|| headed(output, missing));
     };
     // A run takes a little longer than planned, and an output that is cut short agrees.
     let agrees = took.is_none_or(|took| (took / said - 1.0).abs() < 0.05);
@@ -114,10 +115,20 @@ fn duration(output: &Output, command: Option<&Command>, missing: &mut Vec<String
     took
 }
 
-/// Seconds that the run took, more exactly than the two places printed.
+/// Seconds that the run took, more exactly than the two places printed, if that can be told.
 fn elapsed(output: &Output) -> Option<f64> {
-    let throughput = output.throughput.filter(|throughput| *throughput > 0.0)?;
-    Some(output.requests? as f64 / throughput)
+    let throughput = output.throughput.filter(|throughput| *throughput > 0.0);
+    let exactly = throughput.zip(output.requests);
+    let exactly = exactly.map(|(throughput, requests)| requests as f64 / throughput);
+    let printed = || seconds(output.took.as_ref()?).filter(|took| took.is_finite());
+    exactly.or_else(printed)
+}
+
+/// Seconds that an output was to take which says of its end nothing; 0 = it has no head either.
+fn headed(output: &Output, missing: &mut Vec<String>) -> f64 {
+    let Some(word) = &output.headed else { return 0.0 };
+    missing.push(format!("how long the run took: {word} is what it is headed with, rounded"));
+    seconds(word).filter(|headed| headed.is_finite()).unwrap_or_default()
 }
 
 /// The rate that somebody chose who got `answered` a second.
@@ -200,6 +211,9 @@ fn absent(output: &Output, context: Context<'_>, missing: &mut Vec<String>) {
     let mut say = |text: &str| missing.push(text.to_owned());
     if output.samples.is_none() {
         say("how many samples the histogram holds");
+    }
+    if output.headed.is_none() {
+        say("the line \"Running … test @ URL\": the URL is unknown");
     }
     if output.threads.is_none() {
         say("threads and connections");

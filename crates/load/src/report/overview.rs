@@ -119,7 +119,8 @@ pub(crate) fn table(runs: &[Shown<'_>]) -> Markup {
                     th scope="col" { "max" }
                     th scope="col" { "knee" }
                     th scope="col" { "not 2xx/3xx" }
-                    th scope="col" { "errors" }
+                    th scope="col" title="not 2xx/3xx, too late, lost or not connected" {
+                        "errors" }
                     th scope="col" title="of the server's process, in µs" { "CPU/request" }
                     th scope="col" { "warnings" }
                 } }
@@ -174,7 +175,8 @@ fn row(run: &Shown<'_>) -> Markup {
                 |knee| figures::percentile((knee.quantile * 1e4).round() / 1e4))) }
             @let refused = run.refused();
             td.bad[refused > 0.0] { (figures::share(refused)) }
-            td.bad[run.errors() > 0] { (figures::grouped(run.errors() as f64)) }
+            @let errors = all.error_share();
+            td.bad[errors > Some(0.0)] { (errors.map_or_else(|| "–".to_owned(), figures::share)) }
             td { (run.cpu_per_answer().map_or_else(|| "–".to_owned(),
                 |cpu| format!("{} µs", figures::three(cpu)))) }
             td.bad[warnings > 0] { (warnings) }

@@ -133,12 +133,6 @@ impl<'a> Shown<'a> {
         let answered = self.run().counts.answered as f64;
         servers.filter(|cpu| *cpu > 0.0 && answered > 0.0).map(|cpu| cpu * 1e6 / answered)
     }
-
-    /// Requests that brought no answer.
-    pub(crate) fn errors(&self) -> u64 {
-        let counts = &self.run().counts;
-        counts.connect_errors + counts.read_errors + counts.write_errors + counts.timeouts
-    }
 }
 
 /// Whether enough samples lie beyond a percentile. Where their number is unknown nothing is said.

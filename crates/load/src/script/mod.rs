@@ -227,19 +227,24 @@ impl Scripts {
         self.main.says("reports")
     }
 
-    /// Runs the script's `done`, if it has one.
-    pub fn done(&mut self, summary: &Summary<'_>) -> Result<(), Error> {
+    /// Runs the script's `done`, if it has one. Returns what the process is to end with, if it
+    /// says so (`os.exit`).
+    pub fn done(&mut self, summary: &Summary<'_>) -> Result<Option<u8>, Error> {
         if !self.wants_done() {
-            return Ok(());
+            return Ok(None);
         }
         let latency = Stats::latency(summary.latency);
         let requests = Stats::rates(summary.requests_per_second);
         let done = self.main.call("done");
-        summary
+        let ended = summary
             .table(&self.main.lua)
-            .and_then(|summary| done.call::<()>((summary, latency, requests)))
-            .map_err(|error| self.main.failed(Phase::Done, &error))?;
+            .and_then(|summary| done.call::<()>((summary, latency, requests)));
+        let exits: Option<f64> = self.main.call("exits").call(()).unwrap_or_default();
+        if exits.is_none() {
+            ended.map_err(|error| self.main.failed(Phase::Done, &error))?;
+        }
         self.main.flush();
-        Ok(())
+        // A shell sees the lower eight bits of it.
+        Ok(exits.map(|code| (code as i64 & 0xff) as u8))
     }
 }

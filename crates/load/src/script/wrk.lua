@@ -33,8 +33,16 @@ local function share(list)
    end
 end
 
--- A run that ended here would end without its figures.
+-- What the process is to end with, as `done` has said; and whether `done` is running.
+local code_of_exit, is_over
+
+-- A run that ended here would end without its figures, unless it is over.
 function os.exit(code)
+   if is_over then
+      code_of_exit = (code == nil or code == true) and 0 or code == false and 1 or tonumber(code)
+      -- It does not return. Whoever called `done` asks for the code.
+      error("os.exit", 0)
+   end
    local said = code == nil and "" or tostring(code)
    error("os.exit(" .. said .. ") would end the run without its figures: a thread ends with " ..
       "wrk.thread:stop()", 2)
@@ -154,6 +162,10 @@ return {
    end,
    response = function(status, head, body) response(status, fields(head), body) end,
    delay    = function() return milliseconds(delay()) end,
-   done     = function(summary, latency, requests) done(summary, latency, requests) end,
+   done     = function(summary, latency, requests)
+      is_over = true
+      done(summary, latency, requests)
+   end,
+   exits    = function() return code_of_exit end,
    flush    = function() io.stdout:flush() end,
 }

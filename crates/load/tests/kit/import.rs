@@ -190,3 +190,73 @@ fn an_output_cut_anywhere_is_still_read() {
     let half = &read(&text[..begin + 600], "half")[0].run;
     assert!(missing(half, "the end of the output") && missing(half, "the number of requests"));
 }
+
+/// What people paste begins where the screen did.
+#[test]
+fn an_output_without_its_first_line_is_whole_otherwise() {
+    let text = fs::read_to_string(seed("001-one-connection")).unwrap();
+    let whole = runs("001-one-connection");
+    let headless: String =
+        text.split_inclusive('\n').filter(|line| !line.trim().starts_with("Running ")).collect();
+    let found = read(&headless, "001-one-connection");
+    assert_eq!(found.len(), whole.len());
+    for (found, whole) in found.iter().zip(&whole) {
+        assert_eq!(
+            (&found.run.counts, &found.run.latency),
+            (&whole.run.counts, &whole.run.latency)
+        );
+        assert_eq!(found.run.throughput, whole.run.throughput);
+        assert_eq!(found.run.plan.connections, whole.run.plan.connections);
+        assert!(found.run.plan.targets.is_empty() && missing(&found.run, "the line \"Running"));
+    }
+    // Without the second line either, as of a script that prints nothing else.
+    let shorter: String = headless
+        .split_inclusive('\n')
+        .filter(|line| !line.contains(" threads and ") && !line.contains("Thread calibration"))
+        .collect();
+    let found = read(&shorter, "001-one-connection");
+    assert_eq!(found.len(), whole.len());
+    assert_eq!(found[0].run.counts.answered, whole[0].run.counts.answered);
+}
+
+/// Of a page with some that have a first line and some that have none, none is left out.
+#[test]
+fn a_page_of_both_kinds_gives_all_of_them() {
+    let output = |requests: u32| {
+        format!(
+            "  2 threads and 10 connections\n  Thread Stats   Avg      Stdev     Max   +/- Stdev\n\
+             Latency     1.00ms    1.00ms   9.00ms   90.00%\n  {requests} requests in 10.00s, 1KB \
+             read\nRequests/sec: 100.00\nTransfer/sec:      1.00KB\n"
+        )
+    };
+    let headed = |requests| format!("Running 10s test @ http://h:1\n{}", output(requests));
+    let page = format!(
+        "before\n{}text\n{}{}\nIt had Requests/sec: 5, and\nRequests/sec: 77.00\nmore text\n{}",
+        headed(1),
+        output(2),
+        headed(3),
+        // The end is cut off, and the next one begins.
+        output(4).split("Requests/sec").next().unwrap().to_owned() + &output(5),
+    );
+    let counts: Vec<u64> =
+        read(&page, "page").iter().map(|found| found.run.counts.answered).collect();
+    assert_eq!(counts, [1, 2, 3, 4, 5]);
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("page.md");
+    fs::write(&file, &page).unwrap();
+    let told = import(&ImportArgs { files: vec![file], out: scratch.path().join("out") }).unwrap();
+    assert_eq!(told.matches(" -> ").count(), 5, "{told}");
+    assert!(told.contains(": not imported, for it stands alone: Requests/sec: 77.00"), "{told}");
+}
+
+#[test]
+fn an_output_that_was_cut_takes_its_duration_from_its_head() {
+    let head = "Running 30s test @ http://h:1\n  2 threads and 10 connections\n";
+    let cut = &read(head, "cut")[0].run;
+    assert_eq!((cut.plan.duration_s, cut.elapsed_s), (30.0, 30.0));
+    assert!(missing(cut, "how long the run took: 30s is what it is headed with, rounded"));
+    let ended = &read(&format!("{head}  500 requests in 30.05s, 1.00MB read\n"), "cut")[0].run;
+    assert_eq!((ended.plan.duration_s, ended.elapsed_s), (30.0, 30.05));
+    let said = &read(&format!("wrk -d 1m http://h:1\n{head}"), "cut")[0].run;
+    assert_eq!(said.plan.duration_s, 60.0, "the command says it");
+}

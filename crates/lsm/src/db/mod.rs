@@ -8,6 +8,7 @@
 //! ```
 
 mod commit;
+mod complaints;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commit::CommitQueue;
+use complaints::Complaints;
 use parking_lot::Mutex;
 use profile::{Place, WaitKind};
 use threads::{Signals, Threads};
@@ -29,8 +31,8 @@ use crate::disk::Disk;
 use crate::engine::{Backlog, Engine, Scan, Snapshot};
 use crate::error::Error;
 use crate::options::{Options, SyncMode};
-use crate::record::{Record, Version};
 use crate::stats::Stats;
+use record::{Record, Version};
 
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +67,7 @@ struct Shared {
     signals: Signals,
     times: Times,
     compactions: Mutex<Compactions>,
+    complaints: Complaints,
     opened: Instant,
 }
 
@@ -74,7 +77,9 @@ impl Db {
         let engine = Engine::open(disk, options)?;
         let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
         let (compactions, opened) = (Mutex::default(), Instant::now());
-        let shared = Arc::new(Shared { engine, queue, signals, times, compactions, opened });
+        let complaints = Complaints::default();
+        let shared = Shared { engine, queue, signals, times, compactions, complaints, opened };
+        let shared = Arc::new(shared);
         let threads = Threads::start(&shared)?;
         Ok(Self { shared, threads: Some(threads) })
     }
@@ -133,7 +138,7 @@ impl Db {
         if let Err(failed) = self.shared.engine.healthy() {
             failed
         } else if self.shared.signals.starved() {
-            Error::NoSpace { what: "tables" }
+            self.shared.signals.no_room_for("tables")
         } else {
             Error::Busy { what: "flush or compaction backlog is too large" }
         }

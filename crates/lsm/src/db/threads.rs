@@ -78,6 +78,8 @@ pub(super) struct Signals {
     /// The last flush, and the last compaction, found no space on the disk.
     flush_starved: AtomicBool,
     compaction_starved: AtomicBool,
+    /// What stopped the last of those that did was the process's limit of file sizes.
+    over_file_limit: AtomicBool,
     /// There was none for the next segment of the log either.
     log_starved: AtomicBool,
     stopping: AtomicBool,
@@ -99,6 +101,14 @@ impl Signals {
             || self.compaction_starved.load(Ordering::Relaxed)
     }
 
+    /// Why that has no room for `what`.
+    pub(super) fn no_room_for(&self, what: &'static str) -> Error {
+        match self.over_file_limit.load(Ordering::Relaxed) {
+            true => Error::OverFileLimit { what },
+            false => Error::NoSpace { what },
+        }
+    }
+
     /// The same, or there is none for more of the log.
     pub(super) fn lacks_space(&self) -> bool {
         self.starved() || self.log_starved.load(Ordering::Relaxed)
@@ -106,7 +116,11 @@ impl Signals {
 
     /// Notes how a step ended. Whoever waits for room looks again, whatever that was.
     fn after_step(&self, starved: &AtomicBool, outcome: &Result<Work, Error>) {
-        starved.store(outcome.as_ref().is_err_and(Error::is_no_space), Ordering::Relaxed);
+        let lack = outcome.as_ref().err().filter(|error| error.is_no_space());
+        starved.store(lack.is_some(), Ordering::Relaxed);
+        if let Some(lack) = lack {
+            self.over_file_limit.store(lack.is_over_file_limit(), Ordering::Relaxed);
+        }
         if is_work(outcome) {
             self.room.notify();
         }
@@ -194,7 +208,7 @@ fn compaction_thread(shared: &Shared) {
                 shared.signals.compaction.wait(Duration::from_secs(1));
             }
             Err(error) => {
-                warn(&error, "compaction");
+                warn(shared, &error, "compaction");
                 thread_pause(shared, &shared.signals.compaction);
             }
         }
@@ -216,7 +230,7 @@ fn log_thread(shared: &Shared) {
             outcome = shared.engine.check_directory().and(outcome);
         }
         if let Err(error) = outcome {
-            warn(&error, "preparing or syncing the log");
+            warn(shared, &error, "preparing or syncing the log");
             thread_pause(shared, &shared.signals.log);
         } else {
             shared.signals.log.wait(interval.unwrap_or(CHECK_EVERY));
@@ -235,7 +249,7 @@ impl Shared {
                 Ok(Work::Nothing) => return Ok(()),
                 Ok(Work::Done) => self.signals.compaction.notify(),
                 Err(error) => {
-                    warn(&error, "flush");
+                    warn(self, &error, "flush");
                     return Err(error);
                 }
             }
@@ -248,9 +262,10 @@ fn is_work(outcome: &Result<Work, Error>) -> bool {
     !matches!(outcome, Ok(Work::Nothing))
 }
 
-fn warn(error: &Error, what: &str) {
+fn warn(shared: &Shared, error: &Error, what: &'static str) {
     // A failed store has said so once.
-    if !matches!(error, Error::Failed { .. } | Error::Closing) {
+    let is_said = matches!(error, Error::Failed { .. } | Error::Closing);
+    if !is_said && shared.complaints.is_news(&error.to_string(), what, Instant::now()) {
         tracing::warn!(%error, "{what} failed, will retry");
     }
 }

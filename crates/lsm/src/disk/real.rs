@@ -64,7 +64,7 @@ impl RealDisk {
             |operation| move |source| Error::io(operation, &path.display().to_string(), source);
         // Absolute, so that a later change of the working directory changes nothing.
         let path = std::path::absolute(path).map_err(failed(IoOp::Stat))?;
-        create_directory(&path).map_err(failed(IoOp::Create))?;
+        create_directory(&path)?;
         let directory = fs::File::open(&path).map_err(failed(IoOp::Open))?;
         let place = place_of(&directory.metadata().map_err(failed(IoOp::Stat))?);
         let in_use = || Error::Locked { directory: path.display().to_string() };
@@ -162,7 +162,13 @@ impl Disk for RealDisk {
     fn find(&self, name: &str) -> io::Result<()> {
         let lost = |kind, what: &dyn std::fmt::Display| {
             let path = self.path.display();
-            io::Error::new(kind, format!("{what}; {path} was moved, removed or changed while open"))
+            io::Error::new(
+                kind,
+                format!(
+                    "{what}; {path} was moved, removed or changed \
+                 while open: put it back before a restart, which would begin with an empty one"
+                ),
+            )
         };
         let here = fs::metadata(&self.path).map_err(|error| lost(error.kind(), &error))?;
         if place_of(&here) != self.place {
@@ -174,21 +180,26 @@ impl Disk for RealDisk {
 }
 
 /// Creates a directory and those above it, each durable in its parent before the next is made.
-fn create_directory(path: &Path) -> io::Result<()> {
+/// Nothing is created where a symbolic link leads to no place: what it leads to may not be mounted.
+fn create_directory(path: &Path) -> Result<(), Error> {
+    let failed = |operation, source| Error::io(operation, &path.display().to_string(), source);
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Ok(()),
-        Ok(_) => return Err(ErrorKind::NotADirectory.into()),
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Ok(_) => return Err(failed(IoOp::Open, Errno::NOTDIR.into())),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(failed(IoOp::Stat, error));
+        }
         Err(_) => {}
     }
-    let parent = path.parent().ok_or(ErrorKind::NotFound)?;
+    let Some(parent) = path.parent() else { return Err(failed(IoOp::Stat, Errno::NOENT.into())) };
     create_directory(parent)?;
     match fs::create_dir(path) {
-        // Another process made it in between: the lock decides whose it is.
+        // Another process made it in between, and the lock decides whose it is; or it is a link.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        made => made?,
+        made => made.map_err(|error| failed(IoOp::Create, error))?,
     }
-    fs::File::open(parent)?.sync_all()
+    let synced = fs::File::open(parent).and_then(|parent| parent.sync_all());
+    synced.map_err(|error| failed(IoOp::Sync, error))
 }
 
 fn lock_exclusively(file: &fs::File) -> Result<(), Errno> {

@@ -13,12 +13,13 @@ use super::{Backlog, Engine, add};
 use crate::batch::Space;
 use crate::compaction::{Choice, MAX_LEVELS, choose};
 use crate::error::{Error, IoOp};
+use crate::local::raw_with;
 use crate::manifest::{self, Edit, Placed};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::merge::{Merge, Source};
-use crate::record::RecordRef;
 use crate::table::{Access, Table, TableIter, TableMeta, TableParams, TableWriter, file_name};
 use crate::wal::segment_name;
+use record::RecordRef;
 
 /// What flushes and compactions share.
 #[derive(Default)]
@@ -135,7 +136,7 @@ impl Engine {
         let mut writer = unfinished.table()?;
         let mut yield_budget = YieldBudget::default();
         while iter.valid() {
-            let raw = iter.record().raw_with(iter.reach());
+            let raw = raw_with(&iter.record(), iter.reach());
             writer.add(iter.key(), &raw).map_err(|error| self.classify(error))?;
             yield_budget.take(self, raw.len());
             iter.next();
@@ -331,7 +332,7 @@ impl Engine {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
                 };
-                let raw = record.raw_with(reach);
+                let raw = raw_with(&record, reach);
                 out.add(key, &raw).map_err(|error| self.classify(error))?;
                 if out.bytes_written() >= self.options.table_bytes {
                     writer.take().map_or(Ok(()), |full| unfinished.finish(full))?;

@@ -13,9 +13,10 @@ use super::tree::lock;
 use super::{Engine, InternalKey};
 use crate::batch::Space;
 use crate::error::Error;
+use crate::local::set_late;
 use crate::manifest::{Edit, Placed};
-use crate::record::{RecordRef, set_late};
 use crate::table::{Table, TableWriter, VerifiedIter, Walked, file_name};
+use record::RecordRef;
 
 /// Keys of a space from the first to the last (`None` = of all), both included.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -17,8 +17,9 @@ use super::{Engine, hash_of};
 use crate::batch::Space;
 use crate::error::Error;
 use crate::leftovers::Dropping;
-use crate::record::{Reach, RecordRef};
+use crate::local::Reach;
 use crate::table::{Table, TableGet, Wait};
+use record::RecordRef;
 
 /// Keys of a step that are asked about once more before it replaces its tables. Some are enough to
 /// meet, some time, an owner that does not keep its contract; all could fill the memory.

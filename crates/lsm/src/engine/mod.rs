@@ -43,7 +43,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use background::Background;
 pub use background::Work;
 pub use discard::{Discarded, KeyRange};
-pub use read::{Lookup, Newer, Scan, Snapshot};
+pub use read::{Held, Look, Lookup, Newer, Scan, Snapshot};
 pub use remove::Above;
 use tree::Tree;
 pub use verified::{Damaged, Progress, Verified, VerifiedScan};

@@ -154,7 +154,10 @@ impl Engine {
         for placed in state.tables.values().filter(|placed| placed.tree == tree) {
             let name = file_name(placed.meta.id);
             let table = self.open_table(&placed.meta).map_err(|error| match &error {
-                Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                Error::Io { source, .. }
+                    if source.kind() == std::io::ErrorKind::NotFound
+                        && self.disk.find(&name).is_err() =>
+                {
                     Error::corrupt(&name, 0, "it is missing, but the manifest names it")
                 }
                 _ => error,

@@ -7,10 +7,11 @@ use super::tree::{TreeState, tables_over};
 use super::{Engine, InternalKey, hash_of};
 use crate::batch::Space;
 use crate::error::Error;
+use crate::local::is_late;
 use crate::memtable::MemtableIter;
 use crate::merge::{LevelIter, Merge, Source};
-use crate::record::{Record, RecordRef, Version};
 use crate::table::{Access, INLINE_MAX, Table, TableGet, TableIter, Wait, file_name};
+use record::{Kind, Rank, Record, RecordRef, Version};
 
 /// What a read that must not wait found out.
 #[derive(Debug, Clone)]
@@ -33,6 +34,37 @@ pub enum Newer {
     /// One is, with this version.
     Held(Version),
     /// The answer needs the disk.
+    WouldBlock,
+}
+
+/// The newest record of a key, without its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The version, by which the newest record is told.
+    pub version: Version,
+    /// A value or a tombstone.
+    pub kind: Kind,
+    /// When its value expires, in milliseconds since 1970; 0 = never.
+    pub expiry_ms: u64,
+    /// Bytes of its value.
+    pub value_len: usize,
+}
+
+impl Held {
+    pub(crate) fn of(record: &RecordRef<'_>) -> Self {
+        let (version, kind, expiry_ms) = (record.version(), record.kind(), record.expiry_ms());
+        Self { version, kind, expiry_ms, value_len: record.value().len() }
+    }
+}
+
+/// What a look at the newest record of a key found that must not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// The newest record.
+    Held(Held),
+    /// No record of this key.
+    Absent,
+    /// The answer needs the disk, or lies in a long block of a table.
     WouldBlock,
 }
 
@@ -78,6 +110,36 @@ impl Engine {
                 unreachable!("a read that may wait does not block, nor is anything too long for it")
             }
         }
+    }
+
+    /// The newest record of `key` without its value, as far as that can be told without waiting. A
+    /// value in a memtable may have any length: it is not copied.
+    pub fn look(&self, space: Space, key: &[u8]) -> Result<Look, Error> {
+        let hash = hash_of(key);
+        let internal = InternalKey::new(space, key);
+        let state = self.trees[self.tree_of(hash)].load();
+        let mut newest: Best = None;
+        for memtable in state.memtables() {
+            if let Some(found) = memtable.get(internal.bytes(), hash)
+                && !offer(&mut newest, &found)
+            {
+                return Ok(found_of(newest));
+            }
+        }
+        for table in tables_over(&state.levels, internal.bytes()) {
+            match table.get(internal.bytes(), hash, Wait::No)? {
+                TableGet::Absent => {}
+                TableGet::WouldBlock | TableGet::TooLong(_) => return Ok(Look::WouldBlock),
+                TableGet::Found(raw) => {
+                    let record = RecordRef::parse(&raw)
+                        .map_err(|bad| Error::corrupt(&file_name(table.meta().id), 0, bad.0))?;
+                    if !offer(&mut newest, &record) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(found_of(newest))
     }
 
     /// Whether a record of `key` with a version above `version` is held, as far as that can be told
@@ -132,6 +194,24 @@ impl Engine {
     }
 }
 
+/// The newest record that [`Engine::look`] has found so far, with what decides between it and
+/// others.
+type Best = Option<(Rank, Held)>;
+
+/// Takes a record that [`Engine::look`] found, unless it has a newer one. Whether an older place
+/// may hold a newer record: this one came late.
+fn offer(best: &mut Best, record: &RecordRef<'_>) -> bool {
+    let rank = record.rank();
+    if best.as_ref().is_none_or(|(best, _)| *best < rank) {
+        *best = Some((rank, Held::of(record)));
+    }
+    is_late(record)
+}
+
+fn found_of(best: Best) -> Look {
+    best.map_or(Look::Absent, |(_, held)| Look::Held(held))
+}
+
 #[derive(PartialEq, Eq)]
 enum Looked {
     Everywhere,
@@ -161,7 +241,7 @@ fn look(
                 _ => read += bytes,
             }
             newest.offer(found, || found.to_record());
-            if !found.is_late() {
+            if !is_late(&found) {
                 return Ok(Looked::Everywhere);
             }
         }
@@ -181,7 +261,7 @@ fn look(
                     let file = file_name(table.meta().id);
                     Error::corrupt(&file, 0, format!("a record: {}", bad.0))
                 })?;
-                let late = record.view().is_late();
+                let late = is_late(&record.view());
                 newest.offer(record.view(), || record.clone());
                 if !late {
                     break;

@@ -24,8 +24,8 @@ use super::tree::Levels;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
-use crate::record::RecordRef;
 use crate::table::{Access, Table, TableIter};
+use record::RecordRef;
 
 /// Which records go.
 #[derive(Debug, Clone, Copy)]

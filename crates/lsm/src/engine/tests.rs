@@ -8,8 +8,8 @@ use super::*;
 use crate::batch::Batch;
 use crate::disk::MemDisk;
 use crate::purge::PurgeRule;
-use crate::record::{Fields, Kind, Record, Steps, Version};
 use crate::table::Wait;
+use record::{Fields, Kind, Record, Version};
 
 mod ballots;
 mod discard;

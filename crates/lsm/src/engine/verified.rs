@@ -27,8 +27,8 @@ use crate::batch::Space;
 use crate::error::Error;
 use crate::memtable::MemtableIter;
 use crate::merge::{Merge, Source};
-use crate::record::RecordRef;
 use crate::table::{Table, TableGet, Unread, VerifiedIter, Wait, Walked};
+use record::RecordRef;
 
 /// What a [`VerifiedScan`] gives.
 #[derive(Debug)]

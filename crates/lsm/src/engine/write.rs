@@ -9,8 +9,8 @@ use crate::batch::{Batch, Operations, Space};
 use crate::error::Error;
 use crate::manifest::Edit;
 use crate::memtable::{Inserted, Memtable, MemtableWriter};
-use crate::record::Version;
 use crate::wal::{Prepared, Wal, prepare};
+use record::Version;
 
 /// Bytes that a record can take in a memtable beyond its key and record (head, tower, padding).
 /// Checked against the memtable in `Writer::bound`.

@@ -1,9 +1,9 @@
 //! One change to the manifest's state, and its bytes (specified in `docs/file-format.md`).
 
 use super::{ManifestState, Placed};
-use crate::record::Version;
 use crate::table::{Purgeable, TableMeta};
 use crate::wal::LogEnd;
+use record::Version;
 
 /// One change. Edits that are applied together become durable together.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::disk::{Fault, MemDisk, Op};
-use crate::record::Version;
 use crate::table::Purgeable;
+use record::Version;
 
 const STORE: u64 = 5;
 

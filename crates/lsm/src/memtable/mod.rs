@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::record::{Reach, RecordRef, Version};
+use record::{RecordRef, Version};
+
+use crate::local::Reach;
 
 mod skiplist;
 #[cfg(test)]

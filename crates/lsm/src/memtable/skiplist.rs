@@ -34,7 +34,8 @@ use std::sync::atomic::{
 };
 
 use crate::batch::Space;
-use crate::record::{Kind, Reach, RecordRef, set_late, set_reach};
+use crate::local::{Reach, set_late, set_reach};
+use record::{Kind, RecordRef};
 
 /// Levels of the list: 4^12 = 16 M nodes before searches grow longer.
 const MAX_HEIGHT: usize = 12;

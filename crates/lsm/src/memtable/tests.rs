@@ -4,7 +4,7 @@ use std::thread;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
-use crate::record::{Fields, Kind, Record, Steps};
+use record::{Fields, Kind, Record};
 
 fn record(key: &[u8], time: u64, value: &[u8]) -> Record {
     Record::new(key, &Fields::new(Kind::Value, Version { time, origin: 1 }), value)
@@ -57,9 +57,8 @@ fn the_same_record_twice_is_one_and_a_conflict_is_told() {
 #[test]
 fn of_one_version_the_greatest_ballot_answers_whatever_the_order_of_arrival() {
     let made = |ballot| {
-        let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
         let version = Version { time: 5, origin: 1 };
-        Record::new(b"k", &Fields { steps, ..Fields::new(Kind::Value, version) }, b"")
+        Record::new(b"k", &Fields { ballot, step: 1, ..Fields::new(Kind::Value, version) }, b"")
     };
     for order in [[0, 7, 8], [8, 7, 0], [7, 0, 8], [7, 8, 0], [0, 8, 7], [8, 0, 7]] {
         let (memtable, mut writer) = Memtable::new(1 << 16);

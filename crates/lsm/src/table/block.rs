@@ -16,7 +16,8 @@ use lz4_flex::block::{
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::entries::{put_varint, varint};
-use crate::record::{MAX_KEY_LEN, MAX_RECORD_LEN};
+use crate::batch::MAX_KEY_LEN;
+use record::MAX_RECORD_LEN;
 
 const KIND_RAW: u8 = 0;
 const KIND_LZ4: u8 = 1;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::Table;
 use crate::batch::Space;
-use crate::record::{Kind, RecordRef, Version};
+use record::{Kind, RecordRef, Version};
 
 /// What the manifest knows about a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -28,7 +28,7 @@ use crate::batch::Space;
 use crate::cache::BlockCache;
 use crate::disk::File;
 use crate::error::{Error, IoOp};
-use crate::record::RecordRef;
+use record::RecordRef;
 
 mod block;
 mod entries;

@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
 use crate::disk::{Disk, MemDisk};
-use crate::record::{Fields, Kind, Operation, Record, RecordRef, Steps, Version};
 use crate::table::index::read_index;
+use record::{Fields, Kind, Operation, Record, RecordRef, Version};
 
 mod damage;
 
@@ -296,9 +296,10 @@ fn the_format_is_what_the_fixtures_say() {
     for name in ["table-v1-raw.sst", "table-v1-lz4.sst"] {
         check_fixture(name, &first, &model);
     }
-    let operations = [Operation { id: 7, result: Some(-1) }, Operation { id: 8, result: None }];
-    let steps = Some(Steps { ballot: 1 << 41, step: 3, operations: &operations });
-    let fields = Fields { steps, ..Fields::new(Kind::Value, Version { time: 9, origin: 7 }) };
+    let operation = |id, result| Operation { id, result, digest: 0 };
+    let operations = [operation(7, Some(-1)), operation(8, None)];
+    let plain = Fields::new(Kind::Value, Version { time: 9, origin: 7 });
+    let fields = Fields { ballot: 1 << 41, step: 3, operations: &operations, ..plain.clone() };
     let mut insert = |key: &[u8], fields: &Fields<'_>, value: &[u8]| {
         let raw = Record::new(&key[1..], fields, value).view().raw().to_vec();
         model.insert(key.to_vec(), raw);
@@ -306,8 +307,8 @@ fn the_format_is_what_the_fixtures_say() {
     };
     let (_, second) = insert(b"\0counter", &fields, b"41");
     assert_eq!((second.min_when, second.max_when), (1, 1 << 41));
-    insert(b"\0expires", &Fields { expiry_ms: 1, steps: None, ..fields.clone() }, b"v");
-    let superseded = Fields { kind: Kind::Superseded, steps: None, ..fields };
+    insert(b"\0expires", &Fields { expiry_ms: 1, ..plain.clone() }, b"v");
+    let superseded = Fields { kind: Kind::Superseded, ..plain };
     let (bytes, meta) = insert(b"\0superseded", &superseded, b"");
     assert_eq!((meta.deleted.records, meta.deleted.latest), (meta.tombstones + 1, 57));
     assert_eq!((meta.expiring.records, meta.expiring.latest), (1, 1000 << 12));
@@ -336,8 +337,8 @@ fn the_index_knows_the_greatest_time_of_each_block() {
     let mut model = Model::new();
     for i in 0..400_u64 {
         let (time, ballot) = [(i, 0), (7, i), (i, 7)][i as usize % 3];
-        let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
-        let fields = Fields { steps, ..Fields::new(Kind::Value, Version { time, origin: 7 }) };
+        let fields =
+            Fields { ballot, step: 1, ..Fields::new(Kind::Value, Version { time, origin: 7 }) };
         let key = format!("\0key{i:04}").into_bytes();
         let value = vec![1; if i % 50 == 0 { 2_000 } else { i as usize % 90 }];
         model.insert(key.clone(), Record::new(&key[1..], &fields, &value).view().raw().to_vec());

@@ -9,9 +9,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::block::{self, Handle};
 use super::entries::{EntriesBuilder, shared_prefix};
 use super::{TableMeta, file_name, filter, footer};
+use crate::batch::MAX_KEY_LEN;
 use crate::disk::{Disk, File};
 use crate::error::{Error, IoOp};
-use crate::record::{MAX_KEY_LEN, RecordRef};
+use record::RecordRef;
 
 /// Bytes gathered for one `write`, after which the kernel is asked to begin writing them back:
 /// large enough to be sequential on any disk, small enough not to own its queue.

@@ -49,7 +49,7 @@ pub(crate) fn prepare(
         Err(error) => {
             // Nothing refers to it; if the removal fails too, recovery finds it without a header.
             let _ = disk.remove(&name);
-            Err(if error.is_no_space() { Error::NoSpace { what: "the log" } } else { error })
+            Err(error.no_room_for("the log"))
         }
     }
 }

@@ -15,6 +15,7 @@ use super::errors::check;
 use super::model::{History, Model, Random, Write, batch, open, small, wait_for};
 
 const EMFILE: i32 = 24;
+const EFBIG: i32 = 27;
 const ENOSPC: i32 = 28;
 
 /// Number and name of what the operating system may say.
@@ -31,7 +32,7 @@ const ERRORS: [(i32, &str); 18] = [
     (19, "ENODEV"),
     (23, "ENFILE"),
     (EMFILE, "EMFILE"),
-    (27, "EFBIG"),
+    (EFBIG, "EFBIG"),
     (ENOSPC, "ENOSPC"),
     (30, "EROFS"),
     (95, "EOPNOTSUPP"),
@@ -61,11 +62,12 @@ const CALLS: [(Op, &str); 18] = [
     (Op::Find, "STORE"),
 ];
 
-/// Whether the store outlives this error of this call. What a failed sync or read says about the
-/// disk is never known.
+/// Whether the store outlives this error of this call: no descriptors, no space, or a file that the
+/// process's limit of sizes does not let grow. What a failed sync or read says about the disk is
+/// never known.
 fn passes(op: Op, errno: i32) -> bool {
     let sure = !matches!(op, Op::Sync | Op::SyncDir | Op::Read);
-    sure && matches!(errno, 23 | EMFILE | ENOSPC | 122)
+    sure && matches!(errno, 23 | EMFILE | EFBIG | ENOSPC | 122)
 }
 
 /// Calls that happen only after another one failed: the manifest is written anew after an append

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use lsm::disk::{Fault, Op};
-use lsm::{Db, Fields, Kind, MemDisk, Operation, Options, Record, Space, Steps, SyncMode};
+use lsm::{Db, Fields, Kind, MemDisk, Operation, Options, Record, Space, SyncMode};
 
 use super::model::{Model, Write, batch, open, version};
 
@@ -77,15 +77,22 @@ fn expected(format: u32) -> Model {
     model
 }
 
-const OPERATIONS: [Operation; 2] =
-    [Operation { id: 11, result: Some(-12) }, Operation { id: 13, result: None }];
+const OPERATIONS: [Operation; 2] = [
+    Operation { id: 11, result: Some(-12), digest: 0 },
+    Operation { id: 13, result: None, digest: 0 },
+];
 
 fn all_fields(format: u32) -> Fields<'static> {
-    let steps = Steps { ballot: 14, step: 15, operations: &OPERATIONS };
+    let (ballot, step, operations) = match format {
+        1 => (0, 0, &[][..]),
+        _ => (14, 15, &OPERATIONS[..]),
+    };
     Fields {
         kind: Kind::Value,
         version: version(8),
-        steps: (format >= 2).then_some(steps),
+        ballot,
+        step,
+        operations,
         copies: 3,
         expiry_ms: 4_102_444_800_000,
         extension: b"later",
@@ -153,10 +160,9 @@ fn the_stores_of_all_releases_are_read() {
         let (view, fields) = (full.view(), all_fields(format));
         assert_eq!((view.copies(), view.expiry_ms()), (fields.copies, fields.expiry_ms));
         assert_eq!(view.extension(), fields.extension);
-        let found = view.steps().map(|steps| (steps.ballot(), steps.step()));
-        assert_eq!(found, fields.steps.map(|steps| (steps.ballot, steps.step)));
-        let operations = view.steps().map(|steps| steps.operations().collect::<Vec<_>>());
-        assert_eq!(operations, fields.steps.map(|steps| steps.operations.to_vec()));
+        let steps = view.steps();
+        assert_eq!((view.ballot(), steps.step), (fields.ballot, fields.step));
+        assert_eq!(steps.operations, fields.operations);
         db.compact().unwrap();
         expected(format).check(&db);
         drop(db);

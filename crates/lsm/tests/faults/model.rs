@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lsm::{
-    Batch, Db, Error, Fields, Kind, MemDisk, Options, Record, Space, Steps, SyncMode, Version,
-};
+use lsm::{Batch, Db, Error, Fields, Kind, MemDisk, Options, Record, Space, SyncMode, Version};
 
 /// How many times the work of a short run: `KVORUM_SEEDS`, 1 unless told.
 pub(crate) fn effort() -> u64 {
@@ -91,9 +89,8 @@ impl Write {
     }
 
     pub(crate) fn fields(&self) -> Fields<'static> {
-        let steps = Steps { ballot: self.ballot, step: 1, operations: &[] };
-        let steps = (self.ballot > 0).then_some(steps);
-        Fields { steps, ..Fields::new(self.kind, version(self.time)) }
+        let ballot = self.ballot;
+        Fields { ballot, step: 1, ..Fields::new(self.kind, version(self.time)) }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use cluster::LayoutsRecord;
 use cluster::layout::{Layout, NoDecree, VoterId};
-use cluster::{MembershipState, NodeId};
+use cluster::{ClusterId, MembershipState, NodeId};
 use lsm::{Batch, Engine, Space, Version};
 
 use super::marker::Directory;
@@ -21,6 +21,7 @@ use crate::store::Store;
 pub struct Survivor {
     name: String,
     state: MembershipState,
+    cluster: Option<ClusterId>,
     record: LayoutsRecord,
 }
 
@@ -41,14 +42,15 @@ impl Survivor {
         let lives = lives.map(|lives| format::decode_lives(&lives.value())).transpose();
         let marker = lives
             .map_err(|why| unreadable("the record of the node's earlier starts (lives)", why))?;
-        if marker.is_some_and(|(marker, _)| !directory.holds(&marker)) {
+        let holds = marker.map(|(marker, _)| directory.holds(&marker)).transpose();
+        if holds.map_err(StartError::Unreadable)? == Some(false) {
             return Err(another(
                 "it is a copy, or was moved from another file system, and its node does not know \
                  that yet, which would lose its vote: start the node once, stop it, and run this \
                  again",
             ));
         }
-        Ok(Self { name: kept.name, state: kept.state, record })
+        Ok(Self { name: kept.name, state: kept.state, cluster: kept.cluster, record })
     }
 
     /// The node's name.
@@ -59,6 +61,11 @@ impl Survivor {
     /// The node's id.
     pub fn node(&self) -> NodeId {
         self.record.node()
+    }
+
+    /// The cluster that it belongs to, if that has an id.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster
     }
 
     /// Its membership state.

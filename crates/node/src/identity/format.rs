@@ -20,6 +20,9 @@ const LIVES_FORMAT: u8 = 1;
 /// Format of what is known of proofs.
 const PROOF_FORMAT: u8 = 1;
 
+/// Format of a time of a version.
+const TIME_FORMAT: u8 = 1;
+
 const NAMED: u8 = 1;
 
 /// Bytes of an identity before the name.
@@ -31,7 +34,8 @@ pub(super) struct Kept {
     pub(super) state: MembershipState,
     /// Whether the name was ever said by settings, or is only where the node listened.
     pub(super) named: bool,
-    pub(super) cluster: ClusterId,
+    /// `None` = it has no id yet.
+    pub(super) cluster: Option<ClusterId>,
     pub(super) incarnation: Incarnation,
     pub(super) lost_before: u64,
     pub(super) digest: u64,
@@ -44,7 +48,8 @@ impl Kept {
         let mut bytes = Vec::with_capacity(FIXED + self.name.len() + self.description.len());
         let named = if self.named { NAMED } else { 0 };
         bytes.extend_from_slice(&[FORMAT, self.state as u8, named, 0]);
-        for number in [self.cluster.0, self.incarnation.0, self.lost_before, self.digest] {
+        let cluster = ClusterId::number(self.cluster);
+        for number in [cluster, self.incarnation.0, self.lost_before, self.digest] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&(self.name.len() as u16).to_le_bytes());
@@ -67,13 +72,21 @@ impl Kept {
         Ok(Self {
             state: MembershipState::of_code(fixed[1]).ok_or_else(damaged)?,
             named: fixed[2] & NAMED != 0,
-            cluster: ClusterId(number(4)),
+            cluster: ClusterId::of_number(number(4)),
             incarnation: Incarnation(number(12)),
             lost_before: number(20),
             digest: number(28),
             name: text(name)?,
             description: text(description)?,
         })
+    }
+
+    /// Whether an earlier release made the cluster's id, of the nodes' names alone.
+    pub(super) fn has_id_of_names(&self) -> bool {
+        let nodes = self.description.lines().filter_map(|line| line.strip_prefix("node "));
+        let mut names: Vec<&str> = nodes.filter_map(|node| node.split(' ').next()).collect();
+        names.sort_unstable();
+        names.len() > 1 && self.cluster == Some(ClusterId::of_names(&names))
     }
 
     /// Whether it is of a cluster of one node.
@@ -124,6 +137,16 @@ pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Life>), Unreadab
     let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
     let (marker, lives) = bytes[1..].split_first_chunk().ok_or_else(damaged)?;
     Ok((Marker::decode(*marker), Lineage::decode(lives).ok_or_else(damaged)?))
+}
+
+pub(super) fn encode_time(time: u64) -> Vec<u8> {
+    std::iter::once(TIME_FORMAT).chain(time.to_le_bytes()).collect()
+}
+
+pub(super) fn decode_time(bytes: &[u8]) -> Result<u64, Unreadable> {
+    check_format(bytes, &[TIME_FORMAT])?;
+    let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
+    bytes[1..].try_into().map(u64::from_le_bytes).map_err(|_| damaged())
 }
 
 pub(super) fn encode_proof(proof: &Proof) -> Vec<u8> {

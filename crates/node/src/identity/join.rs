@@ -35,8 +35,8 @@ pub struct Candidate {
 /// The place that it is given.
 #[derive(Debug, Clone)]
 pub struct Placed {
-    /// The cluster's id.
-    pub cluster: ClusterId,
+    /// The cluster's id; `None` = it has none yet.
+    pub cluster: Option<ClusterId>,
     /// The id that the node is given.
     pub own: NodeId,
     /// A layout that is decided, and has the node, be it as one that is about to leave.

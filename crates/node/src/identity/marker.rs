@@ -27,8 +27,9 @@ pub struct Marker {
 
 /// The data directory, as far as it has markers.
 pub trait Directory {
-    /// Whether it has this very file, be it as `LIFE` or as `LIFE.next`.
-    fn holds(&self, marker: &Marker) -> bool;
+    /// Whether it has this very file, be it as `LIFE` or as `LIFE.next`. An error tells nothing of
+    /// that: a file that can't be read does not make the directory a copy.
+    fn holds(&self, marker: &Marker) -> io::Result<bool>;
 
     /// Makes `LIFE.next` with this number in it, durably.
     fn make_next(&self, number: u64) -> io::Result<Marker>;

@@ -36,11 +36,10 @@ use std::sync::Arc;
 use cluster::layout::Layout;
 use cluster::{
     Claim, Clock, ClusterId, Incarnation, LayoutsKept, Life, LifeId, Lineage, LogPosition,
-    MembershipState, NodeId, Proof, Shared, Topology, Unreadable, difference,
+    MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable, difference,
 };
 use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use parking_lot::{Mutex, MutexGuard};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::BOUND_KEY;
 use crate::start_error::StartError;
@@ -64,10 +63,17 @@ const LACKS: &[u8] = b"lacks/";
 /// Where is stored what is known of proofs.
 const PROOF: &[u8] = b"proof";
 
+/// The key of the time up to which the node has learned anew what was remembered of idempotency
+/// keys.
+const RECOVERED_WORDS: &[u8] = b"recovered-words";
+
 /// What precedes a peer's name in the key of what is known of it.
 const PEER: &[u8] = b"peer/";
 /// The least key after all of those.
 const PEERS_END: &[u8] = b"peer0";
+
+/// What precedes a peer's name in the key of the disk that is the first of it that was seen.
+const FIRST: &[u8] = b"first/";
 
 /// The cluster and this node in it, as the settings say.
 #[derive(Debug, Clone, Copy)]
@@ -109,11 +115,12 @@ pub(crate) struct NewIdentity {
 #[derive(Debug)]
 pub struct Identity {
     incarnation: Incarnation,
-    cluster: ClusterId,
     own: NodeId,
     name: String,
     /// The layout that ruled at the start, if that was not the first one.
     rules: Option<Layout>,
+    /// What [`Identity::recovered_words`] was at the start.
+    recovered_words: u64,
     /// By what the store drops tombstones: not by age any more once there are others.
     purge: Arc<PurgeRule>,
     state: Mutex<State>,
@@ -121,7 +128,10 @@ pub struct Identity {
 
 #[derive(Debug)]
 struct State {
+    /// What is stored.
     kept: Kept,
+    /// What was to be stored last.
+    made: Kept,
     /// Version of the newest record written here; each one is newer.
     version: Version,
     /// What is known of each peer that was seen, by name.
@@ -135,6 +145,8 @@ struct State {
 struct Known {
     /// What is stored of it; `None` = nothing yet.
     claim: Option<Claim>,
+    /// The disk that is stored, or was to be, as the first one that was seen of it.
+    first: Option<Incarnation>,
     /// The time of that record's version, and of the newest one that was to be stored.
     kept: u64,
     newest: u64,
@@ -171,6 +183,8 @@ pub enum Keeps {
         /// With it, which layout it goes by.
         layouts: LayoutsKept,
     },
+    /// Which cluster the node belongs to.
+    ClusterId(ClusterId),
     /// So many changes of what a node is marked to lack.
     Missed(NodeId, u64),
     /// What this node knows of proofs.
@@ -275,14 +289,14 @@ impl Identity {
             }
             _ => agreed(stored.as_ref(), named, new),
         };
-        let (incarnation, cluster, name) = (kept.incarnation, kept.cluster, kept.name.clone());
+        let (incarnation, name) = (kept.incarnation, kept.name.clone());
         let is_new = stored.is_none() && !kept.is_alone();
         let proof = match proof(engine)? {
             Some(proof) => proof,
             None if is_new => Proof::of_new(named.own, new.lost_before),
             None => Proof::default(),
         };
-        let mut state = State { kept, version, peers, proof };
+        let mut state = State { made: kept.clone(), kept, version, peers, proof };
         if stored.as_ref() != Some(&state.kept) {
             let encoded = state.kept.encode();
             let proof = format::encode_proof(&state.proof);
@@ -292,7 +306,8 @@ impl Identity {
         let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
         let purge = Arc::clone(engine.purge_rule());
         let state = Mutex::new(state);
-        Ok(Self { incarnation, cluster, own, name, rules, purge, state })
+        let recovered_words = recovered_words(engine)?;
+        Ok(Self { incarnation, own, name, rules, recovered_words, purge, state })
     }
 
     /// The node's id.
@@ -320,15 +335,37 @@ impl Identity {
         self.incarnation
     }
 
-    /// Of the cluster that the directory was made in.
-    pub fn cluster(&self) -> ClusterId {
-        self.cluster
+    /// The cluster that the directory belongs to; `None` = it has no id yet.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.lock().kept.cluster
+    }
+
+    /// The same, for all threads of the node.
+    pub(crate) fn own_cluster(&self) -> OwnCluster {
+        let state = self.lock();
+        OwnCluster::new(state.kept.cluster, state.kept.has_id_of_names())
+    }
+
+    /// Whether the disk that is known of the peer of this name is the only one that ever was.
+    pub(crate) fn knows_first(&self, peer: &str) -> bool {
+        let state = self.lock();
+        let known = state.peers.get(peer);
+        known.is_some_and(|known| {
+            let claimed = known.claim.map(|claim| claim.incarnation);
+            claimed.is_some() && claimed == known.first
+        })
     }
 
     /// Greatest time of a version that a former life of this node may have acknowledged; 0 = there
     /// was none, as all others have said.
     pub fn lost_before(&self) -> u64 {
         self.lock().kept.lost_before
+    }
+
+    /// Up to which time of a version the node had learned anew, when it started, what a former life
+    /// remembered of writes with an idempotency key; 0 = it never did.
+    pub(crate) fn recovered_words(&self) -> u64 {
+        self.recovered_words
     }
 
     /// The node's membership state.
@@ -356,7 +393,8 @@ impl Identity {
             (MembershipState::Joining, MembershipState::Member) => 0,
             _ => shared.membership.promised_before().max(held.kept.lost_before),
         };
-        let kept = Kept { state, lost_before, ..held.kept.clone() };
+        let kept = Kept { state, lost_before, ..held.made.clone() };
+        held.made = kept.clone();
         let (lacks, changes) = shared.missed.encode(shared.own);
         let lacks_key = [LACKS, kept.name.as_bytes()].concat();
         if lost_before == 0 {
@@ -366,10 +404,12 @@ impl Identity {
         // With it, for others may forget what they know of a former life: its votes are lost.
         let (layouts, layouts_kept) = shared.layouts.encode();
         let proof = format::encode_proof(&held.proof);
-        let items: [(&[u8], &[u8]); 4] = [
+        let recovered_words = format::encode_time(shared.membership.recovered_words());
+        let items: [(&[u8], &[u8]); 5] = [
             (KEY, &kept.encode()),
             (&lacks_key, &lacks),
             (PROOF, &proof),
+            (RECOVERED_WORDS, &recovered_words),
             (layouts::KEY, &layouts),
         ];
         let mut batch = held.batch(&items);
@@ -377,12 +417,29 @@ impl Identity {
         (batch, Keeps::MembershipState { state, lost_before, changes, layouts: layouts_kept })
     }
 
+    /// A batch that stores durably which cluster the node belongs to.
+    pub(crate) fn keep_cluster(&self, cluster: ClusterId) -> (Batch, Keeps) {
+        let mut state = self.lock();
+        state.made.cluster = Some(cluster);
+        let encoded = state.made.encode();
+        let mut batch = state.batch(&[(KEY, &encoded)]);
+        batch.make_durable();
+        (batch, Keeps::ClusterId(cluster))
+    }
+
     /// A batch that stores what is known of a peer.
     pub(crate) fn keep_claim(&self, shared: &Shared, peer: NodeId, claim: Claim) -> (Batch, Keeps) {
         let name = shared.name_of(peer);
         let key = [PEER, name.as_bytes()].concat();
         let mut state = self.lock();
-        let batch = state.batch(&[(&key, &format::encode_peer(&claim))]);
+        let first_key = [FIRST, name.as_bytes()].concat();
+        let first = Some(claim.incarnation).filter(|_| !shared.logs.had_another(peer));
+        let known = state.peers.entry(name.clone()).or_default();
+        let is_news = std::mem::replace(&mut known.first, first) != first;
+        let first = first.map_or(0, |disk| disk.0).to_le_bytes();
+        let claimed = format::encode_peer(&claim);
+        let items: [(&[u8], &[u8]); 2] = [(&key, &claimed), (&first_key, &first)];
+        let batch = state.batch(&items[..1 + usize::from(is_news)]);
         let time = state.version.time;
         state.peers.entry(name).or_default().newest = time;
         (batch, Keeps::Claim(peer, claim, time))
@@ -425,7 +482,7 @@ impl Identity {
                 if *time < known.newest {
                     return;
                 }
-                *known = Known { claim: Some(*claim), kept: *time, newest: *time };
+                *known = Known { claim: Some(*claim), kept: *time, newest: *time, ..*known };
                 drop(state);
                 shared.logs.know(*peer, claim.incarnation);
                 shared.logs.kept(*peer, claim);
@@ -439,6 +496,10 @@ impl Identity {
                     shared.proofs.is_first();
                     shared.membership.has_no_former_life();
                 }
+            }
+            Keeps::ClusterId(cluster) => {
+                self.lock().kept.cluster = Some(*cluster);
+                shared.cluster.stored(*cluster);
             }
             Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
             Keeps::Proof(proof) => shared.proofs.kept(*proof),
@@ -481,7 +542,7 @@ impl Identity {
         let stored = stored.transpose().map_err(|why| unreadable(what, why))?;
         let mut state = self.lock();
         if let Some((marker, _)) = &stored
-            && !directory.holds(marker)
+            && !directory.holds(marker).map_err(StartError::Unreadable)?
             && !is_alone_by(&state.kept, self.rules.as_ref())
         {
             let kept = copied(&state.kept);
@@ -492,6 +553,7 @@ impl Identity {
                 std::iter::once((KEY, &identity[..])).chain(layouts).collect();
             let batch = state.batch(&items);
             store.commit(batch).map_err(failed)?;
+            state.made = kept.clone();
             state.kept = kept;
         }
         let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
@@ -512,13 +574,10 @@ impl Identity {
     }
 }
 
-/// All nodes of a list agree on it. One that begins alone tells it to those that join: two that
-/// listen on the usual port are two clusters.
-fn cluster_of(names: &[&str], incarnation: Incarnation) -> ClusterId {
-    ClusterId(match names {
-        [name] => xxh3_64(&[name.as_bytes(), &incarnation.0.to_le_bytes()].concat()),
-        _ => xxh3_64(names.join("\n").as_bytes()),
-    })
+/// One that begins alone is the founder of its cluster, and has nobody to ask; the nodes of a list
+/// agree on an id once all of them run.
+fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
+    (names.len() == 1).then(|| ClusterId::born(names, incarnation))
 }
 
 /// Whether a directory is that of a node alone.
@@ -659,6 +718,13 @@ fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
 }
 
 /// What the directory knows of proofs.
+fn recovered_words(engine: &Engine) -> Result<u64, StartError> {
+    let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
+    let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
+    let what = "what the node has learned anew of idempotency keys (recovered-words)";
+    stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
+}
+
 fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
     let stored = engine.read(Space::Node, PROOF).map_err(in_store)?;
     let proof = stored.map(|record| format::decode_proof(&record.value())).transpose();
@@ -674,7 +740,13 @@ fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
         let claim = format::decode_peer(record.value()).map_err(|why| {
             unreadable(format!("persisted state of node {}", name.escape_debug()), why)
         })?;
-        peers.insert(name, Known { claim: Some(claim), ..Known::default() });
+        let first = engine.read(Space::Node, &[FIRST, name.as_bytes()].concat());
+        let first = first.map_err(in_store)?.and_then(|record| {
+            let value = record.value();
+            let number = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            number.and_then(Incarnation::of_number)
+        });
+        peers.insert(name, Known { claim: Some(claim), first, ..Known::default() });
     }
     Ok(peers)
 }

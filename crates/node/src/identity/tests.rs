@@ -156,10 +156,49 @@ fn what_could_not_be_kept_does_not_hold() {
 
 #[test]
 fn clusters_are_told_apart_and_an_incarnation_is_never_0() {
-    let open = |list: &List| open(&engine(&MemDisk::new()), list, 0, 0).unwrap();
-    let (one, other) = (open(&three()), open(&List::new(&THREE[..2], 3, "a")));
-    assert_eq!(one.incarnation(), Incarnation(1));
-    assert_ne!(one.cluster(), other.cluster());
+    let open = |list: &List, disk| open(&engine(&MemDisk::new()), list, disk, 0).unwrap();
+    let alone = List::new(&THREE[..1], 3, "a");
+    assert_eq!(open(&alone, 0).incarnation(), Incarnation(1));
+    assert_ne!(open(&alone, 8).cluster(), open(&alone, 9).cluster());
+    assert_eq!(open(&three(), 8).cluster(), None, "the nodes of a list agree on one");
+}
+
+#[test]
+fn a_cluster_id_is_kept_with_whatever_else_is_stored_meanwhile() {
+    let disk = MemDisk::new();
+    let (engine, list) = (engine(&disk), three());
+    let identity = open(&engine, &list, 9, 77).unwrap();
+    let mut shared = shared(&list);
+    shared.cluster = Arc::new(identity.own_cluster());
+    let id = ClusterId(5);
+    let (first, first_keeps) = identity.keep_state(&shared, MembershipState::Member);
+    let (second, second_keeps) = identity.keep_cluster(id);
+    assert_eq!((identity.cluster(), shared.cluster.id()), (None, None), "it is not durable yet");
+    for (batch, keeps) in [(second, second_keeps), (first, first_keeps)] {
+        keep(&engine, &identity, &shared, (batch, keeps));
+    }
+    assert_eq!((identity.cluster(), shared.cluster.id()), (Some(id), Some(id)));
+    let again = open(&engine, &list, 10, 99).unwrap();
+    assert_eq!((again.cluster(), again.state()), (Some(id), MembershipState::Member));
+}
+
+#[test]
+fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
+    let disk = MemDisk::new();
+    let (engine, list) = (engine(&disk), three());
+    let (identity, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
+    let b = NodeId(1);
+    let knows_first = || open(&engine, &list, 9, 77).unwrap().knows_first("b");
+    assert!(!knows_first());
+    shared.logs.saw(b, Incarnation(5), LifeId(1));
+    keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
+    assert!(knows_first());
+    shared.logs.saw(b, Incarnation(6), LifeId(1));
+    keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(6)));
+    assert!(!knows_first());
+    shared.logs.saw(b, Incarnation(5), LifeId(2));
+    keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
+    assert!(!knows_first(), "it is back, and another one was there meanwhile");
 }
 
 #[test]
@@ -229,11 +268,15 @@ struct Files {
     settled: Cell<Option<Marker>>,
     next: Cell<Option<Marker>>,
     fails: Cell<bool>,
+    unreadable: Cell<bool>,
 }
 
 impl Directory for Files {
-    fn holds(&self, marker: &Marker) -> bool {
-        [&self.settled, &self.next].iter().any(|file| file.get() == Some(*marker))
+    fn holds(&self, marker: &Marker) -> io::Result<bool> {
+        if self.unreadable.get() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok([&self.settled, &self.next].iter().any(|file| file.get() == Some(*marker)))
     }
 
     fn make_next(&self, number: u64) -> io::Result<Marker> {
@@ -384,7 +427,21 @@ fn a_start_that_broke_off_is_no_copy() {
     let recovered = Recovered::of(&engine);
     assert!(identity.begin_life(&engine, &files, recovered, 110, 8).is_err());
     files.fails.set(false);
-    assert!(files.holds(&marker));
+    assert!(files.holds(&marker).unwrap());
+    let (identity, _) = begin(&engine, &files, 120);
+    assert_eq!(identity.state(), MembershipState::Member);
+}
+
+#[test]
+fn a_file_that_can_not_be_read_makes_no_copy() {
+    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+    let (identity, _) = begin(&engine, &files, 100);
+    keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
+    files.unreadable.set(true);
+    let recovered = Recovered::of(&engine);
+    let refused = identity.begin_life(&engine, &files, recovered, 110, 8).unwrap_err();
+    assert!(refused.to_string().starts_with("cannot read LIFE, "), "{refused}");
+    files.unreadable.set(false);
     let (identity, _) = begin(&engine, &files, 120);
     assert_eq!(identity.state(), MembershipState::Member);
 }
@@ -394,7 +451,7 @@ fn the_bytes_are_pinned() {
     let kept = Kept {
         state: MembershipState::Rebuilding,
         named: true,
-        cluster: ClusterId(0x0102_0304_0506_0708),
+        cluster: Some(ClusterId(0x0102_0304_0506_0708)),
         incarnation: Incarnation(0x1112_1314_1516_1718),
         lost_before: 0x2122_2324_2526_2728,
         digest: 0x3132_3334_3536_3738,
@@ -407,7 +464,9 @@ fn the_bytes_are_pinned() {
     }
     bytes.extend(b"\x01\x00atext\n");
     assert_eq!(kept.encode(), bytes);
-    assert_eq!(Kept::decode(&bytes), Ok(kept));
+    assert_eq!(Kept::decode(&bytes), Ok(kept.clone()));
+    bytes[4..12].fill(0);
+    assert_eq!(Kept::decode(&bytes), Ok(Kept { cluster: None, ..kept }), "no id yet");
     let peer = [1, 8, 7, 6, 5, 4, 3, 2, 1];
     let incarnation = Incarnation(0x0102_0304_0506_0708);
     let earlier = Claim { incarnation, reported: Reported::default() };
@@ -421,6 +480,9 @@ fn the_bytes_are_pinned() {
     }
     assert_eq!(format::encode_peer(&claim), peer);
     assert_eq!(format::decode_peer(&peer), Ok(claim));
+    let time = [1, 8, 7, 6, 5, 4, 3, 2, 1];
+    assert_eq!(format::encode_time(0x0102_0304_0506_0708), time);
+    assert_eq!(format::decode_time(&time), Ok(0x0102_0304_0506_0708));
     let marker = Marker { inode: 0x11, made: 0x12, number: 0x13 };
     assert_eq!(marker.encode(), peer[9..], "numbers of eight bytes");
     assert_eq!(Marker::decode(marker.encode()), marker);
@@ -436,6 +498,8 @@ fn what_is_no_identity_is_told_from_a_newer_one() {
     for damaged in [&[][..], &[1], &[1; 10]] {
         assert!(matches!(format::decode_peer(damaged), Err(Unreadable::Damaged(_))));
     }
+    assert!(matches!(format::decode_time(&[1; 8]), Err(Unreadable::Damaged(_))));
+    assert_eq!(format::decode_time(&[2; 9]), Err(Unreadable::Later(2)));
     assert_eq!(Kept::decode(&[2; 38]), Err(Unreadable::Later(2)));
     assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::Later(3)));
 }

@@ -249,7 +249,7 @@ impl<R: Room> Connection<R> {
     ) -> Result<Option<Came>, Malformed> {
         self.received_any |= !input.is_empty();
         while self.closed.is_none() {
-            if let Some(item) = self.incoming.item(&self.table.codec)? {
+            if let Some(item) = self.incoming.item()? {
                 if let Some(came) = self.item(item, host)? {
                     return Ok(Some(came));
                 }
@@ -340,7 +340,7 @@ impl<R: Room> Connection<R> {
                     Some(room) => room.keep(bytes),
                     None => bytes,
                 };
-                let message = message_of(bytes, &self.table.codec)?;
+                let message = message_of(bytes)?;
                 self.message(message, self.incoming.long_under, host)
             }
             // There was no room for it.
@@ -367,7 +367,7 @@ impl<R: Room> Connection<R> {
                 if let Reply::Found { record, .. } = &mut reply
                     && let Some(room) = host.room_for_reply(peer, id)
                 {
-                    record.bytes = room.keep(Bytes::copy_from_slice(&record.bytes));
+                    *record = record.view().to_record().held_by(|bytes| room.keep(bytes));
                 }
                 Event::Reply { peer, id, reply }
             }

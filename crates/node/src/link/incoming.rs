@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use cluster::ViewId;
 use cluster::wire::{
     Announced, Assembly, Envelope, ITEM_HEAD, Item, Malformed, Sender, WINDOW, envelope_len,
 };
-use cluster::{Codec, ViewId};
 
 use super::Room;
 
@@ -106,9 +106,9 @@ impl<R: Room> Incoming<R> {
     }
 
     /// The open envelope's next item; `None` = there is none, or no envelope is open.
-    pub(super) fn item(&mut self, codec: &Codec) -> Result<Option<Item>, Malformed> {
+    pub(super) fn item(&mut self) -> Result<Option<Item>, Malformed> {
         let Some(envelope) = &mut self.envelope else { return Ok(None) };
-        let item = envelope.next(codec)?;
+        let item = envelope.next_item()?;
         if item.is_none() {
             self.envelope = None;
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::layout::VoterId;
 use cluster::wire::Sender;
-use cluster::{ByNode, Codec, Incarnation, LifeId, NodeId, Now, Shared, View, ViewId};
+use cluster::{ByNode, Incarnation, LifeId, NodeId, Now, Shared, View, ViewId};
 use parking_lot::Mutex;
 
 /// Memory for messages that wait on a connection.
@@ -33,8 +33,6 @@ pub struct PeerTable {
     pub shared: Arc<Shared>,
     /// Who it is in handshakes.
     pub identity: Arc<Identity>,
-    /// What it knows of records.
-    pub codec: Codec,
     /// How far another node's clock may be ahead, in microseconds.
     pub max_skew_micros: u64,
     /// What may wait.
@@ -52,22 +50,13 @@ impl PeerTable {
     pub fn new(
         shared: Arc<Shared>,
         identity: Arc<Identity>,
-        codec: Codec,
         max_skew_micros: u64,
         bounds: Bounds,
     ) -> Self {
         let (encoded_bytes, seen) = (AtomicUsize::new(0), ByNode::default());
         let comparing = Mutex::default();
-        let new = Self {
-            shared,
-            identity,
-            codec,
-            max_skew_micros,
-            bounds,
-            encoded_bytes,
-            seen,
-            comparing,
-        };
+        let new =
+            Self { shared, identity, max_skew_micros, bounds, encoded_bytes, seen, comparing };
         new.share_bytes();
         new
     }
@@ -146,6 +135,11 @@ impl PeerTable {
             clock: self.shared.clock.now(now),
             position: self.shared.logs.position_for(peer),
         }
+    }
+
+    /// Whether a link leads to a node of another cluster, which was not known when it was made.
+    pub fn is_foreign(&self, node: NodeId) -> bool {
+        self.shared.cluster.is_foreign(node)
     }
 
     /// Whether whoever goes by that view is of this cluster: one of the same epoch is the same.

@@ -79,7 +79,7 @@ fn a_page_ends_before_the_item_that_does_not_fit() {
     let pages = read_all(&engine);
     assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [4, 1, 1, 4, 2]);
     let large = &pages[2][0].1;
-    assert_eq!(large.bytes.len(), 24 + 3 * PAGE_BYTES, "the large one has a page of its own");
+    assert_eq!(large.byte_len(), 24 + 3 * PAGE_BYTES, "the large one has a page of its own");
     assert!(pages.concat().is_sorted_by_key(|(key, _)| key.clone()));
 }
 
@@ -96,7 +96,7 @@ fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
     let kinds = |filter| {
         let request = PageRequest { filter, ..all() };
         let page = pages(1 << 20).read(&engine, &alone(), OTHERS, &request).unwrap();
-        let kinds = page.items.iter().map(|(key, r)| (key.to_vec(), r.rank.kind, r.copies));
+        let kinds = page.items.iter().map(|(key, r)| (key.to_vec(), r.kind(), r.copies()));
         kinds.collect::<Vec<_>>()
     };
     let here = (b"here".to_vec(), Kind::Value, 2);
@@ -115,9 +115,8 @@ fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
         let engine = engine();
         put(&engine, b"plain", b"v");
         for (key, ballot) in [(b"a", 8), (b"b", 9)] {
-            let steps = Some(lsm::Steps { ballot, step: 1, operations: &[] });
             let version = Version { time: 1, origin: 0 };
-            let fields = Fields { steps, ..Fields::new(lsm::Kind::Value, version) };
+            let fields = Fields { ballot, step: 1, ..Fields::new(lsm::Kind::Value, version) };
             let mut batch = Batch::new();
             batch.write(Space::Data, key, &fields, b"v").unwrap();
             commit(&engine, batch);
@@ -158,14 +157,14 @@ fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
             (u64::from(partition) << 48, cluster::Version { time: 1, origin: 1 });
         let (id, time, ballot, step, result) = (7, 9, 9, 1, Some(-1));
         let via = cluster::Via::Accept;
-        cluster::Remembered { key_hash, id, time, via, ballot, family, step, result }
+        cluster::Remembered { key_hash, id, time, via, ballot, family, step, result, digest: 0 }
     };
     let mut batch = Batch::new();
     let all: Vec<_> = (0..50).map(remembered).collect();
     all.iter().for_each(|entry| crate::operations::put_entry(&mut batch, entry).unwrap());
     commit(&engine, batch);
     let told = || {
-        let filter = Filter::Remembered { node: cluster::NodeId(1) };
+        let filter = Filter::Remembered { node: cluster::NodeId(1), lost: false };
         let request = PageRequest { filter, max_bytes: 500, ..self::all() };
         let (mut told, mut start, mut knows) = (Vec::new(), Some(Bytes::new()), true);
         while let Some(from) = start {
@@ -226,7 +225,7 @@ fn without_memory_there_is_no_page() {
     };
     let read = |start| read_for(OTHERS, start);
     let page = read(b"a").unwrap();
-    let len = page.items[0].1.bytes.len();
+    let len = page.items[0].1.byte_len();
     assert_eq!(len, 24 + 2 * PAGE_BYTES, "whatever its size, one at a time");
     assert_eq!(memory.held(), 2 * PAGE_BYTES);
     assert!(matches!(read(b"a"), Err(StoreError::Busy(_))));

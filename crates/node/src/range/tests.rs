@@ -103,7 +103,7 @@ fn what_has_expired_is_passed_over() {
     let record = |key: &[u8], expiry_ms| {
         let version = Version { time: Clock::time_of(WALL), origin: 7 };
         let fields = Fields { expiry_ms, ..Fields::new(Kind::Value, version) };
-        (Bytes::copy_from_slice(key), records::new(key, &fields, b"v"))
+        (Bytes::copy_from_slice(key), Record::new(key, &fields, b"v"))
     };
     let items = vec![record(b"k", WALL / 1000), record(b"l", WALL / 1000 + 1), record(b"m", 0)];
     assert!(!range.take(NodeId(0), PageAsked::Page(page(items))));
@@ -144,4 +144,36 @@ fn a_node_alone_whose_store_fails_says_so() {
         assert!(matches!(range.step(|| WALL), RangeStep::OutOfReach));
         assert_eq!(range.is_stores_fault(), own_fault);
     }
+}
+
+#[test]
+fn a_range_knows_where_it_goes_on() {
+    let stage = Stage::of(&["a"]);
+    let pages = pages();
+    let start = Bytes::from_static(b"b");
+    let mut range = Range::local(Arc::clone(&stage.shared), &pages, start, None).unwrap();
+    let at = |range: &Range| range.position().map(|key| key.to_vec());
+    assert_eq!(at(&range), Some(b"b".to_vec()), "nothing came yet");
+    asks(&mut range);
+    let empty = Page { next: Some(Bytes::from_static(b"m")), ..page(Vec::new()) };
+    assert!(!range.take(NodeId(0), PageAsked::Page(empty)));
+    assert_eq!(at(&range), Some(b"m".to_vec()), "a page of tombstones was passed");
+    asks(&mut range);
+    let version = Version { time: Clock::time_of(WALL), origin: 7 };
+    let record = |key: &'static [u8]| {
+        let record = Record::new(key, &Fields::new(Kind::Value, version), b"v");
+        (Bytes::from_static(key), record)
+    };
+    assert!(!range.take(NodeId(0), PageAsked::Page(page(vec![record(b"n"), record(b"p")]))));
+    assert_eq!(at(&range), Some(b"n".to_vec()));
+    assert!(matches!(range.step(|| WALL), RangeStep::Item(..)));
+    assert_eq!(at(&range), Some(b"p".to_vec()));
+    let held = pages.held();
+    assert!(range.reserve_gathering(&pages));
+    assert_eq!(pages.held(), held + cluster::PAGE_BYTES as usize);
+    range.stop();
+    assert!(matches!(range.step(|| WALL), RangeStep::End));
+    assert_eq!(at(&range), None);
+    drop(range);
+    assert_eq!(pages.held(), 0, "the reserved memory is given back");
 }

@@ -8,12 +8,12 @@ use crate::stage::{Stage, WALL, conditional, value};
 /// So many microseconds ahead of the limit.
 fn future(key: &[u8], ahead: u64) -> cluster::Record {
     let version = cluster::Version { time: Clock::time_of(WALL + ahead), origin: 7 };
-    (crate::records::CODEC.reissue)(key, &value(key, 0, 1), version)
+    value(key, 0, 1).with_version(key, version)
 }
 
 fn put(stage: &Stage, key: &'static [u8], record: &cluster::Record) {
     let mut batch = Batch::new();
-    batch.record(Space::Data, key, &crate::records::to_store(record)).unwrap();
+    batch.record(Space::Data, key, record).unwrap();
     Store::commit(&stage.engine, batch).unwrap();
 }
 

@@ -8,14 +8,13 @@ use crate::stage::{Done, Stage, WALL, value};
 const B: NodeId = NodeId(1);
 
 fn task(stage: &Stage) -> Task {
-    let (rounds, tombstone) = (RoundConfig::NONE, crate::records::tombstone);
+    let rounds = RoundConfig::NONE;
     let config = NodeConfig {
         deadline_micros: 0,
         syncs_always: true,
         max_skew_micros: 500_000,
         rounds,
         stream_rate: None,
-        tombstone,
         remembered: crate::operations::remembered,
     };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
@@ -209,7 +208,7 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     let family = cluster::Version { time: 1, origin: 1 };
     let (key_hash, id, time, ballot, step, result) = (5, 7, 9, 8, 1, None);
     let via = cluster::Via::Chosen;
-    let entry = Remembered { key_hash, id, time, via, ballot, family, step, result };
+    let entry = Remembered { key_hash, id, time, via, ballot, family, step, result, digest: 0 };
     let (call, remembered) = (CallId(3), vec![entry]);
     let returned = |stage: &mut Stage| match stage.take().pop() {
         Some(Done::ToTask(event) | Done::After(_, event)) => match event {
@@ -230,7 +229,6 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     assert_eq!(returned(&mut stage), Some(Ok(cluster::Reply::Stored)));
     let read = stage.engine.get(lsm::Space::Idempotency, &entry.name(), lsm::Wait::No).unwrap();
     let lsm::Lookup::Found(read) = read else { panic!("it was stored") };
-    let read = crate::records::from_store(&read);
     assert_eq!(crate::operations::remembered(&entry.name(), &read), Some(entry));
 }
 

@@ -182,7 +182,7 @@ impl Ledger {
         copies: u8,
     ) -> Option<(u8, u8)> {
         let stays = operation.is_quiet && operation.placements == self.placements;
-        if !stays && self.is_mixed(key) {
+        if (!stays || operation.is_in_damage) && self.is_mixed(key) {
             return None;
         }
         let by = |switch: usize| {
@@ -199,6 +199,8 @@ impl Ledger {
             }
             held = (moved.0.min(new.0), new.1);
         }
-        Some(held)
+        // One of those that hold it may be the one that gave it up.
+        held.0 -= u8::from(operation.is_in_damage);
+        Some(held).filter(|(held_by, _)| *held_by > 0)
     }
 }

@@ -3,11 +3,12 @@
 //! node.
 
 use bytes::Bytes;
-use cluster::AskedQuorum;
+use cluster::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
 
 use super::contenders::Contender;
 use super::machine::Input;
 use super::{Due, Place, World};
+use crate::histories::Sent;
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::random::Random;
 
@@ -112,12 +113,28 @@ impl World {
         }
     }
 
+    /// Of a word that was never sent before, nodes know that no write was done with it, unless one
+    /// of them may have forgotten that while the client waited.
+    fn was_sure(&mut self, number: u64, asked: &Asked, outcome: &ClientOutcome) {
+        let is_new = matches!(&asked.what, What::Change(wanted) if wanted.sent == Sent::First);
+        let is_refused = matches!(outcome, ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)));
+        let lately = PATIENCE * self.plan.deadline_micros + 2 * NODE_TICK_MICROS;
+        if is_new && is_refused && self.ledger.forgetful_at + lately < self.now {
+            let what = format!(
+                "forgotten: the word of {number} is new, no node has forgotten any, and it is told \
+                 that a write may have been done with it"
+            );
+            self.ledger.wrong.push(what);
+        }
+    }
+
     /// A client has its outcome.
     pub(super) fn client_done(&mut self, number: u64, outcome: &ClientOutcome) {
         if self.ledger.asked(number).is_none() {
             return;
         }
         let asked = self.ledger.asked(number).expect("just looked up").clone();
+        self.was_sure(number, &asked, outcome);
         self.ledger.end(self.now, number, outcome);
         self.answers.insert(number, outcome.clone());
         let waiting = self.clients.iter().position(|client| client.waits_for == Some(number));

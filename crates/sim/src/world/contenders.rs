@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cluster::{Answer, AskedQuorum, Condition, Done, Tag};
-use node::records::STEPS;
 
 use crate::histories::{Action, Histories, Sent, Wanted};
 use crate::ledger::{Asked, ClientOutcome, What};
@@ -88,11 +87,12 @@ impl Contender {
         }
         let ClientOutcome::Answer(answer) = outcome else { return };
         let tag = match answer {
-            Answer::Found(record) => record.as_ref().map(|record| Tag::of(record, &STEPS)),
+            Answer::Found(record) => record.as_ref().map(Tag::of),
             Answer::Written(version, _) => Some(Tag { version: *version, last: None }),
             Answer::Done(Done::Changed { tag, .. }, _) => Some(*tag),
             Answer::Done(Done::Unmet { current }, _) => *current,
-            Answer::Done(Done::Impossible(_) | Done::Forgotten, _) | Answer::Failed(_) => None,
+            Answer::Done(Done::Impossible(_) | Done::Forgotten | Done::Reused, _)
+            | Answer::Failed(_) => None,
         };
         let Some(tag) = tag else { return };
         let seen = self.seen.entry(key).or_default();

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use cluster::{Answer, AskedQuorum, Condition, Done, MembershipState, NodeId, Quorum, Record};
 use lsm::{PurgeRule, Space};
-use node::records;
 
 use super::World;
 use super::contenders::contended;
-use super::machine::Machine;
+use super::machine::{Machine, Role};
 use crate::histories::{Action, Sent, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
@@ -52,7 +51,10 @@ impl World {
         self.hints_are_delivered();
         // Where there are rounds, seals refuse some of it.
         let has_rounds = self.plan.rounds.interval_micros > 0;
-        if !has_rounds && self.plan.forgets_nothing() && self.left() == 0 {
+        // A node that went took its hints along, be it one that joined and was taken back.
+        let has_gone = |machine: &Machine| machine.leaves || matches!(machine.role, Role::Gone);
+        let is_complete = !self.machines.iter().any(has_gone);
+        if !has_rounds && self.plan.forgets_nothing() && is_complete {
             // A conditional write that was not answered is completed by the next read.
             let mut keys = self.ledger.keys();
             keys.retain(|key| !is_contended(key) && !self.may_be_refused(key));
@@ -79,7 +81,7 @@ impl World {
         let greatest = self.machines.iter().map(seal).max().unwrap_or(0);
         let members = self.members().into_iter();
         let held = members.filter_map(|node| self.held(node, key).ok().flatten());
-        held.map(|record| record.rank.when()).max().is_some_and(|newest| newest <= greatest)
+        held.map(|record| record.when()).max().is_some_and(|newest| newest <= greatest)
     }
 
     /// A full round of repair leaves nothing that differs, whatever has happened, and proves that.
@@ -135,6 +137,12 @@ impl World {
             let clock = process.shared.clock.now(self.times(node)) >> 12;
             if clock > most {
                 return Some(format!("the clock of {name} is ahead"));
+            }
+            if process.shared.membership.promised_before() >> 12 > true_wall(self.now) {
+                return Some(format!("{name} may have promised more, before it lost its disk"));
+            }
+            if process.shared.cluster.id().is_none() {
+                return Some(format!("{name} belongs to no cluster yet"));
             }
             if process.shared.membership.state() != MembershipState::Member {
                 return Some(format!(
@@ -262,9 +270,8 @@ impl World {
                         // Replicas need not purge at the same time.
                         let process = self.machines[node].process.as_ref();
                         let watermark = process.map_or(0, |p| p.shared.proofs.watermark());
-                        let stored = records::to_store(&record);
                         let belongs = self.belongs_to(node, &key, &record);
-                        if belongs && !PurgeRule::goes_by(stored.view(), watermark) {
+                        if belongs && !PurgeRule::goes_by(record.view(), watermark) {
                             held.insert(node, record);
                         }
                     }
@@ -294,10 +301,12 @@ impl World {
     }
 
     fn compare(&mut self, key: &Bytes, held: &BTreeMap<usize, Record>) {
-        let Some(newest) = held.values().max_by_key(|record| record.rank).cloned() else { return };
+        let Some(newest) = held.values().max_by_key(|record| record.rank()).cloned() else {
+            return;
+        };
         let mut order = Vec::new();
         self.topology.replicas(self.topology.partition_of(key), u8::MAX, &mut order);
-        let copies_of = |record: &Record| match record.copies {
+        let copies_of = |record: &Record| match record.copies() {
             0 => usize::from(self.topology.default_copies()),
             copies => usize::from(copies),
         };
@@ -311,14 +320,14 @@ impl World {
             };
             if let Some(own) = own
                 && place >= copies_of(own)
-                && own.rank != newest.rank
+                && own.rank() != newest.rank()
                 && !stays(own)
             {
                 wrong
                     .push(format!("too many: {key:?}: node {node} is none of {}", show(Some(own))));
             }
             let should = place < copies_of(&newest);
-            if should && own.is_none_or(|own| own.rank != newest.rank) {
+            if should && own.is_none_or(|own| own.rank() != newest.rank()) {
                 wrong.push(format!(
                     "unequal: {key:?}: node {node} holds {}, the newest is {}",
                     show(own),

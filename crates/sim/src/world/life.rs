@@ -29,8 +29,8 @@ impl LifeFile {
 }
 
 impl Directory for LifeFile {
-    fn holds(&self, marker: &Marker) -> bool {
-        [&self.settled, &self.next].iter().any(|file| file.get() == Some(*marker))
+    fn holds(&self, marker: &Marker) -> io::Result<bool> {
+        Ok([&self.settled, &self.next].iter().any(|file| file.get() == Some(*marker)))
     }
 
     fn make_next(&self, number: u64) -> io::Result<Marker> {

@@ -1,6 +1,6 @@
 //! Events and answers as lines of the journal.
 
-use cluster::{Answer, Change, Event, Rank, Record, Reply, Request};
+use cluster::{Answer, Change, Event, Rank, Reply, Request};
 
 /// An event in a line of the journal.
 pub(super) fn brief(event: &Event) -> String {
@@ -9,8 +9,7 @@ pub(super) fn brief(event: &Event) -> String {
             format!("get {} {key:?} {quorum}", client.0)
         }
         Event::Write { client, key, record, quorum } => {
-            let Record { rank, copies, .. } = record;
-            let (version, kind) = (rank.version, rank.kind);
+            let (version, kind, copies) = (record.version(), record.kind(), record.copies());
             let time = version.time;
             format!("write {} {key:?} {kind:?} {time:x} x{copies} {quorum}", client.0)
         }
@@ -29,7 +28,7 @@ pub(super) fn brief(event: &Event) -> String {
             format!("reply n{}:{id:x} {}", peer.0, reply_line(reply))
         }
         Event::Read { op, result } => {
-            let held = result.as_ref().map(|r| r.as_ref().map(|r| rank_line(&r.rank)));
+            let held = result.as_ref().map(|r| r.as_ref().map(|r| rank_line(&r.rank())));
             format!("read {op:?} {held:?}")
         }
         Event::Paged { op, result } => {
@@ -44,10 +43,10 @@ fn request_line(request: &Request) -> String {
         Request::Read { key, most } => format!("read {key:?} up to {most}"),
         Request::ReadQuorum { key, most } => format!("read {key:?} by quorum up to {most}"),
         Request::Write { key, record } => {
-            format!("write {key:?} {}", rank_line(&record.rank))
+            format!("write {key:?} {}", rank_line(&record.rank()))
         }
         Request::AcceptNext { key, record } => {
-            format!("accept next {key:?} {}", rank_line(&record.rank))
+            format!("accept next {key:?} {}", rank_line(&record.rank()))
         }
         Request::Writes { items } => format!("writes {}", items.len()),
         other => format!("{other:?}"),
@@ -57,7 +56,7 @@ fn request_line(request: &Request) -> String {
 fn reply_line(reply: &Reply) -> String {
     match reply {
         Reply::Found { record, authoritative } => {
-            format!("found {} authoritative={authoritative}", rank_line(&record.rank))
+            format!("found {} authoritative={authoritative}", rank_line(&record.rank()))
         }
         Reply::Page(page) => format!("page of {}", page.items.len()),
         other => format!("{other:?}"),
@@ -78,7 +77,7 @@ fn rank_line(rank: &Rank) -> String {
 pub(super) fn answer_line(answer: &Answer) -> String {
     match answer {
         Answer::Found(record) => {
-            format!("found {:?}", record.as_ref().map(|r| rank_line(&r.rank)))
+            format!("found {:?}", record.as_ref().map(|r| rank_line(&r.rank())))
         }
         Answer::Written(version, _) => format!("written {:x}", version.time),
         Answer::Done(done, _) => format!("{done:x?}"),

@@ -152,12 +152,16 @@ impl World {
         self.end_links_to_leavers(place, &table, out);
     }
 
-    /// Nothing is sent to nodes that have left the cluster.
+    /// Nothing is sent to nodes that have left the cluster, or belong to another one.
     fn end_links_to_leavers(&mut self, place: Place, table: &PeerTable, out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let links = process.loops[place.index].links.iter();
-        let left = links.filter(|(peer, _)| !table.has(NodeId(**peer as u16)));
-        let left: Vec<(usize, u64)> = left.map(|(peer, link)| (*peer, link.falls())).collect();
+        let all: Vec<(usize, u64)> = links.map(|(peer, link)| (*peer, link.falls())).collect();
+        let foreign = all.iter().filter(|(peer, _)| table.is_foreign(NodeId(*peer as u16)));
+        for (peer, falls) in foreign.copied() {
+            self.fall(place, peer, falls, true, out);
+        }
+        let left = all.into_iter().filter(|(peer, _)| !table.has(NodeId(*peer as u16)));
         for (peer, falls) in left {
             self.fall(place, peer, falls, false, out);
             if let Some(process) = self.process(place) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cluster::layout::Voter;
-use cluster::{CallId, ClientId, Event, NodeId, OpId, Record, Shared, StoreError};
+use cluster::{CallId, ClientId, ClusterId, Event, NodeId, OpId, Record, Shared, StoreError};
 use lsm::MemDisk;
 use node::identity::Keeps;
 use node::link::{Attempt, Keeper, Link, PeerTable, Pings};
@@ -136,6 +136,8 @@ pub(crate) struct Machine {
     pub(crate) rotten: bool,
     /// The last epoch that a process of this disk went by.
     pub(crate) epoch: u64,
+    /// The cluster that its disk belongs to, as far as a process of it said.
+    pub(crate) cluster: Option<ClusterId>,
     /// Who that one was as a voter.
     pub(crate) voter: Option<Voter>,
     /// What tells its directory from a copy.
@@ -168,6 +170,7 @@ impl Machine {
             disk_is_bad: false,
             rotten: false,
             epoch: 0,
+            cluster: None,
             voter: None,
             life_file: LifeFile::default(),
             stopping: false,

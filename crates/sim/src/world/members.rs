@@ -15,7 +15,7 @@ use node::StartError;
 use node::identity::{Candidate, Named, Placed};
 
 use super::machine::{Machine, Role};
-use super::power::{CLUSTER, End};
+use super::power::End;
 use super::{Due, World};
 use crate::store::Store;
 
@@ -360,7 +360,9 @@ impl World {
         let (wall, skew) = (self.times(node).wall, self.plan.max_skew_micros);
         match self.asks(&name, numbers, wall) {
             JoinReply::Placed(own, layout) => {
-                let placed = Placed { cluster: CLUSTER, own, layout };
+                let processes = self.nodes.iter().map(|node| self.machines[*node].process.as_ref());
+                let cluster = processes.flatten().find_map(|process| process.shared.cluster.id());
+                let placed = Placed { cluster, own, layout };
                 numbers.takes(engine, placed, wall, skew)?;
                 if self.plan.faults.is_empty() || !self.changes.permille(BREAK_OFF) {
                     return Ok(true);

@@ -264,6 +264,7 @@ impl World {
             random,
             plan,
         };
+        world.ledger.histories.lag_ms = world.plan.max_skew_micros.div_ceil(1000);
         for node in 0..world.plan.nodes {
             let at = world.now + world.random.between(0, 100_000);
             world.agenda.put(at, Due::Start(node));

@@ -174,11 +174,24 @@ impl World {
             return false;
         }
         let other = self.nemesis.wiped;
+        if self.machines.len() > 1 && !self.is_founded_without(node) {
+            return false;
+        }
         let well = |other: usize| {
             let is_whole = !self.machines[other].rotten && self.is_member(other);
             is_whole || self.is_made_up_for(other)
         };
         other.is_none_or(|other| other != node && well(other))
+    }
+
+    /// Whether another node that is up knows the cluster's id. Until then, a node with a new disk
+    /// and one that knew the old disk take each other for nodes of two clusters once both have
+    /// taken data with a third one, and a person has to say that they are not: docs/operation.md,
+    /// *Two clusters stay apart*.
+    fn is_founded_without(&self, node: usize) -> bool {
+        let others = self.machines.iter().enumerate().filter(|(other, _)| *other != node);
+        let mut up = others.filter_map(|(_, machine)| machine.process.as_ref());
+        up.any(|process| process.shared.cluster.id().is_some())
     }
 
     fn replace_disk(&mut self, node: usize) {

@@ -3,13 +3,13 @@
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Class, Event, FailureKind, MembershipState, NODE_TICK_MICROS, NodeEvent, NodeId, Now,
-    Reply, Request,
+    CallId, Class, ClusterId, Event, FailureKind, MembershipState, NODE_TICK_MICROS, NodeEvent,
+    NodeId, Now, Reply, Request,
 };
 use lsm::{Batch, PurgeRule, Space};
 use node::hints::{self, Hint};
 use node::identity::Keeps;
-use node::{HintsWanted, Outcome, Purpose, TaskDriver, TaskEvent, Turn, records};
+use node::{HintsWanted, Outcome, Purpose, TaskDriver, TaskEvent, Turn};
 
 use super::machine::Input;
 use super::{Due, Place, World};
@@ -105,6 +105,19 @@ impl World {
         if self.process(Place { node, life, index: 0 }).is_some() {
             self.agenda.put(self.now + NODE_TICK_MICROS, Due::Tick { node, life });
             self.node_event(node, life, NodeEvent::Tick.into());
+            self.note_forgetful(Place { node, life, index: 0 });
+        }
+    }
+
+    /// A node may have forgotten writes with an idempotency key, or keys are moving.
+    fn note_forgetful(&mut self, place: Place) {
+        let Some(process) = self.process(place) else { return };
+        let shared = &process.shared;
+        let may_have_forgotten = !shared.membership.is_authoritative_for_all()
+            || shared.forgot_words_before() > 0
+            || shared.view().other.is_some();
+        if may_have_forgotten {
+            self.ledger.forgetful_at = self.now;
         }
     }
 
@@ -185,7 +198,7 @@ impl World {
                 continue;
             }
             // What outranks it may have been written before it, if that continues an older family.
-            if held.as_ref().is_none_or(|held| held.rank < rank) {
+            if held.as_ref().is_none_or(|held| held.rank() < rank) {
                 let what = format!(
                     "hint lost: node {holder} kept {rank:x?} of {key:?} for node {peer}, which \
                      holds {}",
@@ -203,8 +216,7 @@ impl World {
         key: &Bytes,
     ) -> Result<Option<cluster::Record>, lsm::Error> {
         let process = self.machines[node].process.as_ref().expect("all are settled");
-        let held = process.store.engine().read(Space::Data, key)?;
-        Ok(held.map(|record| records::from_store(&record)))
+        process.store.engine().read(Space::Data, key)
     }
 
     /// Whether a node runs and is authoritative.
@@ -227,9 +239,11 @@ fn node_line(event: &TaskEvent) -> String {
         TaskEvent::Kept(keeps, result) => return format!("keeps {keeps:x?}: {result:?}"),
     };
     match event {
-        NodeEvent::PeerSeen { peer, incarnation, knows_us } => {
+        NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
             let disk = incarnation.0;
-            format!("met n{} {disk:x}, who knows it as {knows_us:x?}", peer.0)
+            let another = if *never_another { " and no other" } else { "" };
+            let id = ClusterId::number(*cluster);
+            format!("met n{} {disk:x} of {id:x}, who knows it as {knows_us:x?}{another}", peer.0)
         }
         NodeEvent::Returned { call, result } => match result {
             Ok(Reply::Page(page)) => format!("call {}: page of {}", call.0, page.items.len()),

@@ -9,7 +9,6 @@ use cluster::{
 };
 use lsm::{Error, MemDisk, SyncMode};
 use node::link::{Bounds, Keeper, PING_MICROS, PeerTable, Pings};
-use node::records::{CODEC, STEPS};
 use node::{PageWork, Pages, StartError, Started, Starting, Task};
 
 use super::endpoint::Memory;
@@ -36,9 +35,6 @@ const WAITING_BYTES: usize = 1 << 20;
 
 /// Microseconds by which a start can put a clock ahead: what the bound is ahead of it at most.
 const START_AHEAD: u64 = 2_000_000;
-
-/// The cluster that all nodes belong to.
-pub(super) const CLUSTER: ClusterId = ClusterId(7);
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,12 +122,11 @@ impl World {
 
     fn run_process(&mut self, node: usize, life: u32, store: Store, started: Started) {
         let Started { shared, identity, clock } = started;
+        self.note_cluster(node, shared.cluster.id());
         let config = Config {
             deadline_micros: self.plan.deadline_micros,
             max_skew_micros: self.plan.max_skew_micros,
             brief_bytes: BRIEF_BYTES,
-            codec: CODEC,
-            steps: STEPS,
         };
         let node_config = NodeConfig {
             deadline_micros: config.deadline_micros,
@@ -139,7 +134,6 @@ impl World {
             max_skew_micros: config.max_skew_micros,
             rounds: self.plan.rounds,
             stream_rate: None,
-            tombstone: node::records::tombstone,
             remembered: node::remembered,
         };
         let mut keeper = Keeper::default();
@@ -191,6 +185,17 @@ impl World {
         }
     }
 
+    /// A node's disk belongs to that cluster: to no other one than before, and than all others'.
+    pub(super) fn note_cluster(&mut self, node: usize, id: Option<ClusterId>) {
+        let before = std::mem::replace(&mut self.machines[node].cluster, id);
+        let all = self.nodes.iter().map(|other| self.machines[*other].cluster);
+        let differs = before.into_iter().chain(all.flatten()).find(|other| Some(*other) != id);
+        if let Some(other) = differs.filter(|_| id.is_some() || before.is_some()) {
+            let what = format!("two clusters: node {node} belongs to {id:?}, another to {other}");
+            self.ledger.accuse(self.now, what);
+        }
+    }
+
     /// What a process's links know of the others, and who it is to them.
     fn peer_table(&self, shared: &Arc<Shared>) -> PeerTable {
         let layouts = Arc::clone(&shared.layouts);
@@ -199,7 +204,7 @@ impl World {
         let identity = handshake::Identity::new(
             views,
             shared.own,
-            Some(CLUSTER),
+            Arc::clone(&shared.cluster),
             Arc::new(Secrets::default()),
             known,
         );
@@ -208,7 +213,7 @@ impl World {
         let (loops, others) = (self.plan.loops, (self.plan.nodes - 1).max(1));
         let bounds = Bounds { encoded_bytes: queue_bytes * loops * others, loops, queue_bytes };
         let skew = self.plan.max_skew_micros;
-        PeerTable::new(Arc::clone(shared), Arc::new(identity), CODEC, skew, bounds)
+        PeerTable::new(Arc::clone(shared), Arc::new(identity), skew, bounds)
     }
 
     /// Ends a node's process, if there is one.
@@ -274,7 +279,7 @@ impl World {
         machine.disk = disk;
         machine.life_file = LifeFile::default();
         (machine.disk_is_bad, machine.rotten) = (false, false);
-        (machine.epoch, machine.voter) = (0, None);
+        (machine.epoch, machine.voter, machine.cluster) = (0, None, None);
         self.forget_hints(node);
         let machine = &self.machines[node];
         let lost_before = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use cluster::Record;
 use cluster::layout::Stage;
 use lsm::{PurgeRule, Space, Work};
-use node::records;
 
 use super::World;
 use crate::ledger::{is_replica, show};
@@ -43,9 +42,9 @@ impl World {
             held.iter().flat_map(|(node, held)| held.iter().map(|(key, held)| (*node, key, held)))
         {
             let (record, _) = own;
-            if record.rank.when() <= watermark && self.holds_for_readers(node, key, own) {
+            if record.when() <= watermark && self.holds_for_readers(node, key, own) {
                 let newest = newest.entry(key).or_insert(record);
-                *newest = if record.rank > newest.rank { record } else { newest };
+                *newest = if record.rank() > newest.rank() { record } else { newest };
             }
         }
         let mut wrong = Vec::new();
@@ -65,7 +64,7 @@ impl World {
         // What only a node holds that was not looked at is not known otherwise.
         if held.len() == all.len() {
             let newest = newest.into_iter();
-            let ranks = newest.map(|(key, record)| (key.clone(), record.rank)).collect();
+            let ranks = newest.map(|(key, record)| (key.clone(), record.rank())).collect();
             self.ledger.is_proven(self.now, watermark, ranks);
         }
         wrong.into_iter().for_each(|what| self.ledger.accuse(self.now, what));
@@ -82,7 +81,7 @@ impl World {
     ) -> bool {
         // What may be purged is as good as none.
         match own.filter(|own| !goes_by(own, watermark)) {
-            Some(own) => own.rank < newest.rank,
+            Some(own) => own.rank() < newest.rank(),
             None if goes_by(newest, watermark) => false,
             None => self.is_replica(node, key, newest),
         }
@@ -90,7 +89,7 @@ impl World {
 
     /// Whether a node is one of so many replicas as a record of a key has.
     pub(super) fn is_replica(&self, node: usize, key: &Bytes, record: &Record) -> bool {
-        is_replica(&self.topology, key, record.copies, node)
+        is_replica(&self.topology, key, record.copies(), node)
     }
 
     /// Whether a node holds a record for those who read: not because it is about to be a replica,
@@ -122,7 +121,7 @@ impl World {
     ) -> bool {
         let is_held = |copies: &u8| is_replica(&self.topology, key, *copies, node);
         // What a conditional write made goes by its own copies.
-        record.rank.ballot == 0 && hidden.iter().any(is_held)
+        record.ballot() == 0 && hidden.iter().any(is_held)
     }
 
     /// All that a node holds; `None` = it can't be read.
@@ -132,7 +131,7 @@ impl World {
         let mut held = Held::new();
         while let Some((key, record)) = scan.next().ok()? {
             let record = lsm::Record::parse(Bytes::copy_from_slice(record.raw())).ok()?;
-            let (key, record) = (Bytes::copy_from_slice(key), records::from_store(&record));
+            let (key, record) = (Bytes::copy_from_slice(key), record);
             held.insert(key, (record, scan.hidden_copies().collect()));
         }
         Some(held)
@@ -169,5 +168,5 @@ impl World {
 }
 
 fn goes_by(record: &Record, watermark: u64) -> bool {
-    PurgeRule::goes_by(records::to_store(record).view(), watermark)
+    PurgeRule::goes_by(record.view(), watermark)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{AskedQuorum, CallId, Class, Event, FailureKind, NodeId, Record, Reply, Request};
-use node::{PageAsked, RETRY_MICROS, Range, RangeStep, records};
+use node::{PageAsked, RETRY_MICROS, Range, RangeStep};
 
 use super::machine::{Input, Outbox};
 use super::{Due, Place, World};
@@ -68,7 +68,7 @@ impl World {
         let outcome = loop {
             match walk.range.step(|| wall) {
                 RangeStep::Item(key, record) => {
-                    walk.items.push((key, records::from_store(&record)));
+                    walk.items.push((key, record));
                 }
                 RangeStep::Ask(node, request) => {
                     *calls += 1;

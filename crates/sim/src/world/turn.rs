@@ -8,7 +8,7 @@ use cluster::{
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
 use node::{
-    Driver, Loop, Outcome, PageAsked, Purpose, TaskEvent, Turn, Wanted, WriteError, records,
+    Driver, Loop, Outcome, PageAsked, Purpose, TaskEvent, Turn, Wanted, WriteError, store_error,
 };
 
 use super::lines::{answer_line, brief};
@@ -255,6 +255,9 @@ impl World {
                     self.input(place(index), Input::Kept(op, keeps, result));
                 }
                 Asker::Task(keeps) => {
+                    if let (Keeps::ClusterId(id), Ok(())) = (&keeps, &result) {
+                        self.note_cluster(node, Some(*id));
+                    }
                     let event = TaskEvent::Kept(keeps, result);
                     self.agenda.put(self.now + 1, Due::Node { node, life, event });
                 }
@@ -279,10 +282,8 @@ impl World {
         }
         let Some(process) = self.process(place) else { return };
         let (space, key) = wanted.place();
-        let result = match process.store.engine().read(space, key) {
-            Ok(record) => Ok(record.map(|record| records::from_store(&record))),
-            Err(error) => Err(records::store_error(&error)),
-        };
+        let result = process.store.engine().read(space, key);
+        let result = result.map_err(|error| store_error(&error));
         self.input(place, Input::Read(op, wanted, result));
     }
 
@@ -317,6 +318,10 @@ impl World {
     }
 
     pub(super) fn was_discarded(&mut self, place: Place, op: OpId, ranges: &[Damage]) {
+        if self.process(place).is_none() {
+            return;
+        }
+        self.ledger.gave_up(ranges);
         let Some(process) = self.process(place) else { return };
         let result = node::discard(process.store.engine(), ranges);
         self.input(place, Input::Event(Event::Written { op, result }));
@@ -362,7 +367,7 @@ impl World {
         };
         let fields = Fields { copies, expiry_ms, ..Fields::new(kind, version) };
         let record = make(&asked.key, WriteId(number), fields);
-        self.ledger.versioned(self.now, WriteId(number), record.rank.version);
+        self.ledger.versioned(self.now, WriteId(number), record.version());
         let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };
         self.handle(place, event, out);
     }

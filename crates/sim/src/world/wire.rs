@@ -141,8 +141,9 @@ impl World {
         for event in overflown {
             self.input(place, Input::Event(event));
         }
-        let PeerSeen { node: peer, incarnation, knows_us, .. } = *seen;
-        let event = NodeEvent::PeerSeen { peer, incarnation, knows_us }.into();
+        let PeerSeen { node: peer, incarnation, knows_us, never_another, cluster, .. } = *seen;
+        let event = NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+        let event = event.into();
         self.agenda.put(self.now + 1, Due::Node { node, life, event });
         if dialed.is_some() && seen.connection == ConnectionKind::Small {
             self.handle(place, Event::Up(peer), out);

@@ -13,10 +13,10 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 
 use super::NotDone;
 use crate::cli::client::admin::{Worker, show};
-use crate::cli::client::status::problems;
+use crate::cli::client::status::{OTHER_CLUSTER, problems};
 use crate::cli::client::{Unable, fail};
 use crate::operations::layout::{ChangeProgress, LayoutStage, LayoutStatus, MoveStatus};
-use crate::operations::status::Cluster;
+use crate::operations::status::{Cluster, Row};
 use crate::operations::stderr;
 
 /// How long `apply --wait` waits for the council: as long as a node goes on asking it.
@@ -30,7 +30,7 @@ pub(in crate::cli::client) fn settled(worker: &mut Worker<'_>, plan: &str) -> Re
     let until = Instant::now() + PATIENCE;
     let ended = wait(worker, |layout| ended(layout, plan, Instant::now() > until))?;
     ended.map_err(|why| {
-        fail(why);
+        fail(why.told(&worker.flags()));
         Unable::No
     })
 }
@@ -102,8 +102,10 @@ impl Log {
             return Ok(());
         }
         let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
-        let state = held_up(layout, &cluster).unwrap_or_else(|| "asking the council".to_owned());
-        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
+        let state = held_up(layout, &cluster, &worker.flags());
+        let state = state.unwrap_or_else(|| "asking the council".to_owned());
+        let flags = worker.flags();
+        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked, &flags));
         let problems: String = problems.map(|line| format!("; {line}")).collect();
         stderr::say(format_args!("epoch {epoch}, {state}{problems}"));
         self.said = Instant::now();
@@ -112,26 +114,37 @@ impl Log {
 }
 
 /// Who holds up a change that is under way: nodes that are down, those that leave included, and
-/// those that have not done their part yet. `None` = there is no such change.
-pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster) -> Option<String> {
+/// those that have not done their part yet. `None` = there is no such change. `flags` are those of
+/// the connection, for commands.
+pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster, flags: &str) -> Option<String> {
     let stage = &layout.stage;
-    if *stage == LayoutStage::Settled {
+    // Who was removed knows of the others nothing that is news.
+    if *stage == LayoutStage::Settled || cluster.nodes.iter().any(|row| row.not_asked) {
         return None;
     }
-    let down = cluster.nodes.iter().filter(|row| row.status.is_none());
-    let down: Vec<&str> = down.map(|row| row.name.as_str()).collect();
+    let names = |is_one: fn(&&Row) -> bool| -> Vec<&str> {
+        cluster.nodes.iter().filter(is_one).map(|row| row.name.as_str()).collect()
+    };
+    let strange = names(|row| row.other_cluster_id.is_some());
+    let down = names(|row| row.status.is_none() && row.other_cluster_id.is_none());
     let is_known = !layout.moves.is_empty() && *stage != LayoutStage::ReadNew;
-    let slow = slow(layout).into_iter().filter(|name| is_known && !down.contains(name));
+    let slow = slow(layout)
+        .into_iter()
+        .filter(|name| is_known && !down.contains(name) && !strange.contains(name));
     let slow = slow.map(|name| format!("{name}{}", taken(layout, name)));
-    let waits: Vec<String> = slow.chain(down.iter().map(|name| format!("{name} (down)"))).collect();
+    let strange = strange.iter().map(|name| format!("{name} ({OTHER_CLUSTER})"));
+    let waits = slow.chain(down.iter().map(|name| format!("{name} (down)"))).chain(strange);
+    let waits: Vec<String> = waits.collect();
     let mut text = format!("{stage}: {}: ", stage_text(stage));
     text += &match waits.is_empty() {
         true => "goes on".to_owned(),
         false => format!("not yet {}", waits.join(", ")),
     };
     if !down.is_empty() && *stage != LayoutStage::ReadNew {
-        text +=
-            "; if one is gone for good: kvorum cluster abort, and plan again with --remove-dead";
+        text += &format!(
+            "; if one is gone for good: kvorum cluster abort{flags}, and plan again with \
+             --remove-dead"
+        );
     }
     Some(text)
 }
@@ -191,6 +204,8 @@ fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
 mod tests {
     use super::*;
 
+    const FLAGS: &str = " --url http://a:1";
+
     #[test]
     fn what_a_stage_waits_for_is_named() {
         let layout = |stage: &str| -> LayoutStatus {
@@ -212,16 +227,21 @@ mod tests {
             r#"{"asked": "a", "nodes": [{"name": "c", "url": "http://c:1", "up": false}]}"#,
         )
         .unwrap();
-        assert_eq!(held_up(&layout("settled"), &cluster), None);
-        let text = held_up(&layout("read old"), &cluster).unwrap();
+        assert_eq!(held_up(&layout("settled"), &cluster, FLAGS), None);
+        let text = held_up(&layout("read old"), &cluster, FLAGS).unwrap();
         let (d, c) = ("d (took 1,234 records, 5.00 MiB; all of 1 of 3 nodes)", "c (down)");
         assert!(text.starts_with("read old: keys move; waiting until all nodes hold"), "{text}");
         assert!(text.contains(&format!(": not yet {d}, {c}; if one is gone for good")), "{text}");
-        let text = held_up(&layout("prepare"), &cluster).unwrap();
+        let text = held_up(&layout("prepare"), &cluster, FLAGS).unwrap();
         assert!(text.contains("changes left: not yet d, c (down); if one"), "{text}");
-        let text = held_up(&layout("read new"), &cluster).unwrap();
+        let text = held_up(&layout("read new"), &cluster, FLAGS).unwrap();
         assert!(text.ends_with("to confirm: not yet c (down)"), "{text}");
-        let text = held_up(&layout("read both"), &cluster).unwrap();
+        let other = r#"{"asked": "a", "nodes": [{"name": "c", "url": "", "up": false,
+            "other_cluster_id": "1"}]}"#;
+        let text =
+            held_up(&layout("prepare"), &serde_json::from_str(other).unwrap(), FLAGS).unwrap();
+        assert!(text.ends_with("not yet d, c (other cluster ID)"), "no --remove-dead: {text}");
+        let text = held_up(&layout("read both"), &cluster, FLAGS).unwrap();
         assert!(text.starts_with("read both: a stage that only a later release"), "{text}");
     }
 }

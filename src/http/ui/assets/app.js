@@ -18,7 +18,9 @@ import { Cursor } from "./plot.js";
 import { Profile } from "./profile.js";
 import { RepairPanel } from "./repair.js";
 import { session } from "./session.js";
+import { mood, outlook } from "./outlook.js";
 import { follow } from "./stream.js";
+import { explain, listTerms, tips } from "./terms.js";
 
 const find = (id) => document.getElementById(id);
 
@@ -82,7 +84,8 @@ function view() {
   // A plot that has just begun is not mostly empty.
   const heard = Math.max(LEAST, end - history.begin);
   const seconds = Math.min(Number(controls.window.value), heard);
-  return { names: node ? new Set([node]) : null, seconds, end };
+  const shown = { names: node ? new Set([node]) : null, seconds, end };
+  return { ...shown, gaps: history.gaps(shown) };
 }
 
 function showRequests(shown) {
@@ -125,7 +128,7 @@ function showWork(shown) {
     ["flush", { shares: share((s) => s.flush) }],
     ["compaction", { shares: share((s) => s.compaction) }],
     ["log and sync", { shares: share((s) => s.commit) }],
-    ["writes delayed", { shares: share((s) => s.slowdown) }],
+    ["writes delayed", { shares: share((s, { now }) => s.slowdown / (now?.loops ?? 1)) }],
     ["writes refused", {
       shares: share((s) => Math.min(1, s.refused)), values: series((s) => s.refused), unit: "/s",
     }],
@@ -157,8 +160,24 @@ function showState() {
   notice.replaceChildren(text, ...(links.length > 0 ? [" Open another node:", ...links] : []));
 }
 
+/** What works while nodes are lost. What this page can't see it does not tell. */
+function showOutlook() {
+  const said = find("outlook");
+  const now = broken === null && refused === null ? history.outlook() : null;
+  said.hidden = now === null;
+  if (now === null) return;
+  const { nodes, copies, lost } = now;
+  const away = lost.length;
+  const count = away === 0 ? "" : `${nodes - away} of ${nodes} nodes. `;
+  const kept = away === 0 ? "" : ` What ${lost.join(", ")} holds stays on disk, and the writes that `
+    + `${away === 1 ? "it misses" : "they miss"} are kept for ${away === 1 ? "it" : "them"}.`;
+  say(said, `${count}${outlook(nodes, copies, away)}${kept}`);
+  said.className = `outlook ${mood(nodes, copies, away)}`;
+}
+
 function show() {
   showState();
+  showOutlook();
   const known = [...history.nodes.keys()];
   controls.offerNodes(known);
   cluster.update(history, own);
@@ -193,6 +212,10 @@ follow({
     refused = null;
     document.title = `${node} · kvorum`;
   },
+  past(node, piece) {
+    history.past(node, piece);
+    showSoon();
+  },
   snapshot(node, snapshot) {
     history.snapshot(node, snapshot);
     showSoon();
@@ -217,6 +240,11 @@ follow({
   },
 });
 session();
+tips();
+listTerms(find("terms"));
+for (const target of document.querySelectorAll("[data-explain]")) {
+  explain(target, target.dataset.explain);
+}
 document.addEventListener("visibilitychange", () => !document.hidden && show());
 lookup(find("lookup"), find("found"));
 new Profile();

@@ -2,15 +2,20 @@
 
 import { KINDS } from "./history.js";
 import {
-  bytes, count, element, moment, nanos, percent, say, short, skew, span, table, tableRow,
+  bytes, count, element, moment, nanos, percent, say, short, skew, span,
 } from "./format.js";
 import { bounds, percentile } from "./latency.js";
+import { table, tableRow } from "./tables.js";
+import { explain } from "./terms.js";
 
 const COLUMNS = [
   ["node", "Node"], ["membership", "State"], ["rate", "Requests/s"], ["p99", "p99"],
   ["cpu", "CPU"], ["rss", "Memory"], ["disk", "Disk"], ["keys", "Keys"], ["hints", "Hints for it"],
   ["skew", "Clock"], ["rtt", "Round trip"], ["up", "Up for"], ["version", "Version"],
 ];
+
+/** What only the node itself says. */
+const UNHEARD = ["rate", "p99", "cpu", "rss", "disk", "keys", "up", "version"];
 
 /** Seconds over which a row's figures are taken. */
 const RECENT = 5;
@@ -39,7 +44,8 @@ function judge(node) {
     return ["unknown", "idle", why];
   }
   if (node.lost !== null) {
-    const why = `since ${moment(node.lost.since)}: ${node.lost.why}`;
+    const last = node.now === null ? "" : `; grey: as of ${moment(node.now.at_ms)}`;
+    const why = `since ${moment(node.lost.since)}: ${node.lost.why}${last}`;
     return ["unreachable", "bad", why];
   }
   if (node.now === null) return ["waiting", "idle", "no data yet"];
@@ -85,13 +91,19 @@ export class ClusterPanel {
     tr.classList.toggle("gone", node.lost !== null);
     say(badge, state);
     badge.className = `badge ${mood}`;
+    explain(badge, state, false);
     say(why, reason);
     const { hints, nearest } = seenBy(nodes, node.name);
     put("hints", nodes.length === 1 ? "–" : count(hints));
     cells.get("hints").classList.toggle("warn", hints > 0);
     put("skew", nearest && node.lost === null ? skew(nearest.clock_skew_us) : "–");
     put("rtt", nearest && node.lost === null ? nanos(nearest.rtt_us * 1000) : "–");
-    if (node.now === null) return;
+    const isLast = node.lost !== null && node.now !== null;
+    tr.title = isLast ? `grey: what it said last, ${moment(node.now.at_ms)}` : "";
+    if (node.now === null) {
+      for (const name of UNHEARD) put(name, "–");
+      return;
+    }
     this.figures(put, node, history);
   }
 

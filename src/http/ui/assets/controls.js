@@ -10,7 +10,7 @@ const SHORTCUTS = [
   ["w", "next time range"], ["k", "next kind of request"], ["p", "pause or resume"],
   ["t", "next theme"], ["r", "record a profile"],
   ["← →", "in a plot: move the cursor (with Shift, by 10 s)"],
-  ["Esc", "in a plot: hide the cursor"], ["?", "show this help"],
+  ["Esc", "in a plot: hide the cursor"], ["?", "show this help, with the meaning of all terms"],
 ];
 
 /** A set of radio buttons that look like one control. */
@@ -81,7 +81,7 @@ export class Controls {
     this.kinds = new Choice(find("kinds"), "kinds", changed);
     this.window.offer(WINDOWS, 300);
     this.kinds.offer([["all", "all"], ["get", "get"], ["put", "put"], ["delete", "delete"],
-      ["range", "range"]], "all");
+      ["add", "add"], ["range", "range"]], "all");
     this.offerNodes([]);
     this.pause.addEventListener("click", () => {
       const paused = this.pause.getAttribute("aria-pressed") !== "true";
@@ -96,7 +96,7 @@ export class Controls {
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
     find("help").addEventListener("click", () => this.dialog.showModal());
-    const list = this.dialog.querySelector("dl");
+    const list = find("keys");
     for (const [key, what] of SHORTCUTS) {
       list.append(element("dt", "", element("kbd", "", key)), element("dd", "", what));
     }

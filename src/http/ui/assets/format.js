@@ -84,28 +84,12 @@ export function element(tag, className, ...content) {
   return made;
 }
 
-/** A table of these columns, each a name and a title, with its rows in `body`. */
-export function table(className, columns, body) {
-  const heads = columns.map(([name, title]) => {
-    const head = element("th", name, title);
-    head.scope = "col";
-    return head;
-  });
-  return element("table", className, element("thead", "", element("tr", "", ...heads)), body);
-}
+/** Signs that are not seen, or change how their neighbours are seen: they are shown by number. */
+const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu;
 
-/** A row of such a table, and its cells by column; the one of its node is its head. */
-export function tableRow(columns) {
-  const cells = new Map();
-  const tr = element("tr");
-  for (const [name, title] of columns) {
-    const cell = element(name === "node" ? "th" : "td", name);
-    if (name === "node") cell.scope = "row";
-    cell.dataset.label = title;
-    cells.set(name, cell);
-    tr.append(cell);
-  }
-  return { tr, cells };
+/** A text from outside, of which every sign can be seen. */
+export function visible(text) {
+  return text.replace(HIDDEN, (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`);
 }
 
 /** Changes a text only if it is another one, so that readers of it are not disturbed. */

@@ -4,50 +4,103 @@
 export const KEPT = 900;
 
 /** Kinds of requests that are shown; whatever else is asked is about the node itself. */
-export const KINDS = ["get", "put", "delete", "range"];
+export const KINDS = ["get", "put", "delete", "add", "range"];
 
 /** Longest gap, in seconds, over which a rate is spread. */
 const SPREAD = 5;
 
-function kindOf(snapshot, name) {
-  return snapshot.kinds.find((kind) => kind.kind === name);
-}
+/** Seconds in a row of which nothing is known that are a gap: one alone is a late snapshot. */
+const GAP = 3;
+
+/** Nodes that a gap names, if it could name all. */
+const NAMED = 3;
 
 function less(now, before) {
   return now.map((count, place) => count - before[place]);
 }
 
-/** The second between two snapshots of one process, all rates per second. */
-function sample(before, now) {
-  const seconds = (now.up_ms - before.up_ms) / 1000;
-  const rate = (later, earlier) => (later - earlier) / seconds;
-  const of = (name) => rate(now.store[name], before.store[name]);
+/** What happened between two snapshots of one process. */
+function between(before, now) {
+  const store = {};
+  for (const [name, value] of Object.entries(now.store)) store[name] = value - before.store[name];
+  const kinds = {};
+  for (const name of KINDS) {
+    const [later, earlier] = [now, before].map(({ kinds: all }) => (
+      all.find(({ kind }) => kind === name)));
+    const known = new Map(earlier.statuses);
+    const statuses = later.statuses.map(([status, n]) => [status, n - (known.get(status) ?? 0)]);
+    kinds[name] = { statuses: Object.fromEntries(statuses) };
+    kinds[name].latency = less(later.latency, earlier.latency);
+  }
+  return {
+    ms: now.up_ms - before.up_ms,
+    cpu_ms: now.cpu_ms - before.cpu_ms,
+    peer_messages: now.peer_messages - before.peer_messages,
+    store,
+    kinds,
+    queues: now.queues.map((queue) => queue.depth),
+    hints: Object.fromEntries(now.status.peers.map((peer) => [peer.name, peer.hints])),
+    disk: now.store.disk_bytes,
+    resident: now.memory.resident,
+  };
+}
+
+/** Where each value of a node's past belongs, by its name: `put.latency.17`, `store.refused`. */
+class Past {
+  constructor(fields) {
+    this.paths = fields.map((field) => field.split("."));
+    const longest = (name) => this.paths.filter(([kind, what]) => kind === name && what === "latency");
+    this.buckets = Object.fromEntries(KINDS.map((name) => [name, longest(name).length]));
+    const below = (name) => this.paths.filter(([kind]) => kind === name).map(([, field]) => field);
+    this.store = below("store");
+    this.queues = below("queues").length;
+  }
+
+  /** A second of it, as `between` has it. */
+  second([, ms, values, hints]) {
+    const made = { ms, cpu_ms: 0, peer_messages: 0, store: {}, hints, disk: 0, resident: 0 };
+    for (const field of this.store) made.store[field] = 0;
+    made.queues = new Array(this.queues).fill(0);
+    made.kinds = Object.fromEntries(KINDS.map((name) => (
+      [name, { statuses: {}, latency: new Array(this.buckets[name]).fill(0) }])));
+    for (const [place, value] of values) {
+      const [name, what, which] = this.paths[place];
+      if (which !== undefined) made.kinds[name][what][which] = value;
+      else if (what !== undefined) made[name][what] = value;
+      else made[name] = value;
+    }
+    return made;
+  }
+}
+
+/** About a second of a node, all rates per second. */
+function sample(made) {
+  const seconds = made.ms / 1000;
+  const of = (name) => made.store[name] / seconds;
   const requests = {};
   const latency = {};
   const errors = {};
   for (const name of KINDS) {
-    const [later, earlier] = [kindOf(now, name), kindOf(before, name)];
-    const known = new Map(earlier.statuses);
     requests[name] = 0;
-    for (const [status, number] of later.statuses) {
-      const each = rate(number, known.get(status) ?? 0);
+    for (const [status, number] of Object.entries(made.kinds[name].statuses)) {
+      const each = number / seconds;
       requests[name] += each;
       // That there is no such key is an answer.
-      const failed = status === 0 || (status >= 400 && status !== 404);
+      const failed = status === "0" || (status >= 400 && status !== "404");
       if (failed && each > 0) errors[status] = (errors[status] ?? 0) + each;
     }
-    latency[name] = less(later.latency, earlier.latency);
+    latency[name] = made.kinds[name].latency;
   }
   return {
     seconds,
     requests,
     errors,
     latency,
-    cpu: rate(now.cpu_ms, before.cpu_ms) / 1000,
+    cpu: made.cpu_ms / made.ms,
     flush: of("flush_nanos") / 1e9,
     compaction: of("compaction_nanos") / 1e9,
     commit: of("commit_nanos") / 1e9,
-    slowdown: of("slowdown_nanos") / 1e9 / now.loops,
+    slowdown: of("slowdown_nanos") / 1e9,
     flushed: of("flush_bytes"),
     compacted: of("compaction_bytes"),
     logged: of("wal_bytes"),
@@ -58,11 +111,11 @@ function sample(before, now) {
     misses: of("cache_misses"),
     skips: of("bloom_skips"),
     inVain: of("bloom_false_positives"),
-    messages: rate(now.peer_messages, before.peer_messages),
-    queues: now.queues.map((queue) => queue.depth),
-    hintsFor: Object.fromEntries(now.status.peers.map((peer) => [peer.name, peer.hints])),
-    disk: now.store.disk_bytes,
-    resident: now.memory.resident,
+    messages: made.peer_messages / seconds,
+    queues: made.queues,
+    hintsFor: made.hints,
+    disk: made.disk,
+    resident: made.resident,
   };
 }
 
@@ -73,6 +126,38 @@ class Node {
     this.now = null;
     this.lost = null;
     this.samples = new Map();
+    /** The last second of which something is known. */
+    this.newest = 0;
+    this.past = null;
+  }
+
+  /** The second in which its process began. */
+  get begun() {
+    return this.now === null ? null : Math.floor((this.now.at_ms - this.now.up_ms) / 1000);
+  }
+
+  /** What it kept before it was asked: a list of names first, then seconds, in pieces. */
+  recall({ fields, seconds }) {
+    if (fields) this.past = new Past(fields);
+    for (const second of this.past === null ? [] : seconds ?? []) {
+      if (second[1] > 0) this.keep(second[0], sample(this.past.second(second)), false);
+    }
+  }
+
+  /** Keeps a sample for the seconds that it covers and that are not known better. */
+  keep(slot, made, replaces) {
+    const first = slot - Math.max(1, Math.min(Math.round(made.seconds), SPREAD)) + 1;
+    for (let place = first; place <= slot; place += 1) {
+      if (!this.samples.has(place) || (replaces && place === slot)) this.samples.set(place, made);
+    }
+    this.newest = Math.max(this.newest, slot);
+    for (const old of this.samples.keys()) if (old <= this.newest - KEPT) this.samples.delete(old);
+  }
+
+  /** Whether nothing is known of a second that should be. */
+  lacks(slot) {
+    const isDue = this.lost !== null || slot <= this.newest;
+    return isDue && !this.samples.has(slot);
   }
 
   hear(snapshot) {
@@ -83,15 +168,7 @@ class Node {
     // After a restart its counters began anew.
     if (before === null || snapshot.up_ms <= before.up_ms) return slot;
     if (snapshot.status.incarnation !== before.status.incarnation) return slot;
-    const made = sample(before, snapshot);
-    const first = slot - Math.min(Math.round(made.seconds), SPREAD) + 1;
-    for (let place = Math.min(first, slot); place <= slot; place += 1) {
-      if (!this.samples.has(place) || place === slot) this.samples.set(place, made);
-    }
-    for (const old of this.samples.keys()) {
-      if (old > slot - KEPT) break;
-      this.samples.delete(old);
-    }
+    this.keep(slot, sample(between(before, snapshot)), true);
     return slot;
   }
 }
@@ -118,7 +195,69 @@ export class History {
     const node = this.node(name);
     node.url = snapshot.status.url;
     this.end = Math.max(this.end, node.hear(snapshot));
-    this.begin ??= this.end;
+    this.begin = Math.min(this.begin ?? this.end, this.end);
+  }
+
+  /** A piece of what a node kept before it was asked. */
+  past(name, piece) {
+    this.node(name).recall(piece);
+    const seconds = (piece.seconds ?? []).map(([second]) => second);
+    if (seconds.length === 0) return;
+    this.end = Math.max(this.end, ...seconds);
+    this.begin = Math.min(this.begin ?? this.end, ...seconds);
+  }
+
+  chosen(names) {
+    return [...this.nodes.values()].filter((node) => names === null || names.has(node.name));
+  }
+
+  /** The nodes of these names of which anything is known, lost ones with what they said last. */
+  known(names) {
+    return this.chosen(names).filter((node) => node.now !== null);
+  }
+
+  /** How many nodes there are, how many copies of a key, and how many nodes are lost. */
+  outlook() {
+    // A node of an earlier release does not say it.
+    const heard = [...this.nodes.values()].filter((node) => node.now?.copies !== undefined);
+    const newest = heard.reduce((a, b) => (a && a.now.at_ms > b.now.at_ms ? a : b), null);
+    if (newest === null) return null;
+    const { members, copies } = newest.now;
+    const lost = [...this.nodes.values()].filter((node) => node.lost !== null);
+    return { nodes: Math.max(members, lost.length), copies, lost: lost.map(({ name }) => name) };
+  }
+
+  /** Runs of seconds in which nothing is known of some of the nodes that are shown. */
+  gaps(view) {
+    const chosen = this.chosen(view.names);
+    const runs = [];
+    let open = null;
+    for (let slot = view.end - view.seconds + 1; slot <= view.end; slot += 1) {
+      const lacking = chosen.filter((node) => node.lacks(slot));
+      const names = lacking.map(({ name }) => name).join("\n");
+      if (open !== null && open.names === names) {
+        open.to = slot;
+        continue;
+      }
+      open = names ? { names, from: slot, to: slot, lacking } : null;
+      if (open !== null) runs.push(open);
+    }
+    const gaps = runs.filter(({ from, to }) => to - from + 1 >= GAP);
+    return gaps.map(({ from, to, lacking }) => {
+      const isAll = lacking.length === chosen.length;
+      return { from, to, isAll, text: this.why(lacking, isAll, to) };
+    });
+  }
+
+  /** What a gap is labelled with. */
+  why(lacking, isAll, to) {
+    // It ends where the process began.
+    const began = lacking.every(({ begun }) => begun !== null && Math.abs(begun - to) <= 2);
+    const what = began ? "not running" : "no data";
+    if (isAll && lacking.length > 1) return what;
+    const names = lacking.slice(0, NAMED).map(({ name }) => name);
+    if (lacking.length > NAMED) names.push(`${lacking.length - NAMED} more`);
+    return began ? `${names.join(", ")} not running` : `no data from ${names.join(", ")}`;
   }
 
   left(name) {
@@ -139,8 +278,7 @@ export class History {
 
   /** The nodes of these names that are reached. */
   reached(names) {
-    const all = [...this.nodes.values()].filter((node) => names === null || names.has(node.name));
-    return all.filter((node) => node.now !== null && node.lost === null);
+    return this.chosen(names).filter((node) => node.now !== null && node.lost === null);
   }
 
   /**
@@ -148,8 +286,7 @@ export class History {
    * (by default, a sum); null = nothing was heard.
    */
   series(view, pick, join = (a, b) => a + b) {
-    const nodes = [...this.nodes.values()];
-    const chosen = nodes.filter((node) => view.names === null || view.names.has(node.name));
+    const chosen = this.chosen(view.names);
     return Array.from({ length: view.seconds }, (_, place) => {
       const slot = view.end - view.seconds + 1 + place;
       let sum = null;

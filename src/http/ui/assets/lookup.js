@@ -1,7 +1,8 @@
-// Which replicas hold which version of a key.
+// A key: its value, what it is known by, until when it lives, and which replicas hold which version.
 
-import { bytes, element, moment } from "./format.js";
+import { bytes, element, moment, span, visible } from "./format.js";
 import { ask, refusal } from "./session.js";
+import { explain } from "./terms.js";
 
 const SAYS = {
   value: "value", tombstone: "tombstone", superseded: "superseded",
@@ -10,6 +11,9 @@ const SAYS = {
 };
 
 const COLUMNS = ["Replica", "Record", "Version", "Written", "Value", "Copies"];
+
+/** From this length on a node does not read a value for a look-up, in bytes. */
+const LONG = 16 * 1024;
 
 /** Everything that is no sign of a query but % is sent as it is: %XX stands for a byte. */
 function encoded(key) {
@@ -46,7 +50,7 @@ function judge(replica, newest) {
 
 function row(replica, newest) {
   const [word, mood] = judge(replica, newest);
-  const badge = word ? [" ", element("span", `badge ${mood}`, word)] : [];
+  const badge = word ? [" ", explain(element("span", `badge ${mood}`, word), word, false)] : [];
   const step = replica.step === undefined ? "" : ` step ${replica.step}`;
   const cells = [
     [(SAYS[replica.holds] ?? replica.holds) + life(replica), ...badge],
@@ -80,17 +84,58 @@ function verdict(replicas, newest) {
     + `${chosen}${but}`;
 }
 
-function show(host, { key, partition, replicas }) {
+/** The time to live that is left, by this browser's clock. */
+function left({ expires_ms: when, expired, value_bytes: length }) {
+  if (when !== undefined) {
+    const at = moment(when);
+    return expired ? `expired, ${at}` : `${span((when - Date.now()) / 1000)}, until ${at}`;
+  }
+  return length > LONG ? "not looked at: the value is long" : "none: it does not expire";
+}
+
+/** The begin of the value, as text or as hex digits. */
+function content(value, { value_bytes: length, expired }) {
+  if (expired) return element("p", "none", "The value has expired.");
+  if (value === undefined) {
+    return element("p", "none", `${bytes(length)}: too long to be shown here. `
+      + "kvorum get prints it.");
+  }
+  const { text, hex, bytes: shown } = value;
+  const pre = element("pre", "content", text === undefined ? hex : visible(text));
+  pre.tabIndex = 0;
+  pre.setAttribute("aria-label", "Value");
+  const kind = text === undefined ? ", not UTF-8: in hex digits" : "";
+  const cut = shown < length ? `, the first ${bytes(shown)}` : "";
+  const empty = length === 0 ? " (empty)" : "";
+  return element("div", "", element("p", "", element("small", "",
+    `${bytes(length)}${empty}${cut}${kind}`)), ...(length > 0 ? [pre] : []));
+}
+
+/** Value, ETag and time to live of the newest record, if that is a value. */
+function facts(value, replicas, newest) {
+  const held = replicas.find((replica) => rank(replica) === newest && replica.holds === "value");
+  if (newest === undefined || held === undefined) return [];
+  const line = (term, ...told) => [explain(element("dt", "", term), term, false),
+    element("dd", "", ...told)];
+  const etag = held.etag === undefined ? "not known: the record is long"
+    : element("code", "", held.etag);
+  return [element("dl", "facts", ...line("Value", content(value, held)), ...line("ETag", etag),
+    ...line("TTL", left(held)))];
+}
+
+function show(host, { key, partition, replicas, value }) {
   const newest = replicas.map(rank).filter(Boolean).sort().at(-1);
   const heads = COLUMNS.map((title) => {
-    const head = element("th", "", title);
+    const head = element("th", "", explain(element("span", "", title), title));
     head.scope = "col";
     return head;
   });
   const body = element("tbody", "", ...replicas.map((replica) => row(replica, newest)));
   host.replaceChildren(
-    element("p", "", element("code", "", key), ` is in partition ${partition}. `,
+    element("p", "", element("code", "", visible(key)), " is in ",
+      explain(element("span", "", `partition ${partition}`), "partition"), ". ",
       verdict(replicas, newest)),
+    ...facts(value, replicas, newest),
     element("table", "replicas", element("thead", "", element("tr", "", ...heads)), body),
   );
 }

@@ -4,9 +4,11 @@
 //
 //   /admin/layout, once a second ─▶ rows, progress ─▶ a choice for each row ─▶ plan
 
-import { bytes, element, percent, say, short, table, tableRow } from "./format.js";
-import { showPlan } from "./plan.js";
+import { bytes, element, percent, say, short } from "./format.js";
+import { onThisPage, showPlan } from "./plan.js";
 import { allow, ask, close, onLogin, refusal } from "./session.js";
+import { table, tableRow } from "./tables.js";
+import { explain } from "./terms.js";
 
 const COLUMNS = [
   ["node", "Node"], ["role", "State"], ["zone", "Zone"], ["weight", "Weight"],
@@ -53,6 +55,7 @@ function row(kind, name) {
     cells.get("weight").append(weight);
   }
   const [badge, seat] = [element("span", "badge"), element("span", "badge seat")];
+  explain(seat, "council", false);
   cells.get("role").append(element("span", "", badge, seat));
   return { kind, tr, cells, choice, weight, badge, seat };
 }
@@ -101,6 +104,10 @@ export class MembersPanel {
     this.moves = new Moves(find("moving"));
     this.rows = new Map();
     this.layout = null;
+    /** The plan that is shown. */
+    this.shown = null;
+    /** The change that this page has asked for, and in which epoch. */
+    this.asked = null;
     this.busy = false;
     this.refused = false;
     this.body = element("tbody");
@@ -156,7 +163,10 @@ export class MembersPanel {
   fill(layout) {
     const { epoch, stage, replicas, council, nodes, joining = [] } = layout;
     const copies = `${replicas} ${replicas === 1 ? "copy" : "copies"} of a key`;
-    const change = PROGRESS[layout.change?.progress] ?? "";
+    this.forget(layout);
+    const isOurs = this.asked !== null && layout.change?.plan === this.asked.plan;
+    const change = isOurs || layout.change?.progress === "asking"
+      ? PROGRESS[layout.change?.progress] ?? "" : "";
     const far = layout.has_vote || stage === "settled" ? ""
       : "How far each node is, is shown by the dashboards of the council's nodes.";
     say(this.told, `Epoch ${epoch}, ${stage}: ${copies}, council ${council.join(", ")}. `
@@ -185,6 +195,24 @@ export class MembersPanel {
     this.moves.update(layout);
   }
 
+  /** Takes away what was said of a change that is settled, and a plan that can't be applied. */
+  forget({ epoch, stage }) {
+    if (this.asked !== null && stage === "settled" && epoch > this.asked.epoch) {
+      this.asked = null;
+      this.tell("");
+    }
+    if (this.shown !== null && epoch > this.shown.base_epoch) {
+      this.discard();
+      this.tell(`The plan was for epoch ${epoch - 1} or before: press Plan again.`);
+    }
+  }
+
+  /** Takes away the plan that is shown. */
+  discard() {
+    this.shown = null;
+    this.planned.replaceChildren();
+  }
+
   row(kind, name) {
     const key = `${kind} ${name}`;
     if (!this.rows.has(key)) this.rows.set(key, row(kind, name));
@@ -197,6 +225,7 @@ export class MembersPanel {
     const up = seen !== undefined && seen.now !== null && seen.lost === null;
     const isTold = this.heard !== undefined;
     say(badge, up || !isTold ? "member" : "member, not reached");
+    explain(badge, badge.textContent, false);
     badge.className = `badge ${up ? "good" : isTold ? "bad" : "idle"}`;
     const isSeated = council.includes(node.name);
     say(seat, isSeated ? "council" : "");
@@ -215,6 +244,7 @@ export class MembersPanel {
   fillJoiner({ cells, badge, seat }, node) {
     say(cells.get("node"), node.name);
     say(badge, "asks to join");
+    explain(badge, "asks to join", false);
     badge.className = "badge warn";
     seat.hidden = true;
     say(cells.get("zone"), node.zone ?? "–");
@@ -257,7 +287,7 @@ export class MembersPanel {
     try {
       const answer = await this.ask("POST", target);
       if (answer.ok) return await answer.json();
-      this.fail(await refusal("admin", answer));
+      this.fail(onThisPage(await refusal("admin", answer)));
     } catch (error) {
       this.fail(`Cannot reach the node: ${error.message}`);
     }
@@ -265,14 +295,15 @@ export class MembersPanel {
   }
 
   async plan() {
-    this.planned.replaceChildren();
+    this.discard();
     const plan = await this.change(`/plan?${this.query()}`, "planning …");
     if (plan === null) return;
+    this.shown = plan;
     this.tell("Nothing is changed before the plan is applied.");
-    showPlan(this.planned, plan, {
+    showPlan(this.planned, plan, this.layout, {
       apply: () => this.apply(plan.plan),
       discard: () => {
-        this.planned.replaceChildren();
+        this.discard();
         this.tell("");
         this.form.querySelector("button").focus();
       },
@@ -280,17 +311,22 @@ export class MembersPanel {
   }
 
   async apply(id) {
+    const epoch = this.layout?.epoch ?? 0;
     const layout = await this.change(`/apply?plan=${id}`, "asking the council …");
-    if (layout === null) return;
-    this.planned.replaceChildren();
+    if (layout === null) return false;
+    this.discard();
+    this.asked = { plan: id, epoch };
     this.tell("The council is asked to decide the change.");
     for (const { choice } of this.rows.values()) choice.value = "";
     this.fill(layout);
     this.form.querySelector("button").focus();
+    return true;
   }
 
   async goBack() {
     const layout = await this.change("/abort", "asking the council …");
-    if (layout !== null) this.tell("The council is asked to go back to the previous members.");
+    if (layout === null) return;
+    this.asked = { plan: null, epoch: layout.epoch };
+    this.tell("The council is asked to go back to the previous members.");
   }
 }

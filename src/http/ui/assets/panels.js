@@ -4,6 +4,7 @@ import { KINDS } from "./history.js";
 import { bytes, count, element, nanos, percent, say, short } from "./format.js";
 import { bounds, percentile } from "./latency.js";
 import { spark } from "./lines.js";
+import { explain } from "./terms.js";
 
 /** Seconds over which figures at a glance are taken: enough requests for a p99.9 at 1,000/s. */
 const RECENT = 10;
@@ -24,7 +25,7 @@ class Rows {
       const made = { canvas: withLine ? element("canvas", "spark") : null };
       made.value = element("b");
       made.of = element("small");
-      made.name = element("span", "name", name);
+      made.name = element("span", "name", explain(element("span", "", name), name));
       made.line = element("li", "", made.name);
       if (made.canvas) {
         made.canvas.setAttribute("aria-hidden", "true");
@@ -35,6 +36,17 @@ class Rows {
       this.list.append(made.line);
     }
     return this.rows.get(name);
+  }
+
+  /** Keeps the rows of these names alone, in their order. */
+  arrange(names) {
+    const kept = names.filter((name) => this.rows.has(name));
+    for (const name of this.rows.keys()) if (!kept.includes(name)) this.rows.delete(name);
+    const lines = kept.map((name) => this.rows.get(name).line);
+    const { children } = this.list;
+    const same = lines.length === children.length
+      && lines.every((line, place) => children[place] === line);
+    if (!same) this.list.replaceChildren(...lines);
   }
 
   put(name, value, of, values, bound) {
@@ -56,16 +68,26 @@ function sums(columns) {
   return heard.reduce((a, b) => a.map((number, place) => number + b[place]), heard[0] ?? []);
 }
 
+/** How many keys there are, each counted once, by what the nodes say that are known. */
+function keysOnce(known, nodes, copies) {
+  const held = known.map((node) => node.now.status.keys).sort((a, b) => a - b);
+  if (held.length === 0) return 0;
+  // Where each node holds each key, one that counts too many, until it has compacted, is left out.
+  if (copies >= nodes) return held[Math.floor((held.length - 1) / 2)];
+  return (held.reduce((sum, keys) => sum + keys, 0) * nodes) / held.length / copies;
+}
+
 /** Figures at a glance. */
 export class Tiles {
   constructor(host) {
     this.tiles = new Map();
     for (const [name, title] of [["rate", "requests/s"], ["errors", "errors/s"], ["p50", "p50"],
-      ["p99", "p99"], ["p999", "p99.9"], ["hits", "cache hits"], ["keys", "keys, all replicas"],
+      ["p99", "p99"], ["p999", "p99.9"], ["hits", "cache hits"], ["keys", "keys"],
       ["disk", "disk"]]) {
       const value = element("b");
       const note = element("small");
-      const tile = element("div", "tile", element("span", "", title), value, note);
+      const label = explain(element("span", "", title), title);
+      const tile = element("div", "tile", element("span", "", label), value, note);
       this.tiles.set(name, { tile, value, note });
       host.append(tile);
     }
@@ -91,10 +113,28 @@ export class Tiles {
     this.percentiles(history, recent);
     const [hits, misses] = [mean((s) => s.hits), mean((s) => s.misses)];
     this.put("hits", hits + misses > 0 ? percent(hits / (hits + misses)) : "–");
-    const nodes = history.reached(view.names);
-    const of = (pick) => nodes.reduce((sum, node) => sum + pick(node.now), 0);
-    this.put("keys", short(of((now) => now.status.keys)));
-    this.put("disk", bytes(of((now) => now.store.disk_bytes)));
+    this.held(history, view);
+  }
+
+  /** Keys and bytes that are stored, also on nodes that are lost. */
+  held(history, view) {
+    const known = history.known(view.names);
+    const of = (pick) => known.reduce((sum, node) => sum + pick(node.now), 0);
+    const [keys, disk] = [of((now) => now.status.keys), of((now) => now.store.disk_bytes)];
+    const last = known.filter((node) => node.lost !== null);
+    const { nodes = 1, copies = 1, lost = [] } = history.outlook() ?? {};
+    const up = `${nodes - lost.length} of ${nodes} nodes up`;
+    if (view.names !== null) {
+      this.put("keys", `≈ ${short(keys)}`, last.length > 0 ? "as it said last" : "on this node");
+      this.put("disk", bytes(disk), last.length > 0 ? "as it said last" : "");
+      return;
+    }
+    const once = keysOnce(known, nodes, copies);
+    const each = `${copies} ${copies === 1 ? "copy" : "copies"} each`;
+    this.put("keys", known.length === 0 ? "–" : `≈ ${short(once)}`, lost.length > 0 ? up : each);
+    const without = lost.length - last.length;
+    this.put("disk", bytes(disk), without > 0 ? `without ${without} of ${nodes} nodes`
+      : last.length > 0 ? "with lost nodes" : "");
   }
 
   percentiles(history, recent) {
@@ -181,7 +221,8 @@ export class Memory {
       meter.min = 0;
       meter.setAttribute("aria-label", name);
       const value = element("span", "value");
-      this.bars.append(element("li", "", element("span", "name", name), meter, value));
+      const label = element("span", "name", explain(element("span", "", name), name));
+      this.bars.append(element("li", "", label, meter, value));
       this.made.set(name, { meter, value });
     }
     const { meter, value } = this.made.get(name);
@@ -201,9 +242,12 @@ export class Memory {
       const most = add((now) => now.memory.parts[place].budget);
       this.bar(name, add((now) => now.memory.parts[place].used), most);
     });
-    const disk = add((now) => now.store.disk_bytes);
+    // What a lost node has on its disk is there still.
+    const known = history.known(view.names).map((node) => node.now);
+    const all = (pick) => known.reduce((sum, now) => sum + pick(now), 0);
+    const disk = all((now) => now.store.disk_bytes);
     nodes[0].store.levels.forEach((_, level) => {
-      const held = add((now) => now.store.levels[level]?.[1] ?? 0);
+      const held = all((now) => now.store.levels[level]?.[1] ?? 0);
       if (held > 0 || this.made.has(`level ${level}`)) {
         this.bar(`level ${level}`, held, disk, `${bytes(held)} on disk`);
       }
@@ -235,5 +279,6 @@ export class Hints {
         bytes(add("hint_bytes")) + more, values, 0);
       row.line.classList.toggle("warn", add("hints") > 0 || dropped > 0);
     }
+    this.rows.arrange([...history.nodes.keys()].map((name) => `for ${name}`));
   }
 }

@@ -1,10 +1,26 @@
 // What a plan of other members would do, before anybody applies it.
 
+import { confirm } from "./confirm.js";
 import { bytes, count, element } from "./format.js";
+import { explain } from "./terms.js";
+
+/** What the node says of commands, as it is done on this page. */
+const HERE = [
+  ["remove it with --remove-dead in this plan", "choose “is lost with its disk” for it, and press Plan again"],
+  ["plan fewer replicas with the same command", "lower “Copies of a key”, and press Plan again"],
+  ["(change in /admin/layout)", "(it is shown above)"],
+  ["wait for its end, or abort it, before the next one is planned",
+    "wait for its end, or press “Abort the change”, before the next one is planned"],
+];
+
+/** A text of the node, with the controls of this page instead of commands. */
+export function onThisPage(text) {
+  return HERE.reduce((told, [command, control]) => told.replaceAll(command, control), text);
+}
 
 function table(name, titles, lines) {
   const heads = titles.map((title) => {
-    const head = element("th", "", title);
+    const head = element("th", "", explain(element("span", "", title), title));
     head.scope = "col";
     return head;
   });
@@ -31,8 +47,30 @@ function fill(ratio) {
 const atRate = (seconds) => (
   seconds === undefined ? "" : `, in ${count(seconds)} s at least, at this node's --stream-rate`);
 
-/** Shows a plan with what can be done with it. */
-export function showPlan(host, plan, { apply, discard }) {
+/** What is to be typed before a plan is applied: the one node that comes or goes, or this one. */
+function nameOf(plan, layout) {
+  const moved = plan.nodes.filter(({ change }) => change !== "stays");
+  return moved.length === 1 ? moved[0].name : layout.node;
+}
+
+/** What a plan does, in a sentence. */
+function summary(plan) {
+  const of = (wanted) => plan.nodes.filter(({ change }) => change === wanted)
+    .map(({ name }) => name);
+  const told = [["joins", of("joins")], ["leaves", of("leaves")]]
+    .flatMap(([word, names]) => names.map((name) => `${name} ${word}`));
+  return told.length > 0 ? `${told.join(", ")}.` : "Weights or copies change.";
+}
+
+function button(text, does) {
+  const made = element("button", "", text);
+  made.type = "button";
+  made.addEventListener("click", does);
+  return made;
+}
+
+/** Shows a plan with what can be done with it. `apply` says whether it was applied. */
+export function showPlan(host, plan, layout, { apply, discard }) {
   const nodes = plan.nodes.map(({ name, change, fill_before: before, fill_after: after }) => (
     [name, change, fill(before), fill(after)]));
   const moves = plan.moves.map(({ from, to, copies, bytes: size }) => (
@@ -40,17 +78,14 @@ export function showPlan(host, plan, { apply, discard }) {
   const all = plan.moved_copies === 0 ? "Nothing moves."
     : `In all ${count(plan.moved_copies)} copies of partitions move, `
       + `about ${bytes(plan.moved_bytes)}${atRate(plan.seconds_at_rate)}.`;
-  const warnings = (plan.warnings ?? []).map((text) => (
+  const told = (plan.warnings ?? []).map(onThisPage);
+  const warnings = told.map((text) => (
     element("p", "warning", element("span", "badge warn", "warning"), text)));
-  const button = (text, type, does) => {
-    const made = element("button", "", text);
-    made.type = type;
-    made.addEventListener("click", does);
-    return made;
-  };
-  const applies = button("Apply", "button", () => {
+  const applies = button("Apply …", async () => {
+    const sure = await confirm([summary(plan), all, ...told], nameOf(plan, layout));
+    if (!sure) return applies.focus();
     applies.disabled = true;
-    apply();
+    applies.disabled = await apply();
   });
   applies.classList.add("strong");
   host.replaceChildren(
@@ -59,6 +94,6 @@ export function showPlan(host, plan, { apply, discard }) {
     ...(moves.length > 0 ? [table("moves", ["From", "To", "Partitions", "Size"], moves)] : []),
     element("p", "", `${all} Council afterwards: ${plan.council.join(", ")}.`),
     ...warnings,
-    element("div", "buttons", applies, button("Discard", "button", discard)),
+    element("div", "buttons", applies, button("Discard", discard)),
   );
 }

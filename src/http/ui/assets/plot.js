@@ -9,6 +9,7 @@
 //   └────────────────────────────┘
 
 import { clock, element, say, trimmed } from "./format.js";
+import { explain } from "./terms.js";
 
 const LEFT = 54;
 const RIGHT = 8;
@@ -18,6 +19,9 @@ const BOTTOM = 20;
 /** Steps between labels of the time axis, in seconds, and the least room for one, in pixels. */
 const STEPS = [5, 10, 15, 30, 60, 120, 300];
 const LABEL_ROOM = 76;
+
+/** Height of the hatching where only some nodes say nothing, in pixels. */
+const HATCHED = 17;
 
 /** A colour of the style sheet. */
 export function colour(name) {
@@ -63,7 +67,8 @@ export class Plot {
     this.canvas.setAttribute("role", "img");
     this.canvas.style.height = height + "px";
     this.time = element("span", "time");
-    this.legend = element("figcaption", "legend", this.time);
+    this.lack = element("span", "lack");
+    this.legend = element("figcaption", "legend", this.time, this.lack);
     this.values = new Map();
     this.setKeys(keys);
     host.append(element("figure", "plot", this.legend, this.canvas));
@@ -79,13 +84,14 @@ export class Plot {
     this.names = names;
     this.keys = keys;
     this.values.clear();
-    this.legend.replaceChildren(this.time);
+    this.legend.replaceChildren(this.time, this.lack);
     for (const key of keys) {
       const mark = element("i", "mark " + (key.dash ?? ""));
       mark.style.setProperty("--mark", `var(--${key.colour})`);
       const value = element("b");
       this.values.set(key.name, value);
-      this.legend.append(element("span", "key", mark, key.name + " ", value));
+      const name = explain(element("span", "", key.name), key.name);
+      this.legend.append(element("span", "key", mark, name, " ", value));
     }
   }
 
@@ -135,6 +141,7 @@ export class Plot {
     const area = { x: LEFT, y: TOP, w: width - LEFT - RIGHT, h: height - TOP - BOTTOM };
     pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
     this.paint(pen, area);
+    this.paintGaps(pen, area);
     this.paintTime(pen, area);
     this.read();
   }
@@ -164,6 +171,48 @@ export class Plot {
     }
   }
 
+  /** The gap in which a second is. */
+  gap(slot) {
+    return (this.view.gaps ?? []).find(({ from, to }) => from <= slot && slot <= to);
+  }
+
+  /** Hatches the seconds of which nothing is known of some nodes, and says of which. */
+  paintGaps(pen, area) {
+    const first = this.view.end - this.view.seconds + 1;
+    for (const { from, to, isAll, text } of this.view.gaps ?? []) {
+      const [left, right] = [this.x(area, from - first), this.x(area, to + 1 - first)];
+      pen.save();
+      pen.beginPath();
+      // Of some nodes: what the others say stays to be seen.
+      pen.rect(left, area.y, right - left, isAll ? area.h : Math.min(area.h, HATCHED));
+      pen.clip();
+      pen.strokeStyle = colour("faint");
+      pen.globalAlpha = 0.35;
+      pen.lineWidth = 1;
+      pen.beginPath();
+      for (let x = left - area.h; x < right; x += 6) {
+        pen.moveTo(x, area.y + area.h);
+        pen.lineTo(x + area.h, area.y);
+      }
+      pen.stroke();
+      pen.restore();
+      this.paintLabel(pen, text, left, right, area);
+    }
+  }
+
+  /** A text at the top of the plot, between these edges if there is room. */
+  paintLabel(pen, text, left, right, area) {
+    const { width } = pen.measureText(text);
+    if (width + 8 > right - left) return;
+    const x = (left + right) / 2;
+    pen.textAlign = "center";
+    pen.textBaseline = "top";
+    pen.fillStyle = colour("panel");
+    pen.fillRect(x - width / 2 - 4, area.y, width + 8, 15);
+    pen.fillStyle = colour("soft");
+    pen.fillText(text, x, area.y + 2);
+  }
+
   /** Horizontal lines with their values, drawn below everything else. */
   paintGrid(pen, area, values, y, name) {
     pen.textAlign = "right";
@@ -184,7 +233,9 @@ export class Plot {
     const place = slot - (end - seconds + 1);
     const readings = this.readings(place);
     say(this.time, clock(slot * 1000));
-    const told = [];
+    const lack = this.gap(slot)?.text ?? "";
+    say(this.lack, lack);
+    const told = lack ? [lack] : [];
     for (const [name, value] of this.values) {
       const text = readings.get(name) ?? "–";
       say(value, text);

@@ -2,6 +2,7 @@
 
 import { element, say, span } from "./format.js";
 import { ask, refusal } from "./session.js";
+import { explain } from "./terms.js";
 
 const EVENTS = [["cpu", "CPU"], ["alloc", "Allocation"], ["lock", "Locks"], ["wall", "Wall"]];
 
@@ -38,7 +39,8 @@ export class Profile {
       box.name = "event";
       box.value = name;
       box.checked = name === "cpu";
-      events.append(element("label", "", box, title));
+      const term = title === "CPU" ? "CPU time" : title;
+      events.append(element("label", "", box, explain(element("span", "", title), term)));
     }
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();

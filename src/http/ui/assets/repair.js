@@ -1,12 +1,12 @@
 // The rounds of repair: a row for each node, with what came of the rounds that it drove.
 
-import {
-  bytes, count, element, moment, percent, say, short, span, table, tableRow,
-} from "./format.js";
+import { bytes, count, element, moment, percent, say, short, span } from "./format.js";
+import { table, tableRow } from "./tables.js";
+import { explain } from "./terms.js";
 
 const COLUMNS = [
   ["node", "Node"], ["result", "Replicas"], ["full", "Last full round"], ["last", "Last round"],
-  ["keys", "Keys"], ["damage", "Damaged ranges"], ["purgeable", "Purgeable"],
+  ["keys", "Keys", "Keys differed"], ["damage", "Damaged ranges"], ["purgeable", "Purgeable"],
 ];
 
 /** Seconds after which a full round is late: two of the default intervals. */
@@ -90,6 +90,7 @@ export class RepairPanel {
     const [result, mood, reason] = judge(repair);
     say(badge, result);
     badge.className = `badge ${mood}`;
+    explain(badge, result, false);
     say(why, reason);
     const ago = (ms) => `${span((at - ms) / 1000)} ago`;
     const proven = repair.proven_ms;

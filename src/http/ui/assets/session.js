@@ -1,11 +1,34 @@
 // Who this page asks as: the token that somebody gave it, and what that is not good for. The token
-// is in one variable of this file, and nowhere else: not in storage, in a cookie, or in a URL.
+// is in a variable of this file, and in the storage of the tab, so that a reload keeps it; nowhere
+// else: not in a cookie, in a URL, or where other tabs see it.
 //
 //   login ─▶ token ─▶ ask ─▶ 401, 403 ─▶ refused ─▶ the login, and the panels of that scope
 
 import { element, say } from "./format.js";
 
-let token = "";
+const KEPT_AS = "kvorum-token";
+
+/** What a browser that keeps nothing has kept. */
+function kept() {
+  try {
+    return sessionStorage.getItem(KEPT_AS) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+let token = kept();
+
+/** Takes another token; none if it is empty. */
+function hold(given) {
+  token = given;
+  try {
+    if (given) sessionStorage.setItem(KEPT_AS, given);
+    else sessionStorage.removeItem(KEPT_AS);
+  } catch {
+    // Storage is off: a reload forgets it.
+  }
+}
 
 /** Why what is for a scope is not shown, in words. */
 const refusals = new Map();
@@ -49,7 +72,7 @@ export async function refusal(scope, answer) {
   if (answer.status !== 401) return title ? `${title}: ${detail}` : detail;
   if (by && by === token) {
     // It is not known to the node, for anything.
-    token = "";
+    hold("");
     open(detail);
   }
   return `Log in with a token for ${scope}.`;
@@ -106,7 +129,7 @@ function logIn(event) {
     say(find("login-said"), "A token consists of letters, digits and signs of ASCII.");
     return;
   }
-  token = given;
+  hold(given);
   field.value = "";
   find("login").hidden = true;
   say(find("login-said"), "");
@@ -121,7 +144,7 @@ export function session() {
   find("login").addEventListener("submit", logIn);
   find("session").addEventListener("click", () => {
     if (token) {
-      token = "";
+      hold("");
       location.reload();
     } else if (find("login").hidden) {
       open();

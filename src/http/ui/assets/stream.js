@@ -108,6 +108,7 @@ class Stream {
     this.heard = Date.now();
     this.pause = AGAIN;
     if (name === "own") this.told.own(data.node);
+    else if (name === "past") this.told.past(data.node, data.past);
     else if (name === "lost") this.told.lost(data.node, data.why, data.since_ms);
     else if (name === "left") this.told.left(data.node);
     else if (name === "") this.told.snapshot(data.node, data.snapshot);
@@ -124,8 +125,8 @@ class Stream {
 }
 
 /**
- * Calls `told.own(node)` with who answers, `told.snapshot(node, snapshot)`, `told.lost(node, why,
- * sinceMs)`, `told.left(node)` when one is no member any more, `told.broken(why, sinceMs)` when the
+ * Calls `told.own(node)` with who answers, `told.past(node, piece)` with what a node kept before,
+ * `told.snapshot(node, snapshot)`, `told.lost(node, why, sinceMs)`, `told.left(node)` when one is no member any more, `told.broken(why, sinceMs)` when the
  * node that serves this page is gone itself, and `told.refused(status)` when it wants another token.
  */
 export function follow(told) {

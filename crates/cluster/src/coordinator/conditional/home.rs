@@ -24,8 +24,8 @@ use crate::coordinator::sets::PerSet;
 use crate::coordinator::slots::Slot;
 use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId};
 use crate::message::{NodeId, Reply};
-use crate::record::MAX_OPERATIONS;
 use crate::turns::{Turn, Turns};
+use record::MAX_OPERATIONS;
 
 /// Conditional writes that wait for their turn on one loop; more are refused as overload.
 const MAX_QUEUED: usize = 4096;

@@ -11,23 +11,26 @@
 //!          └─ unchanged ─▶ a majority holds it ─▶ all are answered; else it is brought to one
 //! ```
 //!
+//! Whether a value has expired is judged by this node's wall clock, or by what most others show if
+//! that is less. Another coordinator's may be behind it, so a round that finds a value expired and
+//! changes nothing first stores that there is none: no later one finds the value alive.
+//!
 //! A round that fails is dissolved: each of its writes is tried alone, and looks whether it was
 //! done.
 
 use super::state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
 use super::{Coordinator, LATE_MICROS, change_of};
 use crate::acks::{Acks, ReplicaSet};
-use crate::clock::{Now, Version};
-use crate::conditional::{
-    Change, Done, KeyState, comes_before, family_of_absent, has_idempotency_key,
-};
+use crate::clock::Now;
+use crate::conditional::{Change, Done, KeyState, family_of_absent, has_idempotency_key};
 use crate::coordinator::part::{Errand, VoteAt, Way};
 use crate::coordinator::read::state::Reported;
+use crate::coordinator::sets::PerSet;
 use crate::coordinator::write::BEHIND;
 use crate::event::{Answer, Effect, FailureKind, SlotId};
 use crate::kept::Kept;
 use crate::recent::Recalled;
-use crate::record::{Rank, Record, Steps};
+use record::{Record, Steps, Version, comes_before};
 
 /// Why the outcome of a write is not known although a majority answered.
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
@@ -62,6 +65,8 @@ enum Recollection {
     Done(Done, ReplicaSet),
     /// No majority has, nor ever will.
     Never,
+    /// The same, and one of them has stored another request with the same idempotency key.
+    Reused,
     /// Some have yet to say.
     Open,
     /// It can't be told.
@@ -75,7 +80,7 @@ impl ChangeWork {
         if steps.has(self.id) {
             return Earlier::Known;
         }
-        let family = self.tried.as_ref().map_or(newest, |tried| tried.record.rank.version);
+        let family = self.tried.as_ref().map_or(newest, |tried| tried.record.version());
         match &self.tried {
             // Else a proof has ended that family: it must not come up again.
             Some(Tried { record, then, .. }) if newest < family && family.time > watermark => {
@@ -99,7 +104,7 @@ impl ChangeWork {
     fn is_tried(&mut self, record: &Record, then: Done) {
         let Done::Changed { tag, .. } = then else { return };
         let Some((step, _)) = tag.last else { return };
-        let (mut first, mut since) = (step, record.rank.ballot);
+        let (mut first, mut since) = (step, record.ballot());
         if let Some(tried) = &self.tried {
             first = if comes_before(tried.step, step) { tried.step } else { step };
             since = tried.since;
@@ -129,10 +134,11 @@ impl Coordinator {
                 return self.fetch_for_change(now, id, vote, out);
             }
         };
-        let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
+        let key = self.slots.get(id).key.clone();
         let absent = family_of_absent(watermark);
-        let mut state = KeyState::of(newest.as_ref(), absent, ballot, &codec);
-        let mut family = newest.as_ref().map_or(absent, |newest| newest.rank.version);
+        let wall = self.time_of_expiries(now);
+        let mut state = KeyState::of(newest.as_ref(), absent, wall);
+        let mut family = newest.as_ref().map_or(absent, |newest| newest.version());
         let has_ended = self.has_ended(id, family, watermark);
         if has_ended {
             family = absent;
@@ -145,6 +151,10 @@ impl Coordinator {
                     return self.answer_change(now, id, done, by, None, out);
                 }
                 Recollection::Never => {}
+                Recollection::Reused if self.slots.change(id).is_only_said_again() => {
+                    let by = ReplicaSet::default();
+                    return self.answer_change(now, id, Done::Reused, by, None, out);
+                }
                 Recollection::Open => {
                     self.slots.change(id).stage = Stage::Preparing { ballot, watermark };
                     return self.recall(now, id, out);
@@ -157,14 +167,15 @@ impl Coordinator {
                     let by = ReplicaSet::default();
                     return self.answer_change(now, id, Done::Forgotten, by, None, out);
                 }
-                Recollection::Unclear => {
+                Recollection::Reused | Recollection::Unclear => {
                     self.slots.get_mut(id).detail = Some(why.to_owned());
                     return self.deny_change(now, id, FailureKind::TooFew, out);
                 }
             },
             Earlier::Again(record, then) => {
-                let family = record.rank.version;
-                let record = (codec.reballot)(&key, &record, family, ballot);
+                let then = then.fenced(record.view().last_step().map(|(_, last)| last), ballot);
+                let family = record.version();
+                let record = record.with_ballot(&key, family, ballot);
                 return self.store_for_change(now, id, record, then, out);
             }
         }
@@ -172,9 +183,9 @@ impl Coordinator {
         if matches!(change.asker, Asker::Reader(_)) {
             change.found = newest.clone();
         }
-        let (then, is_changed) = self.do_round(id, &mut state);
+        let (then, is_changed) = self.do_round(id, &mut state, ballot);
         if is_changed {
-            let record = state.record(&key, ballot, &codec);
+            let record = state.record(&key, ballot);
             return self.store_round(now, id, record, then, out);
         }
         // Who was handed it may yet find its condition true: nothing tells him of this answer.
@@ -187,6 +198,11 @@ impl Coordinator {
         self.answer_unchanged(now, id, ballot, (newest, state), then, out);
     }
 
+    /// The time by which values have expired.
+    fn time_of_expiries(&self, now: Now) -> u64 {
+        self.shared.clock.time_of_expiries(now, self.config.max_skew_micros)
+    }
+
     /// A round changes nothing: it is answered once what is newest will stay so.
     fn answer_unchanged(
         &mut self,
@@ -197,14 +213,18 @@ impl Coordinator {
         then: Done,
         out: &mut Vec<Effect>,
     ) {
-        let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
+        let key = self.slots.get(id).key.clone();
         let has_ended = newest.as_ref().is_some_and(|(_, has_ended)| *has_ended);
         let newest = newest.map(|(newest, _)| newest);
-        let rank = newest.as_ref().map(|newest| newest.rank);
+        let rank = newest.as_ref().map(|newest| newest.rank());
         let seal = self.shared.proofs.seal();
+        let is_settled = self.is_settled(id, newest.as_ref(), state.steps());
         match newest {
-            newest if self.is_settled(id, rank, state.steps()) => {
+            newest if !state.found_expired() && is_settled => {
+                let mut then = then;
                 if let Some(newest) = newest {
+                    // It stays under the ballot that a majority holds it under.
+                    then = then.fenced(state.steps().last(), newest.ballot());
                     self.keep(id, newest, ballot);
                 }
                 let by = self.slots.change(id).replicas(|vote| vote.holds(rank));
@@ -225,20 +245,22 @@ impl Coordinator {
                 let is_usual =
                     |newest: &Record| slot.copies_of(newest).suffices(slot.quorums.from());
                 let record = match newest {
+                    Some(_) if state.found_expired() => state.record(&key, ballot),
                     // It is brought to a majority as a read does it, unless it belongs to fewer, or
                     // replicas take nothing of its time any more.
                     Some(newest)
-                        if newest.rank.ballot == 0
+                        if newest.ballot() == 0
                             && !has_tried
                             && !has_ended
-                            && newest.rank.when() > seal
+                            && newest.when() > seal
                             && is_usual(&newest) =>
                     {
                         newest
                     }
-                    Some(newest) => (codec.reballot)(&key, &newest, state.family(), ballot),
-                    None => state.record(&key, ballot, &codec),
+                    Some(newest) => newest.with_ballot(&key, state.family(), ballot),
+                    None => state.record(&key, ballot),
                 };
+                let then = then.fenced(state.steps().last(), record.ballot());
                 self.store_for_change(now, id, record, then, out);
             }
         }
@@ -271,19 +293,17 @@ impl Coordinator {
         }
         let (key, placement) = (slot.key.clone(), slot.view.id().placement);
         let Some(kept) = self.shared.keeper.take(&key, now.mono, placement) else { return false };
-        let codec = self.config.steps;
-        // The ballot is older than this write: what has expired since has expired.
-        let at = self.shared.clock.now(now).max(kept.ballot);
-        let absent = kept.record.rank.version;
-        let mut state = KeyState::of(Some(&kept.record), absent, at, &codec);
-        let (then, is_changed) = self.do_round(id, &mut state);
+        let absent = kept.record.version();
+        let wall = self.time_of_expiries(now);
+        let mut state = KeyState::of(Some(&kept.record), absent, wall);
+        let (then, is_changed) = self.do_round(id, &mut state, kept.ballot);
         if !is_changed {
             self.dissolve(id);
             return false;
         }
         let change = self.slots.change(id);
         (change.tries, change.since) = (1, kept.since);
-        let record = state.record(&key, kept.ballot, &codec);
+        let record = state.record(&key, kept.ballot);
         self.store_round(now, id, record, then, out);
         true
     }
@@ -312,10 +332,11 @@ impl Coordinator {
         // asked. What others never stored shows nothing.
         let read = change.votes.iter().filter(|vote| vote.place.is_read());
         let enough = read.clone().count() - usize::from(slot.quorums.read.from / 2);
-        let says_so = |vote: &&ChangeVote| vote.recalled == Some(Recalled::Never);
         let promised = read.filter(|vote| vote.state.has_promised());
-        if promised.filter(says_so).count() >= enough && !change.of_earlier_view {
-            return Recollection::Never;
+        let says = |told| promised.clone().filter(|vote| vote.recalled == Some(told)).count();
+        let (never, reused) = (says(Recalled::Never), says(Recalled::Reused));
+        if never + reused >= enough && !change.of_earlier_view {
+            return if reused > 0 { Recollection::Reused } else { Recollection::Never };
         }
         let open = !change.count(ChangeState::is_asked).is_none();
         if open || recalled.count() < change.promised().count() {
@@ -337,9 +358,9 @@ impl Coordinator {
         self.slots.hedge_at(now.mono + LATE_MICROS, id);
     }
 
-    /// Does a write's operation, and those of its followers. Returns what comes of its own, and
-    /// whether any of them changes something.
-    fn do_round(&mut self, id: SlotId, state: &mut KeyState) -> (Done, bool) {
+    /// Does a write's operation, and those of its followers, to be stored under a ballot. Returns
+    /// what comes of its own, and whether any of them changes something.
+    fn do_round(&mut self, id: SlotId, state: &mut KeyState, ballot: u64) -> (Done, bool) {
         let before = state.steps().step;
         let change = self.slots.change(id);
         let then = state.apply(change.id, &change.conditional);
@@ -348,8 +369,14 @@ impl Coordinator {
             let change = self.slots.change(*follower);
             change.stage = Stage::Follows(state.apply(change.id, &change.conditional));
         }
+        let last = state.steps().last();
+        for follower in &followers {
+            if let Stage::Follows(done) = &mut self.slots.change(*follower).stage {
+                *done = done.fenced(last, ballot);
+            }
+        }
         self.slots.change(id).followers = followers;
-        (then, state.steps().step != before)
+        (then.fenced(last, ballot), state.steps().step != before)
     }
 
     /// What a round changes is on its way.
@@ -396,10 +423,17 @@ impl Coordinator {
 
     /// Whether what is newest will stay so if nothing is done: a majority holds it, and no record
     /// of an earlier try may still come up, which is not in it, and outrank it.
-    fn is_settled(&mut self, id: SlotId, newest: Option<Rank>, steps: &Steps) -> bool {
-        let ack = self.slots.get(id).ack();
+    ///
+    /// A replica past the number of copies of a record may hold it, because a round brought it
+    /// there. A read of as many copies does not ask that replica, so it is none of the majority.
+    fn is_settled(&mut self, id: SlotId, newest: Option<&Record>, steps: &Steps) -> bool {
+        let slot = self.slots.get(id);
+        let (ack, rank) = (slot.ack(), newest.map(Record::rank));
+        let copies = newest.map_or(slot.quorums.from(), |newest| slot.copies_of(newest));
         let change = self.slots.change(id);
-        let holds = change.count_votes(|vote| vote.holds(newest));
+        let holders = change.votes.iter().filter(|vote| vote.holds(rank));
+        let holds =
+            holders.fold(PerSet::default(), |count, vote| count + vote.place.within(copies));
         // What no replica of the set that is read holds need not be held in the other.
         let is_held = holds.suffices(ack) || newest.is_none() && holds.read >= ack.read;
         is_held && (change.tried.is_none() || steps.has(change.id))
@@ -429,6 +463,6 @@ impl Coordinator {
 
     /// Whether a replica reported a future record, and thus nothing of what that one hides.
     pub(super) fn hides_from(&self, now: Now, vote: &ChangeVote) -> bool {
-        vote.rank().is_some_and(|rank| self.is_future(now, rank))
+        vote.rank().is_some_and(|rank| self.is_future(now, rank.when()))
     }
 }

@@ -9,8 +9,8 @@ use crate::coordinator::sets::{self, PerSet};
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
 use crate::message::NodeId;
 use crate::recent::Recalled;
-use crate::record::{Rank, Record};
 use crate::turns::Turn;
+use record::{Rank, Record};
 
 /// A conditional write under way.
 #[derive(Debug)]
@@ -190,7 +190,7 @@ impl ChangeWork {
 
     /// Whether a record is stored by a promise of before.
     pub(super) fn is_going_on(&self) -> bool {
-        matches!(&self.stage, Stage::Storing { record, .. } if follows_another(record.rank.ballot))
+        matches!(&self.stage, Stage::Storing { record, .. } if follows_another(record.ballot()))
     }
 
     /// How many votes there are in each set.

@@ -4,7 +4,7 @@ use crate::coordinator::part::{Errand, ReplicaError, VoteAt, failure};
 use crate::coordinator::sets::{self, PerSet};
 use crate::event::{ClientId, FailureKind, OpId, Part};
 use crate::message::NodeId;
-use crate::record::{Outline, Rank, Record};
+use record::{Outline, Rank, Record};
 
 /// Who wants to know the value.
 #[derive(Debug, Clone, Copy)]
@@ -96,8 +96,16 @@ pub(in crate::coordinator) enum Reported {
 impl Reported {
     pub(in crate::coordinator) fn rank(&self) -> Rank {
         match self {
-            Self::Whole(record) => record.rank,
+            Self::Whole(record) => record.rank(),
             Self::Outline(outline) => outline.rank,
+        }
+    }
+
+    /// When the record was written; see [`Rank::when`].
+    pub(in crate::coordinator) fn when(&self) -> u64 {
+        match self {
+            Self::Whole(record) => record.when(),
+            Self::Outline(outline) => outline.rank.when(),
         }
     }
 
@@ -160,8 +168,8 @@ impl ReadVote {
     /// being rebuilt was sent its records by others: that it has one of a conditional write does
     /// not show that it stored it.
     pub(super) fn holds(&self, record: &Record) -> bool {
-        let covers = |reported: &Reported| reported.rank().covers(&record.rank);
-        let counts = record.rank.ballot == 0 || self.state.is_authoritative();
+        let covers = |reported: &Reported| reported.rank().covers(&record.rank());
+        let counts = record.ballot() == 0 || self.state.is_authoritative();
         self.state == ReadState::Holds || counts && self.reported.as_ref().is_some_and(covers)
     }
 }

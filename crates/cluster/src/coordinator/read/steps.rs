@@ -8,7 +8,7 @@ use crate::coordinator::part::{ReplicaError, VoteAt};
 use crate::coordinator::sets::PerSet;
 use crate::coordinator::slots::{Slot, Work};
 use crate::event::FailureKind;
-use crate::record::Record;
+use record::Record;
 
 /// What a read does next.
 pub(super) enum ReadStep {
@@ -102,7 +102,7 @@ impl Coordinator {
             return ReadStep::Answer;
         }
         let outranks = |vote: &ReadVote| self.outranks(now, vote, newest);
-        if newest.rank.ballot > 0 && read.votes.iter().any(outranks) {
+        if newest.ballot() > 0 && read.votes.iter().any(outranks) {
             return ReadStep::BeginAnew;
         }
         let repairing = held + belongs(&|vote| vote.state.is_repairing());
@@ -128,12 +128,12 @@ impl Coordinator {
 
     /// Whether a replica reported a future record, and thus nothing of what that one hides.
     pub(super) fn hides(&self, now: Now, vote: &ReadVote) -> bool {
-        vote.reported.as_ref().is_some_and(|reported| self.is_future(now, reported.rank()))
+        vote.reported.as_ref().is_some_and(|reported| self.is_future(now, reported.when()))
     }
 
     /// Whether a replica reported a newer record, once that was the newest.
     fn outranks(&self, now: Now, vote: &ReadVote, newest: &Record) -> bool {
-        vote.reported.as_ref().is_some_and(|reported| reported.rank() > newest.rank)
+        vote.reported.as_ref().is_some_and(|reported| reported.rank() > newest.rank())
             && !self.hides(now, vote)
     }
 
@@ -153,29 +153,34 @@ impl Coordinator {
     /// What a replica reported that was not purged since.
     fn left_of<'a>(&self, vote: &'a ReadVote) -> Option<&'a Reported> {
         let greatest = self.shared.proofs.reported_watermark();
-        vote.reported.as_ref().filter(|r| r.rank().when() > greatest || self.counts(vote))
+        vote.reported.as_ref().filter(|r| r.when() > greatest || self.counts(vote))
     }
 
     /// What was reported, without future records if enough replicas reported none.
     fn reported_of<'a>(&'a self, now: Now, slot: &'a Slot) -> impl Iterator<Item = &'a Reported> {
         let settled = self.settled(now, slot) >= usize::from(slot.quorums.read.ack);
         let reported = read_of(slot).votes.iter().filter_map(|vote| self.left_of(vote));
-        reported.filter(move |reported| !settled || !self.is_future(now, reported.rank()))
+        reported.filter(move |reported| !settled || !self.is_future(now, reported.when()))
     }
 
     /// The newest of the records that are here whole.
     pub(super) fn newest_of<'a>(&'a self, now: Now, slot: &'a Slot) -> Option<&'a Record> {
-        self.reported_of(now, slot).filter_map(Reported::whole).max_by_key(|record| record.rank)
+        let whole = self.reported_of(now, slot).filter_map(Reported::whole);
+        whole.max_by(|one, other| one.rank().cmp(&other.rank()))
     }
 
     /// Which replica is to send its record: one that reported the newest, if that is not here
     /// whole; preferably one that was not asked to send it yet.
     pub(super) fn to_fetch(&self, now: Now, slot: &Slot) -> Option<VoteAt> {
-        let newest = self.reported_of(now, slot).map(Reported::rank).max()?;
-        if self.newest_of(now, slot).is_some_and(|record| record.rank == newest) {
+        let read = read_of(slot);
+        let is_long = |vote: &ReadVote| matches!(vote.reported, Some(Reported::Outline(_)));
+        if !read.votes.iter().any(is_long) {
             return None;
         }
-        let read = read_of(slot);
+        let newest = self.reported_of(now, slot).map(Reported::rank).max()?;
+        if self.newest_of(now, slot).is_some_and(|record| record.rank() == newest) {
+            return None;
+        }
         let reports = |vote: &ReadVote| {
             vote.reported.as_ref().is_some_and(|reported| reported.rank() == newest)
         };

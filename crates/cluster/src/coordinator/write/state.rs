@@ -5,7 +5,7 @@ use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::coordinator::sets::{self, PerSet};
 use crate::event::{ClientId, FailureKind, Part};
 use crate::message::NodeId;
-use crate::record::Record;
+use record::Record;
 
 /// A write under way.
 #[derive(Debug)]

@@ -37,6 +37,9 @@ fn tokens_come_and_go_by_name_or_id() {
 #[test]
 fn what_makes_no_token_is_refused() {
     let with = |token: Token| Access::default().with(token, 10).map(|_| ());
+    let like_id = "0bd51cd1";
+    assert_eq!(with(token(1, like_id)), Err(AccessError::NameLikeId(like_id.to_owned())));
+    assert_eq!(with(token(1, "0bd51cd")), Ok(()));
     for name in ["", "a b", "a\n", &"x".repeat(65)] {
         assert_eq!(with(token(1, name)), Err(AccessError::BadName), "{name:?}");
     }

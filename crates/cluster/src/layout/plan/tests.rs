@@ -19,7 +19,11 @@ fn first(names: &[&str], replicas: u8) -> Layout {
 
 /// Every node is up, and has the disk that it had.
 fn planned(layout: &Layout, change: &Change) -> Result<Layout, PlanError> {
-    layout.planned(change, |name| Some(VoterId(99 + "_abcd".find(name).unwrap_or(77) as u64)))
+    layout.planned(change, voter_of)
+}
+
+fn voter_of(name: &str) -> Option<VoterId> {
+    Some(VoterId(99 + "_abcd".find(name).unwrap_or(77) as u64))
 }
 
 fn names(list: &[&str]) -> Vec<String> {
@@ -148,8 +152,9 @@ fn what_cannot_be_planned_is_named() {
     let full = Layout { next_id: u32::from(u16::MAX), ..layout.clone() };
     let add = Change { add: vec![joiner("d")], ..Change::default() };
     assert_eq!(planned(&full, &add), Err(PlanError::NoIds));
-    let named = council(&["a"]);
-    let unseen = layout.planned(&named, |_| None).unwrap();
+    let bigger = Change { add: vec![joiner("d")], ..Change::default() };
+    let a_is_down = |name: &str| voter_of(name).filter(|_| name != "a");
+    let unseen = layout.planned(&bigger, a_is_down).unwrap();
     assert_eq!(unseen.council[0].voter, Some(VoterId(100)), "the disk that has the seat already");
     let add = Change { add: vec![joiner("d")], council: Some(names(&["d"])), ..Change::default() };
     assert_eq!(layout.planned(&add, |_| None), Err(PlanError::NotSeen("d".to_owned())));
@@ -181,10 +186,31 @@ fn a_lost_node_is_not_waited_for_and_a_lost_councillor_is_seated_anew() {
         without.before.as_ref().unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false, false]);
     // Another disk under the same name: nothing moves, but it may vote again.
-    let seated =
-        layout.planned(&Change::default(), |name| (name == "a").then_some(VoterId(7))).unwrap();
+    let other_disk = |name: &str| if name == "a" { Some(VoterId(7)) } else { voter_of(name) };
+    let seated = layout.planned(&Change::default(), other_disk).unwrap();
     assert_eq!((seated.stage, seated.before.clone()), (Stage::Settled, None));
     assert_eq!(seated.council[0].voter, Some(VoterId(7)));
+}
+
+/// A node that is down may have lost its vote with its disk, and nobody is seated anew while keys
+/// move: they would move for ever.
+#[test]
+fn a_council_whose_majority_is_down_is_not_seated() {
+    let layout = first(&["a", "b", "c", "d"], 3);
+    let up = |up: &'static [&str]| move |name: &str| voter_of(name).filter(|_| up.contains(&name));
+    let grow = Change { add: vec![joiner("e")], ..Change::default() };
+    let alone = Change { council: Some(names(&["a"])), ..grow.clone() };
+    let down = |list: &[&str]| Err(PlanError::CouncilDown(names(list)));
+    assert_eq!(layout.planned(&alone, up(&["b", "c", "d", "e"])), down(&["a"]));
+    let three = Change { council: Some(names(&["a", "b", "c"])), ..grow.clone() };
+    assert_eq!(layout.planned(&three, up(&["c", "d", "e"])), down(&["a", "b", "c"]));
+    assert!(layout.planned(&three, up(&["b", "c", "e"])).is_ok());
+    assert_eq!(layout.planned(&grow, |_| None), down(&["a", "b", "c"]));
+    // Two are left of three: the seat of the one that is down goes.
+    let three = first(&["a", "b", "c"], 2);
+    let fewer = Change { remove: names(&["b"]), ..Change::default() };
+    let fewer = three.planned(&fewer, up(&["b", "c"])).unwrap();
+    assert_eq!(fewer.council.iter().map(|seat| seat.node).collect::<Vec<_>>(), [NodeId(2)]);
 }
 
 #[test]
@@ -200,8 +226,11 @@ fn councillors_come_from_different_zones() {
     let zones = ["x", "x", "x", "x", "y", "y", "z"];
     let nodes: Vec<Node> = (0..).zip(zones).map(|(n, zone)| node(n, zone)).collect();
     let ids = |chosen: Vec<NodeId>| chosen.iter().map(|id| id.0).collect::<Vec<_>>();
-    assert_eq!(ids(councillors(&nodes, &[], |_| true)), [0, 1, 4, 5, 6]);
-    assert_eq!(ids(councillors(&nodes, &[NodeId(3), NodeId(9)], |_| true)), [0, 3, 4, 5, 6]);
-    assert_eq!(ids(councillors(&nodes[..2], &[], |_| true)), [0]);
-    assert_eq!(ids(councillors(&nodes, &[], |node| node.id.0 < 4)), [0, 1, 2]);
+    assert_eq!(ids(councillors(&nodes, &[], |_| true, |_| true)), [0, 1, 4, 5, 6]);
+    assert_eq!(
+        ids(councillors(&nodes, &[NodeId(3), NodeId(9)], |_| true, |_| true)),
+        [0, 3, 4, 5, 6]
+    );
+    assert_eq!(ids(councillors(&nodes[..2], &[], |_| true, |_| true)), [0]);
+    assert_eq!(ids(councillors(&nodes, &[], |node| node.id.0 < 4, |_| true)), [0, 1, 2]);
 }

@@ -3,12 +3,15 @@
 
 use super::*;
 use crate::clock::Clock;
+use crate::cluster_id::ClusterId;
 use crate::directory::{Incarnation, LogPosition};
 use crate::event::{CallId, Shared};
 use crate::layout::{Change as Wanted, VoterId};
 use crate::logs::{Claim, Logs, Reported};
 use crate::membership::{Membership, MembershipState};
-use crate::node::{NodeConfig, NodeEvent, RoundConfig};
+use crate::node::NodeEvent;
+use crate::node_effect::NodeConfig;
+use crate::rounds::RoundConfig;
 use crate::topology::{Member, Topology};
 
 const NODES: u16 = 3;
@@ -37,7 +40,6 @@ impl Own {
             max_skew_micros: 500_000,
             rounds: RoundConfig::NONE,
             stream_rate: None,
-            tombstone: |_, _| unreachable!("nothing is deleted"),
             remembered: |_, _| None,
         };
         let node = Node::new(Arc::clone(&shared), config);
@@ -280,8 +282,13 @@ fn who_is_being_rebuilt_loses_its_votes_once_more() {
     let seated = layouts.voter();
     assert_ne!(seated.id, Some(own.shared.logs.voter()));
     let claim = Claim { incarnation: Incarnation(99), reported: Reported::default() };
-    let met =
-        |peer| NodeEvent::PeerSeen { peer, incarnation: Incarnation(7), knows_us: Some(claim) };
+    let met = |peer| NodeEvent::PeerSeen {
+        peer,
+        incarnation: Incarnation(7),
+        knows_us: Some(claim),
+        never_another: false,
+        cluster: ClusterId::of_number(1),
+    };
     layouts.doubt();
     own.handle(met(NodeId(1)));
     assert_eq!(layouts.voter().id, Some(own.shared.logs.voter()));

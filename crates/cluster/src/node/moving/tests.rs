@@ -8,7 +8,9 @@ use crate::event::{CallId, Shared};
 use crate::layout::{Change, VoteRequest, VoterId};
 use crate::logs::Logs;
 use crate::membership::{Membership, MembershipState};
-use crate::node::{NodeConfig, NodeEvent, RoundConfig};
+use crate::node::NodeEvent;
+use crate::node_effect::NodeConfig;
+use crate::rounds::RoundConfig;
 use crate::topology::{Member, Topology};
 
 const NODES: u16 = 4;
@@ -37,7 +39,6 @@ impl Own {
             max_skew_micros: 500_000,
             rounds: RoundConfig::NONE,
             stream_rate: None,
-            tombstone: |_, _| unreachable!("nothing is deleted"),
             remembered: |_, _| None,
         };
         let node = Node::new(Arc::clone(&shared), config);

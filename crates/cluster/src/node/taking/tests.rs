@@ -5,20 +5,27 @@ mod remembered;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::*;
-use crate::clock::{Clock, Version};
+use crate::clock::Clock;
 use crate::directory::{Incarnation, LifeId};
+use crate::event::FailureKind;
 use crate::event::{CallId, Shared};
-use crate::layout::{Change, VoterId};
+use crate::layout::{Change, Layout, VoterId};
 use crate::layouts::Lacks;
 use crate::logs::Logs;
 use crate::membership::Membership;
-use crate::message::MovesState;
-use crate::node::{NodeConfig, NodeEvent, RoundConfig};
-use crate::proof::{Proof, RoundState};
-use crate::record::{Kind, Outline, Rank};
+use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request};
+use crate::node::NodeEvent;
+use crate::node_effect::{NODE_TICK_MICROS, NodeConfig};
+use crate::proof::{Proof, RoundId, RoundState, RoundStep};
 use crate::remembered::Remembered;
+use crate::rounds::RoundConfig;
+use crate::topology::partition_of;
 use crate::topology::{Member, Topology};
+use crate::transfer::{FAILURES, LONGEST_REST_MICROS, RETRY_MICROS, UNHINDERED_MICROS};
+use record::{Fields, Kind, Outline, Rank, Record, Version};
 
 /// What this node asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +67,12 @@ struct Own {
 /// Node 0 of four, to which a part of what 1, 2 and 3 hold moves.
 impl Own {
     fn new() -> Self {
-        let mut own = Self::settled(MembershipState::Member);
+        Self::at_rate(None)
+    }
+
+    /// One that takes so many bytes a second at most.
+    fn at_rate(stream_rate: Option<u64>) -> Self {
+        let mut own = Self::settled(MembershipState::Member, stream_rate);
         let prepared = own.more_of_node_0();
         own.learns(prepared.clone());
         assert!(own.state().has_all, "nothing moves yet");
@@ -69,7 +81,7 @@ impl Own {
     }
 
     /// Nothing moves yet.
-    fn settled(state: MembershipState) -> Self {
+    fn settled(state: MembershipState, stream_rate: Option<u64>) -> Self {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..4).map(member).collect(), 3).unwrap();
         let clock = Arc::new(Clock::start(7, 1_000_000, 0));
@@ -82,8 +94,7 @@ impl Own {
             syncs_always: true,
             max_skew_micros: 500_000,
             rounds: RoundConfig::NONE,
-            stream_rate: None,
-            tombstone: |_, _| unreachable!("nothing is deleted"),
+            stream_rate,
             remembered: remembered::told,
         };
         let node = Node::new(Arc::clone(&shared), config);
@@ -233,8 +244,14 @@ fn page_of(of: u16, first: bool, start: &str) -> Asked {
 
 fn record(key: &'static str, ballot: u64) -> (Bytes, Record) {
     let version = Version { time: 5, origin: 1 };
-    let rank = Rank { version, ballot, kind: Kind::Value, check: 1 };
-    (Bytes::from(key), Record { rank, copies: 0, bytes: Bytes::from("record") })
+    let fields = Fields { ballot, ..Fields::new(Kind::Value, version) };
+    (Bytes::from(key), Record::new(key.as_bytes(), &fields, b"value"))
+}
+
+/// The digest under which the plain record of "a" counts as taken.
+fn bytes_of_a() -> u64 {
+    let (key, record) = record("a", 0);
+    (key.len() + record.byte_len()) as u64
 }
 
 fn page(items: Vec<(Bytes, Record)>, next: Option<&'static str>) -> Reply {
@@ -255,8 +272,7 @@ fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
 /// Seven bytes, at seven a second.
 #[test]
 fn at_a_rate_the_next_page_waits_for_what_came() {
-    let mut own = Own::new();
-    own.node.config.stream_rate = Some(7);
+    let mut own = Own::at_rate(Some(bytes_of_a()));
     let first = own.sealed();
     own.reply(first[0].0, page(vec![record("a", 0)], Some("b")));
     let call = own.only(Asked::Write(vec!["a".to_owned()]));
@@ -452,7 +468,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
 
 #[test]
 fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
-    let mut own = Own::settled(MembershipState::Rebuilding);
+    let mut own = Own::settled(MembershipState::Rebuilding, None);
     // It knows nothing of the layout before.
     let layout = own.more_of_node_0().next_stage().unwrap();
     own.learns(Layout { epoch: layout.epoch + 1, began: layout.began + 1, base: 7, ..layout });
@@ -481,7 +497,7 @@ fn what_it_has_taken_is_counted_by_change() {
     let mut own = Own::new();
     let first = own.sealed();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
-    assert_eq!((own.state().records, own.state().bytes), (1, 7));
+    assert_eq!((own.state().records, own.state().bytes), (1, bytes_of_a()));
     let back = own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().records, 1, "until another change begins");
@@ -495,7 +511,7 @@ fn what_it_has_taken_is_counted_by_change() {
 /// Two of three replicas are declared lost: nobody can tell any more what a majority holds.
 #[test]
 fn what_is_left_is_taken_where_no_majority_is_left() {
-    let mut own = Own::settled(MembershipState::Member);
+    let mut own = Own::settled(MembershipState::Member, None);
     let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
     let change = Change { remove_lost, replicas: Some(2), ..Change::default() };
     let prepared = own.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
@@ -519,7 +535,7 @@ fn what_is_left_is_taken_where_no_majority_is_left() {
 /// It will never be at the end of a walk.
 #[test]
 fn a_node_that_has_left_is_not_waited_for() {
-    let mut own = Own::settled(MembershipState::Rebuilding);
+    let mut own = Own::settled(MembershipState::Rebuilding, None);
     own.after(1);
     let asked = std::mem::take(&mut own.open);
     for (call, asked) in asked {
@@ -543,7 +559,7 @@ fn a_node_that_has_left_is_not_waited_for() {
 /// held; where only nodes without zones join, who stays gets nothing.
 #[test]
 fn who_stays_takes_where_the_number_of_copies_changes() {
-    let base = Own::settled(MembershipState::Member).shared.layouts.known();
+    let base = Own::settled(MembershipState::Member, None).shared.layouts.known();
     let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
     let joiner =
         crate::layout::Joiner { member, url: "http://n4".to_owned(), disk: Some(Incarnation(9)) };

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::record::RecordRef;
+use record::RecordRef;
 
 /// So that a compaction goes a level deeper each time.
 pub(super) fn deep() -> Options {
@@ -13,8 +13,7 @@ pub(super) fn deep() -> Options {
 }
 
 pub(super) fn made(key: &[u8], time: u64, ballot: u64, kind: Kind, value: &[u8]) -> Record {
-    let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
-    Record::new(key, &Fields { steps, ..Fields::new(kind, version(time)) }, value)
+    Record::new(key, &Fields { ballot, step: 1, ..Fields::new(kind, version(time)) }, value)
 }
 
 /// What decides, apart from the code that is tested.
@@ -44,6 +43,8 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
             Lookup::Found(found) => assert!(is(found.view(), expected), "{found:?} {expected:?}"),
             other => panic!("{other:?}, not {expected:?}"),
         }
+        let looked = engine.look(Space::Data, key).unwrap();
+        assert_eq!(looked, Look::Held(Held::of(&expected.view())), "{expected:?}");
         for time in 0..=times {
             let newer = engine.holds_newer(Space::Data, key, version(time)).unwrap();
             let held = expected.view().version();

@@ -28,8 +28,7 @@ fn with(rule: &Arc<PurgeRule>, options: Options) -> Options {
 }
 
 fn record(key: u8, kind: Kind, time: u64, ballot: u64, copies: u8) -> Record {
-    let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
-    let fields = Fields { steps, copies, ..Fields::new(kind, version(time)) };
+    let fields = Fields { ballot, step: 1, copies, ..Fields::new(kind, version(time)) };
     Record::new(&[key], &fields, if kind == Kind::Value { &[7; 40] } else { &[] })
 }
 

@@ -197,14 +197,14 @@ proptest! {
             match step {
                 Step::Write { key, above, ballot, kind, expires } => {
                     let time = rule.watermark() + above;
-                    let steps = Steps { ballot: time + above % 3, step: 1, operations: &[] };
                     let kind = match kind {
                         0 => Kind::Tombstone,
                         1 => Kind::Superseded,
                         _ => Kind::Value,
                     };
                     let fields = Fields {
-                        steps: ballot.then_some(steps),
+                        ballot: if ballot { time + above % 3 } else { 0 },
+                        step: 1,
                         expiry_ms: u64::from(expires && kind == Kind::Value),
                         ..Fields::new(kind, version(time))
                     };

@@ -99,11 +99,11 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 
 fn write_one(engine: &Engine, step: (u8, u64, u64, u8, bool)) {
     let (key, time, ballot, kind, expires) = step;
-    let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
     let kind = [Kind::Value, Kind::Value, Kind::Tombstone, Kind::Superseded][usize::from(kind)];
     let value = if kind == Kind::Value { &[key; 30][..] } else { &[] };
     let fields = Fields {
-        steps,
+        ballot,
+        step: 1,
         expiry_ms: u64::from(expires && kind == Kind::Value),
         ..Fields::new(kind, version(time))
     };

@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret, Secrets};
 use cluster::{
-    Body, Class, Clock, ClusterId, Codec, ConnectionId, Event, Incarnation, Kind, Life, LifeId,
-    Lineage, LogPosition, Logs, Member, Membership, MembershipState, Message, NodeId, Now, Rank,
+    Body, Class, Clock, ClusterId, ConnectionId, Event, Incarnation, Kind, Life, LifeId, Lineage,
+    LogPosition, Logs, Member, Membership, MembershipState, Message, NodeId, Now, OwnCluster,
     Record, Reply, Request, Shared, Topology, Version,
 };
 
@@ -24,21 +24,6 @@ const B: NodeId = NodeId(1);
 const CONNECTION: ConnectionId = ConnectionId(7);
 
 const WALL: u64 = 1_700_000_000_000_000;
-
-/// A record is a time and any bytes.
-const CODEC: Codec = Codec {
-    parse: |bytes| {
-        let time = u64::from_le_bytes(*bytes.first_chunk()?);
-        let version = Version { time, origin: 0 };
-        Some(Record {
-            rank: Rank { version, ballot: 0, kind: Kind::Value, check: 0 },
-            copies: 0,
-            bytes,
-        })
-    },
-    verify: |_, _| true,
-    reissue: |_, record, _| record.clone(),
-};
 
 /// What makes a node fit the others, or not.
 struct Setup {
@@ -66,10 +51,11 @@ impl Setup {
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let secret = Arc::new(Secrets::new(Secret::new(self.secret.into()), None));
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
-        let (views, cluster) = (Arc::clone(&shared.views), Some(self.cluster));
+        let views = Arc::clone(&shared.views);
+        let cluster = Arc::new(OwnCluster::new(Some(self.cluster), false));
         let identity = Identity::new(views, own, cluster, secret, known);
         let bounds = Bounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };
-        Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), CODEC, 500_000, bounds))
+        Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), 500_000, bounds))
     }
 }
 
@@ -252,10 +238,11 @@ fn write(id: u64, bytes: usize) -> Message {
     request(id, Request::Write { key, record: record(id, bytes) })
 }
 
+/// A record of `len` + 8 bytes, or of the fewest that a record has.
 fn record(time: u64, bytes: usize) -> Record {
-    let mut content = time.to_le_bytes().to_vec();
-    content.extend((0..bytes).map(|at| (at % 251) as u8));
-    (CODEC.parse)(content.into()).unwrap()
+    let value: Vec<_> = (16..bytes).map(|at| (at % 251) as u8).collect();
+    let version = Version { time, origin: 0 };
+    Record::new(b"k", &lsm::Fields::new(Kind::Value, version), &value)
 }
 
 /// The requests that came, by id.

@@ -10,17 +10,17 @@ const VIAS: [Via; 3] = [Via::Accept, Via::Replica, Via::Chosen];
 pub(super) fn told(name: &[u8], entry: &Record) -> Option<Remembered> {
     let (hash, id) = name.split_first_chunk()?;
     let (key_hash, id) = (u64::from_be_bytes(*hash), u64::from_be_bytes(id.try_into().ok()?));
-    let via = *VIAS.get(usize::from(entry.copies))?;
-    let Rank { version, ballot, .. } = entry.rank;
+    let via = *VIAS.get(usize::from(entry.copies()))?;
+    let Rank { version, ballot, .. } = entry.rank();
     let (time, family) = (version.time, Version { time: 3, origin: 1 });
-    Some(Remembered { key_hash, id, time, via, ballot, family, step: 1, result: None })
+    Some(Remembered { key_hash, id, time, via, ballot, family, step: 1, result: None, digest: 0 })
 }
 
 fn item(it: &Remembered) -> (Bytes, Record) {
     let version = Version { time: it.time, origin: it.via as u32 };
-    let rank = Rank { version, ballot: it.ballot, kind: Kind::Value, check: 1 };
-    let record = Record { rank, copies: it.via as u8, bytes: Bytes::new() };
-    (Bytes::copy_from_slice(&it.name()), record)
+    let (name, ballot, copies) = (it.name(), it.ballot, it.via as u8);
+    let fields = Fields { ballot, copies, ..Fields::new(Kind::Value, version) };
+    (Bytes::copy_from_slice(&name), Record::new(&name, &fields, &[]))
 }
 
 fn told_of(traces: &[Remembered], next: Option<&Remembered>) -> Reply {
@@ -37,7 +37,7 @@ fn accepted(own: &Own, id: u64) -> Remembered {
     let key_hash = u64::from((0..=u16::MAX).find(moves).unwrap()) << 48;
     let family = Version { time: 3, origin: 1 };
     let (via, time, ballot) = (Via::Accept, 40 + id, 40 + id);
-    Remembered { key_hash, id, time, via, ballot, family, step: 1, result: None }
+    Remembered { key_hash, id, time, via, ballot, family, step: 1, result: None, digest: 0 }
 }
 
 fn chosen(accepted: Remembered) -> Remembered {

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Counts the instructions that a node executes per request, under valgrind's callgrind.
+
+    cargo build --release --locked -p kvorum
+    bench/instructions.py [--nodes 1|3] [--requests 3000] [--by-crate]     prints the counts
+    bench/instructions.py --check                                          fails if one has grown
+    bench/instructions.py --write                                          keeps the counts
+
+One client on one keep-alive connection sends GET and PUT of 64-byte values under 3,000 keys, with
+--sync interval. Only the node that the client asks is counted; of three nodes the others answer it.
+User code is counted, without the kernel: a count is the same to 0.3 % from run to run, on a busy
+machine too, where CPU time is not. What batches share, and caches, show in CPU time alone
+(bench/http.sh).
+
+bench/instructions.json has the counts of the last commit that lowered them, by nodes and method.
+--check allows TOLERANCE above these. Needs valgrind; without it the script says so and succeeds."""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KEPT = ROOT / "bench" / "instructions.json"
+# A count above the kept one by less is noise.
+TOLERANCE = 0.005
+KEYS = 3_000
+VALUE = b"v" * 64
+# Seconds that a node under callgrind may take to serve.
+PATIENCE = 120
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Cluster:
+    """Nodes of which the first runs under callgrind, counting nothing at first."""
+
+    def __init__(self, binary, nodes):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="kvorum-instructions-"))
+        self.ports = free_ports(nodes)
+        urls = [f"http://127.0.0.1:{port}" for port in self.ports]
+        listed = ",".join(f"n{n}={url}" for n, url in enumerate(urls))
+        self.processes = []
+        for n, port in enumerate(self.ports):
+            command = [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data",
+                       str(self.dir / f"n{n}"), "--sync", "interval", "--log", "error"]
+            # The node under callgrind is slow: no deadline is to pass.
+            command += ["--deadline", "10s"] + (["--cluster", listed] if nodes > 1 else [])
+            if n == 0:
+                counts = f"--callgrind-out-file={self.dir}/counts"
+                command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", counts] + command
+            log = open(self.dir / f"log{n}", "w")
+            self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+        self.client = self.connect()
+
+    def connect(self):
+        end = time.time() + PATIENCE
+        while time.time() < end and all(one.poll() is None for one in self.processes):
+            try:
+                client = socket.create_connection(("127.0.0.1", self.ports[0]))
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                client.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                if self.response(client) == b"200":
+                    return client
+                client.close()
+            except OSError:
+                pass
+            time.sleep(0.2)
+        sys.exit("a node does not serve:\n" + (self.dir / "log0").read_text()[-2000:])
+
+    @staticmethod
+    def response(client):
+        """Reads one response; its status."""
+        read = b""
+        while b"\r\n\r\n" not in read:
+            piece = client.recv(65536)
+            if not piece:
+                raise OSError("the connection was closed")
+            read += piece
+        head, _, body = read.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        while len(body) < (int(length[1]) if length else 0):
+            body += client.recv(65536)
+        return head.split()[1]
+
+    def request(self, method, number):
+        body = VALUE if method == "PUT" else b""
+        length = f"Content-Length: {len(body)}\r\n" if body else ""
+        target = f"/v0/entity?id=key{number % KEYS:06}"
+        head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n"
+        self.client.sendall(head.encode() + body)
+        status = self.response(self.client)
+        if status not in (b"200", b"201"):
+            sys.exit(f"{method} {target}: {status.decode()}")
+
+    def control(self, *what):
+        process = str(self.processes[0].pid)
+        subprocess.run(["callgrind_control", *what, process], capture_output=True, check=True)
+
+    def count(self, method, requests):
+        """Instructions of one request, and the file that has them by function."""
+        for number in range(KEYS):
+            self.request(method, number)
+        self.control("-i", "on")
+        for number in range(requests):
+            self.request(method, number)
+        self.control("-d", method)
+        self.control("-i", "off")
+        mark = f"Trigger: dump {method}"
+        end = time.time() + PATIENCE
+        while time.time() < end:
+            for path in self.dir.glob("counts*"):
+                text = path.read_text(errors="replace")
+                total = re.search(r"^totals: (\d+)", text, re.M)
+                if mark in text and total:
+                    return round(int(total[1]) / requests), path
+            time.sleep(0.2)
+        sys.exit("callgrind wrote no counts")
+
+    def stop(self):
+        for one in self.processes:
+            one.send_signal(signal.SIGTERM)
+        for one in self.processes:
+            one.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def by_crate(path, requests):
+    """Prints where the instructions are spent."""
+    annotate = ["callgrind_annotate", "--threshold=100", "--show-percs=no", str(path)]
+    text = subprocess.run(annotate, capture_output=True, text=True, check=True).stdout
+    spent = collections.Counter()
+    for count, file in re.findall(r"^\s*([\d,]+)\s+(\S+?):", text, re.M):
+        crate = re.search(r"registry/src/[^/]+/([\w-]+?)-\d", file)
+        own = re.search(r"/((?:crates/)?\w+/src|src)/", file)
+        name = crate[1] if crate else own[1] if own else "std" if "/rustc/" in file else "libc"
+        spent[name] += int(count.replace(",", ""))
+    for name, count in spent.most_common(20):
+        print(f"{count / requests:10.0f}  {name}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--binary", default=str(ROOT / "target/release/kvorum"))
+    parser.add_argument("--nodes", type=int, choices=(1, 3))
+    parser.add_argument("--requests", type=int, default=3_000)
+    parser.add_argument("--by-crate", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        print("instructions are not counted: valgrind is missing")
+        return
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    grown = []
+    for nodes in [args.nodes] if args.nodes else [1, 3]:
+        cluster = Cluster(os.path.abspath(args.binary), nodes)
+        try:
+            for method in ("PUT", "GET"):
+                count, path = cluster.count(method, args.requests)
+                before = kept.get(str(nodes), {}).get(method)
+                ratio = f", {count / before:.3f} of the kept {before}" if before else ""
+                print(f"{nodes} node{'s' if nodes > 1 else ''}: {method} {count}{ratio}", flush=True)
+                if args.by_crate:
+                    by_crate(path, args.requests)
+                if before and count > before * (1 + TOLERANCE):
+                    grown.append(f"{method} on {nodes}: {before} to {count}")
+                kept.setdefault(str(nodes), {})[method] = count
+        finally:
+            cluster.stop()
+    if args.write:
+        KEPT.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
+    if args.check and grown:
+        sys.exit("instructions per request have grown: " + "; ".join(grown))
+
+
+if __name__ == "__main__":
+    main()

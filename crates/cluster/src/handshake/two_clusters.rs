@@ -1,0 +1,165 @@
+//! Whether two nodes are of one cluster, by their ids and by the disks that they know: every case.
+
+use super::*;
+use crate::cluster_id::OwnCluster;
+use crate::directory::LogPosition;
+use crate::layouts::Layouts;
+use crate::logs::{Life, Lineage, Logs, Reported};
+use crate::proof::{Proof, Proofs};
+use crate::topology::{Member, Topology};
+use crate::view::Views;
+
+const G: u64 = 5;
+const H: u64 = 6;
+
+/// Which disk of the other side a node knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Knows {
+    Nothing,
+    Its,
+    Another,
+}
+
+use Knows::{Another, Its, Nothing};
+
+/// One side of a handshake, as the table below has it.
+#[derive(Debug, Clone, Copy)]
+struct Side {
+    id: u64,
+    is_of_names: bool,
+    knows: Knows,
+    has_company: bool,
+}
+
+const fn side(id: u64, knows: Knows) -> Side {
+    Side { id, is_of_names: false, knows, has_company: false }
+}
+
+const fn in_company(side: Side) -> Side {
+    Side { has_company: true, ..side }
+}
+
+const fn by_names(side: Side) -> Side {
+    Side { is_of_names: true, ..side }
+}
+
+fn identity(side: Side, own: NodeId) -> Arc<Identity> {
+    let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
+    let topology = Topology::new(["a", "b", "c"].map(member).into(), 3).unwrap();
+    let disk = |node: NodeId| Incarnation(100 + u64::from(node.0));
+    let other = NodeId(1 - own.0);
+    let known = match side.knows {
+        Nothing => None,
+        Its => Some(disk(other)),
+        Another => Some(Incarnation(999)),
+    };
+    let claim = |incarnation| (other, Claim { incarnation, reported: Reported::default() });
+    let claims: Vec<_> = known.map(claim).into_iter().collect();
+    let life = Life { id: LifeId(40), begins: LogPosition(7), newest: 0 };
+    let logs = Arc::new(Logs::new(disk(own), Lineage::new(Vec::new(), life), &claims));
+    let cluster = OwnCluster::new(ClusterId::of_number(side.id), side.is_of_names);
+    if side.has_company {
+        cluster.notes_company();
+    }
+    let layouts = Arc::new(Layouts::fixed(&topology, own));
+    let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
+    let secrets = Arc::new(Secrets::default());
+    Arc::new(Identity::new(Views::fixed(topology), own, Arc::new(cluster), secrets, known))
+}
+
+/// Node a dials node b; what comes of it on both sides.
+fn shake(a: Side, b: Side) -> [Result<PeerSeen, Refused>; 2] {
+    let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
+    let (a, b) = (identity(a, NodeId(0)), identity(b, NodeId(1)));
+    let mut dialer = Handshake::dial(a, NodeId(1), ConnectionKind::Small, [1; 32], &mut to_b);
+    let mut acceptor = Handshake::accept(b, [2; 32]);
+    let (mut dialed, mut accepted) = (None, None);
+    while dialed.is_none() || accepted.is_none() {
+        let received = acceptor.receive(&std::mem::take(&mut to_b), &mut to_a);
+        accepted = accepted.or(received.transpose());
+        let received = dialer.receive(&std::mem::take(&mut to_a), &mut to_b);
+        dialed = dialed.or(received.transpose());
+    }
+    [dialed.unwrap(), accepted.unwrap()]
+}
+
+#[test]
+fn who_is_taken_in_and_who_is_of_another_cluster() {
+    let cases = [
+        // Ids decide, whatever is known of disks: disks are replaced.
+        ("one id", side(G, Its), side(G, Its), true),
+        ("one id, and both disks were replaced", side(G, Another), side(G, Another), true),
+        ("two ids", side(G, Nothing), side(H, Nothing), false),
+        ("two ids, and a copied directory", side(G, Its), side(H, Its), false),
+        // A new list.
+        ("two new nodes meet", side(0, Nothing), side(0, Nothing), true),
+        ("two new nodes meet again", side(0, Its), side(0, Its), true),
+        ("one of them was killed early", side(0, Its), side(0, Nothing), true),
+        ("its disk was replaced early", side(0, Another), side(0, Nothing), true),
+        (
+            "its disk was replaced early, and the other took data with a third node",
+            in_company(side(0, Another)),
+            side(0, Nothing),
+            true,
+        ),
+        // A replaced disk in a cluster that has an id.
+        ("a replaced disk", side(G, Another), side(0, Nothing), true),
+        ("a replaced disk that nobody knew", side(G, Nothing), side(0, Nothing), true),
+        ("a replaced disk that met the node already", side(G, Another), side(0, Its), true),
+        ("a replaced disk, and the node forgot it", side(G, Nothing), side(0, Its), true),
+        ("another replaced disk is met first", side(0, Nothing), side(0, Nothing), true),
+        ("two replaced disks met, and then the node", side(G, Another), side(0, Nothing), true),
+        ("a node that missed the birth", side(G, Its), in_company(side(0, Its)), true),
+        (
+            "a node that missed the birth meets a disk that was replaced since",
+            side(G, Nothing),
+            in_company(side(0, Another)),
+            true,
+        ),
+        // Two clusters of which one has no id yet, or both.
+        ("each knows another one", side(G, Another), side(0, Another), false),
+        ("each knows another one, without ids", side(0, Another), side(0, Another), false),
+        (
+            "one that took data with others, and did not know this node",
+            side(G, Another),
+            in_company(side(0, Nothing)),
+            false,
+        ),
+        ("the same, without ids", side(0, Another), in_company(side(0, Nothing)), false),
+        // Ids that an earlier release made of names prove nothing.
+        ("an earlier release's", by_names(side(G, Its)), by_names(side(G, Its)), true),
+        ("its replaced disk", by_names(side(G, Another)), by_names(side(G, Nothing)), true),
+        ("its new disk without an id", by_names(side(G, Another)), side(0, Nothing), true),
+        ("two of its clusters", by_names(side(G, Another)), by_names(side(G, Another)), false),
+    ];
+    for (what, a, b, are_one) in cases {
+        for (a, b) in [(a, b), (b, a)] {
+            for outcome in shake(a, b) {
+                match outcome {
+                    Ok(_) => assert!(are_one, "{what}: taken in"),
+                    Err(refused) => {
+                        assert!(!are_one, "{what}: {refused}");
+                        assert_eq!(refused.reason, Reason::Cluster, "{what}");
+                        assert!(refused.text.contains("exchange nothing"), "{refused}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_says_whether_it_knew_another_disk() {
+    let seen = |knows| shake(side(G, knows), side(G, Nothing))[1].clone().unwrap();
+    assert!(!seen(Nothing).never_another && seen(Nothing).knows_us.is_none());
+    assert!(!seen(Its).never_another, "what an earlier release stored does not say it");
+    let (a, b) = (identity(side(G, Its), NodeId(0)), identity(side(G, Nothing), NodeId(1)));
+    a.logs.note_first(NodeId(1));
+    let mut out = Vec::new();
+    let _dialer =
+        Handshake::dial(Arc::clone(&a), NodeId(1), ConnectionKind::Small, [1; 32], &mut out);
+    let hello = Hello::decode(&out[FRAME_HEAD..]).unwrap();
+    assert!(hello.knows_you.is_some() && !hello.knew_another);
+    a.logs.saw(NodeId(1), Incarnation(55), LifeId(1));
+    assert!(a.logs.had_another(NodeId(1)), "{:?}", b.own());
+}

@@ -1,0 +1,75 @@
+//! The newest version in a node's store: it decides whether a write must look for a newer record.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use record::Version;
+
+/// The greatest time of any version that was handed to the store: a write with a greater one can't
+/// meet a newer record there.
+///
+/// A node that is alone in its cluster need not look for what it wrote itself: its one clock issued
+/// the newer version later, so of two such writes neither had ended when the other began. The node
+/// does look for records that other nodes wrote: before they left, or after, for a node that has
+/// left still answers its clients.
+#[derive(Debug)]
+pub struct Newest {
+    of_all: AtomicU64,
+    /// Of versions that other nodes issued.
+    of_others: AtomicU64,
+}
+
+impl Newest {
+    /// Of a store in which no version has a greater time, whoever issued it.
+    pub(crate) fn new(time: u64) -> Self {
+        Self { of_all: AtomicU64::new(time), of_others: AtomicU64::new(time) }
+    }
+
+    /// The greatest time of all.
+    pub fn time(&self) -> u64 {
+        self.of_all.load(Ordering::Relaxed)
+    }
+
+    /// A version is handed to the store. Returns whether a newer one may be there that matters, to
+    /// a node of this origin that is alone or is not.
+    pub fn may_hide(&self, version: Version, own_origin: u32, is_alone: bool) -> bool {
+        let Version { time, origin } = version;
+        let may_be_newer = self.of_all.fetch_max(time, Ordering::Relaxed) >= time;
+        if origin != own_origin {
+            self.of_others.fetch_max(time, Ordering::Relaxed);
+            return may_be_newer;
+        }
+        may_be_newer && (!is_alone || self.of_others.load(Ordering::Relaxed) >= time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: u32 = 7;
+
+    fn at(time: u64, origin: u32) -> Version {
+        Version { time, origin }
+    }
+
+    #[test]
+    fn with_others_whatever_is_not_newer_than_all_before_is_looked_for() {
+        let newest = Newest::new(10);
+        assert!(newest.may_hide(at(10, OWN), OWN, false));
+        assert!(!newest.may_hide(at(12, OWN), OWN, false));
+        assert!(newest.may_hide(at(11, 8), OWN, false));
+        assert!(newest.may_hide(at(12, 8), OWN, false), "two clocks may show the same");
+        assert_eq!(newest.time(), 12);
+    }
+
+    #[test]
+    fn alone_only_what_others_wrote_is_looked_for() {
+        let newest = Newest::new(10);
+        assert!(newest.may_hide(at(9, OWN), OWN, true), "who wrote what was there is not known");
+        assert!(!newest.may_hide(at(20, OWN), OWN, true));
+        assert!(!newest.may_hide(at(19, OWN), OWN, true));
+        assert!(newest.may_hide(at(19, 8), OWN, true), "a node that has left does not know of 20");
+        assert!(newest.may_hide(at(18, OWN), OWN, true), "this one does not know of that 19");
+        assert!(!newest.may_hide(at(20, OWN), OWN, true));
+    }
+}

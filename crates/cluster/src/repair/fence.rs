@@ -1,0 +1,221 @@
+//! The steps of a round around its comparisons: all nodes are *sealed*, so that they take nothing
+//! new up to the round's time, and in the end make durable what they were brought, and take the
+//! round's time for their watermark.
+//!
+//! ```text
+//!  Seal ─▶ all are sealed, with one watermark ─▶ compare, exchange, heal
+//!    ▲└─ one lags: Commit of the round that it missed
+//!    └── another round was later: a little later, above that
+//!  all are equal ─▶ Ready ─▶ all are, in the same lives ─▶ Commit
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::round::{BUSY_RETRIES, End, OTHER_DRIVES, RETRY_MICROS, Round, is_given_up};
+use crate::clock::last_following;
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::proof::{RoundId, RoundState, RoundStep};
+use crate::rounds::BACK_OFF_MICROS;
+use crate::task;
+
+/// What nodes have reported of themselves, sealed by one round.
+type States = BTreeMap<NodeId, RoundState>;
+
+/// Why a node has not done a step, though it was asked often.
+enum StepFailed {
+    /// The node's clock is so far behind that the round's time is ahead of it.
+    Ahead,
+    /// It did not answer, or refused.
+    Other,
+}
+
+/// Whether all nodes are sealed.
+enum Sealed {
+    Yes(States),
+    /// This node is sealed by a later round.
+    Later(RoundState),
+}
+
+impl Round {
+    /// Seals all nodes. From then on they have one watermark, and take nothing new of before.
+    pub(super) async fn fence(&mut self) -> Result<(), End> {
+        let mut states = self.seal_all().await?;
+        let greatest = loop {
+            let proofs = states.values().map(|state| state.proof);
+            let Some(greatest) = proofs.max_by_key(|proof| proof.proven) else {
+                return Err(End::Stopped("no other node takes part"));
+            };
+            let lags = |state: &RoundState| state.proof.proven < greatest.proven;
+            let lagging: Vec<NodeId> =
+                states.iter().filter(|(_, state)| lags(state)).map(|(node, _)| *node).collect();
+            if lagging.is_empty() {
+                break greatest;
+            }
+            let (missed, floor, is_uniform) =
+                (greatest.proven, greatest.floor, greatest.is_uniform);
+            let commit = RoundStep::Commit { floor, is_uniform };
+            let asked =
+                lagging.into_iter().map(async |node| (node, self.step(node, missed, commit).await));
+            for (node, result) in task::all(asked).await {
+                match result {
+                    Ok(state) if state.proof.proven >= missed => states.insert(node, state),
+                    // It may have an older copy of its directory, which it will find out itself.
+                    _ => {
+                        self.continue_without(node)?;
+                        states.remove(&node)
+                    }
+                };
+            }
+        };
+        self.lives = states.iter().map(|(node, state)| (*node, state.life)).collect();
+        self.watermark = greatest.proven.time;
+        // What all held the same stays so, for they are sealed since.
+        let (mut since, mut is_uniform) = (self.watermark, greatest.is_uniform);
+        let past = self.past.borrow();
+        if past.equal.up_to > since && past.equal.lives == self.lives {
+            (since, is_uniform) = (past.equal.up_to, past.equal.is_uniform);
+        }
+        drop(past);
+        self.report.full |= since == 0;
+        self.report.since = if self.report.full { 0 } else { since };
+        self.is_uniform = is_uniform;
+        self.context.shared().rounds.publish(&self.report);
+        Ok(())
+    }
+
+    /// Seals all nodes, under a later time if one is sealed by a later round that nobody drives any
+    /// more.
+    async fn seal_all(&mut self) -> Result<States, End> {
+        let mut tries = 0;
+        loop {
+            let later = match self.seal().await? {
+                Sealed::Yes(states) => return Ok(states),
+                Sealed::Later(state) => state,
+            };
+            tries += 1;
+            if !self.report.asked_for && later.is_active || tries >= BUSY_RETRIES {
+                return Err(End::Stopped(OTHER_DRIVES));
+            }
+            let (own, seal) = (self.context.shared().own, later.proof.seal);
+            let time = seal.time + 1;
+            let is_driven = later.is_active && seal.node != own;
+            if !is_driven && !self.context.is_ahead(time) && time > self.id.time {
+                self.id.time = time;
+                self.report.until = time;
+            }
+            // Of two that have sealed some nodes each, the one whose driver comes later lets go.
+            let yields = is_driven && seal.node < own;
+            self.context.pause(if yields { BACK_OFF_MICROS } else { RETRY_MICROS }).await;
+        }
+    }
+
+    /// Asks all nodes to be sealed by this round; this node last, for the others' clocks say
+    /// whether its own is right.
+    async fn seal(&mut self) -> Result<Sealed, End> {
+        let mut states = States::new();
+        for nodes in self.others_first() {
+            let round = self.id;
+            let asked = nodes.into_iter().map(async |node| {
+                match self.step(node, round, RoundStep::Seal).await {
+                    Ok(state) if state.proof.seal != round => Err(state),
+                    result => Ok((node, result.ok())),
+                }
+            });
+            let reported = match task::try_all(asked).await {
+                Ok(reported) => reported,
+                // What the others said to that is late: all are asked again.
+                Err(later) => return Ok(Sealed::Later(later)),
+            };
+            for (node, state) in reported {
+                match state {
+                    Some(state) => drop(states.insert(node, state)),
+                    None => self.continue_without(node)?,
+                }
+            }
+        }
+        Ok(Sealed::Yes(states))
+    }
+
+    /// Has all nodes make durable what they were brought, and take the round's time for their
+    /// watermark.
+    pub(super) async fn prove(&mut self) -> Result<(), End> {
+        let floor = self.ready().await?;
+        // From here on whoever is asked may commit, whatever becomes of this node.
+        self.report.proven = true;
+        self.context.shared().rounds.publish(&self.report);
+        let commit = RoundStep::Commit { floor, is_uniform: self.is_uniform };
+        for nodes in self.others_first() {
+            let asked = nodes.into_iter().map(async |node| {
+                match self.step(node, self.id, commit).await {
+                    Err(StepFailed::Ahead) => Err(()),
+                    // Who did not answer will be told when it is back.
+                    _ => Ok(()),
+                }
+            });
+            if task::try_all(asked).await.is_err() {
+                // The clock has jumped since: nobody could take that over for as long.
+                self.report.proven = false;
+                return Err(End::Unproven("this node's clock is ahead of the others"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has all nodes make durable what they were brought; returns the last ballot under which a
+    /// conditional write may go on by a promise that one of them has given.
+    async fn ready(&self) -> Result<u64, End> {
+        for _ in 0..BUSY_RETRIES {
+            let asked = self.nodes.iter().map(async |node| {
+                match self.step(*node, self.id, RoundStep::Ready).await {
+                    Ok(state) if self.is_ready(*node, &state) => Ok(state.promised),
+                    Ok(_) => Err("a node was restarted, or nodes are about to join"),
+                    Err(_) => Err("a node did not answer in the end"),
+                }
+            });
+            let promised = task::try_all(asked).await.map_err(End::Unproven)?;
+            // A home may keep one that follows what it was promised, of which no replica knows.
+            let floor = last_following(promised.into_iter().max().unwrap_or_default());
+            if !self.context.is_ahead(floor) {
+                return Ok(floor);
+            }
+            // After a start, or of a clock that is wrong: it would stop conditional writes for as
+            // long.
+            self.context.pause(RETRY_MICROS).await;
+        }
+        Err(End::Unproven("a node's clock is ahead of the others"))
+    }
+
+    /// Whether a node is ready in the life in which it was sealed.
+    fn is_ready(&self, node: NodeId, state: &RoundState) -> bool {
+        state.proof.ready == self.id && self.lives.get(&node) == Some(&state.life)
+    }
+
+    /// Has a node do a step. Asks again if the node fails.
+    async fn step(
+        &self,
+        node: NodeId,
+        round: RoundId,
+        step: RoundStep,
+    ) -> Result<RoundState, StepFailed> {
+        let mut failures = 0;
+        loop {
+            let request = Request::Round { round, step };
+            let result = self.context.call(node, Class::Repair, request).await;
+            if let Ok(Reply::Round(state)) = result {
+                return Ok(state);
+            }
+            failures += 1;
+            if is_given_up(&result, failures) {
+                let is_ahead = matches!(result, Ok(Reply::Ahead));
+                return Err(if is_ahead { StepFailed::Ahead } else { StepFailed::Other });
+            }
+            self.context.pause(RETRY_MICROS).await;
+        }
+    }
+
+    /// All nodes but this one, and then this one.
+    fn others_first(&self) -> [Vec<NodeId>; 2] {
+        let own = self.context.shared().own;
+        [self.nodes.iter().copied().filter(|node| *node != own).collect(), vec![own]]
+    }
+}

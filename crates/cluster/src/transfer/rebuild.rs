@@ -1,0 +1,214 @@
+//! Repair of this node: what it is marked to lack (`missed.rs`) is streamed from all others. A node
+//! with a new disk under a known name lacks everything; one that lost the end of its log lacks what
+//! was written since. It is authoritative again only when each of the others has come to the end of
+//! its walk, but for those that a plan declares lost, and it has asked them what they remember of
+//! writes with an idempotency key (`node/remembering.rs`).
+//!
+//! ```text
+//!   marks of this node ─▶ for each other node: those that it has not streamed yet
+//!                           ─▶ walk: pages of its records since the least of their times
+//!                                ─▶ written here ─▶ at the end: these marks are done by this one
+//!   done by all others ─▶ the mark is dropped
+//! ```
+//!
+//! Of a key whose record a conditional write made, a member stores what a majority holds, which the
+//! node that streams finds out: a record of a minority that is stored where a higher ballot was
+//! promised would look like one of a majority. A node that is being rebuilt needs that record all
+//! the same, for it may have been the second one to hold it. It promises nothing, its record does
+//! not count in reads, and both nodes have promised first that nothing older is under way
+//! (`promises.rs`). After a restart each walk begins again. A
+//! future record is left where it is, and its partition marked: it is asked for again now and then,
+//! and taken once its time has come. Until then a node that lost something is not authoritative for
+//! what it lacks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::{Failed, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
+use crate::membership::MembershipState;
+use crate::message::{Filter, NodeId, PageRequest};
+use crate::missed::Numbered;
+use crate::task::{Context, TaskId, Tasks};
+use record::Record;
+
+/// Ticks after which future records are asked for again: they may be gone.
+const AHEAD_TICKS: u64 = 240;
+
+/// What this node lacks, and who has streamed how much of that.
+#[derive(Debug, Default)]
+pub(crate) struct Rebuild {
+    walks: BTreeMap<NodeId, TaskId>,
+    done: Rc<Done>,
+    pub(crate) left_ahead: LeftAhead,
+}
+
+/// The marks that other nodes have streamed.
+#[derive(Debug, Default)]
+struct Done {
+    /// The number of each mark as it was when this node came to the end of a walk for it.
+    by_node: RefCell<BTreeMap<NodeId, BTreeMap<Option<u16>, u64>>>,
+    /// Whether a walk has ended since this was looked at.
+    is_new: Cell<bool>,
+}
+
+/// What one walk over a node's records is to bring.
+#[derive(Debug)]
+struct Walk {
+    source: NodeId,
+    marks: Vec<Numbered>,
+    since: u64,
+    /// The ballot that this node and the one that streams promise for all keys; 0 = none, for this
+    /// node is a member.
+    promise: u64,
+    /// The partitions that are streamed; empty = all.
+    partitions: Vec<u16>,
+}
+
+impl Rebuild {
+    /// How far the repair is: nodes that have streamed all that this node is marked to lack, of all
+    /// others.
+    pub(crate) fn repaired(&self, context: &Context) -> (usize, usize) {
+        let marks = marks(context);
+        let has_all = |peer: &NodeId| marks.iter().all(|marked| self.done.has(*peer, marked));
+        let others = context.others();
+        (others.iter().filter(|peer| has_all(peer)).count(), others.len())
+    }
+
+    /// Begins the walks that are due; `ticks` have passed since the start.
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks, ticks: u64) {
+        let context = tasks.context().clone();
+        let others = context.others();
+        // Who has left is asked for nothing any more.
+        self.walks.retain(|source, walk| {
+            let is_asked = others.contains(source);
+            if !is_asked {
+                tasks.stop(*walk);
+            }
+            is_asked && tasks.is_under_way(*walk)
+        });
+        let marks = marks(&context);
+        if marks.is_empty() {
+            return self.done.by_node.borrow_mut().clear();
+        }
+        for source in others {
+            if self.walks.contains_key(&source) {
+                continue;
+            }
+            let asks_ahead = ticks.is_multiple_of(AHEAD_TICKS);
+            let due = |marked: &&Numbered| {
+                let is_ahead = context.is_ahead(marked.mark.since);
+                (!is_ahead || asks_ahead) && !self.done.has(source, marked)
+            };
+            let due = marks.iter().filter(due).copied().collect();
+            if let Some(walk) = Walk::over(&context, source, due) {
+                let (done, left_ahead) = (Rc::clone(&self.done), self.left_ahead.clone());
+                let walk = walk.run(context.clone(), left_ahead, done);
+                self.walks.insert(source, tasks.spawn("rebuild", walk));
+            }
+        }
+    }
+
+    /// Whether a walk has ended since this was asked last.
+    pub(crate) fn take_news(&self) -> bool {
+        self.done.is_new.take()
+    }
+
+    /// Drops the marks that all others have streamed, but those that a plan declares lost: what
+    /// they held is, and the plan waits for this node.
+    pub(crate) fn drop_done(&self, context: &Context) {
+        let (shared, others) = (context.shared(), context.others());
+        let layout = shared.layouts.entered();
+        let is_lost = |peer: &NodeId| layout.node(*peer).is_some_and(|node| node.is_lost);
+        for marked in marks(context) {
+            if others.iter().all(|peer| is_lost(peer) || self.done.has(*peer, &marked)) {
+                shared.missed.done(shared.own, marked.mark.partition, marked.number);
+            }
+        }
+        let marks = marks(context);
+        self.left_ahead.retain(|partition| {
+            marks.iter().any(|marked| marked.mark.partition == Some(partition))
+        });
+    }
+
+    /// Whether a node that was not authoritative holds every record again: the mark for all
+    /// partitions is worked off, and no future record was left at its holder.
+    pub(crate) fn is_whole_again(&self, context: &Context) -> bool {
+        context.shared().membership.state() != MembershipState::Member
+            && self.left_ahead.is_empty()
+            && marks(context).iter().all(|marked| marked.mark.partition.is_some())
+    }
+}
+
+impl Done {
+    fn has(&self, peer: NodeId, marked: &Numbered) -> bool {
+        let by_node = self.by_node.borrow();
+        let done = by_node.get(&peer).and_then(|done| done.get(&marked.mark.partition));
+        done.is_some_and(|done| *done >= marked.number)
+    }
+}
+
+impl Walk {
+    /// The walk for these marks, if there are any, and both nodes can promise what it needs.
+    fn over(context: &Context, source: NodeId, marks: Vec<Numbered>) -> Option<Self> {
+        let since = marks.iter().map(|marked| marked.mark.since).min()?;
+        let partitions: Option<Vec<u16>> =
+            marks.iter().map(|marked| marked.mark.partition).collect();
+        let partitions = partitions.unwrap_or_default();
+        let (shared, now) = (context.shared(), context.now());
+        let mut promise = 0;
+        if shared.membership.state() != MembershipState::Member {
+            // Above all that was promised.
+            promise = shared.clock.now(now) + 1;
+            if !shared.promise_all(now, promise, context.config().max_skew_micros) {
+                return None;
+            }
+        }
+        Some(Self { source, marks, since, promise, partitions })
+    }
+
+    /// Streams all pages of the source. One that fails is asked for again.
+    async fn run(self, context: Context, left_ahead: LeftAhead, done: Rc<Done>) {
+        let mut start = Bytes::new();
+        loop {
+            match self.page(&context, &left_ahead, start.clone()).await {
+                Ok(Some(next)) => start = next,
+                Ok(None) => break,
+                Err(Failed) => context.pause(RETRY_MICROS).await,
+            }
+        }
+        let mut by_node = done.by_node.borrow_mut();
+        let by_source = by_node.entry(self.source).or_default();
+        for marked in &self.marks {
+            by_source.insert(marked.mark.partition, marked.number);
+        }
+        done.is_new.set(true);
+    }
+
+    /// Stores the page that begins there; returns where the next one begins.
+    async fn page(
+        &self,
+        context: &Context,
+        left_ahead: &LeftAhead,
+        start: Bytes,
+    ) -> Result<Option<Bytes>, Failed> {
+        let Self { source, since, promise, partitions, .. } = self;
+        let (node, since, promise) = (context.shared().own, *since, *promise);
+        let filter = Filter::HeldBy { node, since, promise, partitions: partitions.clone() };
+        let request = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
+        let page = fetch(context, *source, request).await?;
+        // Records are stored as the node streams them, whoever else holds them.
+        let takes_unchosen = promise > 0 && !context.shared().membership.is_member();
+        let is_settled = |_: &Bytes, record: &Record| record.ballot() == 0 || takes_unchosen;
+        let items = choose(context, *source, page.items, left_ahead, is_settled).await?;
+        store(context, items).await?;
+        Ok(page.next)
+    }
+}
+
+/// What this node is marked to lack.
+fn marks(context: &Context) -> Vec<Numbered> {
+    context.shared().missed.of(context.shared().own)
+}

@@ -1,0 +1,70 @@
+//! Characters that nobody sees, or that turn the text around them: zero-width and bidirectional
+//! ones. Raw in a name or a key, they make a line say something else than its bytes.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The Unicode characters of category Cf (format) and those that are drawn as nothing: first and
+/// last of each range.
+const INVISIBLE: [(char, char); 20] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
+/// Whether nobody sees a character, or it turns the text around it.
+pub fn is_invisible(one: char) -> bool {
+    let last = INVISIBLE.partition_point(|(first, _)| *first <= one);
+    last.checked_sub(1).is_some_and(|place| one <= INVISIBLE[place].1)
+}
+
+/// The text with such characters as JSON writes them, `\u202e`: what was JSON means the same.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || !text.chars().any(is_invisible) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for one in text.chars() {
+        match is_invisible(one) {
+            false => shown.push(one),
+            true => one.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                let _ = write!(shown, "\\u{unit:04x}");
+            }),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_sees_is_written_out() {
+        for same in ["", "a key", "Zoë, 日本, 👍, e\u{301}", "\\ \" \n"] {
+            assert!(matches!(visible(same), Cow::Borrowed(text) if text == same), "{same:?}");
+        }
+        assert_eq!(visible("a\u{202e}b\u{200b}"), "a\\u202eb\\u200b");
+        assert_eq!(visible("\u{feff}x\u{e0041}"), "\\ufeffx\\udb40\\udc41");
+        assert!(INVISIBLE.windows(2).all(|pair| pair[0].1 < pair[1].0), "they are sorted");
+        assert!(INVISIBLE.iter().all(|(first, last)| is_invisible(*first) && is_invisible(*last)));
+        assert!(!is_invisible('\u{2027}') && !is_invisible('\u{2070}') && !is_invisible('a'));
+    }
+}

@@ -1,0 +1,177 @@
+//! A record that owns its bytes.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::encode::{Fields, encode, encoded_len, seal};
+use crate::layout::{BadRecord, HEAD_LEN, ORIGIN_AT, TIME_AT};
+use crate::rank::{Kind, Outline, Rank};
+use crate::steps::Steps;
+use crate::version::Version;
+use crate::view::RecordRef;
+
+/// A well-formed record that owns its bytes; cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Record {
+    raw: Bytes,
+}
+
+impl Record {
+    /// Builds a record of `key` and computes its check.
+    pub fn new(key: &[u8], fields: &Fields<'_>, value: &[u8]) -> Self {
+        let mut raw = Vec::with_capacity(encoded_len(fields, value.len()));
+        encode(&mut raw, key, fields, value);
+        Self { raw: raw.into() }
+    }
+
+    /// A tombstone of `key`, of a plain write with this version.
+    pub fn tombstone(key: &[u8], version: Version) -> Self {
+        Self::new(key, &Fields::new(Kind::Tombstone, version), &[])
+    }
+
+    /// Takes over bytes read from a disk or a peer; see [`RecordRef::parse`].
+    pub fn parse(raw: Bytes) -> Result<Self, BadRecord> {
+        RecordRef::parse(&raw)?;
+        Ok(Self { raw })
+    }
+
+    /// Takes over bytes that were a record before.
+    pub(crate) fn trusted(raw: Bytes) -> Self {
+        debug_assert!(RecordRef::parse(&raw).is_ok());
+        Self { raw }
+    }
+
+    /// The borrowed form, with all accessors.
+    #[inline]
+    pub fn view(&self) -> RecordRef<'_> {
+        RecordRef::trusted(&self.raw)
+    }
+
+    /// The record's bytes, as they lie on disk and travel; shared, not copied.
+    pub fn bytes(&self) -> Bytes {
+        self.raw.clone()
+    }
+
+    /// The record's bytes, borrowed.
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
+    /// The record's length in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// The record in the memory that `keep` hands back for its bytes, which must be the same.
+    #[must_use]
+    pub fn held_by(self, keep: impl FnOnce(Bytes) -> Bytes) -> Self {
+        Self::trusted(keep(self.raw))
+    }
+
+    /// What decides between this record and others of its key.
+    #[inline]
+    pub fn rank(&self) -> Rank {
+        self.view().rank()
+    }
+
+    /// The record without its content.
+    pub fn outline(&self) -> Outline {
+        self.view().outline()
+    }
+
+    /// The version that decides; see [`Rank::version`].
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.view().version()
+    }
+
+    /// The ballot under which a conditional write made the record; 0 = a plain one did.
+    #[inline]
+    pub fn ballot(&self) -> u64 {
+        self.view().ballot()
+    }
+
+    /// When the record was written; see [`Rank::when`].
+    #[inline]
+    pub fn when(&self) -> u64 {
+        self.view().when()
+    }
+
+    /// Value, tombstone or superseded.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        self.view().kind()
+    }
+
+    /// How many nodes were asked to hold the record; 0 = the cluster's default.
+    #[inline]
+    pub fn copies(&self) -> u8 {
+        self.view().copies()
+    }
+
+    /// Milliseconds since 1970 after which the record counts as deleted; 0 = never.
+    pub fn expiry_ms(&self) -> u64 {
+        self.view().expiry_ms()
+    }
+
+    /// The conditional writes that are in the record; none in a plain one.
+    pub fn steps(&self) -> Steps {
+        self.view().steps()
+    }
+
+    /// Whether the content is what was written under `key`.
+    pub fn is_of(&self, key: &[u8]) -> bool {
+        self.view().verify(key).is_ok()
+    }
+
+    /// The value, sharing the record's memory.
+    pub fn value(&self) -> Bytes {
+        self.raw.slice(self.view().value_range())
+    }
+
+    /// What the writer put beside the value, sharing the record's memory.
+    pub fn extension(&self) -> Bytes {
+        self.raw.slice_ref(self.view().extension())
+    }
+
+    /// The same content of `key` under another version. Only for plain writes: the family of
+    /// another one is not its own to change.
+    #[must_use]
+    pub fn with_version(&self, key: &[u8], version: Version) -> Self {
+        assert_eq!(self.ballot(), 0, "a conditional write keeps its family");
+        self.revised(key, version, 0)
+    }
+
+    /// The same content of `key` in a family, under a ballot. A plain record becomes the first of
+    /// its family that a conditional write made, for the default number of copies.
+    #[must_use]
+    pub fn with_ballot(&self, key: &[u8], family: Version, ballot: u64) -> Self {
+        assert_ne!(ballot, 0, "a conditional write has a ballot");
+        let view = self.view();
+        if view.ballot() != 0 {
+            return self.revised(key, family, ballot);
+        }
+        let (expiry_ms, extension) = (view.expiry_ms(), view.extension());
+        let fields = Fields { ballot, expiry_ms, extension, ..Fields::new(view.kind(), family) };
+        Self::new(key, &fields, view.value())
+    }
+
+    /// A copy with this version, and with this ballot if it is not 0.
+    fn revised(&self, key: &[u8], version: Version, ballot: u64) -> Self {
+        let mut raw = self.raw.to_vec();
+        raw[TIME_AT..TIME_AT + 8].copy_from_slice(&version.time.to_le_bytes());
+        raw[ORIGIN_AT..ORIGIN_AT + 4].copy_from_slice(&version.origin.to_le_bytes());
+        if ballot != 0 {
+            raw[HEAD_LEN..HEAD_LEN + 8].copy_from_slice(&ballot.to_le_bytes());
+        }
+        seal(key, &mut raw);
+        Self { raw: raw.into() }
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view().fmt(f)
+    }
+}

@@ -1,0 +1,68 @@
+//! Nodes that an earlier `kvorum dev` left running: one that is killed with SIGKILL can't stop
+//! them.
+//!
+//! ```text
+//!  DIR/node-N/LOCK is locked ─▶ which process in /proc has that file open? ─▶ its pid
+//! ```
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// The file that a node holds locked in its data directory.
+const LOCK: &str = "LOCK";
+
+/// A node that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeftNode {
+    pub(super) name: String,
+    /// Its process, if this one can see it.
+    pub(super) pid: Option<u32>,
+}
+
+/// Those of these nodes, by name and data directory, that run.
+pub(super) fn running(nodes: impl Iterator<Item = (String, PathBuf)>) -> Vec<LeftNode> {
+    let locked = nodes.map(|(name, data)| (name, data.join(LOCK)));
+    let locked: Vec<_> = locked.filter(|(_, lock)| is_locked(lock)).collect();
+    locked.into_iter().map(|(name, lock)| LeftNode { name, pid: holder(&lock) }).collect()
+}
+
+fn is_locked(lock: &Path) -> bool {
+    // What can't be opened is said by the node that tries it next.
+    let Ok(file) = File::options().write(true).open(lock) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+}
+
+/// The process that has a file open, among those whose files this one may see.
+fn holder(lock: &Path) -> Option<u32> {
+    let lock = lock.canonicalize().ok()?;
+    let has_it = |pid: &u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let mut files = files.filter_map(|file| fs::read_link(file.path()).ok());
+        files.any(|file| file == lock)
+    };
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(has_it)
+}
+
+/// The nodes with their processes, for people.
+pub(super) fn listed(nodes: &[LeftNode]) -> String {
+    let shown = |node: &LeftNode| match node.pid {
+        Some(pid) => format!("{} (pid {pid})", node.name),
+        None => format!("{} (of another user, or in another container)", node.name),
+    };
+    nodes.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+/// How they are stopped.
+pub(super) fn way_out(nodes: &[LeftNode]) -> String {
+    let pids: Option<Vec<String>> =
+        nodes.iter().map(|node| node.pid.map(|pid| pid.to_string())).collect();
+    match pids {
+        Some(pids) => format!("kill {}", pids.join(" ")),
+        None => "kill, by who runs them".to_owned(),
+    }
+}

@@ -1,0 +1,170 @@
+//! A ring of samples: the last 15 minutes of a node, one sample a second, the oldest first.
+//!
+//! ```text
+//!  push ─▶ varints ─▶ │ oldest │ … │ newest │ ─▶ from(number) ─▶ samples
+//!                      └ dropped: past SAMPLES, or past HISTORY_BYTES
+//! ```
+//!
+//! A sample holds the values that are not 0, each with its place, as most are 0 in most seconds.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+/// Samples that are kept: 15 minutes at one a second, the longest time range of the dashboard.
+pub(crate) const SAMPLES: usize = 900;
+
+/// Bytes that all samples take at most: 2.3 KiB each, several times what a busy node's take. Past
+/// that the oldest are dropped before they are 15 minutes old.
+pub(crate) const HISTORY_BYTES: usize = 2 << 20;
+
+/// What happened in about a second.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// The second of wall time in which it was taken, since 1970.
+    pub(crate) second: u64,
+    /// Milliseconds that it covers.
+    pub(crate) took_ms: u64,
+    /// Values that are not 0: place and value, the places rising.
+    pub(crate) values: Vec<(u64, u64)>,
+    /// Nodes for which hints were kept, by number, rising, and how many.
+    pub(crate) hints: Vec<(u64, u64)>,
+}
+
+/// A node's last samples, which one thread adds and others read.
+#[derive(Debug, Default)]
+pub(crate) struct History(Mutex<Ring>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    samples: VecDeque<Box<[u8]>>,
+    /// The number of the oldest sample: numbers rise by 1 from the node's start on.
+    first: u64,
+    bytes: usize,
+}
+
+impl History {
+    /// Keeps one more.
+    pub(crate) fn push(&self, sample: &Sample) {
+        let encoded = sample.encode();
+        let mut ring = self.0.lock();
+        ring.bytes += encoded.len();
+        ring.samples.push_back(encoded);
+        while ring.samples.len() > SAMPLES || ring.bytes > HISTORY_BYTES {
+            let Some(oldest) = ring.samples.pop_front() else { break };
+            ring.bytes -= oldest.len();
+            ring.first += 1;
+        }
+    }
+
+    /// Up to `most` samples from number `from` on, and the number after the last of them.
+    pub(crate) fn from(&self, from: u64, most: usize) -> (Vec<Sample>, u64) {
+        let ring = self.0.lock();
+        let from = from.max(ring.first);
+        let samples = ring.samples.iter().skip((from - ring.first) as usize).take(most);
+        let samples: Vec<Sample> = samples.map(|encoded| Sample::decode(encoded)).collect();
+        let next = from + samples.len() as u64;
+        (samples, next)
+    }
+}
+
+impl Sample {
+    fn encode(&self) -> Box<[u8]> {
+        let mut out = Vec::new();
+        put(&mut out, self.second);
+        put(&mut out, self.took_ms);
+        for pairs in [&self.values, &self.hints] {
+            put(&mut out, pairs.len() as u64);
+            let mut before = 0;
+            for (place, value) in pairs {
+                put(&mut out, place - before);
+                put(&mut out, *value);
+                before = *place;
+            }
+        }
+        out.into()
+    }
+
+    fn decode(mut bytes: &[u8]) -> Self {
+        let bytes = &mut bytes;
+        let (second, took_ms) = (take(bytes), take(bytes));
+        let [values, hints] = [(); 2].map(|()| {
+            let mut place = 0;
+            let pairs = (0..take(bytes)).map(|_| {
+                place += take(bytes);
+                (place, take(bytes))
+            });
+            pairs.collect()
+        });
+        Self { second, took_ms, values, hints }
+    }
+}
+
+/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+fn put(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Takes a number that [`put`] wrote.
+fn take(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first().expect("this process encoded it whole");
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(second: u64) -> Sample {
+        Sample {
+            second,
+            took_ms: 1000,
+            values: vec![(0, 1), (5, 127), (6, 128), (600, u64::MAX)],
+            hints: vec![(2, 3)],
+        }
+    }
+
+    #[test]
+    fn samples_come_back_in_order_and_in_pieces() {
+        let history = History::default();
+        for second in 0..5 {
+            history.push(&sample(second));
+        }
+        assert_eq!(history.from(0, 2), (vec![sample(0), sample(1)], 2));
+        assert_eq!(history.from(2, 9), (vec![sample(2), sample(3), sample(4)], 5));
+        assert_eq!(history.from(5, 9), (vec![], 5));
+        let empty = Sample { second: 7, ..Sample::default() };
+        history.push(&empty);
+        assert_eq!(history.from(5, 9), (vec![empty], 6));
+    }
+
+    #[test]
+    fn the_oldest_go_by_age_and_by_size() {
+        let history = History::default();
+        for second in 0..SAMPLES as u64 + 10 {
+            history.push(&sample(second));
+        }
+        assert_eq!(history.from(0, 1), (vec![sample(10)], 11));
+        let large =
+            Sample { values: (0..2000).map(|place| (place, 1 << 40)).collect(), ..sample(0) };
+        for _ in 0..SAMPLES {
+            history.push(&large);
+        }
+        let ring = history.0.lock();
+        assert!(ring.bytes <= HISTORY_BYTES, "{} bytes", ring.bytes);
+        assert!(ring.samples.len() > 100 && ring.samples.len() < SAMPLES);
+        assert_eq!(ring.bytes, ring.samples.iter().map(|sample| sample.len()).sum::<usize>());
+    }
+}

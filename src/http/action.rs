@@ -1,0 +1,115 @@
+//! The action that a request asks for: method, path, query and `Accept`, parsed once. Admission and
+//! the handler read the same parsed keys, so no parameter of one route can hide a key from the
+//! prefix of a token or from a quota.
+
+use hyper::http::request::Parts;
+
+use super::entities::form::Form;
+use super::keys::Keys;
+use super::params::{
+    self, Addition, ConditionalParams, PlacementParams, RangeParams, ReadParams, Replication,
+    WriteParams,
+};
+use super::problem::Problem;
+use super::routes::{Handler, Other, Route};
+use super::ui::Asset;
+use crate::counters::RequestKind;
+use crate::settings::units::Ttl;
+
+/// A parsed request.
+pub(super) enum Action<'a> {
+    /// `unless`: it has `If-None-Match`.
+    Get {
+        params: ReadParams<'a>,
+        unless: bool,
+    },
+    Put(WriteParams<'a>),
+    /// `PUT` with a condition, an idempotency key, or both.
+    PutIf(ConditionalParams<'a>),
+    Delete(WriteParams<'a>),
+    /// `DELETE` with a condition, an idempotency key, or both.
+    DeleteIf(ConditionalParams<'a>),
+    Add(Addition<'a>),
+    Range(Box<RangeParams>),
+    Placement(PlacementParams<'a>),
+    Join,
+    Asset(&'static Asset),
+    /// A route without keys: its handler parses the query.
+    Other(Other),
+}
+
+/// Settings of the node and the cluster that parameters are checked against.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ParamLimits {
+    pub(super) replication: Replication,
+    /// Longest time to live.
+    pub(super) max_ttl: Ttl,
+}
+
+impl<'a> Action<'a> {
+    /// Parses a request. `conditional`: it has a condition or an idempotency key.
+    pub(super) fn of(
+        head: &'a Parts,
+        route: Option<Route>,
+        kind: RequestKind,
+        conditional: bool,
+        limits: ParamLimits,
+    ) -> Result<Self, Problem> {
+        let query = head.uri.query().unwrap_or("");
+        let Some(route) = route else { return Err(Problem::unknown_path(head.uri.path())) };
+        let ParamLimits { replication: on, max_ttl } = limits;
+        Ok(match (kind, conditional) {
+            (RequestKind::Get, unless) => Self::Get { params: params::read(query, on)?, unless },
+            (RequestKind::Put, false) => Self::Put(params::put(query, on, max_ttl)?),
+            (RequestKind::Put, true) => Self::PutIf(params::conditional_put(query, on, max_ttl)?),
+            (RequestKind::Delete, false) => Self::Delete(params::delete(query, on)?),
+            (RequestKind::Delete, true) => Self::DeleteIf(params::conditional_delete(query, on)?),
+            (RequestKind::Add, _) => Self::Add(params::addition(query, on, max_ttl)?),
+            (RequestKind::Range, _) => {
+                Self::Range(Box::new(params::entities(query, Form::of(&head.headers), on)?))
+            }
+            (RequestKind::Admin, _) => match route.handler {
+                Handler::Join => Self::Join,
+                Handler::Asset(asset) => Self::Asset(asset),
+                Handler::Placement => Self::Placement(params::placement(query, on)?),
+                Handler::Other(handler) => Self::Other(handler),
+                Handler::Entity | Handler::Entities => {
+                    unreachable!("these have kinds of their own")
+                }
+            },
+            (RequestKind::Other, _) => return Err(Problem::method(&head.method, route.allowed)),
+        })
+    }
+
+    /// The keys that the action is about.
+    pub(super) fn keys(&self) -> Keys<'_> {
+        match self {
+            Self::Get { params, .. } => Keys::One(&params.key),
+            Self::Put(params) | Self::Delete(params) => Keys::One(&params.key),
+            Self::PutIf(params) | Self::DeleteIf(params) => Keys::One(&params.key),
+            Self::Add(Addition { params, .. }) => Keys::One(&params.key),
+            Self::Placement(params) => Keys::One(&params.key),
+            Self::Range(params) => {
+                let (start, end) = params.rest();
+                Keys::Range { start, end }
+            }
+            Self::Join | Self::Asset(_) | Self::Other(_) => Keys::None,
+        }
+    }
+
+    /// The key under which the action stores a value.
+    pub(super) fn stores(&self) -> Option<&[u8]> {
+        match self {
+            Self::Put(params) => Some(&params.key),
+            Self::PutIf(params) | Self::Add(Addition { params, .. }) => Some(&params.key),
+            Self::Get { .. }
+            | Self::Delete(_)
+            | Self::DeleteIf(_)
+            | Self::Range(_)
+            | Self::Placement(_)
+            | Self::Join
+            | Self::Asset(_)
+            | Self::Other(_) => None,
+        }
+    }
+}

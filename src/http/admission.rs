@@ -1,0 +1,187 @@
+//! Admission: every request passes the same checks in the same order, and only an admitted one
+//! reaches a handler.
+//!
+//! ```text
+//!  head ─▶ host, origin ─▶ who, rate ─▶ parse ─▶ keys ─▶ slot ─▶ quota ─▶ Admitted ─▶ handler
+//!            │ 4xx           │ 401 403     │ 400    │ 403    │ 503    │ 507
+//!            └───────────────┴─── 429 ─────┴────────┴────────┴────────┴─▶ Problem
+//! ```
+//!
+//! A request is parsed once, and what cannot be parsed is never admitted. Nobody without a right
+//! learns how a request is parsed. [`Admitted`] has no other constructor than this module's, and
+//! every handler takes one.
+
+pub(super) mod admitted;
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use hyper::Method;
+use hyper::http::request::Parts;
+
+use super::access::{self, Right};
+use super::action::{Action, ParamLimits};
+use super::cors::Page;
+use super::problem::Problem;
+use super::routes::{Ask, Route};
+use super::upload::Upload;
+use super::{Answer, Service, conditional, entities, entity, guest, join, quotas, screen, ui};
+use crate::counters::RequestKind;
+use crate::http::connection::Watch;
+use admitted::Admitted;
+
+/// A request's head, and what its path and method alone say.
+pub(super) struct Asked<'a> {
+    pub(super) head: &'a Parts,
+    pub(super) route: Option<Route>,
+    pub(super) kind: RequestKind,
+    pub(super) page: &'a Page,
+    pub(super) begun: Instant,
+}
+
+/// The outcome of admission.
+pub(super) struct Admission<'a> {
+    /// By what right the request is handled.
+    pub(super) right: Right,
+    /// Whether the sender has the right to use the route: an act of administration is audited.
+    pub(super) is_entitled: bool,
+    /// Whether the connection stays open afterwards.
+    pub(super) stays: bool,
+    /// `None`: a page asks what it may send, which the headers of the answer say.
+    pub(super) action: Result<Option<Admitted<Action<'a>>>, Problem>,
+}
+
+/// Admits a request, or refuses it.
+pub(super) async fn admit<'a>(
+    service: &Service,
+    watch: &Watch,
+    asked: &Asked<'a>,
+) -> Admission<'a> {
+    let mut right = Right::Open;
+    let action = identify(service, watch, asked, &mut right);
+    let is_entitled = action.is_ok();
+    let action = action.and_then(|conditional| match conditional {
+        None => Ok(None),
+        Some(conditional) => parse(service, asked, conditional, &right).map(Some),
+    });
+    let action = match action {
+        Ok(action) => action,
+        Err(problem) => {
+            let stays = !watch.is_guest();
+            return Admission { right, is_entitled, stays, action: Err(problem) };
+        }
+    };
+    let (stays, action) = match guest::admit(service, watch, asked.route).await {
+        Ok(stays) => (stays, takes(service, asked, action)),
+        Err(problem) => (watch.is_stream() && !watch.is_guest(), Err(problem)),
+    };
+    Admission { right, is_entitled, stays, action }
+}
+
+/// Checks whether the request was meant for this node, and who sends it. Returns whether it has a
+/// condition; `None` for a page that asks what it may send, which needs no right.
+fn identify(
+    service: &Service,
+    watch: &Watch,
+    asked: &Asked<'_>,
+    right: &mut Right,
+) -> Result<Option<bool>, Problem> {
+    let Asked { head, route, kind, page, begun } = *asked;
+    let conditional = screen::admit(&service.names, watch, head, route, kind)?;
+    if page.asks() {
+        return Ok(None);
+    }
+    *right = access::admit(service, watch, head, (route, page.is_elsewhere()), begun)
+        .map_err(|problem| not_begun(kind, problem))?;
+    Ok(Some(conditional))
+}
+
+/// Parses the request, and checks that the right covers its keys.
+fn parse<'a>(
+    service: &Service,
+    asked: &Asked<'a>,
+    conditional: bool,
+    right: &Right,
+) -> Result<Action<'a>, Problem> {
+    let Asked { head, route, kind, .. } = *asked;
+    let limits =
+        ParamLimits { replication: service.replication(), max_ttl: service.limits().max_ttl };
+    let action = Action::of(head, route, kind, conditional, limits).and_then(|action| {
+        if let Right::Token(known) = right {
+            access::covers(service, &known.known.token, action.keys())?;
+        }
+        Ok(action)
+    });
+    action.map_err(|problem| not_begun(kind, problem))
+}
+
+/// Checks that this node serves data, and has room for what is to be stored.
+fn takes<'a>(
+    service: &Service,
+    asked: &Asked<'_>,
+    action: Option<Action<'a>>,
+) -> Result<Option<Admitted<Action<'a>>>, Problem> {
+    let Some(action) = action else { return Ok(None) };
+    serves(service, asked.kind)?;
+    quotas::admit(service, action.stores(), &asked.head.headers)?;
+    Ok(Some(Admitted(action)))
+}
+
+/// Refuses requests for data if this node has no part in the cluster any more.
+fn serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
+    if !kind.is_of_data() {
+        return Ok(());
+    }
+    let problem = if service.requests.is_fenced() {
+        Problem::fenced()
+    } else if service.requests.is_removed() {
+        Problem::removed(service.requests.epoch())
+    } else {
+        return Ok(());
+    };
+    Err(not_begun(kind, problem))
+}
+
+/// The refusal of a request that has no handler yet: it tells who wrote that nothing was done.
+fn not_begun(kind: RequestKind, problem: Problem) -> Problem {
+    if kind.is_write() { problem.undone() } else { problem }
+}
+
+/// Hands an admitted request to its handler.
+pub(super) async fn handle(
+    service: &Rc<Service>,
+    watch: &Rc<Watch>,
+    head: &Parts,
+    right: &Right,
+    Admitted(action): Admitted<Action<'_>>,
+    upload: &mut Upload<'_>,
+) -> Result<Answer, Problem> {
+    let headers = &head.headers;
+    match action {
+        Action::Get { params, unless } => {
+            entity::get(service, Admitted(params), unless.then_some(headers)).await
+        }
+        Action::Put(params) => entity::put(service, Admitted(params), upload).await,
+        Action::PutIf(params) => conditional::put(service, Admitted(params), headers, upload).await,
+        Action::Delete(params) => entity::delete(service, Admitted(params)).await,
+        Action::DeleteIf(params) => conditional::delete(service, Admitted(params), headers).await,
+        Action::Add(params) => conditional::add(service, Admitted(params), headers).await,
+        Action::Range(params) => entities::get(service, watch, Admitted(*params)).await,
+        Action::Placement(params) => {
+            let answer = ui::key(service, Admitted(params)).await?;
+            right.check(service).map(|()| answer)
+        }
+        Action::Join => join::post(service, watch, Admitted(head), upload).await,
+        Action::Asset(asset) => Ok(asset.answer()),
+        Action::Other(handler) => {
+            let query = Admitted(head.uri.query().unwrap_or(""));
+            let ask = Ask { service, watch, head, query, right };
+            let answer = handler(ask).await?;
+            // A recording takes minutes: its end checks the token once more.
+            if head.method == Method::GET {
+                right.check(service)?;
+            }
+            Ok(answer)
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Headers that answers of one kind have in common, above all what caches may do with them.
+//!
+//! | answer | `Cache-Control` | because |
+//! |---|---|---|
+//! | a value, and 304 | `private, no-cache` | readers keep it, and ask with its ETag at each use |
+//! | everything else that is read, 404 and errors | `no-store` | it has no ETag to ask with |
+//! | files of the dashboard | `no-cache` | they change with a release |
+//! | writes | none | no cache keeps an answer to PUT or DELETE, or to POST without being told to |
+//!
+//! A cache that many clients share must keep no value: `private`.
+//!
+//! Without the header a cache may make up for how long an answer is fresh (RFC 9111, 4.2.2), and
+//! some do for 404 too.
+
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+
+use super::problem;
+
+/// Headers that are the same in each answer of a kind. Names and values are checked when the
+/// program is compiled, so that a request only copies them.
+pub(super) type Headers = &'static [(HeaderName, HeaderValue)];
+
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// What a value holds is for its owner to say: a browser is not to guess, and run it as a script.
+pub(super) const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+
+const REVALIDATED: HeaderValue = HeaderValue::from_static("private, no-cache");
+
+/// Headers of a response with a value.
+pub(super) static VALUE: [(HeaderName, HeaderValue); 3] = [
+    (CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+    (X_CONTENT_TYPE_OPTIONS, NOSNIFF),
+    (CACHE_CONTROL, REVALIDATED),
+];
+
+/// A value that the client has already: what a 200 would say of caches (RFC 9110, 15.4.5).
+pub(super) static UNCHANGED: [(HeaderName, HeaderValue); 1] = [(CACHE_CONTROL, REVALIDATED)];
+
+/// Headers of a 404 to a read of a value.
+pub(super) static ABSENT: [(HeaderName, HeaderValue); 2] =
+    [(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE)), (CACHE_CONTROL, NO_STORE)];
+
+/// Whatever is true now, and may not be in a moment.
+pub(super) static FRESH: [(HeaderName, HeaderValue); 2] =
+    [(CACHE_CONTROL, NO_STORE), (X_CONTENT_TYPE_OPTIONS, NOSNIFF)];

@@ -1,0 +1,13 @@
+//! The keys that a request is about.
+
+/// The keys that an action reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys<'a> {
+    None,
+    One(&'a [u8]),
+    /// `start ≤ key < end`; no `end` = to the last key.
+    Range {
+        start: &'a [u8],
+        end: Option<&'a [u8]>,
+    },
+}

@@ -1,0 +1,176 @@
+//! What a query says of a range.
+
+use cluster::layout::after_prefix;
+use cluster::{AskedQuorum, Quorum};
+
+use super::{Replication, Slot, agree, bad, digits, fill, flag, key, required};
+use crate::http::entities::cursor;
+use crate::http::entities::form::Form;
+use crate::http::percent;
+use crate::http::problem::Problem;
+
+/// What may be asked of a range.
+pub(in crate::http) const RANGE: [&str; 9] =
+    ["start", "end", "ack", "from", "local", "prefix", "limit", "after", "values"];
+
+/// Those of them that [`Form::Chunks`] does not have.
+const PAGED: [&str; 4] = ["prefix", "limit", "after", "values"];
+
+/// Most items of a page: its items are in memory before its head is sent.
+pub(crate) const MAX_LIMIT: u32 = 10_000;
+
+/// The keys of a range: `start ≤ key < end`; no `end` = to the last key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::http) struct Bounds {
+    /// Empty = from the first key.
+    pub(in crate::http) start: Vec<u8>,
+    pub(in crate::http) end: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    /// Whether the range can go on at `next`: at one of its keys, or at its end.
+    pub(in crate::http) fn has_place(&self, next: &[u8]) -> bool {
+        self.start.as_slice() <= next && self.end.as_deref().is_none_or(|end| next <= end)
+    }
+}
+
+/// A range that is read.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::http) struct RangeParams {
+    /// What `start`, `prefix` and `end` make, whatever `after` says.
+    pub(in crate::http) whole: Bounds,
+    /// Where `after` says that it goes on.
+    after: Option<Vec<u8>>,
+    pub(in crate::http) quorum: Quorum,
+    pub(in crate::http) asked: AskedQuorum,
+    /// Whether only what this node holds is meant.
+    pub(in crate::http) local: bool,
+    /// Most items of a page, if pages are wanted.
+    pub(in crate::http) limit: Option<usize>,
+    /// Whether values are sent.
+    pub(in crate::http) values: bool,
+    /// How items are sent.
+    pub(in crate::http) form: Form,
+    /// The query without `after`, as a link has it.
+    base: String,
+}
+
+impl RangeParams {
+    /// What is read of the range: all of it, or what is behind the cursor.
+    pub(in crate::http) fn rest(&self) -> (&[u8], Option<&[u8]>) {
+        (self.after.as_ref().unwrap_or(&self.whole.start), self.whole.end.as_deref())
+    }
+
+    /// The cursor that goes on at `next`.
+    pub(in crate::http) fn cursor(&self, next: &[u8]) -> String {
+        cursor::encode(&self.whole, next)
+    }
+
+    /// The value of a `Link` header to the page that a cursor begins: visible ASCII.
+    pub(in crate::http) fn link(&self, cursor: &str) -> String {
+        let mut link = "</v0/entities?".to_owned();
+        for byte in self.base.bytes() {
+            if byte.is_ascii_graphic() && !b"<>\"".contains(&byte) {
+                link.push(char::from(byte));
+            } else {
+                link += &percent::encode(&[byte]);
+            }
+        }
+        // `limit` is there, or there were no pages.
+        link + "&after=" + cursor + ">; rel=\"next\""
+    }
+}
+
+/// What a query has of a range, before it is judged.
+struct Said<'a> {
+    start: Slot<'a>,
+    end: Slot<'a>,
+    ack: Slot<'a>,
+    from: Slot<'a>,
+    local: Slot<'a>,
+    prefix: Slot<'a>,
+    limit: Slot<'a>,
+    after: Slot<'a>,
+    values: Slot<'a>,
+}
+
+fn said(query: &str) -> Result<Said<'_>, Problem> {
+    let [start, end, ack, from, local, prefix, limit, after, values] = fill(query, RANGE)?;
+    Ok(Said { start, end, ack, from, local, prefix, limit, after, values })
+}
+
+impl Said<'_> {
+    /// The keys that are meant; the place behind which they are, if it is said.
+    fn keys(&self) -> Result<(Bounds, Option<Vec<u8>>), Problem> {
+        let start = given("start", self.start)?.unwrap_or_default();
+        let prefix = given("prefix", self.prefix)?.unwrap_or_default();
+        if self.end == Some("") {
+            return Err(bad("end must not be empty; omit it to read to the last key"));
+        }
+        let end = given("end", self.end)?;
+        let behind = if prefix.is_empty() { None } else { after_prefix(&prefix) };
+        let end = match (end, behind) {
+            (Some(end), Some(behind)) => Some(end.min(behind)),
+            (end, behind) => end.or(behind),
+        };
+        let whole = Bounds { start: start.max(prefix), end };
+        let Some(after) = self.after else { return Ok((whole, None)) };
+        let text = percent::decode(after.as_bytes())
+            .map_err(|error| bad(format!("parameter \"after\" {error}")))?;
+        let after = cursor::decode(&whole, &text).map_err(bad)?;
+        Ok((whole, Some(after)))
+    }
+
+    /// The query again, without `after`, each value as it was written.
+    fn base(&self) -> String {
+        let Said { start, end, ack, from, local, prefix, limit, after: _, values } = self;
+        let all = [start, end, ack, from, local, prefix, limit, &None, values];
+        let pairs = RANGE.iter().zip(all).filter_map(|(name, value)| Some((name, (*value)?)));
+        let pairs: Vec<String> = pairs.map(|(name, value)| format!("{name}={value}")).collect();
+        pairs.join("&")
+    }
+}
+
+/// The key that a parameter has, if it is there.
+fn given(name: &str, value: Slot<'_>) -> Result<Option<Vec<u8>>, Problem> {
+    let Some(_) = value else { return Ok(None) };
+    Ok(Some(key(name, required(name, value)?)?.into_owned()))
+}
+
+pub(in crate::http) fn entities(
+    query: &str,
+    form: Form,
+    replication: Replication,
+) -> Result<RangeParams, Problem> {
+    let said = said(query)?;
+    if form == Form::Chunks {
+        let paged = [said.prefix, said.limit, said.after, said.values];
+        let paged = PAGED.iter().zip(paged).find(|(_, value)| value.is_some());
+        if let Some((name, _)) = paged {
+            return Err(bad(format!(
+                "{name}= is for responses that tell items apart: send Accept: {} or Accept: {}",
+                Form::Lines.content_type(),
+                Form::Frames.content_type(),
+            )));
+        }
+        if said.start.is_none() {
+            return Err(bad(format!(
+                "parameter \"start\" is missing; to list all keys, or those with a prefix=, send \
+                 Accept: {}",
+                Form::Lines.content_type(),
+            )));
+        }
+        required("start", said.start)?;
+    }
+    let (whole, after) = said.keys()?;
+    let local = flag("local", said.local)?;
+    let values = said.values.is_none() || flag("values", said.values)?;
+    let limit = digits("limit", said.limit)?;
+    if let Some(limit) = limit.filter(|limit| !(1..=MAX_LIMIT).contains(limit)) {
+        return Err(bad(format!("limit={limit} is out of range 1..{MAX_LIMIT}")));
+    }
+    let limit = limit.map(|limit| limit as usize);
+    let (asked, quorum) = agree(said.ack, said.from, replication)?;
+    let base = said.base();
+    Ok(RangeParams { whole, after, quorum, asked, local, limit, values, form, base })
+}

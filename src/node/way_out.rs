@@ -1,0 +1,189 @@
+//! What to do about an error of the operating system on a data directory. Such an error says
+//! nothing about what the directory holds, so that no advice here is to start without it.
+
+use std::error::Error;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getegid, geteuid, getrlimit};
+
+/// Advice for whoever reads that something can't be done with a data directory; shown as sentences
+/// that follow the error, or as nothing if no error of the operating system is the cause.
+#[derive(Debug)]
+pub(crate) struct WayOut<'a> {
+    cause: Option<&'a io::Error>,
+    data: &'a Path,
+}
+
+impl<'a> WayOut<'a> {
+    /// What to do about `error`, in which one of the operating system may be wrapped.
+    pub(crate) fn of(error: &'a (dyn Error + 'static), data: &'a Path) -> Self {
+        let mut next = Some(error);
+        let mut cause = None;
+        while let (Some(error), None) = (next, cause) {
+            cause = error.downcast_ref::<io::Error>();
+            cause = cause.or_else(|| error.downcast_ref::<Arc<io::Error>>().map(AsRef::as_ref));
+            next = error.source();
+        }
+        Self { cause, data }
+    }
+}
+
+impl fmt::Display for WayOut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(cause) = self.cause else { return Ok(()) };
+        f.write_str(". Nothing was deleted. ")?;
+        match Errno::from_io_error(cause) {
+            Some(Errno::ACCESS) => may_not(f, self.data)?,
+            Some(errno) => f.write_str(advice(errno))?,
+            None => f.write_str("Correct what the operating system reports")?,
+        }
+        f.write_str(", then start again")
+    }
+}
+
+/// Who runs, and whose the directory is.
+fn may_not(f: &mut fmt::Formatter<'_>, data: &Path) -> fmt::Result {
+    write!(f, "kvorum runs as user {}, group {}", geteuid(), getegid())?;
+    if let Ok(found) = fs::metadata(data) {
+        let mode = found.permissions().mode() & 0o7777;
+        let (user, group) = (found.uid(), found.gid());
+        write!(f, "; the directory belongs to user {user}, group {group}, mode {mode:04o}")?;
+    }
+    if let Some((name, owner)) = of_another(data) {
+        write!(f, "; {name} in it belongs to user {owner}")?;
+    }
+    f.write_str(
+        ": run it as the directory's owner, or give the directory and all files in it to its user \
+         (chown -R, chmod -R u+rwX), and let that user pass through the directories above",
+    )
+}
+
+/// The first file in a directory, by name, that belongs to another user than the one who runs.
+fn of_another(data: &Path) -> Option<(String, u32)> {
+    let files = fs::read_dir(data).ok()?.flatten();
+    let owned = files.filter_map(|file| Some((file.file_name(), file.metadata().ok()?.uid())));
+    let (name, owner) = owned.filter(|(_, owner)| *owner != geteuid().as_raw()).min()?;
+    Some((name.to_string_lossy().into_owned(), owner))
+}
+
+fn advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::PERM => {
+            "The file system does not allow it: see whether a file is immutable (lsattr)"
+        }
+        Errno::NOTDIR | Errno::ISDIR => {
+            "A part of the path is a file where a directory is expected, or the other way round: \
+             correct the path"
+        }
+        Errno::LOOP => "A symbolic link in the path leads back to itself: correct that link",
+        Errno::NOENT => {
+            "A part of the path does not exist, or a symbolic link in it leads to a place that \
+             does not exist: mount what belongs there, or correct the link"
+        }
+        Errno::NAMETOOLONG => "Shorten the path",
+        Errno::ROFS => {
+            "The file system is mounted read-only, as the kernel does after errors of a disk \
+             (dmesg): repair it, and mount it for writing"
+        }
+        Errno::NOSPC | Errno::DQUOT => "Free some space (df, df -i, quota)",
+        Errno::FBIG => "Raise the limit of file sizes (ulimit -f, LimitFSIZE=)",
+        Errno::MFILE => "Raise the limit of open files of this process (ulimit -n, LimitNOFILE=)",
+        Errno::NFILE => "Raise the limit of open files of this machine (sysctl fs.file-max)",
+        Errno::NOMEM => "Free some memory",
+        Errno::AGAIN => "Raise the limit of threads (ulimit -u, TasksMax=)",
+        Errno::IO | Errno::NXIO | Errno::NODEV | Errno::STALE | Errno::NOTCONN => {
+            "The disk or its file system fails (dmesg), which says nothing about the files in the \
+             directory: copy them to another disk as far as they can be read, before anything else \
+             is done to them; repair or replace the disk"
+        }
+        _ => "Correct what the operating system reports",
+    }
+}
+
+/// What to do about an error that may be a limit of this process.
+pub(crate) fn limit(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(errno @ Errno::MFILE) => {
+            let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+            format!(": the limit is {most}. {}", advice(errno))
+        }
+        Some(errno @ (Errno::NFILE | Errno::AGAIN | Errno::NOMEM)) => {
+            format!(". {}", advice(errno))
+        }
+        _ => String::new(),
+    }
+}
+
+/// What to do about a port that can't be had.
+pub(crate) fn port(error: &io::Error) -> String {
+    let what = match Errno::from_io_error(error) {
+        Some(Errno::ADDRINUSE) => {
+            "another process listens there (ss -ltnp names it): stop it, or choose another --listen"
+        }
+        Some(Errno::ADDRNOTAVAIL) => {
+            "no interface of this machine has that address (ip address): correct --listen"
+        }
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "this user may not use that port: choose one from 1024 on in --listen, or give the \
+             process CAP_NET_BIND_SERVICE"
+        }
+        _ => return limit(error),
+    };
+    format!(": {what}. Nothing was changed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Wraps(#[source] node::StartError);
+
+    #[test]
+    fn each_error_of_the_system_has_a_way_out_and_none_of_them_is_an_empty_directory() {
+        for errno in 1..134 {
+            let error = Wraps(node::StartError::Unreadable(io::Error::from_raw_os_error(errno)));
+            let said = WayOut::of(&error, Path::new("/proc")).to_string();
+            assert!(said.starts_with(". Nothing was deleted. "), "{errno}: {said}");
+            assert!(said.ends_with(", then start again"), "{errno}: {said}");
+            assert!(!said.contains("empty") && !said.contains('\n'), "{errno}: {said}");
+        }
+        let refused = node::StartError::Unreadable(Errno::ACCESS.into());
+        let said = WayOut::of(&refused, Path::new("/proc")).to_string();
+        assert!(said.contains("belongs to user 0, group 0, mode 0555: run it as"), "{said}");
+    }
+
+    #[test]
+    fn the_owner_of_a_file_of_another_user_is_named() {
+        let data = tempfile::tempdir().unwrap();
+        for name in ["STORE", "LOCK"] {
+            fs::write(data.path().join(name), "").unwrap();
+        }
+        if std::os::unix::fs::chown(data.path().join("STORE"), Some(12_345), None).is_err() {
+            eprintln!("skipped: only root can give files away");
+            return;
+        }
+        let refused = node::StartError::Unreadable(Errno::ACCESS.into());
+        let said = WayOut::of(&refused, data.path()).to_string();
+        assert!(said.contains("; STORE in it belongs to user 12345: run it as"), "{said}");
+    }
+
+    #[test]
+    fn a_port_that_is_taken_has_a_way_out() {
+        let said = port(&Errno::ADDRINUSE.into());
+        assert!(said.contains("stop it, or choose another --listen"), "{said}");
+    }
+
+    #[test]
+    fn what_is_no_error_of_the_system_has_none() {
+        let another = node::StartError::Another("the name".to_owned());
+        assert_eq!(WayOut::of(&another, Path::new("/proc")).to_string(), "");
+    }
+}

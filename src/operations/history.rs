@@ -1,0 +1,166 @@
+//! The node's last 15 minutes, for dashboards that connect later: what a sample measures, and how
+//! it is told.
+//!
+//! ```text
+//!  runtime/history.rs, once a second ─▶ Sampler ─▶ counters/history.rs ─▶ /ui/events ─▶ the page
+//! ```
+//!
+//! The page knows each value by its name ([`fields`]) and makes of it what it makes of the
+//! difference of two snapshots. Only the page of the same release reads it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cluster::NodeId;
+use serde::Serialize;
+
+use crate::counters::clocks::wall_micros;
+use crate::counters::history::Sample;
+use crate::counters::latency::BUCKETS;
+use crate::counters::{Counters, RequestKind, STATUSES};
+use crate::node::Node;
+use crate::operations::snapshot::{kind_name, queues};
+use crate::operations::usage;
+
+const PERIOD_MS: u64 = 1000;
+
+/// All nodes take samples, and tell of themselves, at half past each second of their clocks, which
+/// are closer than that: what they say then belongs to the same second.
+const PHASE_MS: u64 = 500;
+
+/// Nodes whose hints a sample counts, those with the most first: a cluster in which more are away
+/// has other worries, and lines to other nodes have a bound.
+const HINTED: usize = 16;
+
+/// Kinds of requests that are told: whatever else is asked is about the node itself.
+const KINDS: [RequestKind; 5] =
+    [RequestKind::Get, RequestKind::Put, RequestKind::Delete, RequestKind::Add, RequestKind::Range];
+
+/// Counters of the process and its store, by the names that the page knows.
+const COUNTERS: [(&str, fn(&Node, &lsm::Stats) -> u64); 16] = [
+    ("cpu_ms", |_, _| usage::cpu_time().as_millis() as u64),
+    ("peer_messages", |node, _| sum(node, |counters| counters.peers.messages_sent.get())),
+    ("store.slowdown_nanos", |node, _| sum(node, |counters| counters.slowdown_nanos.get())),
+    ("store.flush_bytes", |_, stats| stats.flush_bytes),
+    ("store.flush_nanos", |_, stats| stats.flush_nanos),
+    ("store.compaction_bytes", |_, stats| stats.compaction_write_bytes),
+    ("store.compaction_nanos", |_, stats| stats.compaction_nanos),
+    ("store.commit_nanos", |_, stats| stats.commit_nanos),
+    ("store.wal_bytes", |_, stats| stats.wal_bytes),
+    ("store.wal_syncs", |_, stats| stats.wal_syncs),
+    ("store.slowed", |_, stats| stats.slowed_writes),
+    ("store.refused", |_, stats| stats.refused_writes),
+    ("store.cache_hits", |_, stats| stats.cache_hits),
+    ("store.cache_misses", |_, stats| stats.cache_misses),
+    ("store.bloom_skips", |_, stats| stats.bloom_skips),
+    ("store.bloom_false_positives", |_, stats| stats.bloom_false_positives),
+];
+
+/// Values that are told as they are, after the queues.
+const GAUGES: [(&str, fn(&Node, &lsm::Stats) -> u64); 2] =
+    [("disk", usage::disk_bytes), ("resident", |_, _| usage::resident_bytes())];
+
+/// A second, as the page reads it: when, milliseconds that it covers, place and value of each value
+/// that is not 0, hints by node.
+#[derive(Debug, Serialize)]
+pub(crate) struct PastSecond(u64, u64, Vec<(u64, u64)>, BTreeMap<String, u64>);
+
+/// Takes samples of a node, each with what happened since the one before.
+pub(crate) struct Sampler {
+    counters: Vec<u64>,
+    at: Instant,
+}
+
+impl Sampler {
+    /// The first sample begins now.
+    pub(crate) fn new(node: &Node) -> Self {
+        Self { counters: counters(node, &node.db.stats()), at: Instant::now() }
+    }
+
+    /// Keeps what happened since the last sample.
+    pub(crate) fn sample(&mut self, node: &Node) {
+        let stats = node.db.stats();
+        let (counters, now) = (counters(node, &stats), Instant::now());
+        let differences = counters.iter().zip(&self.counters).map(|(now, was)| now - was.min(now));
+        let queues = queues(node, &stats).into_iter().map(|queue| queue.depth);
+        let gauges = GAUGES.iter().map(|(_, value)| value(node, &stats));
+        let values = (0..).zip(differences.chain(queues).chain(gauges));
+        node.history.push(&Sample {
+            second: wall_micros() / 1_000_000,
+            took_ms: now.duration_since(self.at).as_millis() as u64,
+            values: values.filter(|(_, value)| *value > 0).collect(),
+            hints: hints(node),
+        });
+        (self.counters, self.at) = (counters, now);
+    }
+}
+
+/// How long after `now_ms` nodes take samples, and tell of themselves, again.
+pub(crate) fn until_next(now_ms: u64) -> Duration {
+    Duration::from_millis(PERIOD_MS - (now_ms + PERIOD_MS - PHASE_MS) % PERIOD_MS)
+}
+
+/// The names of a sample's values, in their order.
+pub(super) fn fields(node: &Node) -> Vec<String> {
+    let of_kind = |kind: RequestKind| {
+        let name = kind_name(kind);
+        let statuses = STATUSES.iter().map(move |status| format!("{name}.statuses.{status}"));
+        statuses.chain((0..BUCKETS).map(move |bucket| format!("{name}.latency.{bucket}")))
+    };
+    let named = |(name, _): &(&str, _)| (*name).to_owned();
+    let all = COUNTERS.iter().map(named).chain(KINDS.into_iter().flat_map(of_kind));
+    let queues = (0..queues(node, &node.db.stats()).len()).map(|place| format!("queues.{place}"));
+    all.chain(queues).chain(GAUGES.iter().map(|(name, _)| (*name).to_owned())).collect()
+}
+
+/// A sample, as it is told.
+pub(super) fn told(node: &Node, sample: Sample) -> PastSecond {
+    let Sample { second, took_ms, values, hints } = sample;
+    let name = |id: u64| node.shared.name_of(NodeId(id as u16));
+    let hints = hints.into_iter().map(|(id, hints)| (name(id), hints));
+    PastSecond(second, took_ms, values, hints.collect())
+}
+
+fn sum(node: &Node, count: impl Fn(&Counters) -> u64) -> u64 {
+    node.counters.iter().map(|counters| count(counters)).sum()
+}
+
+/// All counters, in the order of [`fields`].
+fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
+    let mut all: Vec<u64> = COUNTERS.iter().map(|(_, value)| value(node, stats)).collect();
+    for place in KINDS.map(|kind| kind as usize) {
+        all.extend(
+            (0..STATUSES.len())
+                .map(|status| sum(node, |counters| counters.requests[place][status].get())),
+        );
+        all.extend(
+            (0..BUCKETS)
+                .map(|bucket| sum(node, |counters| counters.latency[place].buckets[bucket].get())),
+        );
+    }
+    all
+}
+
+/// Hints that are kept, by the number of the node that missed the writes.
+fn hints(node: &Node) -> Vec<(u64, u64)> {
+    let shared = &node.shared;
+    let others = shared.view().ids().filter(|id| *id != shared.own).collect::<Vec<_>>();
+    let waiting = others.into_iter().map(|id| (u64::from(id.0), shared.hints.waiting(id).0));
+    let mut waiting: Vec<_> = waiting.filter(|(_, hints)| *hints > 0).collect();
+    waiting.sort_by_key(|(_, hints)| std::cmp::Reverse(*hints));
+    waiting.truncate(HINTED);
+    waiting.sort_unstable();
+    waiting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_nodes_speak_at_half_past_a_second() {
+        for (now, wait) in [(0, 500), (499, 1), (500, 1000), (501, 999), (999, 501), (7_100, 400)] {
+            assert_eq!(until_next(now), Duration::from_millis(wait), "at {now} ms");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What the system lets this process have: open files, and files of so many bytes.
+#![allow(unsafe_code, reason = "how a signal is handled has no safe form")]
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::runtime::error::ServeError;
+use crate::settings::config::Config;
+use crate::settings::memory::GUESTS;
+
+/// A write past the limit of file sizes (`ulimit -f`) fails as one on a full disk does. Without
+/// this the kernel ends the process by SIGXFSZ, and nobody learns why. (The standard library does
+/// the same for SIGPIPE.) Child processes inherit it.
+pub(crate) fn file_size_is_an_error() {
+    // SAFETY: to ignore a signal runs no code of ours. The call fails for unknown signals only.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Connections and tables are files: as many as the system allows without asking.
+pub(super) fn raise_file_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+        return limit.current;
+    }
+    raised.current
+}
+
+/// File descriptors that a node has open before anybody connects, without its loops: streams, the
+/// directory with its lock, log and a table, the acceptor, signals (18), and some for what follows.
+const FILES_AT_REST: u64 = 22;
+
+/// File descriptors of an event loop.
+const FILES_OF_A_LOOP: u64 = 4;
+
+/// Refuses a limit under which a node can't start: what it is made of does not fail for lack of
+/// descriptors in words everywhere.
+pub(super) fn refuse_too_few_files(loops: usize, limit: Option<u64>) -> Result<(), ServeError> {
+    let needed = FILES_AT_REST + FILES_OF_A_LOOP * loops as u64;
+    match limit.filter(|limit| *limit < needed) {
+        Some(limit) => Err(ServeError::FewFiles { limit, loops, needed }),
+        None => Ok(()),
+    }
+}
+
+/// Connections may take half of the descriptors. The store needs the others for its tables and its
+/// log: without them it could serve none of the connections.
+pub(super) fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
+    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(2) as usize);
+    config.guests = GUESTS.min(most / 4).max(1);
+    let most = most - config.guests;
+    if most < config.connections {
+        let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
+        tracing::warn!(
+            wanted,
+            most,
+            limit,
+            "allowing fewer connections: the limit of open files \
+            is low"
+        );
+        config.connections = most;
+    }
+}

@@ -1,0 +1,66 @@
+//! Who else may read what a data directory holds. A node makes its directory for its own user
+//! alone; one that was made by somebody else, or by an earlier release, is left as it is.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Bits of a mode by which the group and all others may read a file, or go into a directory.
+const READ: u32 = 0o044;
+const ENTER: u32 = 0o011;
+
+/// Warns if other users can read files of the directory.
+pub(super) fn warn_of_readers(data: &Path) {
+    // What can't be listed is an error of the start itself.
+    if others_read(data).unwrap_or(false) {
+        tracing::warn!(
+            "other users of this machine can read files of the data directory: run chmod -R go= {}",
+            data.display()
+        );
+    }
+}
+
+fn others_read(data: &Path) -> io::Result<bool> {
+    let mode = |path: &Path| Ok::<_, io::Error>(fs::symlink_metadata(path)?.permissions().mode());
+    // Each of the two bits allows to enter, and its neighbour in a file's mode to read.
+    let who_enters = fs::metadata(data)?.permissions().mode() & ENTER;
+    if who_enters == 0 {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(data)? {
+        let path = entry?.path();
+        if mode(&path)? & READ & (who_enters << 2) != 0 && !path.is_symlink() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_read_what_they_reach() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("STORE");
+        fs::write(&file, "").unwrap();
+        for (directory, store, read) in [
+            (0o700, 0o644, false),
+            (0o755, 0o600, false),
+            (0o755, 0o644, true),
+            (0o750, 0o604, false),
+            (0o750, 0o640, true),
+            (0o705, 0o604, true),
+        ] {
+            let set = |path: &Path, mode| {
+                fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            };
+            set(&file, store);
+            set(root.path(), directory);
+            assert_eq!(others_read(root.path()).unwrap(), read, "{directory:o} {store:o}");
+        }
+        assert!(others_read(&root.path().join("none")).is_err());
+    }
+}

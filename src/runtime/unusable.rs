@@ -1,0 +1,95 @@
+//! A data directory on which a node can't start: what is still true, and the way out.
+//!
+//! ```text
+//!  a file is damaged ─┬─ there are other nodes: with an empty directory, and what they hold comes
+//!                     └─ there are none: on a backup
+//!  it can't be read, or not be written ─▶ what the operating system says, and what it asks for
+//! ```
+
+use std::fmt;
+use std::path::PathBuf;
+
+use node::StartError;
+
+use crate::node::way_out::WayOut;
+
+/// What keeps a node from its data directory.
+#[derive(Debug, thiserror::Error)]
+pub(crate) struct Unusable {
+    pub(super) data: PathBuf,
+    /// Whether the settings name other nodes.
+    pub(super) has_others: bool,
+    #[source]
+    pub(super) cause: StartError,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { data, has_others, cause } = self;
+        let of_system = WayOut::of(cause, data).to_string();
+        let cause_text = cause.to_string();
+        // Some name it themselves.
+        if !cause_text.starts_with("data directory ") {
+            write!(f, "data directory {}: ", data.display())?;
+        }
+        write!(f, "{cause_text}{of_system}")?;
+        if cause.is_no_space() && of_system.is_empty() {
+            return f.write_str(". The node did not start: start it again then");
+        }
+        let way_out = match cause.is_damage() {
+            false => return Ok(()),
+            true if *has_others => {
+                "Nothing was changed, and the other nodes serve what they hold. If kvorum status \
+                 at one of them shows all others up: move the directory away and start the node \
+                 with an empty one, and what the others hold is streamed to it. What no other node \
+                 holds (written with from=1, or ack=1 and not passed on yet) is in the old \
+                 directory only"
+            }
+            true => {
+                "Nothing was changed. A single node has no replicas to take it from: move the \
+                 directory away and start on a backup"
+            }
+        };
+        write!(f, ". {way_out}: see \"A damaged file\" in operation.md")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn corrupt() -> lsm::Error {
+        let (file, what) = ("0000000007.sst".to_owned(), "its check does not match".to_owned());
+        lsm::Error::Corrupt { file, offset: 4096, what }
+    }
+
+    fn said_of(cause: StartError, has_others: bool) -> String {
+        Unusable { data: PathBuf::from("/d"), has_others, cause }.to_string()
+    }
+
+    #[test]
+    fn who_has_replicas_is_sent_to_them_and_who_has_none_to_a_backup() {
+        let found = StartError::Store { what: "the node's identity", source: corrupt() };
+        let said = said_of(found, true);
+        let begins = "data directory /d: the node's identity: 0000000007.sst is damaged at byte \
+            4096: its check does not match. Nothing was changed";
+        assert!(said.starts_with(begins) && said.contains("is streamed to it"), "{said}");
+        let said = said_of(StartError::Open(corrupt()), false);
+        assert!(said.contains("a backup") && !said.contains("streamed"), "{said}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_way_out_that_is_none() {
+        let locked = lsm::Error::Locked { directory: "/d".to_owned() };
+        let said = "data directory /d is in use by another process: stop it, or name another";
+        assert_eq!(said_of(StartError::Open(locked), true), said);
+        // To send somebody away from what a later release wrote would lose it.
+        let later = || StartError::LaterFormat { what: "the node's identity".into(), format: 9 };
+        let said = said_of(later(), true);
+        assert_eq!(said, format!("data directory /d: {}", later()));
+        assert!(said.contains("start the release that ran here last"), "{said}");
+        let another = StartError::Another("the name".to_owned());
+        let expected = format!("data directory /d: {another}");
+        assert_eq!(said_of(another, true), expected);
+    }
+}

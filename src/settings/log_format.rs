@@ -1,0 +1,70 @@
+//! The format of the log, as far as it is known before the settings make a configuration: a node
+//! that is refused its settings says so as it would have logged.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::PathBuf;
+
+use crate::settings::values::LogFormat;
+
+/// What the words of a command line ask for, the program's name first, or else a variable, or else
+/// the file that they name.
+pub(crate) fn wanted(words: &[OsString]) -> LogFormat {
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+    if words.get(1).is_none_or(|command| command != "serve") {
+        return LogFormat::Text;
+    }
+    let said = flag(words, "--log-format").or_else(|| variable("KVORUM_LOG_FORMAT"));
+    let said = said.map(|word| word.to_string_lossy().into_owned());
+    let file = || flag(words, "--config").or_else(|| variable("KVORUM_CONFIG")).map(PathBuf::from);
+    // A file that can't be read is what is said next.
+    let text = || file().and_then(|file| fs::read_to_string(file).ok());
+    let said = said.or_else(|| text().and_then(|text| in_file(&text)));
+    // A word that is no format is refused, in text.
+    said.and_then(|word| word.parse().ok()).unwrap_or(LogFormat::Text)
+}
+
+/// The value of a flag.
+fn flag(words: &[OsString], flag: &str) -> Option<OsString> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word == flag {
+            return words.next().cloned();
+        }
+        let value = word.to_str().and_then(|word| word.strip_prefix(flag)?.strip_prefix('='));
+        if let Some(value) = value {
+            return Some(OsStr::new(value).to_owned());
+        }
+    }
+    None
+}
+
+/// What a file says, be it damaged elsewhere.
+fn in_file(text: &str) -> Option<String> {
+    let line = text.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "log-format").then_some(value)
+    })?;
+    let table = toml::from_str::<toml::Table>(&format!("log-format = {line}")).ok()?;
+    Some(table.get("log-format")?.as_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_found_beside_what_is_refused() {
+        let of = |words: &[&str]| {
+            let words = ["kvorum"].iter().chain(words).map(OsString::from);
+            wanted(&words.collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["serve", "--nonsense", "--log-format", "json"]), LogFormat::Json);
+        assert_eq!(of(&["serve", "--log-format=json", "--loops", "x"]), LogFormat::Json);
+        assert_eq!(of(&["serve", "--log-format=xml"]), LogFormat::Text);
+        assert_eq!(of(&["get", "--log-format=json"]), LogFormat::Text);
+        assert_eq!(in_file("queue = \nlog-format = 'json' # all\n").as_deref(), Some("json"));
+        assert_eq!(in_file("# log-format = \"json\"\n"), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! What clients make of a node's certificates: their dates, their names, and what each is for.
+//!
+//! A file holds the node's own certificate first, then those between it and the CA. Nodes look at
+//! none of this ([`super::tls`]), so it decides whether clients are served, and nothing else.
+
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::time::ASN1Time;
+use x509_parser::x509::X509Version;
+
+use super::files::FileError;
+
+/// Why no client accepts a certificate.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unaccepted {
+    #[error(
+        "{which} expired on {when}: have a new one issued, or, if it is one that clients do not \
+         need, take it out of the file"
+    )]
+    Expired { which: String, when: ASN1Time },
+    #[error(
+        "{which} is not valid before {when}: wait until then, or set the clock if this machine's \
+         is behind"
+    )]
+    Early { which: String, when: ASN1Time },
+    #[error(
+        "{which} names no host (it has no subjectAltName, and clients do not look at its CN): have \
+         one issued for the hosts in the nodes' URLs, as kvorum cert node --host does"
+    )]
+    Nameless { which: String },
+    #[error(
+        "{which} is not for servers (its extendedKeyUsage has no serverAuth): have one issued that \
+         is, as kvorum cert node does"
+    )]
+    NotForServers { which: String },
+    #[error(
+        "{which} names itself the issuer of the certificate, and did not sign it ({why}): put the \
+         intermediate certificate of the CA that issued it there"
+    )]
+    Unsigned { which: String, why: rustls::Error },
+    #[error("{which} {why}, so what it has signed is not accepted")]
+    SignsNothing { which: String, why: &'static str },
+}
+
+/// The certificates of a file, as far as clients look at them.
+#[derive(Debug, Clone)]
+pub(super) struct Chain {
+    /// The node's own, then the others.
+    links: Vec<Link>,
+    has_names: bool,
+    is_for_servers: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Link {
+    /// What it is called in messages.
+    which: String,
+    from: ASN1Time,
+    until: ASN1Time,
+    is_ca: bool,
+    /// Why nobody accepts a certificate that this one has signed.
+    signs_nothing: Option<&'static str>,
+}
+
+impl Link {
+    fn of(number: usize, cert: &X509Certificate<'_>, of_servers: bool) -> Self {
+        let (from, until) = (cert.validity().not_before, cert.validity().not_after);
+        let (which, signs_nothing) = (named(number, cert), signs_nothing(cert, of_servers));
+        Self { which, from, until, is_ca: cert.is_ca(), signs_nothing }
+    }
+
+    /// Whether it is valid at `now`, in seconds since 1970.
+    fn check_dates(&self, now: u64) -> Result<(), Unaccepted> {
+        let (which, now) = (self.which.clone(), now as i64);
+        if self.until.timestamp() < now {
+            return Err(Unaccepted::Expired { which, when: self.until });
+        }
+        if self.from.timestamp() > now {
+            return Err(Unaccepted::Early { which, when: self.from });
+        }
+        Ok(())
+    }
+}
+
+/// The CAs of clients' certificates, as far as a node looks at them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClientCas(Vec<Link>);
+
+impl ClientCas {
+    pub(super) fn of(certs: &[CertificateDer<'_>]) -> Result<Self, FileError> {
+        let mut links = Vec::with_capacity(certs.len());
+        for (number, cert) in certs.iter().enumerate() {
+            let parsed = x509_parser::parse_x509_certificate(cert);
+            let (_, cert) = parsed.map_err(FileError::Certificate)?;
+            links.push(Link { which: in_file(number, &cert), ..Link::of(number, &cert, false) });
+        }
+        if let Some(Link { which, signs_nothing: Some(why), .. }) =
+            links.iter().find(|link| link.signs_nothing.is_some())
+        {
+            return Err(Unaccepted::SignsNothing { which: which.clone(), why }.into());
+        }
+        Ok(Self(links))
+    }
+
+    /// Whether one of them is valid at `now`, in seconds since 1970.
+    pub(super) fn check(&self, now: u64) -> Result<(), Unaccepted> {
+        let mut checked = self.0.iter().map(|link| link.check_dates(now));
+        let first = checked.next().unwrap_or(Ok(()));
+        first.or_else(|why| if checked.any(|other| other.is_ok()) { Ok(()) } else { Err(why) })
+    }
+}
+
+impl Chain {
+    /// Reads them all. One that no TLS library can use is an error.
+    pub(super) fn of(certs: &[CertificateDer<'_>]) -> Result<Self, FileError> {
+        let mut links = Vec::with_capacity(certs.len());
+        let (mut has_names, mut is_for_servers) = (false, true);
+        for (number, cert) in certs.iter().enumerate() {
+            let parsed = x509_parser::parse_x509_certificate(cert);
+            let (_, cert) = parsed.map_err(FileError::Certificate)?;
+            let which = named(number, &cert);
+            if cert.version() != X509Version::V3 {
+                return Err(FileError::OldVersion { which, version: cert.version().0 + 1 });
+            }
+            if number == 0 {
+                has_names = matches!(cert.subject_alternative_name(), Ok(Some(names))
+                    if !names.value.general_names.is_empty());
+                is_for_servers = cert
+                    .extended_key_usage()
+                    .ok()
+                    .flatten()
+                    .is_none_or(|usage| usage.value.server_auth || usage.value.any);
+            }
+            links.push(Link::of(number, &cert, true));
+        }
+        Ok(Self { links, has_names, is_for_servers })
+    }
+
+    /// When the first of them expires, in seconds since 1970: from then on clients refuse them all.
+    pub(super) fn expires(&self) -> u64 {
+        let ends = self.links.iter().map(|link| link.until.timestamp());
+        ends.min().and_then(|end| end.try_into().ok()).unwrap_or(0)
+    }
+
+    /// What the one that expires first is called.
+    pub(super) fn expires_first(&self) -> &str {
+        let first = self.links.iter().min_by_key(|link| link.until.timestamp());
+        first.map_or("", |link| &link.which)
+    }
+
+    /// Whether clients accept the certificates at `now`, in seconds since 1970, as far as a node
+    /// can tell: a node does not know which CAs clients trust.
+    pub(super) fn check(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), Unaccepted> {
+        self.links.iter().try_for_each(|link| link.check_dates(now))?;
+        let which = || self.links.first().map_or(String::new(), |own| own.which.clone());
+        if !self.has_names {
+            return Err(Unaccepted::Nameless { which: which() });
+        }
+        if !self.is_for_servers {
+            return Err(Unaccepted::NotForServers { which: which() });
+        }
+        self.check_signature(certs, now)
+    }
+
+    /// Whether the certificate in the file that names itself the issuer of the node's own has
+    /// signed the node's own, and may do so. A file need not have one: the issuer may be the CA
+    /// that clients trust.
+    fn check_signature(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), Unaccepted> {
+        let Some((own, others)) = certs.split_first() else { return Ok(()) };
+        let mut refused = None;
+        for (signer, link) in others.iter().zip(self.links.iter().skip(1)) {
+            if !is_issuer(signer, own) {
+                continue;
+            }
+            let which = link.which.clone();
+            match (signed_by(own, signer, now), link.signs_nothing) {
+                (Ok(()), None) => return Ok(()),
+                (_, Some(why)) => refused = Some(Unaccepted::SignsNothing { which, why }),
+                (Err(why), None) => refused = Some(Unaccepted::Unsigned { which, why }),
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// What is suspicious, and may be as it should be.
+    pub(super) fn doubts(&self, certs: &[CertificateDer<'_>], host: Option<&str>) -> Vec<String> {
+        let mut doubts = Vec::new();
+        let Some(own) = self.links.first() else { return doubts };
+        if own.is_ca {
+            doubts.push(format!(
+                "{} is a CA's (CA:TRUE), which some clients do not accept of a server, kvorum's \
+                 own commands among them: have one issued by a CA, as kvorum cert node does",
+                own.which
+            ));
+        }
+        if let Some(host) = host.filter(|host| self.has_names && !is_for(certs, host)) {
+            doubts.push(format!(
+                "{} is not for {host}, where this node is reached as far as it knows: clients that \
+                 ask there refuse it",
+                own.which
+            ));
+        }
+        doubts
+    }
+}
+
+/// Whether a certificate's subject is the issuer that another one names.
+fn is_issuer(signer: &CertificateDer<'_>, own: &CertificateDer<'_>) -> bool {
+    let parse = x509_parser::parse_x509_certificate;
+    match (parse(signer), parse(own)) {
+        (Ok((_, signer)), Ok((_, own))) => signer.subject() == own.issuer(),
+        _ => false,
+    }
+}
+
+/// Whether a certificate signed another one, and its constraints allow that.
+fn signed_by(
+    own: &CertificateDer<'_>,
+    signer: &CertificateDer<'_>,
+    now: u64,
+) -> Result<(), rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(signer.clone().into_owned())?;
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+    let algorithms = default_provider().signature_verification_algorithms.all;
+    let own = ParsedCertificate::try_from(own)?;
+    verify_server_cert_signed_by_trust_anchor(&own, &roots, &[], now, algorithms)
+}
+
+/// Why nobody accepts a certificate, of a server or else of a client, that this one has signed.
+fn signs_nothing(cert: &X509Certificate<'_>, of_servers: bool) -> Option<&'static str> {
+    let usage = cert.key_usage().ok().flatten();
+    let purpose = cert.extended_key_usage().ok().flatten();
+    let is_unknown = |parsed: &ParsedExtension<'_>| {
+        matches!(parsed, ParsedExtension::UnsupportedExtension { .. })
+    };
+    let is_strange = |extension: &x509_parser::extensions::X509Extension<'_>| {
+        extension.critical && is_unknown(extension.parsed_extension())
+    };
+    if !cert.is_ca() && cert.version() == X509Version::V3 {
+        Some("is no CA's (no CA:TRUE)")
+    } else if usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
+        Some("must not sign certificates (its keyUsage has no keyCertSign)")
+    } else if purpose.is_some_and(|purpose| {
+        let usage = purpose.value;
+        !(usage.any || if of_servers { usage.server_auth } else { usage.client_auth })
+    }) {
+        Some("is for other purposes (its extendedKeyUsage)")
+    } else if cert.extensions().iter().any(is_strange) {
+        Some("has a critical extension that clients do not know")
+    } else {
+        None
+    }
+}
+
+/// Whether a chain's first certificate is for that host.
+pub(super) fn is_for(certs: &[CertificateDer<'_>], host: &str) -> bool {
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+    let (Ok(name), Some(own)) = (name, certs.first()) else { return false };
+    ParsedCertificate::try_from(own).is_ok_and(|own| verify_server_name(&own, &name).is_ok())
+}
+
+/// What a certificate of a file without a node's own is called in messages.
+fn in_file(number: usize, cert: &X509Certificate<'_>) -> String {
+    format!("certificate {} of the file ({})", number + 1, cert.subject())
+}
+
+/// What a certificate is called in messages.
+pub(super) fn named(number: usize, cert: &X509Certificate<'_>) -> String {
+    let subject = cert.subject().to_string();
+    let subject = if subject.is_empty() { String::new() } else { format!(" ({subject})") };
+    if number == 0 {
+        format!("the certificate{subject}")
+    } else {
+        format!("certificate {} of the file{subject}", number + 1)
+    }
+}

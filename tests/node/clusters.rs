@@ -1,0 +1,323 @@
+//! Two clusters with nodes of the same names, on one machine: no node of one speaks with the other,
+//! wherever it is started and with whichever directory. A new node that is killed early comes back.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::changes::Joiner;
+use crate::cluster::{Cluster, key};
+use crate::http2::metric;
+use crate::moves::{cluster_command, layout, moved, planned};
+use crate::process::{Node, kvorum, run, wait_until};
+
+const KEYS: usize = 40;
+
+/// The id of a cluster, once all its nodes have it.
+fn id(cluster: &Cluster) -> String {
+    let of = |node| cluster.status(node)["cluster_id"].as_str().map(str::to_owned);
+    wait_until("a cluster id", || (0..3).all(|node| of(node).is_some()));
+    let id = of(0).unwrap();
+    assert!((1..3).all(|node| of(node).as_ref() == Some(&id)), "one id for all: {id}");
+    id
+}
+
+/// Two clusters with other values under the same keys, and their ids.
+fn two() -> ([Cluster; 2], [String; 2]) {
+    let clusters = [Cluster::start(3, &[]), Cluster::start(3, &[])];
+    clusters.iter().for_each(Cluster::settled);
+    let ids = [id(&clusters[0]), id(&clusters[1])];
+    assert_ne!(ids[0], ids[1], "the same names, and two clusters");
+    clusters[0].fill(KEYS, b"of g");
+    clusters[1].fill(KEYS, b"of h");
+    (clusters, ids)
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
+fn status(node: &Node) -> Value {
+    serde_json::from_slice(&node.client().get("/v0/status").body()).unwrap()
+}
+
+/// Whether a node sees another one.
+fn sees(cluster: &Cluster, node: usize, name: &str) -> bool {
+    let status = cluster.status(node);
+    let peers = status["peers"].as_array().unwrap();
+    peers.iter().any(|peer| peer["name"] == name && peer["up"] == true)
+}
+
+/// Asserts that a log refuses a node, and says by which two ids.
+fn refuses(log: &str, ids: &[String; 2]) {
+    let line = log.lines().find(|line| line.contains("belongs to cluster")).unwrap_or_else(|| {
+        panic!("nothing is refused: {log}");
+    });
+    for what in [&ids[0], &ids[1], "http://127.0.0.1:", "exchange nothing", "--cluster"] {
+        assert!(line.contains(what), "{what}: {line}");
+    }
+}
+
+/// Asserts that the commands tell node n1, which is one of another cluster, from one that is down.
+fn is_shown_as_of_another_cluster(cluster: &Cluster, ids: &[String; 2]) {
+    let url = format!("http://{}", cluster.address(0));
+    for command in [&["status", "--url", &url][..], &["cluster", "status", "--url", &url]] {
+        let output = run(command);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {text}");
+        let row = text.lines().find(|line| line.starts_with("n1 ")).unwrap();
+        assert!(row.contains("other cluster ID") && !row.contains("down"), "{text}");
+        let why = format!("other cluster ID {}, where this cluster has {}", ids[1], ids[0]);
+        assert!(text.contains(&why) && !text.contains("--remove-dead"), "{text}");
+    }
+    let cluster: Value =
+        serde_json::from_slice(&cluster.client(0).get("/v0/cluster").body()).unwrap();
+    let row = &cluster["nodes"][1];
+    assert_eq!((&row["up"], &row["other_cluster_id"]), (&false.into(), &ids[1].as_str().into()));
+}
+
+#[test]
+fn a_node_that_starts_at_an_address_of_another_cluster_is_refused_by_it() {
+    let ([mut g, mut h], ids) = two();
+    g.kill(1);
+    h.kill(1);
+    let (g_url, h_url) = (format!("http://{}", g.address(1)), format!("http://{}", h.address(1)));
+    let own = h.list_with(&h_url, &g_url);
+    let at = g.address(1).to_string();
+    let data = h.take_data(1);
+    let args = ["--cluster", &own, "--log", "warn"];
+    let stray = Node::start_at(&at, kvorum(), data, &args);
+    let peers = || {
+        let status = status(&stray);
+        status["peers"].as_array().unwrap().iter().filter(|peer| peer["up"] == true).count()
+    };
+    wait_until("meeting its own cluster", || peers() == 2);
+    assert_eq!(status(&stray)["cluster_id"], ids[1].as_str());
+    g.has(0..KEYS, b"of g");
+    h.has(0..KEYS, b"of h");
+    for number in 0..KEYS {
+        let got = stray.client().get(&key(number));
+        assert_eq!((got.status, got.body()), (200, b"of h".to_vec()));
+    }
+    g.fill_of(2, KEYS, b"of g, later");
+    g.has(0..KEYS, b"of g, later");
+    h.has(0..KEYS, b"of h");
+    assert!(!sees(&g, 0, "n1") && !sees(&g, 2, "n1"));
+    is_shown_as_of_another_cluster(&g, &ids);
+    // Across restarts too.
+    g.stop(2);
+    g.up(2);
+    wait_until("meeting the other one", || sees(&g, 2, "n0"));
+    g.has(0..KEYS, b"of g, later");
+    refuses(&g.stop_for_its_log(0), &ids);
+    refuses(&stray.stop_for_its_log(), &ids);
+    g.up(0);
+    g.up(1);
+    g.settled();
+    g.has(0..KEYS, b"of g, later");
+}
+
+#[test]
+fn a_directory_of_another_cluster_is_refused_by_all() {
+    let ([mut g, mut h], ids) = two();
+    g.stop(1);
+    h.stop(1);
+    let own = g.take_data(1);
+    let copied = tempfile::tempdir().unwrap();
+    copy(&h.data(1), &copied.path().join("data"));
+    g.put_back(1, copied);
+    // The third one is down: with the stray there would be a majority.
+    g.kill(2);
+    g.up(1);
+    wait_until("coming up", || g.status(1)["cluster_id"] == ids[1].as_str());
+    for number in 0..4 {
+        let got = g.client(0).get(&key(number));
+        assert_ne!(got.status, 200, "one node of three is no majority");
+    }
+    assert!(!sees(&g, 0, "n1"));
+    g.up(2);
+    g.settled_but(1);
+    g.has(0..KEYS, b"of g");
+    refuses(&g.stop_for_its_log(1), &ids);
+    g.put_back(1, own);
+    g.up(1);
+    g.settled();
+    g.has(0..KEYS, b"of g");
+    h.up(1);
+    h.settled();
+    h.has(0..KEYS, b"of h");
+}
+
+#[test]
+fn two_directories_that_were_swapped_are_refused_and_put_back_hold_everything() {
+    let ([mut g, mut h], ids) = two();
+    // Of two nodes of one cluster: neither starts.
+    g.stop(0);
+    g.stop(1);
+    let (zero, one) = (g.take_data(0), g.take_data(1));
+    g.put_back(0, one);
+    g.put_back(1, zero);
+    for (own, theirs) in [("n0", "n1"), ("n1", "n0")] {
+        let said = g.refused(usize::from(own == "n1"));
+        let why = format!("this is node {own}, but the directory belongs to node {theirs}");
+        assert!(said.contains(&why), "{said}");
+    }
+    let (one, zero) = (g.take_data(0), g.take_data(1));
+    g.put_back(0, zero);
+    g.put_back(1, one);
+    g.up(0);
+    g.up(1);
+    g.settled();
+    g.has(0..KEYS, b"of g");
+    // Of the same node of two clusters: each starts, and nobody speaks with it.
+    g.stop(1);
+    h.stop(1);
+    let (of_g, of_h) = (g.take_data(1), h.take_data(1));
+    g.put_back(1, of_h);
+    h.put_back(1, of_g);
+    for (cluster, own, strange) in [(&mut g, 0, 1), (&mut h, 1, 0)] {
+        cluster.up(1);
+        wait_until("its id", || cluster.status(1)["cluster_id"] == ids[strange].as_str());
+        assert_eq!(cluster.status(0)["cluster_id"], ids[own].as_str());
+        let value: &[u8] = [b"of g, later" as &[u8], b"of h, later"][own];
+        cluster.fill_of(2, KEYS, value);
+        cluster.has(0..KEYS, value);
+        assert!(!sees(cluster, 0, "n1") && !sees(cluster, 2, "n1"));
+        refuses(&cluster.stop_for_its_log(1), &[ids[strange].clone(), ids[own].clone()]);
+    }
+    let (of_h, of_g) = (g.take_data(1), h.take_data(1));
+    g.put_back(1, of_g);
+    h.put_back(1, of_h);
+    for (cluster, value) in [(&mut g, b"of g, later"), (&mut h, b"of h, later")] {
+        cluster.up(1);
+        cluster.settled();
+        cluster.has(0..KEYS, value);
+    }
+}
+
+#[test]
+fn a_new_cluster_that_was_never_complete_is_refused_too() {
+    let mut g = Cluster::start(3, &[]);
+    g.settled();
+    let id = id(&g);
+    g.fill(KEYS, b"of g");
+    // Two of three: it takes data, and has no id.
+    let mut h = Cluster::made(3, &[]);
+    h.up(0);
+    h.up(1);
+    let mut client = h.client(0);
+    for number in 0..KEYS {
+        assert_eq!(client.put(&key(number), b"of h").status, 201);
+    }
+    assert!(h.status(0)["cluster_id"].is_null() && h.status(1)["cluster_id"].is_null());
+    wait_until("knowing each other", || sees(&h, 1, "n0"));
+    h.stop(1);
+    g.kill(1);
+    let (g_url, h_url) = (format!("http://{}", g.address(1)), format!("http://{}", h.address(1)));
+    let list = h.list_with(&h_url, &g_url);
+    let (at, data) = (g.address(1).to_string(), h.take_data(1));
+    let args = ["--cluster", &list, "--log", "warn"];
+    let stray = Node::start_at(&at, kvorum(), data, &args);
+    let peers = || status(&stray);
+    wait_until("meeting its own cluster", || peers()["peers"][0]["up"] == true);
+    assert!(peers()["cluster_id"].is_null(), "it takes no id of theirs: {id}");
+    let refused = || metric(&stray, "kvorum_peer_handshakes_refused_total");
+    wait_until("being asked by the other cluster", || refused() > 0);
+    g.has(0..KEYS, b"of g");
+    assert!(!sees(&g, 0, "n1") && !sees(&g, 2, "n1"));
+    let log = stray.stop_for_its_log();
+    assert!(log.contains("are of two clusters with the same names"), "{log}");
+    g.up(1);
+    g.settled();
+    g.has(0..KEYS, b"of g");
+}
+
+#[test]
+fn a_node_that_two_clusters_add_belongs_to_the_first_one() {
+    let ([g, h], ids) = two();
+    let joiner = Joiner::new(&g, "d").also(&h);
+    let starts = joiner.asks(&g);
+    let asks_h = || layout(&h, 0)["joining"].as_array().is_some_and(|joining| !joining.is_empty());
+    wait_until("asking the other one", asks_h);
+    let plan = planned(&h, 0, &["--add", "d"]);
+    moved(&g, 0, &["--add", "d"]);
+    let d = starts.join().unwrap();
+    wait_until("being a member", || status(&d)["membership"] == "member");
+    assert_eq!(status(&d)["cluster_id"], ids[0].as_str());
+    let plan = plan["plan"].as_str().unwrap();
+    assert!(cluster_command(&h, 0, &["apply", plan]).status.success());
+    wait_until("the other one's list", || {
+        h.status(1)["peers"].as_array().unwrap().iter().any(|peer| peer["name"] == "d")
+    });
+    h.fill_of(2, KEYS, b"of h, later");
+    g.has(0..KEYS, b"of g");
+    h.has(0..KEYS, b"of h, later");
+    let got = d.client().get(&key(0));
+    assert_eq!((got.status, got.body()), (200, b"of g".to_vec()));
+    assert!(!sees(&h, 1, "d"));
+    let refused = || metric(&d, "kvorum_peer_handshakes_refused_total");
+    wait_until("being asked by the other cluster", || refused() > 0);
+    let log = d.stop_for_its_log();
+    assert!(ids.iter().all(|id| log.contains(id)), "{log}");
+}
+
+#[test]
+fn replaced_disks_take_the_id_of_their_cluster() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let first = id(&cluster);
+    cluster.fill(KEYS, b"kept");
+    for node in [0, 1, 2] {
+        cluster.kill(node);
+        cluster.wipe(node);
+        cluster.up(node);
+        wait_until("its id", || cluster.status(node)["cluster_id"].as_str() == Some(&first));
+        cluster.settled();
+    }
+    cluster.has(0..KEYS, b"kept");
+    // Two at once: no majority is left of what only they held, and they are taken in.
+    for node in [0, 1] {
+        cluster.kill(node);
+        cluster.wipe(node);
+    }
+    cluster.kill(2);
+    cluster.up(0);
+    cluster.up(1);
+    wait_until("meeting each other", || sees(&cluster, 0, "n1"));
+    cluster.up(2);
+    cluster.settled();
+    assert_eq!(id(&cluster), first);
+    cluster.has(0..KEYS, b"kept");
+}
+
+#[test]
+fn a_node_killed_right_after_its_first_answer_serves_as_soon_as_it_is_back() {
+    for (round, signal) in
+        [Signal::KILL, Signal::KILL, Signal::TERM, Signal::KILL].iter().enumerate()
+    {
+        let mut cluster = Cluster::start(3, &[]);
+        let killed = round % 3;
+        let first = cluster.client(killed).put(&key(0), b"first");
+        assert_eq!(first.status, 201, "{}", String::from_utf8_lossy(&first.body()));
+        if *signal == Signal::KILL {
+            cluster.kill(killed)
+        } else {
+            cluster.stop(killed)
+        }
+        cluster.up(killed);
+        for number in 0..30 {
+            for node in 0..3 {
+                let mut client = cluster.client(node);
+                let put = client.put(&key(number + 1), b"later");
+                assert_eq!(put.status, 201, "{round}: {}", String::from_utf8_lossy(&put.body()));
+                let got = client.get(&key(number / 2));
+                assert_eq!(got.status, 200, "{round}: {}", String::from_utf8_lossy(&got.body()));
+                let none = client.get("/v0/entity?id=none");
+                assert_eq!(none.status, 404, "{round}: {}", String::from_utf8_lossy(&none.body()));
+            }
+        }
+    }
+}

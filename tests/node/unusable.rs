@@ -1,0 +1,324 @@
+//! A data directory that can't be read, and limits of the process: what a node says, and that none
+//! of it is advice to start without its data.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
+use tempfile::TempDir;
+
+use crate::cluster::{Cluster, key};
+use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
+
+/// The user that owns what a test takes away from itself: `nobody`.
+const NOBODY: u32 = 65_534;
+
+/// Ways to start on a directory: alone, as one of several, as one that joins.
+const WAYS: [&[&str]; 3] = [
+    &[],
+    &[
+        "--cluster",
+        "a=http://127.0.0.1:1,b=http://127.0.0.1:2",
+        "--advertise",
+        "http://127.0.0.1:1",
+    ],
+    &["--join", "http://127.0.0.1:1", "--name", "c"],
+];
+
+/// A start that is to be refused. One that is not is ended, and fails the test by its exit code.
+fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(way);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let begun = Instant::now();
+    wait_until("the end of a start", || {
+        let ended = child.try_wait().unwrap().is_some();
+        if begun.elapsed() > PATIENCE / 2 && !ended {
+            child.kill().unwrap();
+        }
+        ended
+    });
+    child.wait_with_output().unwrap()
+}
+
+/// What a refused start says in its last line: an error of the system, and no way to lose data.
+fn says(output: &Output, parts: &[&str]) -> String {
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    let last = said.lines().last().unwrap_or_default().to_owned();
+    // Commands that ask something of a cluster keep 1 for the answer no.
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
+    for part in parts.iter().chain(&["Nothing was deleted"]) {
+        assert!(last.contains(part), "{part}: {said}");
+    }
+    for wrong in ["older copy", "empty", "backup", "rebuilt", "moved", "no node's data"] {
+        assert!(!last.contains(wrong), "{wrong}: {said}");
+    }
+    last
+}
+
+/// A command as a user who is not root; `None` = there is no way to become one.
+fn nobody() -> Option<Command> {
+    if !geteuid().is_root() {
+        return Some(kvorum());
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(env!("CARGO_BIN_EXE_kvorum"));
+    let tried = Command::new("setpriv").args(["--reuid=65534", "true"]).output();
+    tried.is_ok_and(|output| output.status.success()).then_some(command)
+}
+
+/// Gives all that is there to `nobody`, if the test runs as root.
+fn give_away(path: &Path) {
+    if geteuid().is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        for entry in fs::read_dir(path).unwrap() {
+            chown(entry.unwrap().path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+}
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_path_that_is_no_directory_is_said_to_be_that() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    fs::write(at("file"), "").unwrap();
+    symlink(at("b"), at("a")).unwrap();
+    symlink(at("a"), at("b")).unwrap();
+    symlink(at("not mounted"), at("link")).unwrap();
+    let long = "x".repeat(300);
+    for way in WAYS {
+        for (name, parts) in [
+            ("file", ["Not a directory (os error 20)", "is a file where a directory is expected"]),
+            ("file/data", ["Not a directory (os error 20)", "is a file where"]),
+            ("a", ["Too many levels of symbolic links (os error 40)", "leads back to itself"]),
+            ("a/data", ["Too many levels of symbolic links", "leads back to itself"]),
+            ("link", ["No such file or directory (os error 2)", "mount what belongs there"]),
+            (&long, ["File name too long (os error 36)", "Shorten the path"]),
+        ] {
+            says(&serve(kvorum(), &at(name), way), &parts);
+        }
+        assert!(!at("not mounted").exists(), "nothing is made in its place");
+    }
+    for command in [&["repair-clock"][..], &["cluster", "recover"]] {
+        let output = run(&[command, &["--data", at("a").to_str().unwrap()]].concat());
+        says(&output, &["Too many levels of symbolic links (os error 40)"]);
+    }
+}
+
+/// Each file of a directory in turn is a link that leads to itself: no user can open it.
+#[test]
+fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
+    let mut cluster = Cluster::start(3, &["--repair-interval", "off"]);
+    cluster.settled();
+    for number in 0..20 {
+        let put = cluster.client(0).put(&format!("{}&ack=3&from=3", key(number)), b"v");
+        assert_eq!(put.status, 201);
+    }
+    cluster.stop(1);
+    let data = cluster.data(1);
+    let names: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let aside = data.with_file_name("aside");
+    // What is left of the log after a stop holds nothing, and need not be opened.
+    let is_read = |path: &&PathBuf| {
+        !path.ends_with("LOCK") && path.extension().is_none_or(|ending| ending != "wal")
+    };
+    for path in names.iter().filter(is_read) {
+        fs::rename(path, &aside).unwrap();
+        symlink(path, path).unwrap();
+        let said = cluster.refused(1);
+        let last = said.lines().last().unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(last.contains(name), "{name}: {said}");
+        assert!(last.contains("Too many levels of symbolic links (os error 40)"), "{name}: {said}");
+        for wrong in ["copy was", "older copy", "empty", "damaged", "streamed"] {
+            assert!(!last.contains(wrong), "{name}: {said}");
+        }
+        fs::remove_file(path).unwrap();
+        fs::rename(&aside, path).unwrap();
+    }
+    cluster.up(1);
+    cluster.settled();
+    let membership = cluster.status(1)["membership"].clone();
+    assert!(membership == "member" || membership == "starting", "{membership}");
+    assert_eq!(cluster.local(1).len(), 20);
+}
+
+#[test]
+fn a_directory_of_another_user_is_said_to_be_that() {
+    if nobody().is_none() {
+        eprintln!("skipped: setpriv is needed to run a node as another user");
+        return;
+    }
+    let node = Node::start(&[]);
+    assert_eq!(node.client().put("/v0/entity?id=k", b"v").status, 201);
+    let root = node.stop();
+    let data = root.path().join("data");
+    mode(root.path(), 0o755);
+    give_away(&data);
+    for way in WAYS {
+        mode(&data, 0);
+        let said = says(
+            &serve(nobody().unwrap(), &data, way),
+            &["(os error 13)", "kvorum runs as user ", "mode 0000", "chown -R"],
+        );
+        assert!(said.contains(data.to_str().unwrap()), "{said}");
+        mode(&data, 0o700);
+        mode(root.path(), 0);
+        says(&serve(nobody().unwrap(), &data, way), &["(os error 13)", "directories above"]);
+        mode(root.path(), 0o755);
+    }
+    for command in [&["repair-clock"][..], &["cluster", "recover"]] {
+        mode(&data, 0);
+        let mut as_nobody = nobody().unwrap();
+        let output = as_nobody.args(command).arg("--data").arg(&data).output().unwrap();
+        says(&output, &["(os error 13)"]);
+        mode(&data, 0o700);
+    }
+    let names: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let is_read = |path: &&PathBuf| path.extension().is_none_or(|ending| ending != "wal");
+    for path in names.iter().filter(is_read) {
+        mode(path, 0);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        says(&serve(nobody().unwrap(), &data, &[]), &[name, "(os error 13)"]);
+        mode(path, 0o600);
+    }
+    let node = Node::start_with(nobody().unwrap(), root, &[]);
+    assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
+}
+
+/// `command serve …` under limits that `sh` sets first.
+fn limited(limits: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]);
+    command.arg(env!("CARGO_BIN_EXE_kvorum"));
+    command
+}
+
+/// The limit of a segment's and a table's size: the first segment (4 MiB) fits, the next (8 MiB)
+/// does not. `sh` counts in blocks of 512 bytes.
+const FILE_LIMIT: &str = "ulimit -S -f 12288";
+
+#[test]
+fn a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk() {
+    let args = ["--memory", "64MiB", "--sync", "never"];
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start_with(limited(FILE_LIMIT), data, &args);
+    let mut client = node.client();
+    let value = vec![b'v'; 512 << 10];
+    let mut written = 0;
+    let refused = loop {
+        let put = client.put(&format!("/v0/entity?id=k{written}"), &value);
+        if put.status != 201 {
+            break put;
+        }
+        written += 1;
+        assert!(written < 1000, "nothing is refused");
+    };
+    let problem = refused.json();
+    assert_eq!((refused.status, &problem["type"]), (507, &"no-space".into()), "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("limit of file sizes (ulimit -f, LimitFSIZE=)"), "{detail}");
+    for number in 0..written {
+        assert_eq!(client.get(&format!("/v0/entity?id=k{number}")).status, 200, "reads go on");
+    }
+    assert_eq!(client.get("/healthz").status, 200);
+    let fsize = getrlimit(Resource::Fsize);
+    let pid = node.proc("").split('/').nth(2).and_then(|pid| pid.parse().ok());
+    let raised = Rlimit { current: fsize.current, maximum: fsize.maximum };
+    prlimit(Pid::from_raw(pid.unwrap()), Resource::Fsize, raised).unwrap();
+    wait_until("writes resume", || client.put("/v0/entity?id=later", &value).status == 201);
+    let node = Node::start_with(kvorum(), node.kill(), &args);
+    for number in 0..written {
+        assert_eq!(node.client().get(&format!("/v0/entity?id=k{number}")).status, 200);
+    }
+}
+
+#[test]
+fn a_start_under_limits_that_are_too_low_says_which() {
+    let root = tempfile::tempdir().unwrap();
+    for (name, limits, part) in [
+        ("fsize", "ulimit -f 16", "limit of file sizes (ulimit -f"),
+        ("nofile", "ulimit -n 16", "the limit of open files is 16, and a node with 16"),
+        ("more", "ulimit -n 85", "the limit of open files is 85, and a node with 16"),
+    ] {
+        let output = serve(limited(limits), &root.path().join(name), &["--loops", "16"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+        assert!(said.lines().last().unwrap().contains(part), "{name}: {said}");
+        assert!(!said.contains("uncategorized"), "{said}");
+    }
+}
+
+fn modes(data: &Path) -> Vec<(String, u32)> {
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+    let mut all = vec![(".".to_owned(), mode(data))];
+    for entry in fs::read_dir(data).unwrap() {
+        let path = entry.unwrap().path();
+        all.push((path.file_name().unwrap().to_string_lossy().into_owned(), mode(&path)));
+    }
+    all
+}
+
+#[test]
+fn a_directory_is_its_users_alone_whatever_the_umask_is() {
+    for umask in ["umask 0", "umask 077", "umask 0777"] {
+        let data = tempfile::tempdir().unwrap();
+        let node = Node::start_with(limited(umask), data, &[]);
+        assert_eq!(node.client().put("/v0/entity?id=k", b"v").status, 201);
+        let data = node.stop();
+        let node = Node::start_with(limited(umask), data, &[]);
+        let data = node.stop();
+        for (name, mode) in modes(&data.path().join("data")) {
+            let expected = if name == "." { 0o700 } else { 0o600 };
+            assert_eq!(mode, expected, "{umask}: {name} {mode:o}");
+        }
+    }
+}
+
+/// A directory that was made wider is left so, for somebody may have wanted that.
+#[test]
+fn a_directory_that_others_can_read_is_warned_of() {
+    let warning = "other users of this machine can read files of the data directory";
+    let started = |data: TempDir| {
+        let mut node = Node::start_with(kvorum(), data, &[]);
+        let mut stderr = node.take_stderr();
+        let data = node.stop();
+        let mut log = String::new();
+        stderr.read_to_string(&mut log).unwrap();
+        (data, log)
+    };
+    let (data, log) = started(tempfile::tempdir().unwrap());
+    assert!(!log.contains(warning), "{log}");
+    let path = data.path().join("data");
+    mode(&path, 0o755);
+    mode(&path.join("STORE"), 0o644);
+    let (data, log) = started(data);
+    assert!(log.contains(warning) && log.contains("chmod -R go= "), "{log}");
+    let wide: Vec<_> = modes(&path).into_iter().filter(|(_, mode)| mode & 0o077 != 0).collect();
+    assert_eq!(wide, [(".".to_owned(), 0o755), ("STORE".to_owned(), 0o644)]);
+    mode(&path, 0o700);
+    let (_, log) = started(data);
+    assert!(!log.contains(warning), "{log}");
+}
+
+#[test]
+fn more_memory_than_there_is_is_warned_of() {
+    let check = |memory: &str| {
+        let output = run(&["serve", "--check", "--memory", memory]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = check("65536GiB");
+    let begins = "warning: --memory 65536GiB, and the 64MiB that the process may take besides, are \
+                  more than the ";
+    assert!(said.contains(begins) && said.contains("set --memory to at most "), "{said}");
+    assert!(!check("64MiB").contains("warning: --memory"));
+}

@@ -1,0 +1,100 @@
+//! Requests with an `Upgrade` header, as Java's HTTP client sends them by default: the node
+//! declines the offer by answering in HTTP/1.1, and a refusal reaches the client as any other does.
+
+use crate::client::Client;
+use crate::process::Node;
+use crate::tokens::{Files, lone};
+
+/// What Java's client sends with its first request to a server.
+const OFFER: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
+    HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n";
+
+/// How often each is tried: whether a client loses its answer to a reset is a race.
+const TRIES: usize = 5;
+
+/// Sends all of it, and takes the answer to the end of the connection; its status.
+fn refused(node: &Node, head: &str, body: &[u8]) -> u16 {
+    let mut client = node.client();
+    client.send(head);
+    client.send(body);
+    ended(&mut client)
+}
+
+/// The status of the last answer on a connection, which ends after it, and is not reset: a client
+/// that still sends, or is far away, loses an answer with a reset behind it.
+fn ended(client: &mut Client) -> u16 {
+    let answer = client.try_response();
+    let status = answer.unwrap_or_else(|error| panic!("{error} instead of an answer")).status;
+    assert_eq!(client.rest().expect("the connection is reset"), b"", "after {status}");
+    status
+}
+
+fn put(headers: &str, length: usize) -> String {
+    format!(
+        "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n{OFFER}{headers}Content-Length: \
+         {length}\r\n\r\n"
+    )
+}
+
+#[test]
+fn an_answer_that_refuses_a_body_arrives() {
+    let node = Node::start(&["--max-value", "16KiB"]);
+    let body = vec![b'v'; 400 << 10];
+    let chunks = [&b"40000\r\n"[..], &vec![b'v'; 0x40000]].concat();
+    let chunked = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n";
+    for _ in 0..TRIES {
+        assert_eq!(refused(&node, &put("", body.len()), &body), 413);
+        assert_eq!(refused(&node, &put("If-Match: *\r\n", body.len()), &body), 413);
+        assert_eq!(refused(&node, &put("If-None-Match: x\r\n", body.len()), &body), 400);
+        assert_eq!(refused(&node, &put("Origin: http://evil.example\r\n", body.len()), &body), 403);
+        let head = format!("{chunked}{OFFER}Transfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(refused(&node, &head, &chunks), 413);
+        let head = format!("{chunked}{OFFER}Transfer-Encoding: gzip, chunked\r\n\r\n");
+        assert_eq!(refused(&node, &head, &chunks), 501);
+    }
+    assert_eq!(node.client().get("/v0/entity?id=k").status, 404);
+}
+
+#[test]
+fn one_without_a_token_arrives() {
+    let files = Files::new();
+    let node = lone(&files);
+    let body = vec![b'v'; 400 << 10];
+    for _ in 0..TRIES {
+        assert_eq!(refused(&node, &put("", body.len()), &body), 401);
+    }
+}
+
+/// What hyper answers by itself, to a later request on the connection.
+#[test]
+fn one_to_a_head_that_is_none_arrives() {
+    let node = Node::start(&[]);
+    let long = format!("GET /{}", "a".repeat(1 << 20));
+    for _ in 0..TRIES {
+        for (bad, expected) in
+            [("no request\r\n\r\n".to_owned(), &[400][..]), (long.clone(), &[414, 431][..])]
+        {
+            let mut client = Client::connect(node.address);
+            client.send(format!("GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n{OFFER}\r\n"));
+            assert_eq!(client.response().status, 404, "the offer is declined");
+            client.send(&bad);
+            client.send(vec![b'x'; 256 << 10]);
+            let status = ended(&mut client);
+            assert!(expected.contains(&status), "{status}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_offers_an_upgrade_is_kept() {
+    let node = Node::start(&[]);
+    let mut client = node.client();
+    for method in ["PUT", "GET", "DELETE"] {
+        client.send(format!(
+            "{method} /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n{OFFER}Content-Length: 0\r\n\
+             \r\n"
+        ));
+        let answer = client.response();
+        assert!(answer.status < 300 && !answer.closes(), "{method}: {}", answer.status);
+    }
+}
