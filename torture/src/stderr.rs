@@ -2,7 +2,7 @@
 //! gone, onto a full file system, into a pipe that nobody reads. Clients see nothing of that, and
 //! SIGTERM ends the nodes as ever.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
+use crate::node::Node;
 use crate::prober::{Pace, Prober};
 use crate::{Failure, Setup};
 
@@ -39,6 +40,12 @@ const BY_ITSELF: Duration = Duration::from_secs(30);
 
 /// The longest that an end may take: what is in flight, and a second for the log.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
+
+/// The longest that the first recording may take to begin.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+
+/// Name of a node's thread that records.
+const RECORDER: &str = "profiler";
 
 /// Where the log goes.
 #[derive(Debug, Clone, Copy)]
@@ -161,16 +168,11 @@ fn reader(path: &Path) -> Result<File, Failure> {
 /// Has a node log a line for each of many requests: each wants a recording while one runs, of what
 /// costs the least.
 fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
-    let mut client = cluster.node(node)?.client()?;
     let target = "/admin/profile?event=lock&seconds=1";
-    let _recorder = loop {
-        let mut recorder = cluster.node(node)?.client()?;
-        recorder.send("GET", "/admin/profile?event=lock&seconds=300", b"")?;
-        // Unless this one came first.
-        if client.request("GET", target, b"")?.status == 409 {
-            break recorder;
-        }
-    };
+    let mut recorder = cluster.node(node)?.client()?;
+    recorder.send("GET", "/admin/profile?event=lock&seconds=300", b"")?;
+    until_recording(cluster.node(node)?)?;
+    let mut client = cluster.node(node)?.client()?;
     for _ in 0..LINES / WINDOW {
         (0..WINDOW).try_for_each(|_| client.send("GET", target, b""))?;
         for _ in 0..WINDOW {
@@ -181,6 +183,23 @@ fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Waits for the recorder's thread. The node is not asked: the request that came first would be
+/// recorded for, and a recorder writes only while nothing else wants the processor.
+fn until_recording(node: &Node) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while begun.elapsed() < BEGINS_WITHIN {
+        for task in fs::read_dir(format!("/proc/{}/task", node.pid()))? {
+            // A thread may end meanwhile.
+            let name = fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
+            if name.trim_end() == RECORDER {
+                return Ok(());
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Err(Failure::Broken(format!("no recording after {BEGINS_WITHIN:?}")))
 }
 
 fn dropped(cluster: &Cluster) -> Result<u64, Failure> {
