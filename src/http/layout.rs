@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::Progress;
 use cluster::layout::{Layout, Stage};
-use cluster::{ACCESS_SINCE, Progress};
 use hyper::StatusCode;
 use tokio::time::sleep;
 
@@ -29,7 +29,6 @@ const LOOK: Duration = Duration::from_millis(2);
 
 pub(super) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let change = params::change(query.into_params(), |name| service.reports.joiner(name))?;
-    refuse_beside_outdated(service, Changes::Members)?;
     match service.reports.plan(change).await {
         Some(Ok(plan)) => Ok(Answer::json(StatusCode::OK, &plan)),
         Some(Err(error)) => Err(Problem::bad_request(error.to_string())),
@@ -48,7 +47,6 @@ pub(super) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
         return Err(Problem::no_plan(detail));
     };
     refuse(&plan, &service.reports.known_layout())?;
-    refuse_beside_outdated(service, Changes::Members)?;
     if let Some(other) = service.reports.layout().change
         && other.progress == ChangeProgress::Asking
         && other.plan != id_text(id)
@@ -81,39 +79,6 @@ fn never_asked(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     Err(Problem::no_plan(format!(
         "node {name:?} has not asked to join: nothing was changed. Start it with kvorum serve \
          --join and a URL of this cluster, then plan to add it by its name alone"
-    )))
-}
-
-/// What a request changes, as far as a node of an earlier release matters to it.
-#[derive(Clone, Copy)]
-pub(super) enum Changes {
-    /// The members, or how many replicas there are.
-    Members,
-    /// The quotas, which an earlier release can't read in a layout.
-    Quotas,
-    /// The tokens, which an earlier release can't read in a layout.
-    Tokens,
-}
-
-/// Nothing that a member's release does not know can be changed while an upgrade is under way.
-pub(super) fn refuse_beside_outdated(service: &Service, changes: Changes) -> Result<(), Problem> {
-    let reports = &service.reports;
-    let (outdated, lack, refusal): (_, _, fn(String) -> Problem) = match changes {
-        Changes::Members => {
-            let lack = "beside which the cluster can't be changed";
-            (reports.outdated_member(), lack, Problem::no_plan)
-        }
-        Changes::Quotas => {
-            (reports.member_before(ACCESS_SINCE), "which knows no quotas", Problem::no_quota)
-        }
-        Changes::Tokens => {
-            (reports.member_before(ACCESS_SINCE), "which knows no tokens", Problem::no_token)
-        }
-    };
-    let Some((name, version)) = outdated else { return Ok(()) };
-    Err(refusal(format!(
-        "node {name} runs an earlier release of kvorum, {lack} (it speaks version {version} of \
-         the peer protocol): upgrade it first"
     )))
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use cluster::handshake::Secrets;
 use cluster::layout::{Change, Joiner, Layout, PlanError, Quota};
-use cluster::{
-    Clock, ForgottenWhy, ForgottenWords, MOVES_SINCE, MembershipState, NodeEvent, NodeId, Progress,
-};
+use cluster::{Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeEvent, NodeId, Progress};
 use serde_json::Value;
 
 use crate::counters::clocks::wall_micros;
@@ -171,21 +169,6 @@ impl Reports {
     /// Has the quota of a prefix removed; which one that was.
     pub(crate) async fn remove_quota(&self, prefix: &[u8]) -> Result<QuotaStatus, ChangeError> {
         quotas::remove(&self.0, prefix).await
-    }
-
-    /// A member beside whose version of kvorum no keys can be moved, if there is one.
-    pub(crate) fn outdated_member(&self) -> Option<(String, u16)> {
-        self.member_before(MOVES_SINCE)
-    }
-
-    /// A member with which an earlier version of the peer protocol is spoken, if there is one: its
-    /// name, and that version.
-    pub(crate) fn member_before(&self, least: u16) -> Option<(String, u16)> {
-        let outdated = |node: &NodeId| {
-            let version = self.0.facts.seen(*node).version()?;
-            (version < least).then(|| (self.0.shared.name_of(*node), version))
-        };
-        self.0.shared.view().ids().find_map(|node| outdated(&node))
     }
 
     /// That a change is gone back from, if it can be.

@@ -48,7 +48,7 @@ fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let proofs = Arc::new(Proofs::new(Proof::default()));
     let known = (Arc::new(Logs::first(Incarnation(7))), proofs, layouts);
-    let cluster = Arc::new(OwnCluster::new(None, false));
+    let cluster = Arc::new(OwnCluster::new(None));
     Arc::new(Identity::new(Views::fixed(topology), own, cluster, secrets(secret), known))
 }
 

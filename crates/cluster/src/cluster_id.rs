@@ -41,12 +41,6 @@ impl ClusterId {
         let names = names.join("\n");
         Self(xxh3_64(&[names.as_bytes(), &founder.0.to_le_bytes()].concat()).max(1))
     }
-
-    /// The id that earlier releases gave the cluster of these nodes: the same for every cluster
-    /// with these names. `names` are sorted.
-    pub fn of_names(names: &[&str]) -> Self {
-        Self(xxh3_64(names.join("\n").as_bytes()))
-    }
 }
 
 impl std::fmt::Display for ClusterId {
@@ -62,8 +56,6 @@ pub struct OwnCluster {
     id: AtomicU64,
     /// The id that is being stored.
     storing: Mutex<Option<ClusterId>>,
-    /// The id is a hash of the nodes' names alone, as earlier releases made it.
-    is_of_names: bool,
     /// This node has no id, holds data, and knows other nodes.
     has_company: AtomicBool,
     /// Nodes that a link leads to and that belong to another cluster.
@@ -71,13 +63,11 @@ pub struct OwnCluster {
 }
 
 impl OwnCluster {
-    /// The cluster that the directory says. `is_of_names` = another cluster may have the same id,
-    /// which an earlier release made of the nodes' names alone.
-    pub fn new(id: Option<ClusterId>, is_of_names: bool) -> Self {
+    /// The cluster that the directory says.
+    pub fn new(id: Option<ClusterId>) -> Self {
         Self {
             id: AtomicU64::new(ClusterId::number(id)),
             storing: Mutex::default(),
-            is_of_names,
             has_company: AtomicBool::new(false),
             foreign: Mutex::default(),
         }
@@ -86,11 +76,6 @@ impl OwnCluster {
     /// The id, once it is durable.
     pub fn id(&self) -> Option<ClusterId> {
         ClusterId::of_number(self.id.load(Ordering::Acquire))
-    }
-
-    /// Whether two nodes with this id are of one cluster for certain.
-    pub(crate) fn is_proof(&self) -> bool {
-        !self.is_of_names
     }
 
     /// The answer to another node; `None` = an id is being stored, so no answer can be given yet.
@@ -154,12 +139,11 @@ mod tests {
         assert_ne!(born(1), born(2));
         assert_eq!(born(1), born(1));
         assert_ne!(born(1), ClusterId::born(&["a", "b"], Incarnation(1)));
-        assert_eq!(ClusterId::of_names(&names), ClusterId::of_names(&names));
     }
 
     #[test]
     fn nothing_is_told_while_an_id_is_stored_and_no_second_one_is_taken() {
-        let own = OwnCluster::new(None, false);
+        let own = OwnCluster::new(None);
         assert_eq!((own.id(), own.answer()), (None, Some(None)));
         assert!(own.begins_to_store(ClusterId(5)));
         assert_eq!((own.id(), own.answer()), (None, None));

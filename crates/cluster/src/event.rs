@@ -150,7 +150,7 @@ impl Shared {
             own_name,
             clock,
             membership,
-            cluster: Arc::new(OwnCluster::new(Some(ClusterId(1)), false)),
+            cluster: Arc::new(OwnCluster::new(Some(ClusterId(1)))),
             newest,
             hints,
             missed,

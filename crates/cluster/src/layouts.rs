@@ -29,11 +29,8 @@ pub use record::LayoutsRecord;
 use taking::Taking;
 pub(crate) use taking::{Lacks, TakingStep};
 
-/// The form that is written. Later ones are refused.
-const FORM: u8 = 2;
-
-/// An earlier one, which ends where it says what was received.
-const WITHOUT_FORGOTTEN: u8 = 1;
+/// The form that is written. Others are refused.
+const FORM: u8 = 1;
 
 /// See the module.
 #[derive(Debug)]
@@ -391,9 +388,8 @@ impl Layouts {
 fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), Unreadable> {
     let short = |_| "it ends early: damaged";
     let form = bytes.try_get_u8().map_err(short)?;
-    match form {
-        FORM | WITHOUT_FORGOTTEN => {}
-        _ => return Err(Unreadable::Later(form)),
+    if form != FORM {
+        return Err(Unreadable::Later(form));
     }
     let is_first = bytes.try_get_u8().map_err(short)? == 1;
     let node = NodeId(bytes.try_get_u16_le().map_err(short)?);
@@ -401,7 +397,7 @@ fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), Unreadable> 
     let (id, promise, ballot) = (VoterId::of_number(number()?), number()?, number()?);
     let accepted = layout(bytes)?.map(|layout| (ballot, Arc::new(layout)));
     let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
-    let taking = Taking::read(bytes, form == FORM)?;
+    let taking = Taking::read(bytes)?;
     if !bytes.is_empty() {
         return Err("it goes on behind its end: damaged".into());
     }

@@ -73,8 +73,7 @@ pub use leftovers::Leftovers;
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
 pub use message::{
-    ACCESS_SINCE, Body, Class, Filter, MOVES_SINCE, Message, MovesState, NodeId, Page, PageRequest,
-    Reply, Request,
+    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
 };
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use moves::Moves;

@@ -41,51 +41,6 @@ pub struct Message {
     pub body: Body,
 }
 
-impl Message {
-    /// Makes it one that a node understands which speaks this version of the protocol; `false` if
-    /// there is none. A reply is to what it has asked.
-    pub fn suit(&mut self, version: u16) -> bool {
-        let request = match &mut self.body {
-            Body::Request { request, .. } => request,
-            Body::Reply(Reply::Done { done: Done::Changed { fence, .. }, .. })
-                if version < FENCES_SINCE =>
-            {
-                *fence = 0;
-                return true;
-            }
-            Body::Reply(_) => return true,
-        };
-        let is_of_layouts = match request {
-            Request::Council(_) | Request::Moves => true,
-            Request::ClusterId => return version >= CLUSTER_IDS_SINCE,
-            // It does not send what it remembers: that it is there is no page.
-            Request::Page(PageRequest { filter: Filter::Remembered { lost, .. }, .. })
-                if version < REMEMBERED_SINCE || *lost && version < DIGESTS_SINCE =>
-            {
-                *request = Request::Ping;
-                false
-            }
-            Request::Page(page) => {
-                matches!(page.filter, Filter::Moved { .. } | Filter::Remembered { .. })
-            }
-            Request::Recall { digest, .. } if version < DIGESTS_SINCE => {
-                *digest = 0;
-                false
-            }
-            Request::Change { conditional, .. } if version < DIGESTS_SINCE => {
-                conditional.digest = 0;
-                false
-            }
-            Request::ReadQuorum { most, .. } if version < OUTLINES_SINCE => {
-                *most = u32::MAX;
-                false
-            }
-            _ => false,
-        };
-        !is_of_layouts || version >= LAYOUTS_SINCE
-    }
-}
-
 /// A message is one or the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
@@ -102,32 +57,6 @@ pub enum Body {
     /// What became of it.
     Reply(Reply),
 }
-
-/// From this version of the protocol on nodes go by layouts, and can learn of others.
-const LAYOUTS_SINCE: u16 = 9;
-
-/// From this one on a quorum read may be answered with an outline.
-const OUTLINES_SINCE: u16 = 10;
-
-/// From this one on layouts may have tokens and quotas.
-pub const ACCESS_SINCE: u16 = 11;
-
-/// From this one on nodes promise while keys move to them. No key is moved while a member speaks an
-/// earlier one: its replies without a promise would be taken for some with one.
-pub const MOVES_SINCE: u16 = 12;
-
-/// From this one on nodes send what they remember of writes with an idempotency key.
-const REMEMBERED_SINCE: u16 = 11;
-
-/// From this one on a conditional write that was done is told with its fence.
-const FENCES_SINCE: u16 = 13;
-
-/// From this one on a node can be without a cluster id, and asks the others for one.
-const CLUSTER_IDS_SINCE: u16 = 13;
-
-/// From this one on nodes tell apart requests with one idempotency key, and send what they remember
-/// to one that has lost it.
-const DIGESTS_SINCE: u16 = 13;
 
 /// What one node asks of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -431,6 +360,3 @@ pub struct MovesState {
     /// The bytes of those records.
     pub bytes: u64,
 }
-
-#[cfg(test)]
-mod tests;

@@ -156,8 +156,7 @@ pub(crate) enum Missed {
 impl Proofs {
     /// As a start finds it.
     pub fn new(known: Proof) -> Self {
-        // A directory of before may have stored that nothing is sealed beside what is proven.
-        let known = Proof { seal: known.seal.max(known.proven), ..known };
+        assert!(known.seal >= known.proven, "what is proven is sealed: {known:?}");
         Self {
             seal: AtomicU64::new(known.seal.time),
             watermark: AtomicU64::new(known.proven.time),
@@ -378,8 +377,6 @@ mod tests {
         assert_eq!((proofs.seal(), proofs.watermark()), (9, 9));
         assert_eq!(proofs.pass(9), Err(9), "it may have been deleted and purged elsewhere");
         assert_eq!(proofs.known(), proofs.known().of_first(), "as it is stored");
-        let unsealed = Proof { seal: RoundId::default(), ..proofs.known() };
-        assert_eq!(Proofs::new(unsealed).seal(), 9, "as earlier releases stored it");
         let first = Proofs::new(Proof::of_new(node, 5));
         first.is_first();
         assert_eq!(first.seal(), 0, "nothing was proven before it was made");

@@ -15,9 +15,8 @@ use crate::identity::Identity;
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// The prefix of a marked partition's key as earlier releases stored it, and as `repair-clock`
-/// leaves it: the next start takes it over.
-const EARLIER: &[u8] = b"missed/";
+/// The prefix of a marked partition's key as `repair-clock` leaves it: the next start takes it over.
+const LEFT_MARKS: &[u8] = b"missed/";
 
 /// Bytes of a batch that removes hints of nodes that have left: it holds up the start for a moment.
 const REMOVED_AT_ONCE: usize = 1 << 20;
@@ -201,10 +200,10 @@ fn split(hint: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The key of the mark that a hint's partition needs repair. `None` = it is no hint's key.
 pub(crate) fn mark_of(hint: &[u8]) -> Option<Vec<u8>> {
     let (prefix, key) = split(hint)?;
-    Some([EARLIER, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
+    Some([LEFT_MARKS, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
 }
 
-/// Takes over the partitions that an earlier release, or a repair of the clock, marked one by one.
+/// Takes over the partitions that a repair of the clock marked one by one.
 pub(crate) fn adopt_marks<S: Store>(
     store: &S,
     identity: &Identity,
@@ -212,8 +211,8 @@ pub(crate) fn adopt_marks<S: Store>(
 ) -> Result<(), StartError> {
     let failed = |source| StartError::Store { what: "marks", source };
     for peer in shared.view().ids().filter(|peer| *peer != shared.own) {
-        let prefix = [EARLIER, &prefix(shared, peer)].concat();
-        let mut earlier = Batch::new();
+        let prefix = [LEFT_MARKS, &prefix(shared, peer)].concat();
+        let mut taken_over = Batch::new();
         let mut scan = store.engine().snapshot().scan(Space::Node, &prefix, None);
         while let Some((key, record)) = scan.next().map_err(failed)? {
             let Some(partition) = key.strip_prefix(&prefix[..]) else { break };
@@ -223,13 +222,13 @@ pub(crate) fn adopt_marks<S: Store>(
                 let partition = Some(u16::from_be_bytes(partition));
                 shared.missed.mark(peer, Mark { partition, since: 0 });
             }
-            earlier.delete(Space::Node, key, record.version()).map_err(failed)?;
+            taken_over.delete(Space::Node, key, record.version()).map_err(failed)?;
         }
-        if !earlier.is_empty() {
+        if !taken_over.is_empty() {
             let (batch, kept) = identity.keep_missed(shared, peer);
             store.commit(batch).map_err(failed)?;
             identity.kept(shared, &kept);
-            store.commit(earlier).map_err(failed)?;
+            store.commit(taken_over).map_err(failed)?;
         }
     }
     Ok(())

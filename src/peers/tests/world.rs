@@ -123,7 +123,7 @@ impl Node {
         let secret = Arc::new(Secrets::new(Secret::new(setup.secret.into()), None));
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let views = Arc::clone(&shared.views);
-        let cluster = Arc::new(OwnCluster::new(Some(CLUSTER), false));
+        let cluster = Arc::new(OwnCluster::new(Some(CLUSTER)));
         let identity = Identity::new(views, own, cluster, secret, known);
         let bounds =
             Bounds { encoded_bytes: 4 * CONNECTION_BYTES, loops: 1, queue_bytes: QUEUE_BYTES };

@@ -3,10 +3,8 @@
 //! ```text
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
 //!  incarnation 8 │ knows you as 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
-//!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8
-//!  from version 3 on: epoch 8 │ from version 8 on: proven 8 + 2
-//!  from version 9 on: voter 8 │ node 2, if it says that
-//!  from version 13 on: knew another disk of yours 1 │ later versions' …
+//!  life 8 │ knows you by life 8 │ up to 8 │ late 8 │ epoch 8 │ proven 8 + 2
+//!  voter 8 │ node 2 │ knew another disk of yours 1 │ later versions' …
 //! ```
 
 use super::{NAME_MAX, Nonce};
@@ -75,8 +73,8 @@ pub struct Hello {
     pub view: ViewId,
     /// Which voter it is ([`Voter`](crate::layout::Voter)); `None` = it does not say.
     pub voter: Option<VoterId>,
-    /// Its id, which tells it from one that had its name before; `None` = it does not say.
-    pub node: Option<NodeId>,
+    /// Its id, which tells it from one that had its name before.
+    pub node: NodeId,
     /// Fresh random bytes.
     pub nonce: Nonce,
     /// The sender's name.
@@ -114,10 +112,8 @@ impl Hello {
         out.extend_from_slice(&self.proven.time.to_le_bytes());
         out.extend_from_slice(&self.proven.node.0.to_le_bytes());
         out.extend_from_slice(&self.voter.map_or(0, |voter| voter.0).to_le_bytes());
-        if let Some(node) = self.node {
-            out.extend_from_slice(&node.0.to_le_bytes());
-            out.push(u8::from(self.knew_another));
-        }
+        out.extend_from_slice(&self.node.0.to_le_bytes());
+        out.push(u8::from(self.knew_another));
         out
     }
 
@@ -144,26 +140,14 @@ impl Hello {
         let known = Incarnation::of_number(input.u64()?);
         let (placement, nonce, name, to) =
             (input.u64()?, input.array()?, input.name()?, input.name()?);
-        // A node that speaks earlier versions only is refused for that, later.
-        let (life, reported) = if versions.1 < 2 {
-            (LifeId(0), Reported::default())
-        } else {
-            let (life, by) = (LifeId(input.u64()?), LifeId::of_number(input.u64()?));
-            let (position, late) = (LogPosition(input.u64()?), LogPosition(input.u64()?));
-            (life, Reported { life: by, position, late })
-        };
-        let epoch = if versions.1 < 3 { 0 } else { input.u64()? };
-        let proven = if versions.1 < 8 {
-            RoundId::default()
-        } else {
-            RoundId { time: input.u64()?, node: NodeId(input.u16()?) }
-        };
-        let voter = if versions.1 < 9 { 0 } else { input.u64()? };
-        let voter = VoterId::of_number(voter);
-        let says_node = versions.1 >= 9 && !input.0.is_empty();
-        let node = says_node.then(|| input.u16()).transpose()?.map(NodeId);
-        let says_disks = versions.1 >= 13 && node.is_some();
-        let knew_another = !says_disks || input.u8()? != 0;
+        let (life, by) = (LifeId(input.u64()?), LifeId::of_number(input.u64()?));
+        let (position, late) = (LogPosition(input.u64()?), LogPosition(input.u64()?));
+        let reported = Reported { life: by, position, late };
+        let epoch = input.u64()?;
+        let proven = RoundId { time: input.u64()?, node: NodeId(input.u16()?) };
+        let voter = VoterId::of_number(input.u64()?);
+        let node = NodeId(input.u16()?);
+        let knew_another = input.u8()? != 0;
         let knows_you = known.map(|incarnation| Claim { incarnation, reported });
         Ok(Self {
             versions,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Secrets;
+use super::{Secrets, VERSIONS};
 use crate::cluster_id::OwnCluster;
 use crate::layouts::Layouts;
 use crate::logs::Logs;
@@ -13,6 +13,8 @@ use crate::view::Views;
 /// Who this node is, and whom it expects: shared by all its handshakes.
 #[derive(Debug)]
 pub struct Identity {
+    /// [`VERSIONS`], save in tests of an upgrade.
+    pub(super) versions: (u16, u16),
     pub(super) views: Arc<Views>,
     own: NodeId,
     own_name: String,
@@ -37,7 +39,8 @@ impl Identity {
         (logs, proofs, layouts): (Arc<Logs>, Arc<Proofs>, Arc<Layouts>),
     ) -> Self {
         let own_name = views.name_of(own);
-        Self { views, own, own_name, cluster, secrets, logs, proofs, layouts }
+        let versions = VERSIONS;
+        Self { versions, views, own, own_name, cluster, secrets, logs, proofs, layouts }
     }
 
     /// The id of this node.

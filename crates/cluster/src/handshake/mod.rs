@@ -44,8 +44,10 @@ use crate::message::NodeId;
 use crate::proof::RoundId;
 use crate::view::{FIRST_EPOCH, View};
 
-/// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (8, 13);
+/// Versions of the protocol that this node speaks: the least and the greatest. A release that
+/// changes the protocol raises the greatest alone: two nodes speak the greatest that both know, so
+/// a cluster is upgraded, or goes back, one node after the other.
+pub const VERSIONS: (u16, u16) = (1, 1);
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
@@ -96,7 +98,8 @@ pub struct PeerSeen {
     pub cluster: Option<ClusterId>,
     /// What the connection is for.
     pub connection: ConnectionKind,
-    /// The greatest version of the protocol that both speak.
+    /// The greatest version of the protocol that both speak: what a later one adds is not sent to
+    /// a node of an earlier one.
     pub version: u16,
 }
 
@@ -269,7 +272,8 @@ impl Handshake {
         if role == self.role {
             return Err(self.refuse(Reason::Malformed("both sides have one role")));
         }
-        let has_version = versions.0.max(VERSIONS.0) <= versions.1.min(VERSIONS.1);
+        let own = self.identity.versions;
+        let has_version = versions.0.max(own.0) <= versions.1.min(own.1);
         if self.role == Role::Acceptor {
             self.connection = connection;
             self.hellos[0] = body.to_vec();
@@ -344,7 +348,7 @@ impl Handshake {
                 voter: hello.voter,
                 cluster: hello.cluster,
                 connection: self.connection,
-                version: hello.versions.1.min(VERSIONS.1),
+                version: hello.versions.1.min(self.identity.versions.1),
             })),
             (reason, ..) => {
                 let reason = reason.unwrap_or(Reason::Name);
@@ -388,10 +392,7 @@ impl Handshake {
     /// Which node of the view the other side is: that of the id that it says, if its name is that
     /// one's.
     fn node_of(&self, hello: &Hello) -> Option<NodeId> {
-        match hello.node {
-            None => self.view.named(&hello.name),
-            Some(node) => self.view.has_named(node, &hello.name).then_some(node),
-        }
+        self.view.has_named(hello.node, &hello.name).then_some(hello.node)
     }
 
     /// What the other side knows to be the cluster's layout, as it said with its verdict: who can't
@@ -406,7 +407,7 @@ impl Handshake {
         layouts.learn(&Arc::new(layout.clone())) || layouts.known().is_of_one_line(&layout)
     }
 
-    /// Whether the other side is of another cluster: by its id or, if ids prove nothing, by the
+    /// Whether the other side is of another cluster: by its id or, if not both have one, by the
     /// disks that the two sides know. Of one cluster at most one side knows another disk than the
     /// other has: a node that was seen with its present disk has met the other's present one, or
     /// one before it. A node without an id that holds data, and knows others, is none whose disk
@@ -414,10 +415,8 @@ impl Handshake {
     fn is_of_another_cluster(&self, theirs: &Hello) -> bool {
         let (cluster, known) = self.said;
         let ours = &self.identity;
-        match theirs.cluster.zip(cluster) {
-            Some((theirs, own)) if theirs != own => return true,
-            Some(_) if ours.cluster.is_proof() => return false,
-            _ => {}
+        if let Some((theirs, own)) = theirs.cluster.zip(cluster) {
+            return theirs != own;
         }
         let own_disk = ours.logs.own_incarnation();
         let knows_another = known.is_some_and(|known| known.incarnation != theirs.incarnation);
@@ -438,8 +437,7 @@ impl Handshake {
         let (ours, Some(theirs)) = (&self.identity, &self.theirs) else { return false };
         let (own, own_name) = (ours.own(), ours.own_name());
         let has_place = || layout.all().any(|node| node.id == own && node.member.name == own_name);
-        let was_met =
-            || theirs.node.is_some_and(|node| ours.logs.has_met(node, theirs.incarnation));
+        let was_met = || ours.logs.has_met(theirs.node, theirs.incarnation);
         let are_two = self.against == Some(Reason::Cluster);
         self.have_one_id().unwrap_or_else(|| !are_two && (has_place() || was_met()))
     }
@@ -453,7 +451,7 @@ impl Handshake {
         let (cluster, knows_you) = self.said;
         let had_another = node.is_some_and(|node| self.identity.logs.had_another(node));
         Hello {
-            versions: VERSIONS,
+            versions: self.identity.versions,
             features: 0,
             role: self.role,
             connection: self.connection,
@@ -465,7 +463,7 @@ impl Handshake {
             proven: self.identity.proofs.known().proven,
             view: self.view.id(),
             voter: self.identity.layouts.voter().id,
-            node: Some(self.identity.own()),
+            node: self.identity.own(),
             nonce: self.nonce,
             name: self.identity.own_name().to_owned(),
             to,

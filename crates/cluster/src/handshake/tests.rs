@@ -13,6 +13,7 @@ use crate::topology::{Member, Topology};
 use crate::view::Views;
 
 struct Someone {
+    versions: (u16, u16),
     name: &'static str,
     nodes: [&'static str; 3],
     replicas: u8,
@@ -30,7 +31,9 @@ impl Default for Someone {
         let (secret, proof) = ("open sesame", Proof::default());
         let (also, channel) = (None, None);
         let (cluster, life) = (Some(ClusterId(5)), LifeId(40));
-        Self { name: "a", nodes, replicas: 3, secret, also, channel, cluster, life, proof }
+        let versions = VERSIONS;
+        let (name, replicas) = ("a", 3);
+        Self { versions, name, nodes, replicas, secret, also, channel, cluster, life, proof }
     }
 }
 
@@ -49,8 +52,10 @@ impl Someone {
         let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
         let layouts = Arc::new(crate::layouts::Layouts::fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
-        let cluster = Arc::new(OwnCluster::new(self.cluster, false));
-        Arc::new(Identity::new(Views::fixed(topology), own, cluster, secrets, known))
+        let cluster = Arc::new(OwnCluster::new(self.cluster));
+        let mut identity = Identity::new(Views::fixed(topology), own, cluster, secrets, known);
+        identity.versions = self.versions;
+        Arc::new(identity)
     }
 }
 
@@ -168,7 +173,7 @@ fn a_proof_is_good_on_its_channel_only() {
 #[test]
 fn two_that_fit_meet() {
     let proven = RoundId { time: 70, node: NodeId(2) };
-    let proof = Proof { proven, ..Proof::default() };
+    let proof = Proof { seal: proven, proven, ..Proof::default() };
     let (a, b) = (named("a").identity(), Someone { proof, ..named("b") }.identity());
     let (disk, life, position) = (Incarnation(99), LifeId(30), LogPosition(12));
     b.logs.saw(NodeId(0), disk, life);
@@ -335,80 +340,79 @@ fn what_is_thrown_back_is_refused() {
     assert_eq!(refused.reason, Reason::Secret);
 }
 
+/// What a release that speaks these versions makes of one that speaks those.
+fn shake_between(dialer: (u16, u16), acceptor: (u16, u16)) -> (Outcome, Outcome) {
+    let (a, b) = (named("a"), named("b"));
+    let speaking = |who: Someone, versions| Someone { versions, ..who }.identity();
+    shake_in_steps(speaking(a, dialer), speaking(b, acceptor), TO_B, usize::MAX)
+}
+
 #[test]
 fn no_common_version_is_said() {
-    let mut sent = Vec::new();
-    let a = named("a").identity();
-    Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
-    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[14, 0, 15, 0]);
-    let (outcome, out) = accepts(1, &sent);
-    let refused = outcome.unwrap_err();
-    assert_eq!(refused.reason, Reason::Version);
-    let theirs = "a supports versions 14 to 15 of the peer protocol, this node, b, 8 to 13";
-    assert!(refused.text.contains(theirs), "{refused}");
+    for (a, b, its, others) in [
+        ((3, 4), (1, 2), "versions 1 to 2", "versions 3 to 4"),
+        ((1, 1), (2, 2), "version 2", "version 1"),
+        ((1, 1), (3, 4), "versions 3 to 4", "version 1"),
+    ] {
+        let (dialed, accepted) = shake_between(a, b);
+        let (dialed, accepted) = (dialed.unwrap_err(), accepted.unwrap_err());
+        let said = |who, theirs, own, ours| {
+            format!(
+                "{who} supports {theirs} of the peer protocol, this node, {own}, {ours}: upgrade"
+            )
+        };
+        assert_eq!((dialed.reason, accepted.reason), (Reason::Version, Reason::Version));
+        assert!(dialed.text.contains(&said("b", its, "a", others)), "{dialed}");
+        assert!(accepted.text.contains(&said("a", others, "b", its)), "{accepted}");
+    }
+}
 
-    let hears = |bytes: &[u8]| {
-        let (a, out) = (named("a").identity(), &mut Vec::new());
-        let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], out);
-        dialing.receive(bytes, &mut Vec::new()).unwrap_err()
-    };
-    let heard = hears(&out);
-    assert_eq!(heard.reason, Reason::Version, "the dialer is told");
-
-    // A dialer of another version decides by the acceptor's HELLO, which comes first.
-    let mut earlier = out;
-    earlier[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
-    let heard = hears(&earlier);
-    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 8 to 13";
-    assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
-
-    // One of version 2 or 1 refuses without a HELLO.
-    let heard = hears(&[1, 0, 0, 0, frame::VERDICT, Reason::Version.code()]);
-    let theirs = "b supports other versions of the peer protocol, this node, a, 8 to 13";
+/// A refusal that comes without a HELLO.
+#[test]
+fn a_node_that_does_not_say_its_versions_is_refused_for_them() {
+    let (a, out) = (named("a").identity(), &mut Vec::new());
+    let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], out);
+    let verdict = [1, 0, 0, 0, frame::VERDICT, Reason::Version.code()];
+    let heard = dialing.receive(&verdict, &mut Vec::new()).unwrap_err();
+    let theirs = "b supports other versions of the peer protocol, this node, a, version 1";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
-/// A node of version 2, whose HELLO has no epoch, and how it reads this one's.
+/// A cluster of three goes from a release that speaks version 1 to one that speaks 2 as well, one
+/// node after the other, and back down. (No release speaks 2.)
 #[test]
-fn a_node_of_the_version_before_is_told_in_words() {
+fn a_cluster_is_upgraded_and_goes_back_one_node_after_the_other() {
+    let (older, later) = ((1, 1), (1, 2));
+    let up = [[later, older, older], [later, later, older], [later, later, later]];
+    let down = [[later, later, older], [later, older, older], [older, older, older]];
+    for releases in up.into_iter().chain(down) {
+        let nodes = ["a", "b", "c"].into_iter().zip(releases);
+        for (dialer, speaks) in nodes.clone() {
+            for (place, (acceptor, other)) in nodes.clone().enumerate() {
+                if dialer == acceptor {
+                    continue;
+                }
+                let of = |name, versions| Someone { versions, ..named(name) }.identity();
+                let (dialer, acceptor) = (of(dialer, speaks), of(acceptor, other));
+                let to = NodeId(place as u16);
+                let (dialed, accepted) = shake_in_steps(dialer, acceptor, to, usize::MAX);
+                let spoken = (dialed.unwrap().version, accepted.unwrap().version);
+                let expected = speaks.1.min(other.1);
+                assert_eq!(spoken, (expected, expected), "{releases:?}");
+            }
+        }
+    }
+}
+
+/// A later version may add to the HELLO, behind what this one knows.
+#[test]
+fn the_hello_of_a_later_version_is_read() {
     let mut sent = Vec::new();
     Handshake::dial(named("a").identity(), TO_B, ConnectionKind::Small, [9; 32], &mut sent);
-    sent.truncate(sent.len() - size_of::<u64>());
-    let length = (sent.len() - FRAME_HEAD) as u32;
-    sent[..4].copy_from_slice(&length.to_le_bytes());
-    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
-    let (outcome, out) = accepts(1, &sent);
-    let refused = outcome.unwrap_err();
-    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 8 to 13";
-    assert!(refused.text.contains(theirs), "{refused}");
-    let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
-    let hello = Hello::decode(&out[FRAME_HEAD..FRAME_HEAD + length]).unwrap();
-    assert_eq!((hello.name.as_str(), hello.versions), ("b", VERSIONS));
-    assert_eq!(out[FRAME_HEAD + length + 4], frame::VERDICT);
-}
-
-/// Between two that speak another range of versions, the greatest that both speak is in use.
-#[test]
-fn with_a_node_of_an_earlier_version_that_one_is_spoken() {
-    let mut sent = Vec::new();
-    let a = named("a").identity();
-    let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
-    // It proves what it said, so the bytes of its HELLO are changed on both sides.
-    let earlier = [8, 0, 8, 0];
-    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&earlier);
-    dialing.hellos[0][8..12].copy_from_slice(&earlier);
-    let mut accepting = Handshake::accept(named("b").identity(), [7; 32]);
-    let mut back = Vec::new();
-    accepting.receive(&sent, &mut back).unwrap();
-    sent.clear();
-    dialing.receive(&back, &mut sent).unwrap();
-    back.clear();
-    assert_eq!(accepting.receive(&sent, &mut back).unwrap(), None);
-    sent.clear();
-    let dialed = dialing.receive(&back, &mut sent).unwrap();
-    assert_eq!(dialed.unwrap().version, VERSIONS.1, "what it was told by the other side");
-    let accepted = accepting.receive(&sent, &mut back).unwrap();
-    assert_eq!(accepted.unwrap().version, 8);
+    let hello = Hello::decode(&sent[FRAME_HEAD..]).unwrap();
+    sent.extend_from_slice(b"more");
+    assert_eq!(Hello::decode(&sent[FRAME_HEAD..]), Ok(hello));
+    assert!(Hello::decode(&sent[FRAME_HEAD..sent.len() - 5]).is_err(), "one byte less");
 }
 
 fn first() -> Layout {
@@ -438,7 +442,7 @@ fn going_by(name: &str, layout: Layout) -> Arc<Identity> {
     let logs = Arc::new(Logs::first(Incarnation(100 + u64::from(own.0))));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
     let secrets = Arc::new(Secrets::new(Secret::new("open sesame".into()), None));
-    let cluster = Arc::new(OwnCluster::new(Some(ClusterId(5)), false));
+    let cluster = Arc::new(OwnCluster::new(Some(ClusterId(5))));
     Arc::new(Identity::new(Arc::new(Views::new(view)), own, cluster, secrets, known))
 }
 
@@ -542,10 +546,9 @@ fn an_earlier_node_of_a_name_is_not_taken_for_the_later_one() {
     let hello = |node| Hello { node, ..sample("c") };
     let b = named("b").identity();
     let accepting = Handshake::accept(b, [2; 32]);
-    assert_eq!(accepting.node_of(&hello(None)), Some(NodeId(2)));
-    assert_eq!(accepting.node_of(&hello(Some(NodeId(2)))), Some(NodeId(2)));
-    assert_eq!(accepting.node_of(&hello(Some(NodeId(0)))), None, "that is A's");
-    assert_eq!(accepting.node_of(&hello(Some(NodeId(9)))), None);
+    assert_eq!(accepting.node_of(&hello(NodeId(2))), Some(NodeId(2)));
+    assert_eq!(accepting.node_of(&hello(NodeId(0))), None, "that is A's");
+    assert_eq!(accepting.node_of(&hello(NodeId(9))), None);
 }
 
 /// What a node of that name says.
@@ -590,7 +593,7 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "97000000 01 6b766f72756d0001 0800 0d00 0000000000000000 00 00",
+        "97000000 01 6b766f72756d0001 0100 0100 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
@@ -598,12 +601,12 @@ fn the_bytes_are_those_of_the_document() {
         "0100000000000000",
         "00000000000000000000",
         "0100000000000000 0000 00",
-        "20000000 02 8137883e4e18126ed80f52dbc344b1f7bd32e1654956b36344139b01f7f97a9a",
+        "20000000 02 e73f9a09e5a131d3c6847d0bf9395a793e70335e17a4d6e897fd7154fbe9b24f",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "97000000 01 6b766f72756d0001 0800 0d00 0000000000000000 01 00",
+        "97000000 01 6b766f72756d0001 0100 0100 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
@@ -611,7 +614,7 @@ fn the_bytes_are_those_of_the_document() {
         "0100000000000000",
         "00000000000000000000",
         "0100000000000000 0100 00",
-        "20000000 02 9985202e5919a315332fa4ffab0530c14a57c60eba129bfc40b9841327c0daa5",
+        "20000000 02 238608fda4d1dab2df6dfa8f2f232e1e9c6c42896b9b7155bcf17781ab969c00",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

@@ -26,21 +26,16 @@ use Knows::{Another, Its, Nothing};
 #[derive(Debug, Clone, Copy)]
 struct Side {
     id: u64,
-    is_of_names: bool,
     knows: Knows,
     has_company: bool,
 }
 
 const fn side(id: u64, knows: Knows) -> Side {
-    Side { id, is_of_names: false, knows, has_company: false }
+    Side { id, knows, has_company: false }
 }
 
 const fn in_company(side: Side) -> Side {
     Side { has_company: true, ..side }
-}
-
-const fn by_names(side: Side) -> Side {
-    Side { is_of_names: true, ..side }
 }
 
 fn identity(side: Side, own: NodeId) -> Arc<Identity> {
@@ -57,7 +52,7 @@ fn identity(side: Side, own: NodeId) -> Arc<Identity> {
     let claims: Vec<_> = known.map(claim).into_iter().collect();
     let life = Life { id: LifeId(40), begins: LogPosition(7), newest: 0 };
     let logs = Arc::new(Logs::new(disk(own), Lineage::new(Vec::new(), life), &claims));
-    let cluster = OwnCluster::new(ClusterId::of_number(side.id), side.is_of_names);
+    let cluster = OwnCluster::new(ClusterId::of_number(side.id));
     if side.has_company {
         cluster.notes_company();
     }
@@ -126,11 +121,6 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
             false,
         ),
         ("the same, without ids", side(0, Another), in_company(side(0, Nothing)), false),
-        // Ids that an earlier release made of names prove nothing.
-        ("an earlier release's", by_names(side(G, Its)), by_names(side(G, Its)), true),
-        ("its replaced disk", by_names(side(G, Another)), by_names(side(G, Nothing)), true),
-        ("its new disk without an id", by_names(side(G, Another)), side(0, Nothing), true),
-        ("two of its clusters", by_names(side(G, Another)), by_names(side(G, Another)), false),
     ];
     for (what, a, b, are_one) in cases {
         for (a, b) in [(a, b), (b, a)] {
@@ -152,7 +142,7 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
 fn a_node_says_whether_it_knew_another_disk() {
     let seen = |knows| shake(side(G, knows), side(G, Nothing))[1].clone().unwrap();
     assert!(!seen(Nothing).never_another && seen(Nothing).knows_us.is_none());
-    assert!(!seen(Its).never_another, "what an earlier release stored does not say it");
+    assert!(!seen(Its).never_another, "it is not known to be the first");
     let (a, b) = (identity(side(G, Its), NodeId(0)), identity(side(G, Nothing), NodeId(1)));
     a.logs.note_first(NodeId(1));
     let mut out = Vec::new();

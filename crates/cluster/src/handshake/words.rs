@@ -1,6 +1,6 @@
 //! Why two nodes do not work together, for people.
 
-use super::{Hello, Identity, VERSIONS};
+use super::{Hello, Identity};
 use crate::topology::difference;
 
 /// What one side has against the other.
@@ -96,11 +96,7 @@ pub struct Refused {
 
 /// Whether the other side is none of the nodes that this one knows.
 fn is_unknown(ours: &Identity, theirs: Option<&Hello>) -> bool {
-    let is_known = |theirs: &Hello| match theirs.node {
-        Some(node) => ours.views.current().has_named(node, &theirs.name),
-        None => ours.views.current().named(&theirs.name).is_some(),
-    };
-    theirs.is_some_and(|theirs| !is_known(theirs))
+    theirs.is_some_and(|theirs| !ours.views.current().has_named(theirs.node, &theirs.name))
 }
 
 fn forked(name: &str, ours: &Identity, theirs: Option<&Hello>) -> String {
@@ -112,6 +108,15 @@ fn forked(name: &str, ours: &Identity, theirs: Option<&Hello>) -> String {
          that knew nothing of one of them. The two exchange nothing. Keep one side; start each \
          node of the other one with an empty directory and --join"
     )
+}
+
+/// A range of versions in words.
+fn named((least, greatest): (u16, u16)) -> String {
+    if least == greatest {
+        format!("version {least}")
+    } else {
+        format!("versions {least} to {greatest}")
+    }
 }
 
 /// What is said of two nodes that are of different clusters.
@@ -144,7 +149,7 @@ fn of_two_clusters(name: &str, ours: &Identity, theirs: Option<&Hello>) -> Strin
 /// A name that does not fit is that of a removal if one of the two has left.
 fn of_who_has_left(reason: Reason, ours: &Identity, theirs: Option<&Hello>) -> Reason {
     let known = ours.layouts.known();
-    let peer = theirs.and_then(|hello| hello.node);
+    let peer = theirs.map(|hello| hello.node);
     let has_left = known.is_gone(ours.own()) || peer.is_some_and(|peer| known.is_gone(peer));
     if reason == Reason::Name && has_left { Reason::Removed } else { reason }
 }
@@ -181,14 +186,11 @@ pub(super) fn refused(
     let text = match reason {
         Reason::Malformed(what) => format!("not a kvorum-peer/1 handshake: {what}"),
         Reason::Version => {
-            let (least, greatest) = VERSIONS;
-            let theirs = match theirs.map(|hello| hello.versions) {
-                Some((least, greatest)) => format!("versions {least} to {greatest}"),
-                None => "other versions".to_owned(),
-            };
+            let theirs = theirs.map_or("other versions".to_owned(), |it| named(it.versions));
             format!(
-                "{name} supports {theirs} of the peer protocol, this node, {own}, {least} to \
-                 {greatest}: upgrade the older one"
+                "{name} supports {theirs} of the peer protocol, this node, {own}, {}: upgrade the \
+                 older one",
+                named(ours.versions)
             )
         }
         Reason::Secret => format!(

@@ -257,7 +257,6 @@ impl Access {
     /// With one more token. Those that have expired are left out.
     pub fn with(&self, token: Token, now_ms: u64) -> Result<Self, AccessError> {
         token.check()?;
-        // Of one that an earlier release made, the layout is read all the same.
         if token.name.chars().any(crate::is_invisible) {
             return Err(AccessError::BadName);
         }

@@ -1,11 +1,11 @@
 //! A layout as bytes: what nodes keep and hand on, and what is hashed to an id.
 //!
 //! ```text
-//!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
-//!   form 2, if there are decrees: the same, and n 1, n × (base 8, epoch 8, number 8)
-//!   form 3, if there are tokens or quotas: form 2 with n ≥ 0 decrees, and at the end the sections
+//!   form = 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
+//!   decrees: n 1, n × (base 8, epoch 8, number 8)
 //!   council: n 1, n × (id 2, voter 8)
 //!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
+//!   sections
 //!
 //!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
 //!          name 1 + n │ zone 1 + n │ URL 1 + n
@@ -25,11 +25,8 @@ use crate::directory::Incarnation;
 use crate::node_id::NodeId;
 use crate::topology::{HashWeight, Member, check_members};
 
-/// The form that is written, that of layouts that grew out of decrees, and that of those with more
-/// at their end; others are refused.
+/// The form that is written. Others are refused.
 const FORM: u8 = 1;
-const DECREED: u8 = 2;
-const SECTIONED: u8 = 3;
 
 /// What is in a section.
 const TOKENS: u8 = 1;
@@ -42,12 +39,7 @@ pub const MAX_BYTES: usize = 4 << 20;
 impl Layout {
     /// It as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let form = match (self.access.is_empty(), self.decrees.is_empty()) {
-            (false, _) => SECTIONED,
-            (true, false) => DECREED,
-            (true, true) => FORM,
-        };
-        let mut out = vec![form];
+        let mut out = vec![FORM];
         out.extend(self.epoch.to_le_bytes());
         out.extend(self.base.to_le_bytes());
         out.push(match self.stage {
@@ -58,11 +50,9 @@ impl Layout {
         });
         out.extend(self.began.to_le_bytes());
         out.extend(self.next_id.to_le_bytes());
-        if form != FORM {
-            out.push(self.decrees.len() as u8);
-            for Decree { base, epoch, number } in &self.decrees {
-                [base, epoch, number].iter().for_each(|n| out.extend(n.to_le_bytes()));
-            }
+        out.push(self.decrees.len() as u8);
+        for Decree { base, epoch, number } in &self.decrees {
+            [base, epoch, number].iter().for_each(|n| out.extend(n.to_le_bytes()));
         }
         out.push(self.council.len() as u8);
         for Seat { node, voter } in &self.council {
@@ -73,9 +63,7 @@ impl Layout {
         if let Some(before) = &self.before {
             put_nodes(&mut out, before.replicas, &before.nodes);
         }
-        if form == SECTIONED {
-            put_sections(&mut out, &self.access);
-        }
+        put_sections(&mut out, &self.access);
         out
     }
 
@@ -171,7 +159,7 @@ fn put_nodes(out: &mut Vec<u8>, replicas: u8, nodes: &[Node]) {
 }
 
 fn read(bytes: &mut &[u8]) -> Option<Layout> {
-    let form = bytes.try_get_u8().ok().filter(|form| (FORM..=SECTIONED).contains(form))?;
+    let _form = bytes.try_get_u8().ok().filter(|form| *form == FORM)?;
     let epoch = bytes.try_get_u64_le().ok()?;
     let base = bytes.try_get_u128_le().ok()?;
     let stage = match bytes.try_get_u8().ok()? {
@@ -183,10 +171,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
     };
     let began = bytes.try_get_u64_le().ok()?;
     let next_id = bytes.try_get_u32_le().ok()?;
-    let decrees = if form == FORM { Vec::new() } else { read_decrees(bytes)? };
-    if form == DECREED && decrees.is_empty() {
-        return None;
-    }
+    let decrees = read_decrees(bytes)?;
     let mut council = Vec::new();
     for _ in 0..bytes.try_get_u8().ok()? {
         let node = NodeId(bytes.try_get_u16_le().ok()?);
@@ -201,8 +186,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
             Some(Before { nodes, replicas })
         }
     };
-    let access =
-        Arc::new(if form == SECTIONED { read_sections(bytes)? } else { Access::default() });
+    let access = Arc::new(read_sections(bytes)?);
     Some(Layout {
         epoch,
         replicas,
@@ -222,7 +206,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
 /// empty.
 fn read_sections(bytes: &mut &[u8]) -> Option<Access> {
     let (mut access, mut last) = (Access::default(), 0);
-    for _ in 0..bytes.try_get_u8().ok().filter(|count| *count > 0)? {
+    for _ in 0..bytes.try_get_u8().ok()? {
         let kind = bytes.try_get_u8().ok().filter(|kind| *kind > last)?;
         let length = bytes.try_get_u32_le().ok()? as usize;
         let (mut section, rest) = bytes.split_at_checked(length)?;

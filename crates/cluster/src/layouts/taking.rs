@@ -150,7 +150,7 @@ impl Taking {
     }
 
     /// Of a form without what is forgotten: it was not told anything of what moved to it.
-    pub(super) fn read(bytes: &mut &[u8], has_forgotten: bool) -> Result<Self, &'static str> {
+    pub(super) fn read(bytes: &mut &[u8]) -> Result<Self, &'static str> {
         let short = |_| "it ends early: damaged";
         let emptied = bytes.try_get_u64_le().map_err(short)?;
         let transition = bytes.try_get_u64_le().map_err(short)?;
@@ -166,13 +166,7 @@ impl Taking {
             sources.insert(NodeId(bytes.try_get_u16_le().map_err(short)?));
         }
         let joined = bytes.try_get_u64_le().map_err(short)?;
-        let received = Since::read(bytes)?;
-        let mut forgotten = received.clone();
-        if has_forgotten {
-            forgotten = Since::read(bytes)?;
-        } else if joined > 0 {
-            forgotten.add(joined, |_| true);
-        }
+        let (received, forgotten) = (Since::read(bytes)?, Since::read(bytes)?);
         Ok(Self { emptied, transition, step, sources, joined, received, forgotten })
     }
 }

@@ -145,8 +145,7 @@ impl Node {
     }
 
     /// A peer knows nothing that contradicts this node's membership state; `denies` = the peer
-    /// never knew another disk of this node. A peer of an earlier version can't say that once it
-    /// has seen this disk, nor can one that was told of this disk by an earlier release.
+    /// never knew another disk of this node.
     fn confirm(&mut self, peer: NodeId, denies: bool, out: &mut Vec<NodeEffect>) {
         if self.shared.membership.state() != MembershipState::Joining || !denies {
             return;

@@ -11,8 +11,8 @@ use super::marker::Marker;
 /// Format of an identity, its first byte.
 const FORMAT: u8 = 1;
 
-/// Formats of what is known of a peer: an incarnation alone, or with what it reported of its log.
-const PEER_FORMATS: [u8; 2] = [1, 2];
+/// Format of what is known of a peer.
+const PEER_FORMAT: u8 = 1;
 
 /// Format of a directory's lives.
 const LIVES_FORMAT: u8 = 1;
@@ -59,7 +59,7 @@ impl Kept {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
-        check_format(bytes, &[FORMAT])?;
+        check_format(bytes, FORMAT)?;
         let damaged = || {
             Unreadable::Damaged(format!("damaged: {} bytes, too short or malformed", bytes.len()))
         };
@@ -81,14 +81,6 @@ impl Kept {
         })
     }
 
-    /// Whether an earlier release made the cluster's id, of the nodes' names alone.
-    pub(super) fn has_id_of_names(&self) -> bool {
-        let nodes = self.description.lines().filter_map(|line| line.strip_prefix("node "));
-        let mut names: Vec<&str> = nodes.filter_map(|node| node.split(' ').next()).collect();
-        names.sort_unstable();
-        names.len() > 1 && self.cluster == Some(ClusterId::of_names(&names))
-    }
-
     /// Whether it is of a cluster of one node.
     pub(super) fn is_alone(&self) -> bool {
         self.description.lines().filter(|line| line.starts_with("node ")).count() == 1
@@ -104,25 +96,18 @@ pub(super) fn encode_peer(claim: &Claim) -> Vec<u8> {
     let Claim { incarnation, reported: Reported { life, position, late } } = *claim;
     let numbers = [incarnation.0, life.map_or(0, |life| life.0), position.0, late.0];
     let bytes = numbers.into_iter().flat_map(u64::to_le_bytes);
-    std::iter::once(PEER_FORMATS[1]).chain(bytes).collect()
+    std::iter::once(PEER_FORMAT).chain(bytes).collect()
 }
 
 pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, Unreadable> {
-    let format = check_format(bytes, &PEER_FORMATS)?;
-    let (numbers, rest) = bytes[1..].as_chunks::<8>();
-    let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-    match (format, &numbers[..], rest) {
-        (1, [incarnation], []) => {
-            let incarnation = Incarnation(*incarnation);
-            Ok(Claim { incarnation, reported: Reported::default() })
-        }
-        (2, [incarnation, life, position, late], []) => {
-            let (position, late) = (LogPosition(*position), LogPosition(*late));
-            let reported = Reported { life: LifeId::of_number(*life), position, late };
-            Ok(Claim { incarnation: Incarnation(*incarnation), reported })
-        }
-        _ => Err(Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()))),
-    }
+    check_format(bytes, PEER_FORMAT)?;
+    let ([incarnation, life, position, late], []) = bytes[1..].as_chunks::<8>() else {
+        return Err(Unreadable::Damaged(format!("{} bytes: damaged", bytes.len())));
+    };
+    let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    let (position, late) = (LogPosition(number(position)), LogPosition(number(late)));
+    let reported = Reported { life: LifeId::of_number(number(life)), position, late };
+    Ok(Claim { incarnation: Incarnation(number(incarnation)), reported })
 }
 
 pub(super) fn encode_lives(marker: &Marker, lineage: &Lineage) -> Vec<u8> {
@@ -133,7 +118,7 @@ pub(super) fn encode_lives(marker: &Marker, lineage: &Lineage) -> Vec<u8> {
 }
 
 pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Life>), Unreadable> {
-    check_format(bytes, &[LIVES_FORMAT])?;
+    check_format(bytes, LIVES_FORMAT)?;
     let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
     let (marker, lives) = bytes[1..].split_first_chunk().ok_or_else(damaged)?;
     Ok((Marker::decode(*marker), Lineage::decode(lives).ok_or_else(damaged)?))
@@ -144,7 +129,7 @@ pub(super) fn encode_time(time: u64) -> Vec<u8> {
 }
 
 pub(super) fn decode_time(bytes: &[u8]) -> Result<u64, Unreadable> {
-    check_format(bytes, &[TIME_FORMAT])?;
+    check_format(bytes, TIME_FORMAT)?;
     let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
     bytes[1..].try_into().map(u64::from_le_bytes).map_err(|_| damaged())
 }
@@ -161,7 +146,7 @@ pub(super) fn encode_proof(proof: &Proof) -> Vec<u8> {
 }
 
 pub(super) fn decode_proof(bytes: &[u8]) -> Result<Proof, Unreadable> {
-    check_format(bytes, &[PROOF_FORMAT])?;
+    check_format(bytes, PROOF_FORMAT)?;
     let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
     let (is_uniform, bytes) = bytes[1..].split_first().ok_or_else(damaged)?;
     let (rounds, numbers) = bytes.split_at_checked(30).ok_or_else(damaged)?;
@@ -177,9 +162,9 @@ pub(super) fn decode_proof(bytes: &[u8]) -> Result<Proof, Unreadable> {
     Ok(Proof { seal, ready, proven, floor, is_uniform: *is_uniform == 1, made })
 }
 
-fn check_format(bytes: &[u8], known: &[u8]) -> Result<u8, Unreadable> {
+fn check_format(bytes: &[u8], known: u8) -> Result<(), Unreadable> {
     match bytes.first() {
-        Some(format) if known.contains(format) => Ok(*format),
+        Some(format) if *format == known => Ok(()),
         Some(later) => Err(Unreadable::Later(*later)),
         None => Err("no bytes: damaged".into()),
     }

@@ -12,7 +12,7 @@ use cluster::{Clock, ClusterId, Incarnation, Layouts, MembershipState, NodeId, P
 use lsm::{Batch, Engine, Space, Version};
 
 use super::format::{self, Kept};
-use super::{KEY, PROOF, earlier_alone, in_store, layouts, newest, read, unreadable};
+use super::{KEY, PROOF, data_of_nobody, in_store, layouts, newest, read, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -58,7 +58,7 @@ impl Candidate {
                  takes an empty one"
             )));
         }
-        if let Some(why) = earlier_alone(engine)? {
+        if let Some(why) = data_of_nobody(engine)? {
             return Err(StartError::Another(format!("{why}, and --join takes an empty one")));
         }
         if let Some(known) = stored(engine)? {

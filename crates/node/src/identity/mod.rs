@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   start ─▶ directory's identity ─┬─ none, nothing else either ─▶ made: new incarnation
-//!                                  ├─ none, but data: an earlier release's ─▶ adopted, if alone
+//!                                  ├─ none, but data, or it waits to join ─▶ refused
 //!                                  ├─ of this node and topology ─▶ goes on
 //!                                  └─ of another ─▶ refused, with what differs
 //!
@@ -275,7 +275,7 @@ impl Identity {
         let differs = match (&stored, &rules) {
             (Some(kept), Some(_)) => is_another(kept, named),
             (Some(kept), None) => differs(kept, named),
-            (None, _) => earlier(engine, named)?,
+            (None, _) => has_no_identity(engine)?,
         };
         if let Some(differs) = differs {
             return Err(StartError::Another(differs));
@@ -343,7 +343,7 @@ impl Identity {
     /// The same, for all threads of the node.
     pub(crate) fn own_cluster(&self) -> OwnCluster {
         let state = self.lock();
-        OwnCluster::new(state.kept.cluster, state.kept.has_id_of_names())
+        OwnCluster::new(state.kept.cluster)
     }
 
     /// Whether the disk that is known of the peer of this name is the only one that ever was.
@@ -622,20 +622,18 @@ fn made(named: Named<'_>, new: NewIdentity) -> Kept {
 }
 
 /// Why the node can't use a directory that has no identity, if it can't: it waits for a place in a
-/// cluster, or has data of an earlier release, which knew one node only.
-fn earlier(engine: &Engine, named: Named<'_>) -> Result<Option<String>, StartError> {
+/// cluster, or has data, which only a node with an identity writes.
+fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
     if join::waits(engine)? {
         return Ok(Some("it waits to join a cluster: start the node with --join".to_owned()));
     }
-    let nodes = named.topology.nodes();
-    let alone = earlier_alone(engine)?.filter(|_| nodes > 1);
-    Ok(alone.map(|why| format!("{why}, and the cluster has {nodes} nodes")))
+    Ok(data_of_nobody(engine)?.map(str::to_owned))
 }
 
-/// What is in a directory that has no identity, if it has data.
-fn earlier_alone(engine: &Engine) -> Result<Option<&'static str>, StartError> {
+/// Says that a directory has data and no identity, if that is so.
+fn data_of_nobody(engine: &Engine) -> Result<Option<&'static str>, StartError> {
     let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
-    Ok(used.then_some("it holds the data of a single-node store"))
+    Ok(used.then_some("it holds data and does not say of which node, as no release leaves it"))
 }
 
 /// Why the node can't use this directory, if it can't.

@@ -248,18 +248,15 @@ fn a_node_alone_may_move_and_change_its_copies() {
 }
 
 #[test]
-fn a_directory_of_an_earlier_release_is_adopted_by_a_node_alone() {
-    let earlier = || {
+fn data_without_an_identity_is_nobodys() {
+    for list in [List::unnamed("x"), three()] {
         let engine = engine(&MemDisk::new());
         let mut batch = Batch::new();
         batch.put(Space::Node, BOUND_KEY, Version { time: 1, origin: 1 }, &[0; 8]).unwrap();
         Store::commit(&engine, batch).unwrap();
-        engine
-    };
-    let adopted = open(&earlier(), &List::unnamed("x"), 9, 0).unwrap();
-    assert_eq!(adopted.state(), MembershipState::Member);
-    let error = open(&earlier(), &three(), 9, 0).unwrap_err().to_string();
-    assert!(error.contains("the data of a single-node store, and the cluster has 3"), "{error}");
+        let error = open(&engine, &list, 9, 0).unwrap_err().to_string();
+        assert!(error.contains("it holds data and does not say of which node"), "{error}");
+    }
 }
 
 /// A directory in which each file is made anew, and what it was when it was copied.
@@ -359,7 +356,6 @@ fn a_copy_is_another_voter() {
     }
 }
 
-/// Of a directory that an earlier release has made.
 #[test]
 fn a_member_that_knows_no_layout_votes_about_the_second() {
     use MembershipState::{Joining, Member};
@@ -467,14 +463,11 @@ fn the_bytes_are_pinned() {
     assert_eq!(Kept::decode(&bytes), Ok(kept.clone()));
     bytes[4..12].fill(0);
     assert_eq!(Kept::decode(&bytes), Ok(Kept { cluster: None, ..kept }), "no id yet");
-    let peer = [1, 8, 7, 6, 5, 4, 3, 2, 1];
     let incarnation = Incarnation(0x0102_0304_0506_0708);
-    let earlier = Claim { incarnation, reported: Reported::default() };
-    assert_eq!(format::decode_peer(&peer), Ok(earlier), "of an earlier release");
     let (life, position) = (Some(LifeId(0x11)), LogPosition(0x12));
     let reported = Reported { life, position, late: LogPosition(0x13) };
     let claim = Claim { incarnation, reported };
-    let mut peer = vec![2, 8, 7, 6, 5, 4, 3, 2, 1];
+    let mut peer = vec![1, 8, 7, 6, 5, 4, 3, 2, 1];
     for number in [0x11_u8, 0x12, 0x13] {
         peer.extend([number, 0, 0, 0, 0, 0, 0, 0]);
     }

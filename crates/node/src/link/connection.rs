@@ -51,7 +51,6 @@ pub struct Connection<R> {
     /// The other node's disk and its process on it.
     disk: (Incarnation, LifeId),
     way: Way,
-    version: u16,
     outgoing: Outgoing,
     incoming: Incoming<R>,
     traffic: Traffic,
@@ -76,7 +75,6 @@ impl<R: Room> Connection<R> {
             peer: seen.node,
             disk: (seen.incarnation, seen.life),
             way,
-            version: seen.version,
             outgoing: Outgoing::new(),
             incoming: Incoming::new(),
             traffic: Traffic::default(),
@@ -129,11 +127,8 @@ impl<R: Room> Connection<R> {
         self.way != Way::Dialed && self.outgoing.writer.len() > most
     }
 
-    /// Adds a message, unless too much waits or the other node would not understand it.
-    pub fn push(&mut self, mut message: Message, now: impl Fn() -> Now) -> bool {
-        if !message.suit(self.version) {
-            return false;
-        }
+    /// Adds a message, unless too much waits.
+    pub fn push(&mut self, message: Message, now: impl Fn() -> Now) -> bool {
         let length = message_len(&message);
         let (bounds, out) = (self.table.bounds, &mut self.outgoing);
         let waiting = out.waiting();

@@ -1,9 +1,7 @@
 //! What all links of a node know of the other nodes, and have seen of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::layout::VoterId;
@@ -169,10 +167,9 @@ impl PeerTable {
     /// A handshake came to its end: at once, for what is asked next must not be answered by what
     /// this node only believes to hold.
     pub fn saw(&self, peer: &PeerSeen) {
-        let PeerSeen { node, incarnation, life, knows_us, proven, voter, version, .. } = peer;
+        let PeerSeen { node, incarnation, life, knows_us, proven, voter, .. } = peer;
         self.seen.with(*node, |seen| {
             seen.voter.store(voter.map_or(0, |voter| voter.0), Ordering::Relaxed);
-            seen.version.store(*version, Ordering::Relaxed);
             seen.incarnation.store(incarnation.0, Ordering::Relaxed);
         });
         self.shared.logs.saw(*node, *incarnation, *life);
@@ -253,7 +250,6 @@ pub struct Seen {
     incarnation: AtomicU64,
     /// Of a [`VoterId`]; 0 = it was not seen, or did not say.
     voter: AtomicU64,
-    version: AtomicU16,
     rtt_micros: AtomicU64,
     /// What its wall clock showed at the latest when the counting clock was at zero, if both
     /// machines' clocks that only count go on alike: this node's own wall clock may jump.
@@ -278,11 +274,6 @@ impl Seen {
     /// Which voter it is, if it was seen.
     pub fn voter(&self) -> Option<VoterId> {
         VoterId::of_number(self.voter.load(Ordering::Relaxed))
-    }
-
-    /// The version of the protocol that is spoken with it, if it was seen.
-    pub fn version(&self) -> Option<u16> {
-        Some(self.version.load(Ordering::Relaxed)).filter(|version| *version != 0)
     }
 
     /// How long it took to answer the last ping, in microseconds; 0 = it never did.

@@ -52,7 +52,7 @@ impl Setup {
         let secret = Arc::new(Secrets::new(Secret::new(self.secret.into()), None));
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let views = Arc::clone(&shared.views);
-        let cluster = Arc::new(OwnCluster::new(Some(self.cluster), false));
+        let cluster = Arc::new(OwnCluster::new(Some(self.cluster)));
         let identity = Identity::new(views, own, cluster, secret, known);
         let bounds = Bounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };
         Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), 500_000, bounds))
