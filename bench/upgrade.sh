@@ -2,13 +2,12 @@
 # Upgrades nodes of an earlier commit to this tree's, one after the other, under load (the row
 # "upgrade" of docs/reliability.md). Builds both; a few minutes.
 #
-#     bench/upgrade.sh [COMMIT]
+#     bench/upgrade.sh COMMIT
 #
-# COMMIT: what the nodes run at first; by default the last one that speaks version 8 of the peer
-# protocol.
+# COMMIT: what the nodes run at first. Its formats must be those of 0.1.0 or later.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-commit=${1:-1ac6d089b521}
+commit=${1:?name the commit that the nodes run at first}
 root=$PWD
 tree=$(mktemp -d)
 trap 'git worktree remove --force "$tree"' EXIT

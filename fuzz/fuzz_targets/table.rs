@@ -30,9 +30,9 @@ const EDIT_HEAD: usize = 12;
 const LENGTH_BEFORE_CHECK: usize = 24;
 
 macro_rules! fixture {
-    ($disk:expr, $format:literal, $($name:literal),*) => {
+    ($disk:expr, $($name:literal),*) => {
         $($disk.put_file($name, include_bytes!(concat!(
-            "../../crates/lsm/tests/fixtures/store-v", $format, "/", $name
+            "../../crates/lsm/tests/fixtures/store-v1/", $name
         )).to_vec());)*
     };
 }
@@ -47,19 +47,9 @@ struct Table {
 }
 
 static TABLES: LazyLock<Vec<Table>> = LazyLock::new(|| {
-    let mut disks = [(); 4].map(|()| MemDisk::new());
-    let [first, second, third, packed] = &mut disks;
-    fixture!(first, "1", "STORE", "MANIFEST", "0000000001.wal", "0000000001.sst", "0000000002.sst");
-    fixture!(
-        second,
-        "2",
-        "STORE",
-        "MANIFEST",
-        "0000000001.wal",
-        "0000000001.sst",
-        "0000000002.sst"
-    );
-    fixture!(third, "3", "STORE", "MANIFEST", "0000000001.wal", "0000000001.sst", "0000000002.sst");
+    let mut disks = [(); 2].map(|()| MemDisk::new());
+    let [plain, packed] = &mut disks;
+    fixture!(plain, "STORE", "MANIFEST", "0000000001.wal", "0000000001.sst", "0000000002.sst");
     let engine = open(packed, true).expect("an empty disk becomes a store");
     store::write(&engine, 1..40);
     engine.close().expect("nothing fails in memory");

@@ -21,6 +21,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
 };
+use rustls::pki_types::ServerName;
 
 use crate::counters::clocks::wall_micros;
 use crate::settings::units::Ttl;
@@ -110,6 +111,11 @@ pub(crate) enum CertError {
     File { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Unfit { path: PathBuf, source: rcgen::Error },
+    #[error(
+        "--host {0:?} is neither a host name nor an IP address: name it as in the nodes' URLs, \
+         without scheme, port and brackets. Nothing was made"
+    )]
+    NoHost(String),
     #[error("--host {hosts}: {source}")]
     Host { hosts: String, source: rcgen::Error },
     #[error("--out {}: its key would be the same file", .0.display())]
@@ -171,6 +177,9 @@ pub(super) fn issue_node(
     expires: Ttl,
     out: &Path,
 ) -> Result<PathBuf, CertError> {
+    if let Some(bad) = hosts.iter().find(|host| !is_host(host)) {
+        return Err(CertError::NoHost(bad.clone()));
+    }
     let first = hosts.first().map_or("node", String::as_str);
     let names = CertificateParams::new(hosts);
     let names = names.map_err(|source| CertError::Host { hosts: hosts.join(","), source })?;
@@ -178,6 +187,12 @@ pub(super) fn issue_node(
     params.subject_alt_names = names.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     issue(dir, params, out)
+}
+
+/// Whether clients can ask for it: an IP address, or a name in DNS, of which the first part may be
+/// a wildcard.
+fn is_host(host: &str) -> bool {
+    ServerName::try_from(host.strip_prefix("*.").unwrap_or(host)).is_ok()
 }
 
 fn params(name: &str, expires: Ttl) -> CertificateParams {

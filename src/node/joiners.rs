@@ -58,15 +58,13 @@ struct Asking {
 
 impl Asking {
     fn new(asker: Asker, now: Instant) -> Self {
-        let began_ms = asker.began_ms.unwrap_or(asker.clock_ms);
-        let asking = Duration::from_millis(asker.clock_ms.saturating_sub(began_ms));
+        let asking = Duration::from_millis(asker.clock_ms.saturating_sub(asker.began_ms));
         Self { asker, since: now.checked_sub(asking).unwrap_or(now), last: now }
     }
 
     /// When it began by its own clock; at the same time, another order that is the same everywhere.
     fn by_clock(&self) -> (u64, &str) {
-        let Asker { began_ms, clock_ms, incarnation, .. } = &self.asker;
-        (began_ms.unwrap_or(*clock_ms), incarnation)
+        (self.asker.began_ms, &self.asker.incarnation)
     }
 
     /// Whether it was there before another one of its name.
@@ -158,7 +156,7 @@ mod tests {
             incarnation: format!("{incarnation:016x}"),
             voter: format!("{:016x}", incarnation + 1),
             clock_ms: 0,
-            began_ms: None,
+            began_ms: 0,
         }
     }
 
@@ -188,12 +186,12 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         // Each says when it began, by a clock of its own: one is ten minutes behind the other.
         let first = |asking_s: u64| {
-            let (began_ms, clock_ms) = (Some(600_000), 600_000 + asking_s * 1000);
+            let (began_ms, clock_ms) = (600_000, 600_000 + asking_s * 1000);
             Asker { began_ms, clock_ms, ..asker("d", 9) }
         };
         let later = |asking_s: u64| {
             let (url, clock_ms) = ("http://elsewhere".to_owned(), 1 + asking_s * 1000);
-            Asker { url, began_ms: Some(1), clock_ms, ..asker("d", 7) }
+            Asker { url, began_ms: 1, clock_ms, ..asker("d", 7) }
         };
         // The first one asks since 0, the other one since 5, and at this node before it.
         let joiners = Joiners::default();

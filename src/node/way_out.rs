@@ -156,8 +156,12 @@ mod tests {
             assert!(!said.contains("empty") && !said.contains('\n'), "{errno}: {said}");
         }
         let refused = node::StartError::Unreadable(Errno::ACCESS.into());
-        let said = WayOut::of(&refused, Path::new("/proc")).to_string();
-        assert!(said.contains("belongs to user 0, group 0, mode 0555: run it as"), "{said}");
+        let data = tempfile::tempdir().unwrap();
+        fs::set_permissions(data.path(), fs::Permissions::from_mode(0o555)).unwrap();
+        let said = WayOut::of(&refused, data.path()).to_string();
+        let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+        let owned = format!("belongs to user {user}, group {group}, mode 0555: run it as");
+        assert!(said.contains(&owned), "{said}");
     }
 
     #[test]

@@ -63,9 +63,8 @@ pub(crate) struct Asker {
     pub(crate) voter: String,
     /// What its clock shows, in milliseconds since 1970.
     pub(crate) clock_ms: u64,
-    /// What that showed when it began to ask; one of an earlier release does not say it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) began_ms: Option<u64>,
+    /// What that showed when it began to ask.
+    pub(crate) began_ms: u64,
 }
 
 /// What it is told.

@@ -118,7 +118,7 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
         incarnation: format!("{:016x}", incarnation.0),
         voter: format!("{:016x}", voter.0),
         clock_ms: 0,
-        began_ms: Some(wall_micros() / 1000),
+        began_ms: wall_micros() / 1000,
     }
 }
 

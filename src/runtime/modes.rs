@@ -1,5 +1,5 @@
 //! Who else may read what a data directory holds. A node makes its directory for its own user
-//! alone; one that was made by somebody else, or by an earlier release, is left as it is.
+//! alone; one that was made by somebody else is left as it is.
 
 use std::fs;
 use std::io;

@@ -10,6 +10,7 @@ pub(crate) mod log_format;
 pub(crate) mod machine;
 pub(crate) mod members;
 pub(crate) mod memory;
+pub(crate) mod read;
 pub(crate) mod secret;
 pub(crate) mod units;
 pub(crate) mod values;

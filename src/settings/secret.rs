@@ -3,11 +3,12 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::settings::read;
 
 /// Where a secret comes from.
 #[derive(Debug)]
@@ -126,8 +127,11 @@ impl SecretKind {
     /// Reads the secret from the file. The second value is a warning.
     pub(crate) fn read(&self, file: &Path) -> Result<(Secret, Option<String>), SecretError> {
         let (flag, path) = (self.flag, || file.to_owned());
-        let (bytes, mode) =
-            read(file).map_err(|source| SecretError::Unreadable { flag, path: path(), source })?;
+        let (bytes, mode) = bytes_of(file).map_err(|source| SecretError::Unreadable {
+            flag,
+            path: path(),
+            source,
+        })?;
         let secret = Secret::new(bytes).map_err(|source| SecretError::File {
             flag,
             path: path(),
@@ -142,7 +146,7 @@ impl SecretKind {
 
     /// Reads a secret from a file that may be missing or empty: then there is none.
     pub(crate) fn read_if_any(&self, file: &Path) -> Result<Option<Secret>, SecretError> {
-        match read(file) {
+        match bytes_of(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Ok((bytes, _)) if bytes.trim_ascii().is_empty() => Ok(None),
             _ => self.read(file).map(|(secret, _)| Some(secret)),
@@ -151,12 +155,10 @@ impl SecretKind {
 }
 
 /// The file, up to one byte more than a secret may have, and its permissions.
-fn read(path: &Path) -> io::Result<(Vec<u8>, u32)> {
-    let file = File::open(path)?;
+fn bytes_of(path: &Path) -> io::Result<(Vec<u8>, u32)> {
+    let file = read::open(path)?;
     let mode = file.metadata()?.permissions().mode();
-    let mut bytes = Vec::new();
-    file.take(MAX as u64 + 1).read_to_end(&mut bytes)?;
-    Ok((bytes, mode))
+    Ok((read::read(&file, MAX as u64 + 1)?, mode))
 }
 
 #[cfg(test)]

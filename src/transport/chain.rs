@@ -200,6 +200,16 @@ impl Chain {
                 own.which
             ));
         }
+        for (link, _) in
+            self.links.iter().zip(certs).skip(1).filter(|(_, it)| !is_needed(it, certs))
+        {
+            doubts.push(format!(
+                "{} is not the issuer of any other certificate in the file: clients do not need \
+                 it, and if it was to be the intermediate certificate of the node's own, it is \
+                 another CA's",
+                link.which
+            ));
+        }
         if let Some(host) = host.filter(|host| self.has_names && !is_for(certs, host)) {
             doubts.push(format!(
                 "{} is not for {host}, where this node is reached as far as it knows: clients that \
@@ -218,6 +228,11 @@ fn is_issuer(signer: &CertificateDer<'_>, own: &CertificateDer<'_>) -> bool {
         (Ok((_, signer)), Ok((_, own))) => signer.subject() == own.issuer(),
         _ => false,
     }
+}
+
+/// Whether a certificate is named as the issuer of another one in the file.
+fn is_needed(cert: &CertificateDer<'_>, certs: &[CertificateDer<'_>]) -> bool {
+    certs.iter().any(|other| other != cert && is_issuer(cert, other))
 }
 
 /// Whether a certificate signed another one, and its constraints allow that.

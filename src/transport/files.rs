@@ -1,7 +1,6 @@
 //! Certificates and keys as files, in PEM.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustls::RootCertStore;
@@ -13,7 +12,7 @@ use x509_parser::error::X509Error as Malformed;
 use x509_parser::nom;
 
 use super::chain::{self, Chain, ClientCas, Unaccepted};
-use crate::settings::config::TlsFiles;
+use crate::settings::{self, config::TlsFiles};
 
 /// Bytes of a file at most: a chain has a few KiB, a bundle of all public CAs 230.
 const MAX_FILE: u64 = 1 << 20;
@@ -139,8 +138,7 @@ impl Raw {
 
 pub(super) fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
-        let mut bytes = Vec::new();
-        File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+        let bytes = settings::read::read(&settings::read::open(path)?, MAX_FILE + 1)?;
         if bytes.len() as u64 > MAX_FILE {
             return Err(FileError::TooLong);
         }

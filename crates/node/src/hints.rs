@@ -15,7 +15,8 @@ use crate::identity::Identity;
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// The prefix of a marked partition's key as `repair-clock` leaves it: the next start takes it over.
+/// The prefix of a marked partition's key as `repair-clock` leaves it; the next start takes it
+/// over.
 const LEFT_MARKS: &[u8] = b"missed/";
 
 /// Bytes of a batch that removes hints of nodes that have left: it holds up the start for a moment.

@@ -207,10 +207,10 @@ mod tests {
         };
         let stored = |ballot| Recalled::Stored { ballot, done };
         put_one(99, 0);
-        assert_eq!(told(8), (stored(99), Bytes::new()), "of an earlier release");
+        assert_eq!(told(8), (stored(99), Bytes::new()), "without a digest");
         put_one(100, 0x0102_0304_0506_0708);
         assert_eq!(told(8).0, Recalled::Reused);
-        assert_eq!(told(0).0, stored(100), "a coordinator of an earlier release asks");
+        assert_eq!(told(0).0, stored(100), "asked without a digest");
         let (recalled, extension) = told(0x0102_0304_0506_0708);
         assert_eq!((recalled, &extension[..]), (stored(100), &[1, 8, 7, 6, 5, 4, 3, 2, 1][..]));
     }

@@ -1,7 +1,7 @@
 //! One key: `put`, `get`, `del`, `add`.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -93,7 +93,11 @@ fn print_value(
         let end: &[u8] = if out.is_terminal() && !body.ends_with(b"\n") { b"\n" } else { b"" };
         out.write_all(body).and_then(|()| out.write_all(end))
     };
-    written.and_then(|()| out.flush()).map_err(|error| fail(format!("stdout: {error}")))
+    match written.and_then(|()| out.flush()) {
+        // Who reads has seen enough, as with scan.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| fail(format!("stdout: {error}"))),
+    }
 }
 
 /// Deletes values, one after the other.

@@ -174,8 +174,6 @@ fn state(row: &Row) -> String {
         _ if status.disk_full => "up, disk full".to_owned(),
         Fenced => Fenced.to_string(),
         Removed => Removed.to_string(),
-        // One of an earlier release does not say it.
-        Other(word) if word.is_empty() => "up".to_owned(),
         Member => "up".to_owned(),
         state @ (Joining | Rebuilding | Verifying | Starting | Other(_)) => format!("up, {state}"),
     }

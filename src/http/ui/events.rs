@@ -9,7 +9,7 @@
 //! ```
 //!
 //! With `local=true` the stream is this node's past and snapshots alone, as `past: {…}` and
-//! `data: {…}`: what [`super::relay`] reads (that of an earlier release takes `data: ` alone). A
+//! `data: {…}`: what [`super::relay`] reads. A
 //! browser that is slow misses snapshots, which costs nothing, for the next one has the same
 //! counters; one that is gone is noticed by the watch over its connection. A stream that was asked
 //! for by a token ends when that is revoked or expires.

@@ -9,6 +9,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use super::{Certs, metric};
 use crate::client::Client;
 use crate::process::{Node, run, wait_until};
@@ -202,6 +204,11 @@ fn check_refuses_what_clients_refuse_and_warns_of_what_they_may() {
     assert!(!check(&certs, &[]).1.contains("(CN=good)"), "nothing to warn of");
     let (content, said) = check(&certs, &["--advertise", "https://db.example:8080"]);
     assert!(content && said.contains("(CN=good) is not for db.example"), "{said}");
+    let (own, key) = issue(&certs, &good());
+    let (another, _) = issue(&certs, &params("another", &["127.0.0.1"], days(-1), days(30)));
+    place(&certs, &(own + &another, key));
+    let (content, said) = check(&certs, &[]);
+    assert!(content && said.contains("is not the issuer of any other"), "{said}");
     // As `openssl req -x509` makes one.
     let mut own = good();
     own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -217,6 +224,40 @@ fn check_refuses_what_clients_refuse_and_warns_of_what_they_may() {
     let refused = run(&[&["get", "k", "--url", &url, "--ca-file", &cert], &shown[..]].concat());
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains("which nodes do not accept of a client"), "{said}");
+}
+
+/// Nobody writes into it: a reader that waited for that would take up no other file any more, and
+/// the node would not end.
+#[test]
+fn a_pipe_in_place_of_a_file_is_not_waited_for() {
+    let certs = Certs::new();
+    let node = certs.node(&[]);
+    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut failed = || metric(&mut client, "kvorum_tls_reload_failed");
+    fs::remove_file(certs.path("node.pem")).unwrap();
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, certs.path("node.pem"), FileType::Fifo, mode, 0).unwrap();
+    wait_until("the pipe is looked at", || failed() == 1);
+    assert!(!check(&certs, &[]).0, "a pipe that brings nothing is no certificate");
+    fs::remove_file(certs.path("node.pem")).unwrap();
+    place(&certs, &issue(&certs, &good()));
+    wait_until("the next file is taken up", || failed() == 0);
+    node.stop();
+}
+
+#[test]
+fn a_certificate_is_issued_for_what_clients_can_ask_for() {
+    let certs = Certs::new();
+    let dir = certs.path("").to_string_lossy().into_owned();
+    let out = certs.path("issued.pem").to_string_lossy().into_owned();
+    let issued = |host| run(&["cert", "node", "--dir", &dir, "--out", &out, "--host", host]);
+    for host in ["http://x", "a.example:8080", "[::1]", "bad host", "", "a,,b"] {
+        let output = issued(host);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains("without scheme"), "{host}: {said}");
+    }
+    let good = issued("*.example.com,::1,127.0.0.1,a.example");
+    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
 }
 
 /// The other nodes need its replicas, and look at no certificate.

@@ -614,7 +614,7 @@ fn the_bytes_are_those_of_the_document() {
         "0100000000000000",
         "00000000000000000000",
         "0100000000000000 0100 00",
-        "20000000 02 238608fda4d1dab2df6dfa8f2f232e1e9c6c42896b9b7155bcf17781ab969c00",
+        "20000000 02 38608fda4d1dab2df6dfa8f2f232e1e9c6c42896b9b7155bcf17781ab969c00e",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

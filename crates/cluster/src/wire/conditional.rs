@@ -21,7 +21,7 @@ const ADD_EXPIRING: u8 = 4;
 /// What a change that was made begins with.
 const CHANGED: u8 = 0;
 const CHANGED_EXPIRING: u8 = 4;
-/// The same with a fence, which follows it; nodes that speak version 12 or less do not know these.
+/// The same with a fence, which follows it.
 const CHANGED_FENCED: u8 = 6;
 const CHANGED_EXPIRING_FENCED: u8 = 7;
 

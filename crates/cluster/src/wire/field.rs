@@ -131,7 +131,7 @@ impl Field for Authoritative {
 }
 
 /// The last field of a body: how many bytes of a record there is room for. Left out if there is
-/// room for any, as nodes say it that speak version 9.
+/// room for any.
 pub(super) struct MostIfAny;
 
 impl Field for MostIfAny {

@@ -1,8 +1,8 @@
 //! A directory of the real file system.
 //!
 //! The directory belongs to one process at a time: an exclusive `flock` on the directory itself,
-//! which no one can remove while it is held, and on its `LOCK` file, which is all that releases
-//! before this one look at. The kernel releases both however the process ends. `LOCK` and
+//! which no one can remove while it is held, and on its `LOCK` file, which is all that
+//! network file systems lock. The kernel releases both however the process ends. `LOCK` and
 //! subdirectories (`lost+found`, say) are not part of the store and are never listed.
 #![allow(unsafe_code, reason = "a system call without a safe wrapper")]
 

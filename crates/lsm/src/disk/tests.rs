@@ -195,16 +195,16 @@ fn a_directory_has_one_owner_whatever_becomes_of_its_lock_file() {
     RealDisk::open(directory.path()).unwrap();
 }
 
-/// An older release locks only the file, and looks at nothing else.
+/// Network file systems lock files only.
 #[test]
-fn an_older_release_and_this_one_keep_each_other_out() {
+fn the_lock_file_alone_keeps_two_processes_apart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("LOCK");
-    let older = fs::File::create(&path).unwrap();
-    older.try_lock().unwrap();
+    let other = fs::File::create(&path).unwrap();
+    other.try_lock().unwrap();
     let error = RealDisk::open(directory.path()).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
-    drop(older);
+    drop(other);
     let owner = RealDisk::open(directory.path()).unwrap();
     assert!(fs::File::open(&path).unwrap().try_lock().is_err());
     drop(owner);

@@ -42,13 +42,6 @@ const FLUSHED: u8 = 5;
 const FLOOR: u8 = 6;
 const END: u8 = 7;
 
-/// The first format of a manifest that says when the oldest and the youngest record of a table were
-/// written.
-const WITH_TIMES: u32 = 2;
-
-/// The first format of a manifest that says what may be purged of a table.
-const WITH_PURGEABLE: u32 = 3;
-
 impl Edit {
     pub(super) fn apply(&self, state: &mut ManifestState) {
         match self {
@@ -135,9 +128,9 @@ pub(super) fn encode(edits: &[Edit]) -> Vec<u8> {
     out
 }
 
-/// Reads the edits of a manifest of a format version.
-pub(super) fn decode(bytes: &[u8], format: u32) -> Result<Vec<Edit>, &'static str> {
-    let mut input = Input { bytes, format };
+/// Reads the edits of a manifest.
+pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Edit>, &'static str> {
+    let mut input = Input { bytes };
     let mut edits = Vec::new();
     while !input.bytes.is_empty() {
         edits.push(decode_one(&mut input)?);
@@ -216,19 +209,10 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
     let (id, bytes, entries) = (input.u64()?, input.u64()?, input.u64()?);
     let (tombstones, check) = (input.u64()?, input.u64()?);
     let max_version = Version { time: input.u64()?, origin: input.u32()? };
-    // Before there were conditional writes, a record was written at its version's time.
-    let (min_when, max_when) = if input.format < WITH_TIMES {
-        (0, max_version.time)
-    } else {
-        (input.u64()?, input.u64()?)
-    };
-    let purgeable = if input.format < WITH_PURGEABLE {
-        None
-    } else {
-        Some((decode_purgeable(input)?, decode_purgeable(input)?))
-    };
+    let (min_when, max_when) = (input.u64()?, input.u64()?);
+    let (deleted, expiring) = (decode_purgeable(input)?, decode_purgeable(input)?);
     let (smallest, largest) = (input.bytes()?.to_vec(), input.bytes()?.to_vec());
-    let mut meta = TableMeta {
+    let meta = TableMeta {
         id,
         bytes,
         entries,
@@ -238,10 +222,10 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
         max_version,
         min_when,
         max_when,
+        deleted,
+        expiring,
         check,
-        ..TableMeta::default()
     };
-    (meta.deleted, meta.expiring) = purgeable.unwrap_or_else(|| meta.assumed_purgeable());
     Ok(Placed { tree, level, meta })
 }
 
@@ -251,7 +235,6 @@ fn decode_purgeable(input: &mut Input<'_>) -> Result<Purgeable, &'static str> {
 
 struct Input<'a> {
     bytes: &'a [u8],
-    format: u32,
 }
 
 impl<'a> Input<'a> {

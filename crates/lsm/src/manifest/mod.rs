@@ -26,9 +26,8 @@ use crate::error::{Error, IoOp};
 use crate::table::TableMeta;
 use crate::wal::LogEnd;
 
-/// Version of the manifest's format: 2 knows when the records of a table were written, 3 what of
-/// them may be purged.
-const FORMAT: u32 = 3;
+/// Version of the manifest's format.
+const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"KVMANIFS";
 pub(crate) const NAME: &str = "MANIFEST";
 const TEMPORARY: &str = "MANIFEST.tmp";
@@ -232,7 +231,7 @@ fn replay(bytes: &[u8], store_id: u64) -> Result<(ManifestState, u64), Error> {
     let (mut state, mut number, mut at) = (ManifestState::default(), u64_at(head, 24), HEAD);
     let first = number;
     while let Some(payload) = read_edit(&bytes[at..], store_id, number + 1) {
-        for edit in edit::decode(payload, found).map_err(|what| corrupt(at, what))? {
+        for edit in edit::decode(payload).map_err(|what| corrupt(at, what))? {
             edit.apply(&mut state);
         }
         at += EDIT_HEAD + payload.len();

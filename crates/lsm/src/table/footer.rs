@@ -6,8 +6,7 @@
 //!                │ store id u64 │ table id u64 │ version u32 │ 0u32 │ "kvrmSST\n" │ check u64
 //!  properties := entries u64 │ tombstones u64 │ raw bytes u64 │ max version (time u64, origin u32)
 //!                │ smallest length u16, smallest │ largest length u16, largest
-//!                │ [from version 2 on] least time u64 │ greatest time u64
-//!                │ [from version 3 on] deleted │ expiring
+//!                │ least time u64 │ greatest time u64 │ deleted │ expiring
 //!  each of both := records u64 │ bytes u64 │ latest u64
 //! ```
 //!
@@ -26,15 +25,7 @@ use crate::error::{Error, IoOp};
 const MAGIC: [u8; 8] = *b"kvrmSST\n";
 
 /// The newest version that this release reads, and the one it writes.
-pub(super) const FORMAT_VERSION: u32 = 3;
-
-/// The first version with records that conditional writes made, and with the times at which the
-/// oldest and the youngest record were written.
-const WITH_TIMES: u32 = 2;
-
-/// The first version in which an index says how young each block is, and the properties what may be
-/// purged.
-pub(super) const WITH_BLOCK_TIMES: u32 = 3;
+const FORMAT_VERSION: u32 = 1;
 
 const FOOTER_LEN: usize = 72;
 const CHECK_LEN: usize = 8;
@@ -49,8 +40,6 @@ const TAIL_GUESS: u64 = 16 * 1024;
 pub(super) struct Tail {
     pub(super) top: Handle,
     pub(super) properties: Handle,
-    /// The table's format version.
-    pub(super) version: u32,
     /// From the start of the top block to the end of the file.
     bytes: Bytes,
 }
@@ -137,7 +126,7 @@ pub(super) fn read_tail(
     if footer.check != meta.check {
         return bad("not the table that the manifest names: its check is another".to_owned());
     }
-    Ok(Tail { top, properties, version: footer.version, bytes: Bytes::from(bytes) })
+    Ok(Tail { top, properties, bytes: Bytes::from(bytes) })
 }
 
 /// The last bytes of a table, as they are.
@@ -181,8 +170,8 @@ fn read(file: &dyn File, name: &str, from: u64, to: u64) -> Result<Vec<u8>, Erro
     Ok(bytes)
 }
 
-/// Appends the properties as a format version has them.
-pub(super) fn put_properties(out: &mut Vec<u8>, version: u32, meta: &TableMeta, raw_bytes: u64) {
+/// Appends the properties.
+pub(super) fn put_properties(out: &mut Vec<u8>, meta: &TableMeta, raw_bytes: u64) {
     for count in [meta.entries, meta.tombstones, raw_bytes, meta.max_version.time] {
         out.extend_from_slice(&count.to_le_bytes());
     }
@@ -191,30 +180,21 @@ pub(super) fn put_properties(out: &mut Vec<u8>, version: u32, meta: &TableMeta, 
         out.extend_from_slice(&(key.len() as u16).to_le_bytes());
         out.extend_from_slice(key);
     }
-    if version >= WITH_TIMES {
-        out.extend_from_slice(&meta.min_when.to_le_bytes());
-        out.extend_from_slice(&meta.max_when.to_le_bytes());
-    }
-    if version >= WITH_BLOCK_TIMES {
-        for purgeable in [&meta.deleted, &meta.expiring] {
-            for figure in [purgeable.records, purgeable.bytes, purgeable.latest] {
-                out.extend_from_slice(&figure.to_le_bytes());
-            }
+    out.extend_from_slice(&meta.min_when.to_le_bytes());
+    out.extend_from_slice(&meta.max_when.to_le_bytes());
+    for purgeable in [&meta.deleted, &meta.expiring] {
+        for figure in [purgeable.records, purgeable.bytes, purgeable.latest] {
+            out.extend_from_slice(&figure.to_le_bytes());
         }
     }
 }
 
-/// Whether these properties, of a table of a format version, agree with what the manifest knows.
-pub(super) fn are_properties_of(properties: &[u8], version: u32, meta: &TableMeta) -> bool {
+/// Whether these properties of a table agree with what the manifest knows.
+pub(super) fn are_properties_of(properties: &[u8], meta: &TableMeta) -> bool {
     let Some(mut raw_bytes) = properties.get(RAW_BYTES_AT..RAW_BYTES_AT + 8) else {
         return false;
     };
     let mut expected = Vec::with_capacity(properties.len());
-    put_properties(&mut expected, version, meta, raw_bytes.get_u64_le());
-    // Nothing in a table without these times has a ballot.
-    let times_agree =
-        version >= WITH_TIMES || (meta.min_when, meta.max_when) == (0, meta.max_version.time);
-    let purgeable_agrees =
-        version >= WITH_BLOCK_TIMES || (meta.deleted, meta.expiring) == meta.assumed_purgeable();
-    expected == properties && times_agree && purgeable_agrees
+    put_properties(&mut expected, meta, raw_bytes.get_u64_le());
+    expected == properties
 }

@@ -5,7 +5,6 @@ use bytes::Buf;
 
 use super::block::Handle;
 use super::entries::{Cursor, Malformed};
-use super::footer::WITH_BLOCK_TIMES;
 use super::iter::waited;
 use super::{Table, Wait};
 use crate::error::Error;
@@ -45,12 +44,7 @@ pub(super) fn read_index(table: &Table, partition: usize) -> Result<Index, Error
     while cursor.valid() {
         let mut value = cursor.value();
         let data = Handle::take(&mut value, handle.offset).ok_or_else(|| bad(Malformed))?;
-        // What an earlier format does not say can be of any time.
-        let latest = if table.version < WITH_BLOCK_TIMES {
-            u64::MAX
-        } else {
-            value.try_get_u64_le().map_err(|_| bad(Malformed))?
-        };
+        let latest = value.try_get_u64_le().map_err(|_| bad(Malformed))?;
         index.keys.extend_from_slice(cursor.key());
         index.blocks.push(Block { handle: data, latest, key_end: index.keys.len() });
         cursor.next().map_err(bad)?;

@@ -93,15 +93,6 @@ impl TableMeta {
     pub(crate) fn latest(&self) -> u64 {
         self.max_when.max(self.max_version.time)
     }
-
-    /// What is taken for purgeable in a table of a format that does not say it: its tombstones.
-    pub(crate) fn assumed_purgeable(&self) -> (Purgeable, Purgeable) {
-        let mean = self.bytes / self.entries.max(1);
-        let bytes = mean.saturating_mul(self.tombstones);
-        let latest = if self.tombstones == 0 { 0 } else { self.latest() };
-        let deleted = Purgeable { records: self.tombstones, bytes, latest };
-        (deleted, Purgeable::default())
-    }
 }
 
 /// What may be purged now is not known record by record: all of a table's purgeable records of a

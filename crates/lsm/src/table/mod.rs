@@ -99,8 +99,6 @@ pub(crate) struct Table {
     name: String,
     meta: TableMeta,
     seed: u64,
-    /// The table's format version.
-    version: u32,
     top: Top,
     cache: Arc<BlockCache>,
     /// Up to which time purgeable records ([`Purgeable`]) might go when it was written, if it was
@@ -208,20 +206,19 @@ impl Table {
         let tail = footer::read_tail(&*file, &name, meta, store_id)?;
         let top = tail.block(tail.top, seed, &name)?;
         let properties = tail.block(tail.properties, seed, &name)?;
-        if !footer::are_properties_of(&properties, tail.version, meta) {
+        if !footer::are_properties_of(&properties, meta) {
             let what = "the table's properties are not what the manifest says";
             return Err(Error::corrupt(&name, tail.properties.offset, what));
         }
         let top = Top::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
-        let (meta, version) = (meta.clone(), tail.version);
+        let meta = meta.clone();
         let (asked, asked_for_leftovers) = (OnceLock::new(), OnceLock::new());
         Ok(Self {
             file,
             name,
             meta,
             seed,
-            version,
             top,
             cache,
             asked,

@@ -288,12 +288,7 @@ impl TableWriter {
         let Output { buf: tail, seed, written: at, .. } = &mut self.out;
         let top = block::seal(tail, self.top.finish(), *seed, *at, None);
         self.scratch.clear();
-        footer::put_properties(
-            &mut self.scratch,
-            footer::FORMAT_VERSION,
-            &self.meta,
-            self.raw_bytes,
-        );
+        footer::put_properties(&mut self.scratch, &self.meta, self.raw_bytes);
         let properties_at = *at + tail.len() as u64;
         let properties = block::seal(tail, &self.scratch, *seed, properties_at, None);
         let (store_id, table_id) = (self.params.store_id, self.params.table_id);

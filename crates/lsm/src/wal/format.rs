@@ -3,8 +3,8 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Version of the segment format: in 2 there are records that conditional writes made.
-pub(crate) const FORMAT: u32 = 2;
+/// Version of the segment format.
+pub(crate) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"KVWALSEG";
 /// Bytes of a segment's header.
 pub(super) const SEGMENT_HEAD: usize = 64;

@@ -1,0 +1,69 @@
+//! Files that settings name, read without waiting for ever: a pipe into which nobody writes must not
+//! hold up the thread that looks at the files, nor the end of the node.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+
+/// How long a pipe may bring nothing: a command that writes a secret into it takes less.
+const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Opens a file. A pipe without a writer is opened too, and ends at once.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// Reads up to `most` bytes.
+pub(crate) fn read(file: &File, most: u64) -> io::Result<Vec<u8>> {
+    let (mut bytes, mut rest) = (Vec::new(), file.take(most));
+    loop {
+        match rest.read_to_end(&mut bytes) {
+            Ok(_) => return Ok(bytes),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&PATIENCE))? == 0 {
+                    let what = "it is a pipe into which nothing was written for a second";
+                    return Err(io::Error::new(ErrorKind::TimedOut, what));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::thread;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(read(&open(&path).unwrap(), 10).unwrap(), b"", "there is no writer");
+        let reader = open(&path).unwrap();
+        let mut writer = File::options().write(true).open(&path).unwrap();
+        let error = read(&reader, 10).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        let written = thread::spawn(move || writer.write_all(b"secret").unwrap());
+        let read = read(&reader, 10).unwrap();
+        written.join().unwrap();
+        assert_eq!(read, b"secret");
+    }
+
+    #[test]
+    fn of_a_long_file_the_beginning_is_read() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[7; 1000]).unwrap();
+        assert_eq!(read(&open(file.path()).unwrap(), 11).unwrap(), [7; 11]);
+    }
+}
