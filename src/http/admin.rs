@@ -11,8 +11,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// The text format of Prometheus, for those who want that more.
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-const FENCED: &str =
-    "fenced: another process with a copy of this node's data directory serves in its place\n";
+const FENCED: &str = "fenced: another process serves in this node's place\n";
 
 const REMOVED: &str = "removed: this node is not a member of the cluster any more\n";
 

@@ -412,8 +412,8 @@ impl Problem {
 
     /// A node whose place another process has taken.
     pub(super) fn fenced() -> Self {
-        let detail = "another process with a copy of this node's data directory was started later \
-            and serves in its place; stop one of them, then restart the other";
+        let detail = "another process, with a copy of this node's data directory or with one of \
+            its own, serves in its place: stop one of them, then restart the other";
         Self::new(Type::Fenced, detail.to_owned())
     }
 

@@ -165,7 +165,7 @@ words! {
         Rebuilding = "rebuilding",
         /// Not yet: its directory may be an older copy.
         Verifying = "verifying",
-        /// It serves no requests, because another process runs with a copy of its directory.
+        /// It serves no requests, because another process runs in its place.
         Fenced = "fenced",
         /// It serves no requests, because a change of the members removed it.
         Removed = "removed",

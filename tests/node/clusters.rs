@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::changes::Joiner;
+use crate::client::Client;
 use crate::cluster::{Cluster, key};
 use crate::http2::metric;
 use crate::moves::{cluster_command, layout, moved, planned};
@@ -320,4 +321,58 @@ fn a_node_killed_right_after_its_first_answer_serves_as_soon_as_it_is_back() {
             }
         }
     }
+}
+
+/// Additions and exclusive writes through two processes that say they are one node: each that was
+/// answered counts once, and of two that want the same key one gets it.
+fn are_told_apart(cluster: &Cluster, second: &Node, round: usize) {
+    let processes = [cluster.address(0), second.address];
+    let mut done = 0;
+    for number in 0..4 {
+        let mut winners = 0;
+        for address in processes {
+            let mut client = Client::connect(address);
+            let add =
+                format!("POST /v0/entity?id=sum-{round}&add=1 HTTP/1.1\r\nHost: localhost\r\n");
+            client.send(&format!("{add}Content-Length: 0\r\n\r\n"));
+            done += u32::from(client.response().status == 200);
+            let lock =
+                format!("PUT /v0/entity?id=lock-{round}-{number} HTTP/1.1\r\nHost: localhost\r\n");
+            client.send(&format!("{lock}If-None-Match: *\r\nContent-Length: 1\r\n\r\nx"));
+            winners += u32::from(client.response().status == 201);
+        }
+        assert_eq!(winners, 1, "lock {number} of round {round}");
+    }
+    let sum = cluster.client(1).get(&format!("/v0/entity?id=sum-{round}"));
+    assert_eq!(sum.body(), done.to_string().into_bytes(), "round {round}");
+}
+
+#[test]
+fn a_process_with_an_empty_directory_takes_no_running_nodes_place() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    cluster.fill(KEYS, b"kept");
+    let second = cluster.twin(0, tempfile::tempdir().unwrap());
+    are_told_apart(&cluster, &second, 0);
+    cluster.has(0..KEYS, b"kept");
+    assert_eq!(cluster.status(0)["membership"], "member");
+    assert_ne!(status(&second)["membership"], "member");
+    let log = second.stop_for_its_log();
+    assert!(log.contains("another process that runs as this node, n0"), "{log}");
+    // A replacement whose process waits takes over once the other one is gone.
+    let second = cluster.twin(0, tempfile::tempdir().unwrap());
+    cluster.kill(0);
+    wait_until("taking the place", || status(&second)["membership"] == "member");
+}
+
+#[test]
+fn a_process_that_comes_back_after_it_was_replaced_is_fenced() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    cluster.signal(0, Signal::STOP);
+    let second = cluster.twin(0, tempfile::tempdir().unwrap());
+    wait_until("taking the place", || status(&second)["membership"] == "member");
+    cluster.signal(0, Signal::CONT);
+    wait_until("the fence", || cluster.status(0)["membership"] == "fenced");
+    are_told_apart(&cluster, &second, 0);
 }

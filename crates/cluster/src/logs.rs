@@ -155,6 +155,8 @@ struct Known {
     kept: Reported,
     /// Whether another disk of it was seen before, or that is not known.
     had_another: bool,
+    /// Connections to it and from it.
+    connections: u32,
 }
 
 /// What is known of all nodes' logs. Shared by the loops of a node.
@@ -176,7 +178,8 @@ impl Logs {
         for (node, Claim { incarnation, reported }) in claims {
             let (incarnation, reported) = (Some(*incarnation), *reported);
             let had_another = true;
-            let known = Known { incarnation, seen: None, reported, kept: reported, had_another };
+            let kept = reported;
+            let known = Known { incarnation, reported, kept, had_another, ..Known::default() };
             logs.with(*node, |held| *held = known);
         }
         logs
@@ -249,6 +252,21 @@ impl Logs {
     pub fn is_outlived(&self, node: NodeId, incarnation: Incarnation, life: LifeId) -> bool {
         let outlives = |(disk, last)| disk == incarnation && last > life;
         self.with(node, |known| known.seen.is_some_and(outlives))
+    }
+
+    /// There is one more connection with a node, or one less.
+    pub fn note_connection(&self, node: NodeId, is_new: bool) {
+        self.with(node, |known| {
+            assert!(is_new || known.connections > 0, "a connection ends that was there");
+            known.connections = known.connections + u32::from(is_new) - u32::from(!is_new);
+        });
+    }
+
+    /// Whether a node is connected with another disk than this one: of two processes that run as
+    /// one node with two directories the one that is connected counts.
+    pub fn is_taken(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        let has_another = |(disk, _)| disk != incarnation;
+        self.with(node, |known| known.connections > 0 && known.seen.is_some_and(has_another))
     }
 
     /// A node has proved who it is.
@@ -462,6 +480,23 @@ mod tests {
         );
         assert!(logs.received(peer, THEIRS, LifeId(11), LogPosition(3)));
         assert_eq!(logs.claim(peer).unwrap().reported, reported(11, 3));
+    }
+
+    #[test]
+    fn while_a_disk_is_connected_no_other_one_takes_its_place() {
+        let logs = Logs::new(DISK, Lineage::new(Vec::new(), life(1, 0)), &[]);
+        let (peer, other) = (NodeId(1), Incarnation(78));
+        logs.saw(peer, THEIRS, LifeId(10));
+        assert!(!logs.is_taken(peer, other), "it may be gone");
+        logs.note_connection(peer, true);
+        logs.note_connection(peer, true);
+        logs.note_connection(peer, false);
+        assert!(logs.is_taken(peer, other) && !logs.is_taken(peer, THEIRS));
+        logs.note_connection(peer, false);
+        assert!(!logs.is_taken(peer, other));
+        logs.saw(peer, other, LifeId(3));
+        logs.note_connection(peer, true);
+        assert!(logs.is_taken(peer, THEIRS) && !logs.is_taken(peer, other), "it was replaced");
     }
 
     #[test]

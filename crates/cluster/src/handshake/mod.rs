@@ -385,8 +385,10 @@ impl Handshake {
         let Some(node) = self.node_of(theirs).filter(is_reached) else {
             return Some(Reason::Name);
         };
-        let outlived = ours.logs.is_outlived(node, theirs.incarnation, theirs.life);
-        outlived.then_some(Reason::Outlived)
+        if ours.logs.is_outlived(node, theirs.incarnation, theirs.life) {
+            return Some(Reason::Outlived);
+        }
+        ours.logs.is_taken(node, theirs.incarnation).then_some(Reason::Taken)
     }
 
     /// Which node of the view the other side is: that of the id that it says, if its name is that

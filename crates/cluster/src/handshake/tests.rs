@@ -210,6 +210,21 @@ fn two_that_fit_meet() {
 }
 
 #[test]
+fn while_a_disk_is_connected_another_one_is_refused_in_words() {
+    let (a, b) = (named("a").identity(), named("b").identity());
+    b.logs.saw(NodeId(0), Incarnation(99), LifeId(30));
+    b.logs.note_connection(NodeId(0), true);
+    let meet = || shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
+    let (dialed, accepted) = meet();
+    let (dialed, accepted) = (dialed.unwrap_err(), accepted.unwrap_err());
+    assert_eq!((dialed.reason, accepted.reason), (Reason::Replaced, Reason::Taken));
+    assert!(dialed.text.contains("b is connected to another process that runs as this node, a"));
+    assert!(accepted.text.contains("another process runs as a with another data directory"));
+    b.logs.note_connection(NodeId(0), false);
+    assert!(meet().1.is_ok(), "the first one is gone");
+}
+
+#[test]
 fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
     let (older, later) = (named("a"), Someone { life: LifeId(41), ..named("a") });
     let b = named("b").identity();

@@ -29,6 +29,10 @@ pub enum Reason {
     Outlived,
     /// The other side knows a later process with this node's disk.
     Fenced,
+    /// A process with another disk is connected as that node.
+    Taken,
+    /// The other side is connected to a process with another disk as this node.
+    Replaced,
     /// It goes by what was decided after the cluster was recovered without knowing of it.
     Forked,
 }
@@ -48,6 +52,8 @@ impl Reason {
             Self::Itself => "itself",
             Self::Outlived => "outlived",
             Self::Fenced => "fenced",
+            Self::Taken => "taken",
+            Self::Replaced => "replaced",
             Self::Forked => "forked",
         }
     }
@@ -65,6 +71,7 @@ impl Reason {
             Self::Itself => 8,
             Self::Outlived | Self::Fenced => 9,
             Self::Forked => 10,
+            Self::Taken | Self::Replaced => 11,
         }
     }
 
@@ -79,6 +86,7 @@ impl Reason {
             8 => Self::Itself,
             9 => Self::Fenced,
             10 => Self::Forked,
+            11 => Self::Replaced,
             _ => return None,
         })
     }
@@ -229,6 +237,17 @@ pub(super) fn refused(
             "{name} is connected to another process that runs as this node, {own}, with a copy of \
              its data directory and was started later. This process no longer serves requests: \
              stop one of them, then restart the other"
+        ),
+        Reason::Taken => format!(
+            "another process runs as {name} with another data directory, and this node, {own}, is \
+             connected to it: the one that came later is refused while the first one runs. Stop \
+             the one that is not to stay, and remove its directory"
+        ),
+        Reason::Replaced => format!(
+            "{name} is connected to another process that runs as this node, {own}, with another \
+             data directory: this process is refused as long as that one runs, and no longer \
+             serves requests if it was a member. Stop the one that is not to stay, remove its \
+             directory, then restart the other"
         ),
         Reason::Forked => forked(name, ours, theirs),
         Reason::Itself => format!(

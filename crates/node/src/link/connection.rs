@@ -65,6 +65,12 @@ pub struct Connection<R> {
     leaving: bool,
 }
 
+impl<R> Drop for Connection<R> {
+    fn drop(&mut self) {
+        self.table.shared.logs.note_connection(self.peer, false);
+    }
+}
+
 impl<R: Room> Connection<R> {
     /// One on which both have proved who they are. If this node made it, it begins with a ping, so
     /// that clocks are compared before anything is answered: see
@@ -85,6 +91,7 @@ impl<R: Room> Connection<R> {
             silent_pings: 0,
             leaving: false,
         };
+        table.shared.logs.note_connection(seen.node, true);
         if way == Way::Dialed {
             this.ping(now, true, 1);
         }

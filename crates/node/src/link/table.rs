@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::layout::VoterId;
 use cluster::wire::Sender;
-use cluster::{ByNode, Incarnation, LifeId, NodeId, Now, Shared, View, ViewId};
+use cluster::{ByNode, Incarnation, LifeId, MembershipState, NodeId, Now, Shared, View, ViewId};
 use parking_lot::Mutex;
 
 /// Memory for messages that wait on a connection.
@@ -182,7 +182,14 @@ impl PeerTable {
 
     /// A handshake was refused. Returns whether this node is fenced by that, and was not before.
     pub fn is_fenced_by(&self, refused: &Refused) -> bool {
-        refused.reason == Reason::Fenced && self.shared.membership.fence()
+        let membership = &self.shared.membership;
+        let is_fenced = match refused.reason {
+            Reason::Fenced => true,
+            // A disk that waits to take the place of one that was lost goes on waiting.
+            Reason::Replaced => membership.state() == MembershipState::Member,
+            _ => false,
+        };
+        is_fenced && membership.fence()
     }
 
     /// A loop has a link to a node; returns whether none had one before.
