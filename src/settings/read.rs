@@ -1,5 +1,5 @@
-//! Files that settings name, read without waiting for ever: a pipe into which nobody writes must not
-//! hold up the thread that looks at the files, nor the end of the node.
+//! Files that settings name, read without waiting for ever: a pipe into which nobody writes must
+//! not hold up the thread that looks at the files, nor the end of the node.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
