@@ -162,6 +162,15 @@ fn of_who_has_left(reason: Reason, ours: &Identity, theirs: Option<&Hello>) -> R
     if reason == Reason::Name && has_left { Reason::Removed } else { reason }
 }
 
+fn replaced(name: &str, own: &str) -> String {
+    format!(
+        "{name} is connected to another process that runs as this node, {own}, with another data \
+         directory: this process is refused as long as that one runs, and no longer serves \
+         requests if it was a member. Stop the one that is not to stay, remove its directory, then \
+         restart the other"
+    )
+}
+
 fn removed(name: &str, ours: &Identity) -> String {
     let own = ours.own_name();
     // It may just have been told.
@@ -243,12 +252,7 @@ pub(super) fn refused(
              connected to it: the one that came later is refused while the first one runs. Stop \
              the one that is not to stay, and remove its directory"
         ),
-        Reason::Replaced => format!(
-            "{name} is connected to another process that runs as this node, {own}, with another \
-             data directory: this process is refused as long as that one runs, and no longer \
-             serves requests if it was a member. Stop the one that is not to stay, remove its \
-             directory, then restart the other"
-        ),
+        Reason::Replaced => replaced(name, own),
         Reason::Forked => forked(name, ours, theirs),
         Reason::Itself => format!(
             "that is this node, {own}, itself: check which URL belongs to which name in --cluster"
