@@ -334,11 +334,11 @@ fn are_told_apart(cluster: &Cluster, second: &Node, round: usize) {
             let mut client = Client::connect(address);
             let add =
                 format!("POST /v0/entity?id=sum-{round}&add=1 HTTP/1.1\r\nHost: localhost\r\n");
-            client.send(&format!("{add}Content-Length: 0\r\n\r\n"));
+            client.send(format!("{add}Content-Length: 0\r\n\r\n"));
             done += u32::from(client.response().status == 200);
             let lock =
                 format!("PUT /v0/entity?id=lock-{round}-{number} HTTP/1.1\r\nHost: localhost\r\n");
-            client.send(&format!("{lock}If-None-Match: *\r\nContent-Length: 1\r\n\r\nx"));
+            client.send(format!("{lock}If-None-Match: *\r\nContent-Length: 1\r\n\r\nx"));
             winners += u32::from(client.response().status == 201);
         }
         assert_eq!(winners, 1, "lock {number} of round {round}");
