@@ -148,7 +148,7 @@ fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
     let one = format!("{:016x}", 1);
     let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
     let asker = serde_json::json!({"name": "d", "url": url, "weight": 1, "clock_ms": clock_ms,
-        "incarnation": one, "voter": one});
+        "began_ms": clock_ms, "incarnation": one, "voter": one});
     let asker = asker.to_string();
     let answer = cluster.client(node).request("POST", "/admin/join", asker.as_bytes());
     (answer.status, text(&answer.body()))
