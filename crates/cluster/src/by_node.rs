@@ -23,6 +23,11 @@ impl<T: Default> ByNode<T> {
         self.with_shared(node, |value| what(value))
     }
 
+    /// Whether something holds of a value that was asked for.
+    pub fn any(&self, what: impl Fn(&T) -> bool) -> bool {
+        self.0.load().iter().flatten().any(|value| what(value))
+    }
+
     /// A node's value, to be held for longer.
     pub fn get(&self, node: NodeId) -> Arc<T> {
         self.with_shared(node, Arc::clone)

@@ -48,8 +48,6 @@ struct LayoutsState {
     reported: Option<(u64, NodeId)>,
     /// The latest epoch of another node's that turned out to be one of a fork.
     forked: u64,
-    /// Whether another node knows something of this one's log that was not looked at yet.
-    is_in_doubt: bool,
     change: Option<ChangeReport>,
     /// The layout that this node proposed last for the sake of its access, and what became of it.
     access: Option<(u128, Option<ChangeReport>)>,
@@ -118,7 +116,7 @@ impl Layouts {
 
     fn of(council: Council, taking: Taking) -> Self {
         let entered = Arc::clone(council.known());
-        let (changes, kept, reported, forked, is_in_doubt, change) = (0, 0, None, 0, false, None);
+        let (changes, kept, reported, forked, change) = (0, 0, None, 0, None);
         Self(Mutex::new(LayoutsState {
             council,
             changes,
@@ -126,7 +124,6 @@ impl Layouts {
             entered,
             reported,
             forked,
-            is_in_doubt,
             change,
             access: None,
             taking_kept: taking.clone(),
@@ -294,22 +291,6 @@ impl Layouts {
             state.changes += 1;
         }
         is_news
-    }
-
-    /// Another node knows more of this node's log than there is: until that was looked at, this
-    /// node does not vote.
-    pub fn doubt(&self) {
-        self.state().is_in_doubt = true;
-    }
-
-    /// It was looked at.
-    pub(crate) fn is_looked_at(&self) {
-        self.state().is_in_doubt = false;
-    }
-
-    /// Whether it was not looked at yet.
-    pub fn is_in_doubt(&self) -> bool {
-        self.state().is_in_doubt
     }
 
     /// Nobody knows a former life of this node.

@@ -143,6 +143,8 @@ struct Peer {
     /// Whether this node reports its position to it: what the peer claims of this node was looked
     /// at.
     settled: AtomicBool,
+    /// Whether it claims more of this node's log than there is, and what follows is not durable.
+    doubts: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -204,8 +206,21 @@ impl Logs {
 
     /// The voter that this life makes of the node, if it may have lost votes: no other one's.
     pub fn voter(&self) -> VoterId {
-        let of = [self.incarnation.0, self.life().0].map(u64::to_le_bytes);
+        self.voter_of(self.life())
+    }
+
+    fn voter_of(&self, life: LifeId) -> VoterId {
+        let of = [self.incarnation.0, life.0].map(u64::to_le_bytes);
         VoterId(xxh3_64(of.as_flattened()).max(1))
+    }
+
+    /// Whether a claim says nothing of what this voter voted: it is of a life before the one that
+    /// made the voter.
+    pub fn is_before_voter(&self, claim: &Claim, voter: Option<VoterId>) -> bool {
+        let made_voter = |life: &&Life| voter == Some(self.voter_of(life.id));
+        let maker = self.lineage.0.iter().find(made_voter).map(|life| life.id);
+        claim.incarnation == self.incarnation
+            && maker.is_some_and(|maker| claim.reported.life.is_some_and(|life| life < maker))
     }
 
     /// The least time of a version that may be missing if this log has lost its end, however much
@@ -239,7 +254,21 @@ impl Logs {
     /// What a node claims of this one was looked at, and what followed from it is durable: from now
     /// on this node reports its position to it, which replaces that claim.
     pub fn settle(&self, node: NodeId) {
-        self.peers.with(node, |peer| peer.settled.store(true, Ordering::Release));
+        self.peers.with(node, |peer| {
+            peer.settled.store(true, Ordering::Release);
+            peer.doubts.store(false, Ordering::Release);
+        });
+    }
+
+    /// A node claims more of this node's log than there is: until that is settled this node does
+    /// not vote, for nothing tells the other node of the vote (`docs/membership-model.md`).
+    pub fn doubt(&self, node: NodeId) {
+        self.peers.with(node, |peer| peer.doubts.store(true, Ordering::Release));
+    }
+
+    /// Whether a node's claim is to be settled before this node votes.
+    pub fn is_in_doubt(&self) -> bool {
+        self.peers.any(|peer| peer.doubts.load(Ordering::Acquire))
     }
 
     /// What an envelope to a node says of this node's log.
@@ -497,6 +526,35 @@ mod tests {
         logs.saw(peer, other, LifeId(3));
         logs.note_connection(peer, true);
         assert!(logs.is_taken(peer, THEIRS) && !logs.is_taken(peer, other), "it was replaced");
+    }
+
+    #[test]
+    fn a_claim_of_a_life_before_the_voter_was_made_says_nothing_of_its_votes() {
+        let lives = vec![life(1, 0), life(5, 90)];
+        let logs = Logs::new(DISK, Lineage::new(lives, life(7, 100)), &[]);
+        let claim = |life| Claim { incarnation: DISK, reported: reported(life, 300) };
+        let voter = Some(logs.voter_of(LifeId(5)));
+        assert!(logs.is_before_voter(&claim(3), voter), "of a branch that was put back");
+        for (claim, voter) in [
+            (claim(5), voter),
+            (claim(6), voter),
+            (claim(3), Some(VoterId(1))),
+            (claim(3), None),
+            (Claim { incarnation: THEIRS, ..claim(3) }, voter),
+        ] {
+            assert!(!logs.is_before_voter(&claim, voter), "{claim:?} {voter:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_in_doubt_until_all_claims_are_settled() {
+        let logs = Logs::first(DISK);
+        logs.doubt(NodeId(1));
+        logs.doubt(NodeId(2));
+        logs.settle(NodeId(1));
+        assert!(logs.is_in_doubt());
+        logs.settle(NodeId(2));
+        assert!(!logs.is_in_doubt());
     }
 
     #[test]

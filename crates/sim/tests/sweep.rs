@@ -76,6 +76,14 @@ fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
     }
 }
 
+/// A node is put back to an earlier copy, seated as the only councillor while it is rebuilt, and
+/// started again; then a node that was down comes back with what it knew before.
+#[test]
+fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
+    let report = run(&Plan::of(130_026));
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
 /// A node comes whose name is before all others, and a change takes it back before its cluster has
 /// an id. The founder of before has heard from all others already, and is told nothing new.
 #[test]

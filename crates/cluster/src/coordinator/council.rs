@@ -12,10 +12,10 @@ impl Coordinator {
         if self.shared.membership.is_fenced() {
             return self.done(op, Reply::Council(VoteReply::NoVote), out);
         }
-        // It may be an earlier state of the directory: whoever has had a vote of it says so. The
-        // asker tries again.
+        // The directory may be an earlier state of itself: whoever has had a vote of it says so,
+        // and learns of the next one when that claim is settled. The asker tries again.
         let is_vote = matches!(asked, VoteRequest::Prepare { .. } | VoteRequest::Accept { .. });
-        let is_known = self.shared.membership.is_confirmed() && !self.shared.layouts.is_in_doubt();
+        let is_known = self.shared.membership.is_confirmed() && !self.shared.logs.is_in_doubt();
         if is_vote && !is_known {
             return self.done(op, Reply::Busy, out);
         }

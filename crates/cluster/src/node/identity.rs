@@ -78,7 +78,7 @@ impl Node {
     /// A later process with this disk is known: what that acknowledges is not here. So it is for
     /// all later lives of this directory.
     pub(super) fn fenced(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        self.lose(now, None, 0, out);
+        self.lose(now, None, (0, false), out);
     }
 
     /// The directory may be older than the last vote that was given from it: on another disk, or
@@ -113,7 +113,12 @@ impl Node {
         }
         self.note_check(peer, Check::Seen);
         match self.shared.logs.lost(knows_us.as_ref()) {
-            Some(since) => self.lose(now, Some(peer), since, out),
+            Some(since) => {
+                let voter = self.shared.layouts.voter().id;
+                let is_before = |claim| self.shared.logs.is_before_voter(claim, voter);
+                let keeps_votes = knows_us.as_ref().is_some_and(is_before);
+                self.lose(now, Some(peer), (since, keeps_votes), out);
+            }
             None => {
                 self.shared.logs.settle(peer);
                 self.confirm(peer, knows_us.is_none() || never_another, out);
@@ -121,8 +126,15 @@ impl Node {
         }
     }
 
-    /// A peer knows that what this node acknowledged since that time may be lost.
-    fn lose(&mut self, now: Now, peer: Option<NodeId>, since: u64, out: &mut Vec<NodeEffect>) {
+    /// A peer knows that what this node acknowledged since that time may be lost; `keeps_votes` =
+    /// but nothing that it voted as the voter that it is.
+    fn lose(
+        &mut self,
+        now: Now,
+        peer: Option<NodeId>,
+        (since, keeps_votes): (u64, bool),
+        out: &mut Vec<NodeEffect>,
+    ) {
         let known = self.shared.membership.state() == MembershipState::Rebuilding
             && self.lacks_since().is_some_and(|lacks| lacks <= since);
         if !known {
@@ -131,12 +143,12 @@ impl Node {
             self.shared.membership.lose((now.wall + self.config.max_skew_micros) << COUNTER_BITS);
         }
         // It may have voted since it began to be rebuilt, if a layout has seated it meanwhile.
-        if self.lose_votes(peer.is_none() || since == 0) || !known {
+        let loses_votes = !keeps_votes && self.lose_votes(peer.is_none() || since == 0);
+        if loses_votes || !known {
             // What is under way may not have this mark, so it is stored once more after that.
             self.stands_again = self.state_under_way == Some(MembershipState::Rebuilding);
             self.stand(MembershipState::Rebuilding, out);
         }
-        self.shared.layouts.is_looked_at();
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
             Some(peer) => self.shared.logs.settle(peer),

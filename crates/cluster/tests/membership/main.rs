@@ -24,6 +24,7 @@ mod rules;
 mod scenes;
 #[path = "../search/mod.rs"]
 mod search;
+mod voter;
 mod world;
 mod worlds;
 

@@ -175,7 +175,7 @@ impl PeerTable {
         self.shared.logs.saw(*node, *incarnation, *life);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.doubt();
-            self.shared.layouts.doubt();
+            self.shared.logs.doubt(*node);
         }
         self.shared.seen_with_proof(*node, *proven);
     }

@@ -289,16 +289,18 @@ fn who_is_being_rebuilt_loses_its_votes_once_more() {
         never_another: false,
         cluster: ClusterId::of_number(1),
     };
-    layouts.doubt();
+    own.shared.logs.doubt(NodeId(1));
     own.handle(met(NodeId(1)));
     assert_eq!(layouts.voter().id, Some(own.shared.logs.voter()));
-    assert!(!layouts.voter().is_first && !layouts.is_in_doubt());
+    assert!(!layouts.voter().is_first);
     assert_eq!(own.stands, [MembershipState::Rebuilding], "it is stored");
     own.shared.logs.wrote(LogPosition(9));
     let reported = || own.shared.logs.position_for(NodeId(1));
     assert_eq!(reported(), LogPosition::START, "and only then may a peer forget it");
+    assert!(own.shared.logs.is_in_doubt(), "nor does it vote before");
     own.handle(NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true });
     assert_eq!(own.shared.logs.position_for(NodeId(1)), LogPosition(9));
+    assert!(!own.shared.logs.is_in_doubt());
     own.handle(met(NodeId(2)));
     assert_eq!(own.stands.len(), 1, "nothing more is lost");
 }

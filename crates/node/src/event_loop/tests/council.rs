@@ -94,7 +94,7 @@ fn nobody_votes_before_the_others_were_asked_what_they_know() {
     assert!(!votes(&mut stage, 1));
     stage.shared.membership.confirm();
     assert!(votes(&mut stage, 2));
-    stage.shared.layouts.doubt();
+    stage.shared.logs.doubt(NodeId(1));
     assert!(!votes(&mut stage, 3));
     // What is decided it may learn all the same.
     let done = ask(&mut stage, &mut own, 4, VoteRequest::Decided(layout));

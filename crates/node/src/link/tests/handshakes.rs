@@ -53,11 +53,11 @@ fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     met.knows_us = Some(Claim { incarnation: Incarnation(101), reported: Reported::default() });
     b.saw(&met);
     assert!(b.shared.membership.is_authoritative(None), "that is its disk");
-    assert!(!b.shared.layouts.is_in_doubt());
+    assert!(!b.shared.logs.is_in_doubt());
     met.knows_us = Some(Claim { incarnation: Incarnation(555), reported: Reported::default() });
     b.saw(&met);
     assert!(!b.shared.membership.is_authoritative(None), "it had another one");
-    assert!(b.shared.layouts.is_in_doubt(), "nor does it vote before it has looked at that");
+    assert!(b.shared.logs.is_in_doubt(), "nor does it vote before it has looked at that");
 }
 
 #[test]

@@ -1,0 +1,322 @@
+//! A councillor's votes and the copies of its data directory. A councillor may be put back to an
+//! earlier copy; other nodes, which claim how far they saw its log reach, show that. It becomes
+//! another voter then, for its seat is that of a voter who remembers what it voted.
+//!
+//! ```text
+//!   copied ─▶ votes ─▶ put back ─▶ met by who claims more than the log holds ─▶ another voter
+//! ```
+//!
+//! One vote stands for all: of a voter that is asked twice, once by each of two nodes.
+
+use std::collections::BTreeSet;
+
+use stateright::{Model, Property};
+
+use crate::STATES;
+use crate::search::{look, steps_to, walk, wanted};
+
+/// Nodes that know of the councillor's log.
+const OTHERS: usize = 2;
+
+/// A life of the directory, and how far its log reached when the life began.
+type Life = (u8, u8);
+
+/// What can be left out.
+#[derive(Debug, Clone)]
+struct VoterRules {
+    /// A councillor that may have lost votes is another voter.
+    loss_makes_another_voter: bool,
+    /// A claim of a life before the one that made the voter says nothing of that voter's votes.
+    earlier_claims_keep_the_voter: bool,
+    /// Nobody gets a vote before it is durable what followed from each claim that was met.
+    claims_are_settled_first: bool,
+    /// A councillor votes once it has met all others that can be reached.
+    others_are_met_first: bool,
+}
+
+const VOTER_RULES: VoterRules = VoterRules {
+    loss_makes_another_voter: true,
+    earlier_claims_keep_the_voter: true,
+    claims_are_settled_first: true,
+    others_are_met_first: true,
+};
+
+#[derive(Debug, Clone)]
+struct Voters {
+    rules: VoterRules,
+    copies: u8,
+    restarts: u8,
+    returns: u8,
+    absences: u8,
+}
+
+/// A data directory: what a copy of it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Directory {
+    lives: Vec<Life>,
+    /// Groups in the log.
+    log: u8,
+    /// The life that made the voter.
+    maker: u8,
+    /// For whom it voted.
+    vote: Option<usize>,
+}
+
+impl Directory {
+    fn life(&self) -> u8 {
+        self.lives.last().expect("a life is under way").0
+    }
+
+    fn begin(&mut self, life: u8) {
+        self.lives.push((life, self.log));
+    }
+
+    /// Whether the directory lacks what a life reported: `Lineage::lost`.
+    fn lacks(&self, (life, position): Life) -> bool {
+        if life == self.life() {
+            return false;
+        }
+        let Some(next) = self.lives.iter().find(|next| next.0 > life) else { return true };
+        let is_known = self.lives.iter().any(|known| known.0 == life);
+        position > next.1 || !is_known
+    }
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Other {
+    is_away: bool,
+    claim: Life,
+    /// Whether the present process of the councillor has met it, …
+    is_met: bool,
+    /// … and whether what followed is durable: from then on the councillor reports its log.
+    is_settled: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct State {
+    directory: Directory,
+    copy: Option<Directory>,
+    others: [Other; OTHERS],
+    left: [u8; 4],
+    next_life: u8,
+    /// The votes that were given: by which voter, for whom.
+    given: BTreeSet<(u8, usize)>,
+    /// Whether the directory was put back since the voter was made.
+    was_put_back: bool,
+    /// A voter was given up, and its directory had not been put back.
+    was_given_up: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Action {
+    Copy,
+    Restart,
+    PutBack,
+    Leave(usize),
+    Return(usize),
+    Meet(usize),
+    Settle(usize),
+    Vote(usize),
+}
+
+/// A voter votes for one.
+const ONE_VOTE: &str = "one vote";
+
+/// A directory that was not put back keeps its voter.
+const STAYS: &str = "the voter stays";
+
+/// There is a way to a voter's second life.
+const VOTED_AGAIN: &str = "voted after it was put back";
+
+impl State {
+    fn start(&mut self) {
+        self.directory.begin(self.next_life);
+        self.next_life += 1;
+        for other in &mut self.others {
+            (other.is_met, other.is_settled) = (false, false);
+        }
+    }
+
+    fn meet(&mut self, n: usize, rules: &VoterRules) {
+        self.others[n].is_met = true;
+        let (claim, now) = (self.others[n].claim, self.directory.life());
+        let says_nothing = rules.earlier_claims_keep_the_voter && claim.0 < self.directory.maker;
+        let loses = self.directory.lacks(claim) && rules.loss_makes_another_voter && !says_nothing;
+        if loses && self.directory.maker != now {
+            self.was_given_up |= !self.was_put_back;
+            self.was_put_back = false;
+            (self.directory.maker, self.directory.vote) = (now, None);
+        }
+    }
+
+    fn may_vote(&self, rules: &VoterRules) -> bool {
+        let is_asked = |other: &Other| other.is_away || other.is_met;
+        let is_looked_at = |other: &Other| !other.is_met || other.is_settled;
+        (self.others.iter().all(is_asked) || !rules.others_are_met_first)
+            && (self.others.iter().all(is_looked_at) || !rules.claims_are_settled_first)
+    }
+
+    /// Whether another node that can be reached knows as much of the log. (A directory that is put
+    /// back while all who know better are away is not noticed: `docs/membership-model.md`.)
+    fn is_known_without(&self, n: usize) -> bool {
+        let knows =
+            |m: usize| !self.others[m].is_away && self.others[m].claim >= self.others[n].claim;
+        (0..OTHERS).any(|m| m != n && knows(m))
+    }
+
+    fn vote(&mut self, n: usize) {
+        self.directory.vote = Some(n);
+        self.directory.log += 1;
+        self.given.insert((self.directory.maker, n));
+        let other = &mut self.others[n];
+        if other.is_settled {
+            other.claim = (self.directory.life(), self.directory.log);
+        }
+    }
+}
+
+impl crate::search::Searched for Voters {}
+
+impl Model for Voters {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let directory = Directory { lives: vec![(1, 0)], log: 1, maker: 0, vote: None };
+        let met = Other { is_away: false, claim: (1, 1), is_met: true, is_settled: true };
+        vec![State {
+            directory,
+            copy: None,
+            others: [met.clone(), met],
+            left: [self.copies, self.restarts, self.returns, self.absences],
+            next_life: 2,
+            given: BTreeSet::new(),
+            was_put_back: false,
+            was_given_up: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let [copies, restarts, returns, absences] = state.left;
+        actions.extend((copies > 0).then_some(Action::Copy));
+        actions.extend((restarts > 0).then_some(Action::Restart));
+        actions.extend((returns > 0 && state.copy.is_some()).then_some(Action::PutBack));
+        for (n, other) in state.others.iter().enumerate() {
+            if other.is_away {
+                actions.push(Action::Return(n));
+                continue;
+            }
+            actions.extend(
+                (absences > 0 && other.is_settled && state.is_known_without(n))
+                    .then_some(Action::Leave(n)),
+            );
+            actions.extend((!other.is_met).then_some(Action::Meet(n)));
+            actions.extend((other.is_met && !other.is_settled).then_some(Action::Settle(n)));
+            let has_voted = state.directory.vote.is_some();
+            let votes = other.is_met && !has_voted && state.may_vote(&self.rules);
+            actions.extend(votes.then_some(Action::Vote(n)));
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Copy => {
+                state.left[0] -= 1;
+                state.copy = Some(state.directory.clone());
+                // What a copy lacks is what comes after it: a copy that lacks nothing is no loss.
+                state.directory.log += 1;
+                let (life, log) = (state.directory.life(), state.directory.log);
+                for other in state.others.iter_mut().filter(|other| other.is_settled) {
+                    if !other.is_away {
+                        other.claim = (life, log);
+                    }
+                }
+            }
+            Action::Restart => {
+                state.left[1] -= 1;
+                state.start();
+            }
+            Action::PutBack => {
+                state.left[2] -= 1;
+                state.directory = state.copy.clone()?;
+                state.was_put_back = true;
+                state.start();
+            }
+            Action::Leave(n) => {
+                state.left[3] -= 1;
+                state.others[n].is_away = true;
+            }
+            Action::Return(n) => {
+                let other = &mut state.others[n];
+                (other.is_away, other.is_met, other.is_settled) = (false, false, false);
+            }
+            Action::Meet(n) => state.meet(n, &self.rules),
+            Action::Settle(n) => {
+                state.others[n].is_settled = true;
+                state.others[n].claim = (state.directory.life(), state.directory.log);
+            }
+            Action::Vote(n) => state.vote(n),
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(ONE_VOTE, |_, state: &State| {
+                let mut voters = state.given.iter().map(|(voter, _)| voter);
+                voters.all(|voter| {
+                    state.given.iter().filter(|(other, _)| other == voter).count() == 1
+                })
+            }),
+            Property::always(STAYS, |_, state: &State| !state.was_given_up),
+            Property::sometimes(VOTED_AGAIN, |_, state: &State| state.given.len() > 1),
+        ]
+    }
+}
+
+fn voters(returns: u8, absences: u8) -> Voters {
+    Voters { rules: VOTER_RULES, copies: returns, restarts: 1, returns, absences }
+}
+
+#[test]
+fn a_voter_votes_once_and_outlives_a_restart() {
+    for (name, world) in [
+        ("put back once", voters(1, 0)),
+        ("put back once, others go away", voters(1, 2)),
+        ("put back twice", voters(2, 0)),
+        ("put back twice, others go away", voters(2, 2)),
+    ] {
+        let most = wanted().unwrap_or(STATES);
+        let walked = walk(name, &world, most, None);
+        for seen in [&look(name, &world, most), &walked] {
+            assert_eq!(seen.broken, None, "{name}");
+        }
+        assert!(walked.has_ended, "{name}: no vote after the directory was put back");
+    }
+}
+
+macro_rules! without {
+    ($rule:ident, $world:expr, $property:expr) => {
+        (
+            stringify!($rule),
+            Voters { rules: VoterRules { $rule: false, ..VOTER_RULES }, ..$world },
+            $property,
+        )
+    };
+}
+
+#[test]
+fn a_rule_of_voters_that_is_left_out_is_missed() {
+    for (name, world, property) in [
+        without!(loss_makes_another_voter, voters(1, 0), ONE_VOTE),
+        without!(earlier_claims_keep_the_voter, voters(1, 1), STAYS),
+        without!(claims_are_settled_first, voters(2, 0), ONE_VOTE),
+        without!(others_are_met_first, voters(1, 0), ONE_VOTE),
+    ] {
+        let steps = steps_to(property, &world);
+        println!("{name}: not {property} after {steps:?} steps");
+        assert!(steps.is_some(), "{name}: not found");
+    }
+}
