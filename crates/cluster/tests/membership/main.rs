@@ -14,6 +14,7 @@
 
 mod chain;
 mod client;
+mod disks;
 mod layout;
 mod left_out;
 mod links;

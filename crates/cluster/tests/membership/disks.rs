@@ -1,0 +1,329 @@
+//! Two processes that run as one node, each with a disk of its own: the member, and one that
+//! somebody started in its place with an empty directory. Each of the two other nodes takes one of
+//! them for the node.
+//!
+//! ```text
+//!   old, a member ──┐                 ┌── P: writes and reads with two of three
+//!                   ├─ one connection ┤
+//!   new, rebuilt  ──┘   a node, a disk └── Q
+//! ```
+//!
+//! A request and its reply are one step: a node reads nothing from a connection to a disk of which
+//! it has seen a later one since.
+
+use stateright::{Model, Property};
+
+use crate::STATES;
+use crate::search::{can_end, look, steps_to, walk, wanted};
+
+/// Nodes that are there once.
+const OTHERS: usize = 2;
+
+/// What can be left out.
+#[derive(Debug, Clone)]
+struct DiskRules {
+    /// A node that has a connection with one disk refuses the other one.
+    connected_disk_counts: bool,
+    /// A member that is refused so serves nobody any more.
+    refused_member_is_fenced: bool,
+    /// A process whose node is known with another disk holds nothing that counts.
+    other_disk_is_doubted: bool,
+    /// A new disk is a member once all others have streamed to it.
+    all_stream: bool,
+    /// A process that is no member serves nobody before all others have answered it since it was
+    /// connected with them last.
+    others_answer_first: bool,
+    /// A node answers a process once it is durable there that it knows the disk.
+    known_before_answered: bool,
+}
+
+const DISK_RULES: DiskRules = DiskRules {
+    connected_disk_counts: true,
+    refused_member_is_fenced: true,
+    other_disk_is_doubted: true,
+    all_stream: true,
+    others_answer_first: true,
+    known_before_answered: true,
+};
+
+#[derive(Debug, Clone)]
+struct Disks {
+    rules: DiskRules,
+    writes: u8,
+    cuts: u8,
+    restarts: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Standing {
+    Off,
+    Member,
+    Rebuilding,
+    Fenced,
+}
+
+/// A process of the node that is there twice.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Process {
+    standing: Standing,
+    value: u8,
+    streamed: [bool; OTHERS],
+    /// Nodes that have answered since it was connected with them last.
+    answered: [bool; OTHERS],
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Other {
+    value: u8,
+    /// The disk that it knows, and the one that its own disk says it knows.
+    known: usize,
+    kept: usize,
+    connected: [bool; 2],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct State {
+    processes: [Process; 2],
+    others: [Other; OTHERS],
+    acknowledged: u8,
+    left: [u8; 3],
+    /// A read missed a write that was acknowledged before it began.
+    was_missed: bool,
+}
+
+/// Who asks, and who answers: one of the others, or a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Pair {
+    Others(usize),
+    Asks(usize, usize),
+    IsAsked(usize, usize),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Action {
+    StartNew,
+    Connect(usize, usize),
+    Cut(usize, usize),
+    Keep(usize),
+    Restart(usize),
+    Answer(usize, usize),
+    Stream(usize, usize),
+    Write(Pair),
+    Read(Pair),
+}
+
+/// A read finds what was acknowledged before.
+const FOUND: &str = "found";
+
+/// There is a way to a new disk that is a member.
+const REPLACED: &str = "replaced";
+
+impl State {
+    /// Whether a node and a process answer each other.
+    fn is_heard(&self, n: usize, disk: usize) -> bool {
+        let is_up = !matches!(self.processes[disk].standing, Standing::Off | Standing::Fenced);
+        is_up && self.others[n].connected[disk] && self.others[n].known == disk
+    }
+
+    /// Whether what a process acknowledges counts.
+    fn serves(&self, disk: usize, rules: &DiskRules) -> bool {
+        let process = &self.processes[disk];
+        process.standing == Standing::Member
+            || !process.answered.contains(&false)
+            || !rules.others_answer_first
+    }
+
+    fn connect(&mut self, n: usize, disk: usize, rules: &DiskRules) {
+        let (other, process) = (&mut self.others[n], &mut self.processes[disk]);
+        let has_another = other.connected[1 - disk] && other.known != disk;
+        if has_another && rules.connected_disk_counts {
+            if process.standing == Standing::Member && rules.refused_member_is_fenced {
+                process.standing = Standing::Fenced;
+            }
+            return;
+        }
+        if other.known != disk && rules.other_disk_is_doubted {
+            process.standing = Standing::Rebuilding;
+            process.streamed = [false; OTHERS];
+        }
+        other.known = disk;
+        other.connected[disk] = true;
+    }
+
+    fn stream(&mut self, n: usize, disk: usize, rules: &DiskRules) {
+        let process = &mut self.processes[disk];
+        process.value = process.value.max(self.others[n].value);
+        process.streamed[n] = true;
+        let enough = if rules.all_stream { OTHERS } else { 1 };
+        if process.streamed.iter().filter(|has| **has).count() >= enough {
+            process.standing = Standing::Member;
+        }
+    }
+
+    /// The pairs that make a quorum of two now.
+    fn pairs(&self, rules: &DiskRules) -> Vec<Pair> {
+        let mut pairs: Vec<Pair> = (0..OTHERS).map(Pair::Others).collect();
+        for (n, disk) in (0..OTHERS).flat_map(|n| [(n, 0), (n, 1)]) {
+            if self.is_heard(n, disk) && self.serves(disk, rules) {
+                pairs.extend([Pair::Asks(n, disk), Pair::IsAsked(n, disk)]);
+            }
+        }
+        pairs
+    }
+
+    fn read(&mut self, pair: Pair) {
+        let value = match pair {
+            Pair::Others(_) => self.others[0].value.max(self.others[1].value),
+            Pair::Asks(n, disk) | Pair::IsAsked(n, disk) => {
+                self.others[n].value.max(self.processes[disk].value)
+            }
+        };
+        // A read brings what it tells to both.
+        self.was_missed |= value < self.acknowledged;
+    }
+
+    fn write(&mut self, pair: Pair) {
+        self.acknowledged += 1;
+        let value = self.acknowledged;
+        match pair {
+            Pair::Others(_) => self.others.iter_mut().for_each(|other| other.value = value),
+            Pair::Asks(n, disk) | Pair::IsAsked(n, disk) => {
+                (self.others[n].value, self.processes[disk].value) = (value, value);
+            }
+        }
+    }
+}
+
+impl crate::search::Searched for Disks {}
+
+impl Model for Disks {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let streamed = [false; OTHERS];
+        let answered = [true; OTHERS];
+        let old = Process { standing: Standing::Member, value: 0, streamed, answered };
+        let new = Process { standing: Standing::Off, answered: [false; OTHERS], ..old.clone() };
+        let other = Other { value: 0, known: 0, kept: 0, connected: [true, false] };
+        vec![State {
+            processes: [old, new],
+            others: [other.clone(), other],
+            acknowledged: 0,
+            left: [self.writes, self.cuts, self.restarts],
+            was_missed: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let [writes, cuts, restarts] = state.left;
+        let standing = |disk: usize| state.processes[disk].standing;
+        actions.extend((standing(1) == Standing::Off).then_some(Action::StartNew));
+        for (n, other) in state.others.iter().enumerate() {
+            for disk in [0, 1] {
+                let is_up = !matches!(standing(disk), Standing::Off | Standing::Fenced);
+                let connects = is_up && !other.connected[disk];
+                actions.extend(connects.then_some(Action::Connect(n, disk)));
+                let is_cut = cuts > 0 && other.connected[disk];
+                actions.extend(is_cut.then_some(Action::Cut(n, disk)));
+                let is_kept = other.kept == disk || !self.rules.known_before_answered;
+                let answers = is_kept && state.is_heard(n, disk);
+                actions.extend(answers.then_some(Action::Answer(n, disk)));
+                let streams = standing(disk) == Standing::Rebuilding && state.is_heard(n, disk);
+                let streams = streams && (is_kept || state.processes[disk].answered[n]);
+                actions.extend(streams.then_some(Action::Stream(n, disk)));
+            }
+            actions.extend((other.kept != other.known).then_some(Action::Keep(n)));
+            actions.extend((restarts > 0).then_some(Action::Restart(n)));
+        }
+        for pair in state.pairs(&self.rules) {
+            actions.extend((writes > 0).then_some(Action::Write(pair)));
+            // The absences of a process that is rebuilt do not count, and it serves no reads of its
+            // own.
+            let counts = match pair {
+                Pair::Others(_) => true,
+                Pair::Asks(_, disk) | Pair::IsAsked(_, disk) => standing(disk) == Standing::Member,
+            };
+            actions.extend(counts.then_some(Action::Read(pair)));
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::StartNew => state.processes[1].standing = Standing::Rebuilding,
+            Action::Connect(n, disk) => state.connect(n, disk, &self.rules),
+            Action::Cut(n, disk) => {
+                state.left[1] -= 1;
+                state.others[n].connected[disk] = false;
+                state.processes[disk].answered[n] = false;
+            }
+            Action::Keep(n) => state.others[n].kept = state.others[n].known,
+            Action::Restart(n) => {
+                state.left[2] -= 1;
+                let other = &mut state.others[n];
+                (other.known, other.connected) = (other.kept, [false; 2]);
+                state.processes.iter_mut().for_each(|process| process.answered[n] = false);
+            }
+            Action::Answer(n, disk) => state.processes[disk].answered[n] = true,
+            Action::Stream(n, disk) => state.stream(n, disk, &self.rules),
+            Action::Write(pair) => {
+                state.left[0] -= 1;
+                state.write(pair);
+            }
+            Action::Read(pair) => state.read(pair),
+        }
+        (state != *last).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(FOUND, |_, state: &State| !state.was_missed),
+            Property::sometimes(REPLACED, |_, state: &State| {
+                state.processes[1].standing == Standing::Member
+            }),
+        ]
+    }
+}
+
+fn disks(cuts: u8, restarts: u8) -> Disks {
+    Disks { rules: DISK_RULES, writes: 2, cuts, restarts }
+}
+
+#[test]
+fn what_one_of_two_processes_acknowledged_is_found() {
+    for (name, world) in [
+        ("nothing fails", disks(0, 0)),
+        ("connections are cut", disks(4, 0)),
+        ("others start again", disks(2, 2)),
+    ] {
+        let most = wanted().unwrap_or(STATES);
+        let walked = walk(name, &world, most, None);
+        for seen in [&look(name, &world, most), &walked] {
+            assert_eq!(seen.broken, None, "{name}");
+        }
+    }
+    assert!(can_end("connections are cut", &disks(4, 0)), "no new disk becomes a member");
+}
+
+macro_rules! without {
+    ($rule:ident, $world:expr) => {
+        (stringify!($rule), Disks { rules: DiskRules { $rule: false, ..DISK_RULES }, ..$world })
+    };
+}
+
+#[test]
+fn a_rule_of_disks_that_is_left_out_is_missed() {
+    for (name, world) in [
+        without!(refused_member_is_fenced, disks(2, 0)),
+        without!(other_disk_is_doubted, disks(2, 0)),
+        without!(all_stream, disks(2, 0)),
+        without!(others_answer_first, disks(2, 0)),
+        without!(known_before_answered, disks(2, 2)),
+    ] {
+        let steps = steps_to(FOUND, &world);
+        println!("{name}: not {FOUND} after {steps:?} steps");
+        assert!(steps.is_some(), "{name}: not found");
+    }
+}
