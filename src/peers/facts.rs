@@ -88,8 +88,8 @@ impl Facts {
     }
 
     /// A handshake was refused; whether because this node has no place any more, and that is new.
-    pub(super) fn is_fenced_by(&self, refused: &Refused) -> bool {
-        let fenced = self.table.is_fenced_by(refused);
+    pub(super) fn is_fenced_by(&self, peer: Option<NodeId>, refused: &Refused) -> bool {
+        let fenced = self.table.is_fenced_by(peer, refused);
         if fenced {
             tracing::error!("this node is fenced: {}", refused.text);
         }

@@ -59,7 +59,7 @@ async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
         Ok(Err(unmet)) => {
             peers.inner.counters.peers.refused.add(1);
             if let Refusal::Refused(refused) = unmet {
-                peers.note_refusal(&refused);
+                peers.note_refusal(None, &refused);
                 complain(facts, &stream, &refused);
             }
         }

@@ -92,7 +92,7 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
         Err(error) => {
             error.complain(facts, &peers.inner.counters, peer);
             if let DialError::Refused(refused) = &error {
-                peers.note_refusal(refused);
+                peers.note_refusal(Some(peer), refused);
             }
             let refused = matches!(error, DialError::Refused(_));
             return fall(&peers, peer, falls, refused, &error.to_string());

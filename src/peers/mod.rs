@@ -307,8 +307,8 @@ impl PeerConnections {
         self.dispatch(seen);
     }
 
-    fn note_refusal(&self, refused: &Refused) {
-        if self.inner.facts.is_fenced_by(refused) {
+    fn note_refusal(&self, peer: Option<NodeId>, refused: &Refused) {
+        if self.inner.facts.is_fenced_by(peer, refused) {
             self.dispatch(FromPeers::Fenced);
         }
     }

@@ -41,6 +41,7 @@ use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
+use crate::known_disk::KnownDisk;
 use crate::layout::Stage;
 use crate::layouts::{Lacks, Layouts, LayoutsKept};
 use crate::leftovers::Leftovers;
@@ -103,6 +104,8 @@ pub struct Shared {
     pub proofs: Arc<Proofs>,
     /// How far each node's log is known to reach.
     pub logs: Arc<Logs>,
+    /// Which other nodes know this node's disk.
+    pub known_disk: KnownDisk,
     /// What was promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
     /// Which conditional writes this node has stored lately.
@@ -164,6 +167,7 @@ impl Shared {
             rounds: Rounds::default(),
             proofs: Arc::new(Proofs::new(Proof::default())),
             logs,
+            known_disk: KnownDisk::default(),
             promises,
             recent,
             turns,

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod acks;
+mod announcement;
 mod before_writes;
 mod by_node;
 mod choice;
@@ -19,6 +20,7 @@ mod forgotten;
 pub mod handshake;
 mod hints;
 mod kept;
+mod known_disk;
 pub mod layout;
 mod layouts;
 mod leftovers;
@@ -68,6 +70,7 @@ pub use event::{
 pub use filter::{MAX_KNOWN, PartitionFilter};
 pub use forgotten::{ForgottenWhy, ForgottenWords};
 pub use hints::{HintLedger, hint_bytes};
+pub use known_disk::KnownDisk;
 pub use layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};
 pub use leftovers::Leftovers;
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};

@@ -283,12 +283,13 @@ impl Logs {
         self.with(node, |known| known.seen.is_some_and(outlives))
     }
 
-    /// There is one more connection with a node, or one less.
-    pub fn note_connection(&self, node: NodeId, is_new: bool) {
+    /// There is one more connection with a node, or one less. Returns whether there is one.
+    pub fn note_connection(&self, node: NodeId, is_new: bool) -> bool {
         self.with(node, |known| {
             assert!(is_new || known.connections > 0, "a connection ends that was there");
             known.connections = known.connections + u32::from(is_new) - u32::from(!is_new);
-        });
+            known.connections > 0
+        })
     }
 
     /// Whether a node is connected with another disk than this one: of two processes that run as

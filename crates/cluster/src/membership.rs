@@ -117,6 +117,11 @@ impl Membership {
         self.state() == MembershipState::Member
     }
 
+    /// Whether it is a member, and no other node has said anything that contradicts that.
+    pub(crate) fn is_undoubted_member(&self) -> bool {
+        self.is_member() && !self.doubted.load(Ordering::Acquire)
+    }
+
     /// Changes it; what was doubted is settled by that.
     pub fn set(&self, state: MembershipState) {
         self.state.store(state as u8, Ordering::Release);

@@ -6,6 +6,7 @@ use crate::acks::ReplicaSet;
 use crate::cluster_id::ClusterId;
 use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
+use crate::directory::Incarnation;
 use crate::layout::{VoteReply, VoteRequest};
 use crate::missed::Mark;
 pub use crate::node_id::NodeId;
@@ -176,6 +177,14 @@ pub enum Request {
     /// Which cluster the node belongs to. Is answered `ClusterId`, or `Busy` while the node stores
     /// an id. The founder is told that there is none by nodes of its own view only.
     ClusterId,
+    /// Asks whether the node knows durably that another one has this disk. Is answered `Pong`, or
+    /// `Busy` until that is so.
+    KnowsDisk {
+        /// The node that asks.
+        node: NodeId,
+        /// The disk of the node that asks.
+        incarnation: Incarnation,
+    },
     /// Asks whether the node is alive.
     Ping,
 }
@@ -204,6 +213,7 @@ impl Request {
     pub(crate) fn is_of_any_view(&self) -> bool {
         match self {
             Self::Ping
+            | Self::KnowsDisk { .. }
             | Self::Council(_)
             | Self::Moves
             | Self::Round { .. }

@@ -214,6 +214,9 @@ impl Coordinator {
         self.next_sweep = now.mono + SWEEP_MICROS;
         self.accepts_no_longer(now);
         self.ahead.drop_late(now);
+        if !self.ahead.is_empty() && self.shared.known_disk.acknowledges() {
+            self.take_those_ahead(now, out);
+        }
         for id in self.slots.ids(|slot| slot.deadline <= now.mono) {
             self.expire(now, id, out);
         }

@@ -446,7 +446,10 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let record = read_of(slot).newest().expect("a repair has a record").clone();
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));
-        if node == self.shared.own && record.ballot() > 0 {
+        if node == self.shared.own && !self.shared.known_disk.acknowledges() {
+            let request = Request::Write { key, record };
+            self.wait_until_known(OpId::Slot(id), demand, request, out);
+        } else if node == self.shared.own && record.ballot() > 0 {
             let arrived = Arrived { key, record, goes_on: false };
             self.accept(now, OpId::Slot(id), arrived, demand, out);
         } else if node == self.shared.own {

@@ -47,7 +47,7 @@ impl Coordinator {
             return self.respond_to_op(op, Reply::WrongEpoch, out);
         }
         if !is_of_any && !self.view.agrees_with(under) {
-            return self.of_another_view((connection, id), demand, under, request, out);
+            return self.of_another_view(op, demand, under, request, out);
         }
         self.perform(now, op, demand, request, out);
     }
@@ -61,6 +61,9 @@ impl Coordinator {
         request: Request,
         out: &mut Vec<Effect>,
     ) {
+        if !self.shared.known_disk.acknowledges() && is_acknowledged(op, &request) {
+            return self.wait_until_known(op, demand, request, out);
+        }
         match request {
             Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
             Request::ReadQuorum { key, most } => {
@@ -191,6 +194,10 @@ impl Coordinator {
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
             Request::Council(asked) => self.council_asked(op, &asked, out),
             Request::Moves => self.done(op, Reply::Moves(self.shared.moves_state()), out),
+            Request::KnowsDisk { node, incarnation } => {
+                let is_known = self.shared.logs.incarnation(node) == Some(incarnation);
+                self.done(op, if is_known { Reply::Pong } else { Reply::Busy }, out);
+            }
             Request::ClusterId => {
                 let answer = self.shared.cluster.answer();
                 self.done(op, answer.map_or(Reply::Busy, Reply::ClusterId), out);
@@ -210,7 +217,8 @@ impl Coordinator {
         }
     }
 
-    /// Stores a record, unless a conditional write made it and this node has promised otherwise.
+    /// Stores a record once this node's disk is known, unless a conditional write made the record
+    /// and this node has promised otherwise.
     pub(super) fn hold_record(
         &mut self,
         now: Now,
@@ -220,6 +228,10 @@ impl Coordinator {
         demand: Demand,
         out: &mut Vec<Effect>,
     ) {
+        if !self.shared.known_disk.acknowledges() {
+            let request = Request::Write { key, record };
+            return self.wait_until_known(op, demand, request, out);
+        }
         if record.ballot() > 0 {
             let arrived = Arrived { key, record, goes_on: false };
             self.accept(now, op, arrived, demand, out);
@@ -326,6 +338,16 @@ impl Coordinator {
             OpId::Slot(id) => self.wrote_here(now, id, result, out),
             OpId::Peer { .. } => self.done(op, reply_to_write(&result), out),
         }
+    }
+}
+
+/// Whether the reply to a request counts as this node's part of a write, as that to a single record
+/// does. What this node streams to itself is counted by nobody.
+fn is_acknowledged(op: OpId, request: &Request) -> bool {
+    match request {
+        Request::AcceptNext { .. } | Request::Prepare { .. } => true,
+        Request::Writes { .. } => matches!(op, OpId::Peer { .. }),
+        _ => false,
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use super::Coordinator;
 use crate::clock::Now;
-use crate::event::{ConnectionId, Demand, Effect, OpId};
+use crate::event::{Demand, Effect, OpId};
 use crate::message::{Reply, Request};
 use crate::view::ViewId;
 
@@ -24,11 +24,10 @@ use crate::view::ViewId;
 /// requests under way at once.
 const MOST_AHEAD: usize = 512;
 
-/// A request under a later view.
+/// A request under a later view, or one that waits until this node's disk is known.
 #[derive(Debug)]
 struct Ahead {
-    connection: ConnectionId,
-    id: u64,
+    op: OpId,
     demand: Demand,
     under: ViewId,
     request: Request,
@@ -55,7 +54,7 @@ impl Coordinator {
     /// A request of a node that goes by a view of another placement.
     pub(super) fn of_another_view(
         &mut self,
-        (connection, id): (ConnectionId, u64),
+        op: OpId,
         demand: Demand,
         under: ViewId,
         request: Request,
@@ -67,22 +66,47 @@ impl Coordinator {
         } else if under.epoch == own {
             Reply::WrongEpoch
         } else if self.ahead.waiting.len() < MOST_AHEAD {
-            self.ahead.waiting.push_back(Ahead { connection, id, demand, under, request });
+            self.ahead.waiting.push_back(Ahead { op, demand, under, request });
             return;
         } else {
             Reply::Busy
         };
-        out.push(Effect::Respond { connection, id, reply });
+        self.respond_to_op(op, reply, out);
     }
 
-    /// A later view is in force: who asked under it, or under one before it, has waited for that.
+    /// Keeps a request back until other nodes know this node's disk: see `known_disk.rs`.
+    pub(super) fn wait_until_known(
+        &mut self,
+        op: OpId,
+        demand: Demand,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.ahead.waiting.len() < MOST_AHEAD {
+            let under = self.view.id();
+            self.ahead.waiting.push_back(Ahead { op, demand, under, request });
+        } else {
+            self.respond_to_op(op, Reply::Busy, out);
+        }
+    }
+
+    /// A later view is in force, or this node's disk is known: who has waited for that is served.
+    /// What this node asks itself waits by the id of its slot, which a later view renews.
     pub(super) fn take_those_ahead(&mut self, now: Now, out: &mut Vec<Effect>) {
         for ahead in std::mem::take(&mut self.ahead.waiting) {
             if ahead.under.epoch > self.view.epoch {
                 self.ahead.waiting.push_back(ahead);
-            } else {
-                let Ahead { connection, id, demand, under, request } = ahead;
-                self.requested(now, connection, id, demand, (under, request), out);
+                continue;
+            }
+            let Ahead { op, demand, under, request } = ahead;
+            match op {
+                OpId::Peer { connection, id, .. } => {
+                    self.requested(now, connection, id, demand, (under, request), out);
+                }
+                OpId::Slot(id) if self.slots.find(id).is_some() => {
+                    self.perform(now, op, demand, request, out);
+                }
+                OpId::Slot(_) => {}
             }
         }
     }

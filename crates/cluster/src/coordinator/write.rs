@@ -103,7 +103,7 @@ impl Coordinator {
         write.votes[vote].state = WriteState::Asked(errand);
         if node == self.shared.own {
             let demand = slot.demand(Class::Client);
-            self.write_to_store(OpId::Slot(id), key, record, demand, out);
+            self.hold_record(now, OpId::Slot(id), key, record, demand, out);
         } else {
             let remaining = slot.deadline.saturating_sub(now.mono);
             self.send(node, id, remaining, Class::Client, Request::Write { key, record }, out);

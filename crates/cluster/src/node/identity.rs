@@ -59,6 +59,9 @@ impl Node {
         if let Some(since) = since.filter(|_| self.lacks_since().is_none()) {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
         }
+        if since.is_some() {
+            self.shared.known_disk.set_waiting(true);
+        }
         if self.shared.membership.state() == MembershipState::Verifying {
             self.mark_lost_hints();
         }

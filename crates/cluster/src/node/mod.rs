@@ -27,12 +27,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::announcement::Announcement;
 use crate::clock::Now;
 use crate::cluster_id::ClusterId;
 use crate::directory::Incarnation;
 use crate::event::{CallId, FailureKind, Shared};
 use crate::layout::Layout;
-use crate::logs::Claim;
+use crate::logs::{Claim, Reported};
 use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::node_effect::{NodeConfig, NodeEffect};
@@ -180,6 +181,7 @@ pub struct Node {
     /// Whether it is to be stored once more: this node was marked to lack more meanwhile.
     stands_again: bool,
     deposit: Deposit,
+    announcement: Announcement,
     rebuild: Rebuild,
     tasks: Tasks,
     repair: Repair,
@@ -211,6 +213,7 @@ impl Node {
             state_under_way: None,
             stands_again: false,
             deposit: Deposit::default(),
+            announcement: Announcement::default(),
             rebuild: Rebuild::default(),
             tasks: Tasks::new(Arc::clone(&shared), config),
             repair: Repair::default(),
@@ -241,6 +244,7 @@ impl Node {
                 self.peer_seen(now, (peer, incarnation), knows, out);
                 self.seen_of_cluster(peer, cluster, out);
                 self.ask_for_proof(peer, out);
+                self.announcement.tick(&mut self.tasks);
             }
             NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
             NodeEvent::HintsStay { peer, hints, bytes } => self.hints_stay(peer, hints, bytes),
@@ -248,6 +252,7 @@ impl Node {
                 if let Err(result) = self.tasks.answered(call, result) {
                     self.returned(now, call, result, out);
                 }
+                self.announcement.tick(&mut self.tasks);
                 self.look_at_transfers(now, out);
             }
             NodeEvent::Fenced => self.fenced(now, out),
@@ -315,6 +320,7 @@ impl Node {
 
     fn tick(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         self.check_due(out);
+        self.announcement.tick(&mut self.tasks);
         self.cluster_due(out);
         self.replay_due(now, out);
         self.keep_missed(out);
@@ -393,9 +399,16 @@ impl Node {
         }
     }
 
+    /// Has stored what other nodes reported since, and disks that could not be stored when they
+    /// were seen.
     fn remember(&mut self, out: &mut Vec<NodeEffect>) {
+        let logs = &self.shared.logs;
         for peer in self.others() {
-            if let Some(claim) = self.shared.logs.unkept(peer) {
+            let seen = self.peers.get(peer).and_then(|peer| peer.seen);
+            let unstored = seen.filter(|seen| logs.incarnation(peer) != Some(*seen));
+            let unstored =
+                unstored.map(|incarnation| Claim { incarnation, reported: Reported::default() });
+            if let Some(claim) = unstored.or_else(|| logs.unkept(peer)) {
                 out.push(NodeEffect::Remember { peer, claim });
             }
         }

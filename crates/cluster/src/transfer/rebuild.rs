@@ -94,7 +94,7 @@ impl Rebuild {
             return self.done.by_node.borrow_mut().clear();
         }
         for source in others {
-            if self.walks.contains_key(&source) {
+            if self.walks.contains_key(&source) || !is_known_by(&context, source) {
                 continue;
             }
             let asks_ahead = ticks.is_multiple_of(AHEAD_TICKS);
@@ -206,6 +206,13 @@ impl Walk {
         store(context, items).await?;
         Ok(page.next)
     }
+}
+
+/// Whether a source knows this node's disk, which a member's others do: one that does not may take
+/// the disk of before for the node's again, with what that one has acknowledged.
+fn is_known_by(context: &Context, source: NodeId) -> bool {
+    let shared = context.shared();
+    shared.membership.is_undoubted_member() || shared.known_disk.is_known_by(source)
 }
 
 /// What this node is marked to lack.

@@ -8,6 +8,7 @@ use super::out::Out;
 use super::reader::Reader;
 use crate::acks::ReplicaSet;
 use crate::cluster_id::ClusterId;
+use crate::directory::Incarnation;
 use crate::message::NodeId;
 use crate::missed::{MAX_LISTED, Mark};
 use record::{Kind, Outline, Rank, Record, Version};
@@ -71,6 +72,18 @@ impl Field for u64 {
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         from.u64()
+    }
+}
+
+impl Field for Incarnation {
+    type Value = Self;
+
+    fn put(value: &Self, out: &mut impl Out) {
+        out.u64(value.0);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::of_number(from.u64()?).ok_or(Malformed("an incarnation of 0"))
     }
 }
 

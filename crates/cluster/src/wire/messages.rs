@@ -15,6 +15,7 @@ use super::{Head, ITEM_HEAD, Malformed, kind};
 use crate::acks::ReplicaSet;
 use crate::compare::{CompareRequest, Compared};
 use crate::conditional::{Conditional, Done};
+use crate::directory::Incarnation;
 use crate::layout::{VoteReply, VoteRequest};
 use crate::message::{Body, Class, Message, MovesState, NodeId, Page, PageRequest, Reply, Request};
 use crate::proof::{RoundId, RoundState, RoundStep};
@@ -102,6 +103,7 @@ bodies! {
     0x10 Council(vote: VoteRequest),
     0x11 Moves,
     0x12 ClusterId,
+    0x13 KnowsDisk { node: NodeId, incarnation: Incarnation },
 }
 
 // Types of replies have the highest bit. One without `long` is never cut into pieces.

@@ -7,7 +7,7 @@ use crate::acks::ReplicaSet;
 use crate::cluster_id::ClusterId;
 use crate::compare::{CompareRequest, Compared, Damage, Detail, Sum};
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
-use crate::directory::LifeId;
+use crate::directory::{Incarnation, LifeId};
 use crate::layout::{Layout, VoteReply, VoteRequest};
 use crate::message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
@@ -96,6 +96,10 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Moves),
         Just(Request::ClusterId),
         Just(Request::Ping),
+        (any::<u16>(), 1..u64::MAX).prop_map(|(node, number)| Request::KnowsDisk {
+            node: NodeId(node),
+            incarnation: Incarnation(number),
+        }),
     ]
 }
 
@@ -597,6 +601,8 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     };
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
     let prepare = Request::Prepare { key: key(), ballot: 7, most: 0x4000, watermark: 5 };
+    let knows_disk = Request::KnowsDisk { node: NodeId(7), incarnation: Incarnation(0x0102) };
+    let long = |authoritative| Reply::Long { outline: short().outline(), authoritative };
     let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
     let mut items = vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
@@ -608,6 +614,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("page held by", ask(Class::Stream, page(held_by, Some(key())))),
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
+        ("knows disk", ask(Class::Client, knows_disk)),
         ("accept next", ask(Class::Client, Request::AcceptNext { key: key(), record: short() })),
         ("prepare", ask(Class::Client, prepare)),
         ("found", reply(Reply::Found { record: short(), authoritative: false })),
@@ -624,11 +631,8 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("page", reply(Reply::Page(rows(None)))),
         ("page with more", reply(Reply::Page(rows(Some(key()))))),
         ("pong", reply(Reply::Pong)),
-        ("long", reply(Reply::Long { outline: short().outline(), authoritative: false })),
-        (
-            "long authoritative",
-            reply(Reply::Long { outline: short().outline(), authoritative: true }),
-        ),
+        ("long", reply(long(false))),
+        ("long authoritative", reply(long(true))),
         ("outbid", reply(Reply::Outbid { promise: 7 })),
         ("superseded", reply(Reply::Superseded { epoch: 7 })),
         ("piece", Item::Piece { last: false, bytes: key() }),

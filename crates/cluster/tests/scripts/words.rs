@@ -469,6 +469,9 @@ impl Words {
             Request::Discard(ranges) => format!("discard {ranges:?}"),
             Request::Council(request) => format!("council {request:?}"),
             Request::Ping => "ping".to_owned(),
+            Request::KnowsDisk { node, incarnation } => {
+                format!("knows disk {} of n{}", incarnation.0, node.0)
+            }
             Request::Moves => "moves".to_owned(),
             Request::ClusterId => "cluster".to_owned(),
         }

@@ -125,19 +125,23 @@ impl World {
             max_skew_micros,
             brief_bytes: words::BRIEF_BYTES,
         };
+        let node = Node::new(
+            shared.clone(),
+            NodeConfig {
+                deadline_micros: micros(option(&words, "counted", "0ms"))?,
+                syncs_always: true,
+                max_skew_micros: config.max_skew_micros,
+                rounds: RoundConfig::NONE,
+                stream_rate: None,
+                remembered: |_, _| None,
+            },
+        );
+        // All others know its disk.
+        topology.ids().for_each(|node| shared.known_disk.answered(node, 0));
+        shared.known_disk.set_waiting(false);
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
-            node: Node::new(
-                shared.clone(),
-                NodeConfig {
-                    deadline_micros: micros(option(&words, "counted", "0ms"))?,
-                    syncs_always: true,
-                    max_skew_micros: config.max_skew_micros,
-                    rounds: RoundConfig::NONE,
-                    stream_rate: None,
-                    remembered: |_, _| None,
-                },
-            ),
+            node,
             calls: Vec::new(),
             pings: BTreeMap::new(),
             range: None,
@@ -175,6 +179,11 @@ impl World {
             "membership" => {
                 let state = words::state(next(&mut words, "a membership state")?)?;
                 self.shared.membership.set(state);
+                Ok(Vec::new())
+            }
+            "disk" => {
+                let is_known = next(&mut words, "known or unknown")? == "known";
+                self.shared.known_disk.set_waiting(!is_known);
                 Ok(Vec::new())
             }
             "wait" => {

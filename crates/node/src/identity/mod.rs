@@ -439,7 +439,11 @@ impl Identity {
         let first = first.map_or(0, |disk| disk.0).to_le_bytes();
         let claimed = format::encode_peer(&claim);
         let items: [(&[u8], &[u8]); 2] = [(&key, &claimed), (&first_key, &first)];
-        let batch = state.batch(&items[..1 + usize::from(is_news)]);
+        let mut batch = state.batch(&items[..1 + usize::from(is_news)]);
+        // What a new disk stores counts once this node is certain to know the disk.
+        if shared.logs.incarnation(peer) != Some(claim.incarnation) {
+            batch.make_durable();
+        }
         let time = state.version.time;
         state.peers.entry(name).or_default().newest = time;
         (batch, Keeps::Claim(peer, claim, time))

@@ -67,7 +67,10 @@ pub struct Connection<R> {
 
 impl<R> Drop for Connection<R> {
     fn drop(&mut self) {
-        self.table.shared.logs.note_connection(self.peer, false);
+        let shared = &self.table.shared;
+        if !shared.logs.note_connection(self.peer, false) {
+            shared.known_disk.disconnected(self.peer);
+        }
     }
 }
 

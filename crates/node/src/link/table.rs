@@ -173,16 +173,22 @@ impl PeerTable {
             seen.incarnation.store(incarnation.0, Ordering::Relaxed);
         });
         self.shared.logs.saw(*node, *incarnation, *life);
+        self.shared.known_disk.connected(*node);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.doubt();
             self.shared.logs.doubt(*node);
+            self.shared.known_disk.set_waiting(true);
         }
         self.shared.seen_with_proof(*node, *proven);
     }
 
-    /// A handshake was refused. Returns whether this node is fenced by that, and was not before.
-    pub fn is_fenced_by(&self, refused: &Refused) -> bool {
+    /// A handshake was refused, which this node began with a peer or was asked for by anyone.
+    /// Returns whether this node is fenced by that, and was not before.
+    pub fn is_fenced_by(&self, peer: Option<NodeId>, refused: &Refused) -> bool {
         let membership = &self.shared.membership;
+        if let (Some(peer), Reason::Replaced) = (peer, refused.reason) {
+            self.shared.known_disk.refused(peer);
+        }
         let is_fenced = match refused.reason {
             Reason::Fenced => true,
             // A disk that waits to take the place of one that was lost goes on waiting.

@@ -156,7 +156,9 @@ impl World {
         let line = format_args!("n{node} refuses {id}: {}", refused.reason.label());
         self.journal.line(self.now, line);
         let Some(process) = self.process(place) else { return };
-        if process.table.is_fenced_by(refused) {
+        let endpoint = process.loops[place.index].endpoints.get(&id);
+        let dialed = endpoint.and_then(|endpoint| Some(NodeId(endpoint.dialed.as_ref()?.0 as u16)));
+        if process.table.is_fenced_by(dialed, refused) {
             let event = NodeEvent::Fenced.into();
             self.agenda.put(self.now + 1, Due::Node { node, life, event });
         }

@@ -118,6 +118,10 @@ impl Own {
         self.node.handle(now, event, &mut out);
         for effect in out {
             match effect {
+                // Who is asked knows the node's disk.
+                NodeEffect::Call { call, request: Request::KnowsDisk { .. }, .. } => {
+                    self.reply(call, Reply::Pong);
+                }
                 NodeEffect::Call { call, node, request, .. } => {
                     self.open.push((call, asked(node, request)));
                 }
@@ -536,6 +540,7 @@ fn what_is_left_is_taken_where_no_majority_is_left() {
 #[test]
 fn a_node_that_has_left_is_not_waited_for() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
+    own.after(1);
     own.after(1);
     let asked = std::mem::take(&mut own.open);
     for (call, asked) in asked {

@@ -38,9 +38,9 @@ fn a_process_that_was_outlived_is_refused_and_fenced_once() {
     let a = Setup::of(A).table(A);
     let [ours, theirs] = shake(&a, &b, B).map(Result::unwrap_err);
     assert_eq!((ours.reason, theirs.reason), (Reason::Fenced, Reason::Outlived));
-    assert!(!b.is_fenced_by(&theirs), "it is not b that is fenced");
-    assert!(a.is_fenced_by(&ours) && a.shared.membership.is_fenced());
-    assert!(!a.is_fenced_by(&ours), "that is no news");
+    assert!(!b.is_fenced_by(Some(A), &theirs), "it is not b that is fenced");
+    assert!(a.is_fenced_by(Some(B), &ours) && a.shared.membership.is_fenced());
+    assert!(!a.is_fenced_by(Some(B), &ours), "that is no news");
 }
 
 #[test]
