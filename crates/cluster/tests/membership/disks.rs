@@ -56,7 +56,7 @@ struct Disks {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Standing {
+enum MembershipState {
     Off,
     Member,
     Rebuilding,
@@ -66,7 +66,7 @@ enum Standing {
 /// A process of the node that is there twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Process {
-    standing: Standing,
+    state: MembershipState,
     value: u8,
     streamed: [bool; OTHERS],
     /// Nodes that have answered since it was connected with them last.
@@ -123,14 +123,15 @@ const REPLACED: &str = "replaced";
 impl State {
     /// Whether a node and a process answer each other.
     fn is_heard(&self, n: usize, disk: usize) -> bool {
-        let is_up = !matches!(self.processes[disk].standing, Standing::Off | Standing::Fenced);
+        let is_up =
+            !matches!(self.processes[disk].state, MembershipState::Off | MembershipState::Fenced);
         is_up && self.others[n].connected[disk] && self.others[n].known == disk
     }
 
     /// Whether what a process acknowledges counts.
     fn serves(&self, disk: usize, rules: &DiskRules) -> bool {
         let process = &self.processes[disk];
-        process.standing == Standing::Member
+        process.state == MembershipState::Member
             || !process.answered.contains(&false)
             || !rules.others_answer_first
     }
@@ -139,13 +140,13 @@ impl State {
         let (other, process) = (&mut self.others[n], &mut self.processes[disk]);
         let has_another = other.connected[1 - disk] && other.known != disk;
         if has_another && rules.connected_disk_counts {
-            if process.standing == Standing::Member && rules.refused_member_is_fenced {
-                process.standing = Standing::Fenced;
+            if process.state == MembershipState::Member && rules.refused_member_is_fenced {
+                process.state = MembershipState::Fenced;
             }
             return;
         }
         if other.known != disk && rules.other_disk_is_doubted {
-            process.standing = Standing::Rebuilding;
+            process.state = MembershipState::Rebuilding;
             process.streamed = [false; OTHERS];
         }
         other.known = disk;
@@ -158,7 +159,7 @@ impl State {
         process.streamed[n] = true;
         let enough = if rules.all_stream { OTHERS } else { 1 };
         if process.streamed.iter().filter(|has| **has).count() >= enough {
-            process.standing = Standing::Member;
+            process.state = MembershipState::Member;
         }
     }
 
@@ -205,8 +206,8 @@ impl Model for Disks {
     fn init_states(&self) -> Vec<State> {
         let streamed = [false; OTHERS];
         let answered = [true; OTHERS];
-        let old = Process { standing: Standing::Member, value: 0, streamed, answered };
-        let new = Process { standing: Standing::Off, answered: [false; OTHERS], ..old.clone() };
+        let old = Process { state: MembershipState::Member, value: 0, streamed, answered };
+        let new = Process { state: MembershipState::Off, answered: [false; OTHERS], ..old.clone() };
         let other = Other { value: 0, known: 0, kept: 0, connected: [true, false] };
         vec![State {
             processes: [old, new],
@@ -219,11 +220,12 @@ impl Model for Disks {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let [writes, cuts, restarts] = state.left;
-        let standing = |disk: usize| state.processes[disk].standing;
-        actions.extend((standing(1) == Standing::Off).then_some(Action::StartNew));
+        let state_of = |disk: usize| state.processes[disk].state;
+        actions.extend((state_of(1) == MembershipState::Off).then_some(Action::StartNew));
         for (n, other) in state.others.iter().enumerate() {
             for disk in [0, 1] {
-                let is_up = !matches!(standing(disk), Standing::Off | Standing::Fenced);
+                let is_up =
+                    !matches!(state_of(disk), MembershipState::Off | MembershipState::Fenced);
                 let connects = is_up && !other.connected[disk];
                 actions.extend(connects.then_some(Action::Connect(n, disk)));
                 let is_cut = cuts > 0 && other.connected[disk];
@@ -231,7 +233,8 @@ impl Model for Disks {
                 let is_kept = other.kept == disk || !self.rules.known_before_answered;
                 let answers = is_kept && state.is_heard(n, disk);
                 actions.extend(answers.then_some(Action::Answer(n, disk)));
-                let streams = standing(disk) == Standing::Rebuilding && state.is_heard(n, disk);
+                let streams =
+                    state_of(disk) == MembershipState::Rebuilding && state.is_heard(n, disk);
                 let streams = streams && (is_kept || state.processes[disk].answered[n]);
                 actions.extend(streams.then_some(Action::Stream(n, disk)));
             }
@@ -244,7 +247,9 @@ impl Model for Disks {
             // own.
             let counts = match pair {
                 Pair::Others(_) => true,
-                Pair::Asks(_, disk) | Pair::IsAsked(_, disk) => standing(disk) == Standing::Member,
+                Pair::Asks(_, disk) | Pair::IsAsked(_, disk) => {
+                    state_of(disk) == MembershipState::Member
+                }
             };
             actions.extend(counts.then_some(Action::Read(pair)));
         }
@@ -253,7 +258,7 @@ impl Model for Disks {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Action::StartNew => state.processes[1].standing = Standing::Rebuilding,
+            Action::StartNew => state.processes[1].state = MembershipState::Rebuilding,
             Action::Connect(n, disk) => state.connect(n, disk, &self.rules),
             Action::Cut(n, disk) => {
                 state.left[1] -= 1;
@@ -282,7 +287,7 @@ impl Model for Disks {
         vec![
             Property::always(FOUND, |_, state: &State| !state.was_missed),
             Property::sometimes(REPLACED, |_, state: &State| {
-                state.processes[1].standing == Standing::Member
+                state.processes[1].state == MembershipState::Member
             }),
         ]
     }
