@@ -18,8 +18,11 @@ pub const NODE_TICK_MICROS: u64 = 250_000;
 /// What a node wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeEffect {
-    /// Read hints for a node from the store; ends in `NodeEvent::Hints`.
+    /// Read hints for a node from the store, in the order of their keys; ends in
+    /// `NodeEvent::Returned` with a page of them, which is empty if there are none.
     ReadHints {
+        /// The call's number.
+        call: CallId,
         /// The node whose hints to read.
         peer: NodeId,
         /// The key after which to begin; `None` = with the first.

@@ -192,6 +192,11 @@ impl Context {
         &self.0.config
     }
 
+    /// The greatest time of a version that this node stores at present.
+    pub(crate) fn takes_up_to(&self) -> u64 {
+        self.0.shared.clock.takes_up_to(self.now(), self.0.config.max_skew_micros)
+    }
+
     /// Whether a time of a version is so far ahead of this node's clock that nobody stores it.
     pub(crate) fn is_ahead(&self, time: u64) -> bool {
         self.0.shared.clock.is_ahead(time, self.now(), self.0.config.max_skew_micros)
@@ -211,7 +216,12 @@ impl Context {
     /// Asks a node, which may be this one, once the future is polled. Returns by the deadline of
     /// the class.
     pub(crate) fn call(&self, node: NodeId, class: Class, request: Request) -> Call {
-        Call { context: self.clone(), state: CallState::Meant { node, class, request } }
+        self.call_for(move |call| NodeEffect::Call { call, node, class, request })
+    }
+
+    /// Has an effect carried out that ends as a call does, once the future is polled.
+    pub(crate) fn call_for(&self, effect: impl FnOnce(CallId) -> NodeEffect + 'static) -> Call {
+        Call { context: self.clone(), state: CallState::Meant(Box::new(effect)) }
     }
 
     /// Waits for so many microseconds, rounded up to the node's tick.
@@ -238,7 +248,7 @@ pub(crate) struct Call {
 }
 
 enum CallState {
-    Meant { node: NodeId, class: Class, request: Request },
+    Meant(Box<dyn FnOnce(CallId) -> NodeEffect>),
     Made(CallId),
     Over,
 }
@@ -249,11 +259,11 @@ impl Future for Call {
     fn poll(mut self: Pin<&mut Self>, _: &mut PollContext<'_>) -> Poll<Self::Output> {
         let context = self.context.clone();
         match std::mem::replace(&mut self.state, CallState::Over) {
-            CallState::Meant { node, class, request } => {
+            CallState::Meant(effect) => {
                 let call = context.next_call();
                 let waiting = Waiting { task: context.0.polled.get(), answer: None };
                 context.0.calls.borrow_mut().insert(call, waiting);
-                context.effect(NodeEffect::Call { call, node, class, request });
+                context.effect(effect(call));
                 self.state = CallState::Made(call);
                 Poll::Pending
             }

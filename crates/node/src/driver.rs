@@ -199,6 +199,8 @@ pub trait TaskDriver: Turn {
 /// Which hints are to be read.
 #[derive(Debug, Clone)]
 pub struct HintsWanted {
+    /// The call that the hints are read for.
+    pub call: CallId,
     /// The node that they are for.
     pub peer: NodeId,
     /// The key after which to begin; `None` = with the first.

@@ -80,8 +80,10 @@ impl Task {
                 self.dispatch(driver, event);
             }
             TaskEvent::ReadHints(wanted) => driver.read_hints(wanted),
-            TaskEvent::HintsRead(HintsWanted { peer, .. }, Ok(items)) => {
-                self.dispatch(driver, NodeEvent::Hints { peer, items });
+            TaskEvent::HintsRead(HintsWanted { call, .. }, Ok(items)) => {
+                let page = Page { items, next: None, authoritative: true };
+                let result = Ok(Reply::Page(page));
+                self.dispatch(driver, NodeEvent::Returned { call, result });
             }
             TaskEvent::HintsRead(wanted, Err(error)) => {
                 tracing::warn!(%error, "hint read failed, will retry");
@@ -107,8 +109,8 @@ impl Task {
     fn perform<D: TaskDriver>(&self, driver: &mut D, effect: NodeEffect) -> Option<NodeEvent> {
         let shared = &self.shared;
         let (batch, keeps) = match effect {
-            NodeEffect::ReadHints { peer, after, max_bytes } => {
-                driver.read_hints(HintsWanted { peer, after, max_bytes });
+            NodeEffect::ReadHints { call, peer, after, max_bytes } => {
+                driver.read_hints(HintsWanted { call, peer, after, max_bytes });
                 return None;
             }
             NodeEffect::DropHints { peer, items } => return self.drop_hints(driver, peer, &items),

@@ -13,19 +13,15 @@
 
 mod council;
 mod founding;
-mod hand_over;
 mod identity;
 mod leftovers;
 mod moving;
 mod proofs;
 mod remembering;
-mod replay;
 mod taking;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use bytes::Bytes;
 
 use crate::announcement::Announcement;
 use crate::clock::Now;
@@ -39,17 +35,14 @@ use crate::message::{Class, NodeId, Reply, Request};
 use crate::node_effect::{NodeConfig, NodeEffect};
 use crate::repair::Repair;
 use crate::task::Tasks;
-use crate::transfer::{Rebalance, Rebuild};
+use crate::transfer::{Hints, Marks, Rebalance, Rebuild};
 use crate::view::View;
 use council::Layouts;
 use founding::Founding;
-use hand_over::{Deposit, HandOver};
 use identity::{Check, Checks};
 use leftovers::Dropping;
 use moving::Moving;
-use record::Record;
 use remembering::Walk;
-use replay::Replay;
 
 /// Ticks after which what the others reported of their logs is stored again, if it changed: a small
 /// write for each of them.
@@ -70,14 +63,6 @@ pub enum NodeEvent {
         never_another: bool,
         /// The cluster that it belongs to; `None` = none yet.
         cluster: Option<ClusterId>,
-    },
-    /// Hints for a node, as the store has them, in the order of their keys; empty = there is
-    /// none at or after where it was asked to begin.
-    Hints {
-        /// The node that they are for.
-        peer: NodeId,
-        /// Keys and records.
-        items: Vec<(Bytes, Record)>,
     },
     /// Hints that were delivered could not be removed: the store has them still, and will hand
     /// them out again.
@@ -141,9 +126,6 @@ pub enum NodeEvent {
 /// What a call was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
-    Replay(NodeId),
-    HandOver(NodeId),
-    Deposit(NodeId),
     Check(NodeId),
     /// What a node knows of proofs, or is to know.
     Proof(NodeId),
@@ -180,7 +162,8 @@ pub struct Node {
     state_under_way: Option<MembershipState>,
     /// Whether it is to be stored once more: this node was marked to lack more meanwhile.
     stands_again: bool,
-    deposit: Deposit,
+    hints: Hints,
+    marks: Marks,
     announcement: Announcement,
     rebuild: Rebuild,
     tasks: Tasks,
@@ -212,7 +195,8 @@ impl Node {
             unsettled: Vec::new(),
             state_under_way: None,
             stands_again: false,
-            deposit: Deposit::default(),
+            hints: Hints::default(),
+            marks: Marks::default(),
             announcement: Announcement::default(),
             rebuild: Rebuild::default(),
             tasks: Tasks::new(Arc::clone(&shared), config),
@@ -246,8 +230,9 @@ impl Node {
                 self.ask_for_proof(peer, out);
                 self.announcement.tick(&mut self.tasks);
             }
-            NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
-            NodeEvent::HintsStay { peer, hints, bytes } => self.hints_stay(peer, hints, bytes),
+            NodeEvent::HintsStay { peer, hints, bytes } => {
+                self.hints.stay(self.tasks.context(), peer, hints, bytes);
+            }
             NodeEvent::Returned { call, result } => {
                 if let Err(result) = self.tasks.answered(call, result) {
                     self.returned(now, call, result, out);
@@ -261,7 +246,7 @@ impl Node {
             NodeEvent::MissedKept { node, kept } => {
                 self.peers.of(node).keeping = false;
                 if node == self.shared.own {
-                    self.deposit.wanted = !kept;
+                    self.marks.stored_here(kept);
                 }
             }
             NodeEvent::Propose(layout) => self.propose(now, &layout, out),
@@ -284,9 +269,6 @@ impl Node {
     ) {
         let Some(at) = self.calls.iter().position(|(id, _)| *id == call) else { return };
         match self.calls.swap_remove(at).1 {
-            Caller::Replay(peer) => self.replayed(now, peer, result, out),
-            Caller::HandOver(peer) => self.handed_over(now, peer, result),
-            Caller::Deposit(_) => self.deposited(now, &result),
             Caller::Check(peer) => self.checked(peer, &result),
             Caller::Proof(node) => self.received_proof(node, &result),
             Caller::Council(number, node) => self.voted(now, (number, node), result, out),
@@ -322,10 +304,9 @@ impl Node {
         self.check_due(out);
         self.announcement.tick(&mut self.tasks);
         self.cluster_due(out);
-        self.replay_due(now, out);
+        self.hints.tick(&mut self.tasks);
         self.keep_missed(out);
-        self.hand_over_due(now, out);
-        self.deposit_due(now, out);
+        self.marks.tick(&mut self.tasks);
         self.rebuild_due(now, out);
         self.recollecting_due(now, out);
         self.proofs_due(out);
@@ -448,8 +429,6 @@ struct Peer {
     /// Whether it said that it never knew another disk of this node.
     confirmed: bool,
     check: Check,
-    replay: Replay,
-    hand_over: HandOver,
     /// Whether its marks are being stored.
     keeping: bool,
 }
@@ -461,11 +440,6 @@ struct PeerStates(BTreeMap<NodeId, Peer>);
 impl PeerStates {
     fn of(&mut self, node: NodeId) -> &mut Peer {
         self.0.entry(node).or_default()
-    }
-
-    /// Those of whom something was asked ever, whether they belong to the view or not.
-    fn ids(&self) -> impl Iterator<Item = NodeId> {
-        self.0.keys().copied()
     }
 
     fn get(&self, node: NodeId) -> Option<&Peer> {

@@ -9,8 +9,11 @@
 //!
 //! Each transfer is a task, which says what it asks for, how fast, and what the end of the pages
 //! means: [`Rebuild`] brings back what this node lost, and
-//! [`Rebalance`] takes the partitions that move to this node.
+//! [`Rebalance`] takes the partitions that move to this node. [`Hints`] and [`Marks`] go the other
+//! way: this node sends what other nodes missed, or that they did.
 
+mod hints;
+mod marks;
 mod pace;
 mod rebalance;
 mod rebuild;
@@ -25,6 +28,8 @@ use crate::message::{Class, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
 use crate::task::{self, Context};
 use crate::topology::partition_of;
+pub(crate) use hints::Hints;
+pub(crate) use marks::Marks;
 #[cfg(test)]
 pub(crate) use pace::{LONGEST_REST_MICROS, UNHINDERED_MICROS};
 #[cfg(test)]
@@ -38,6 +43,12 @@ const PAGE_BYTES: u32 = 256 * 1024;
 
 /// Microseconds after which a source is asked again that failed.
 pub(crate) const RETRY_MICROS: u64 = 500_000;
+
+/// Microseconds after a failure until a node is sent hints or marks again, at first …
+const FIRST_WAIT_MICROS: u64 = 250_000;
+
+/// … and at most, while the node says that it is busy.
+const MOST_WAIT_MICROS: u64 = 4_000_000;
 
 /// Keys of a page that its source is asked about at once: so many reads the source does at the same
 /// time for each node that it streams to.

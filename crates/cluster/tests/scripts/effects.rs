@@ -65,7 +65,7 @@ impl Words {
             NodeEffect::Outdated { proven } => format!("outdated by {proven}"),
             NodeEffect::DropLeftovers => "store: drop leftovers".to_owned(),
             NodeEffect::RoundEnded(report) => format!("round ended: {report:?}"),
-            NodeEffect::ReadHints { peer, after, max_bytes } => {
+            NodeEffect::ReadHints { peer, after, max_bytes, .. } => {
                 let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));
                 let after = after.unwrap_or_default();
                 format!("store: hints for n{}{after}, {max_bytes} bytes", peer.0)

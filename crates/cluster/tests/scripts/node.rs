@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cluster::{
     CallId, Claim, FailureKind, Incarnation, LifeId, LogPosition, NODE_TICK_MICROS, NodeEffect,
-    NodeEvent, Reply, Reported, Request,
+    NodeEvent, Page, Reply, Reported, Request,
 };
 
 use crate::words::{self, micros, next, node, numbered};
@@ -51,7 +51,9 @@ impl World {
             "hints" => {
                 let peer = node(next(words, "a node")?)?;
                 let items = words.map(|word| self.words.item(word)).collect::<Result<_, _>>()?;
-                NodeEvent::Hints { peer, items }
+                let call = self.hint_reads.remove(&peer).ok_or("its hints are not being read")?;
+                let page = Page { items, next: None, authoritative: true };
+                NodeEvent::Returned { call, result: Ok(Reply::Page(page)) }
             }
             "undropped" => {
                 let peer = node(next(words, "a node")?)?;
@@ -149,6 +151,10 @@ impl World {
                 NodeEffect::Call { call, node, request: Request::Ping, .. } => {
                     self.pings.insert(*node, *call);
                     format!("ping n{}", node.0)
+                }
+                NodeEffect::ReadHints { call, peer, .. } => {
+                    self.hint_reads.insert(*peer, *call);
+                    self.words.node_effect(effect)
                 }
                 NodeEffect::Call { call, node, class, request } => {
                     let key = match request {

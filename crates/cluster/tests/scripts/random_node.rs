@@ -25,7 +25,7 @@ const SKEW: u64 = 500_000;
 #[derive(Debug)]
 enum Waits {
     Call(CallId),
-    Hints(NodeId),
+    Hints(CallId),
     Stand(MembershipState),
     Missed(NodeId),
     Layouts(LayoutsKept),
@@ -115,7 +115,10 @@ impl RandomNode {
         let kept = !b.is_multiple_of(4);
         self.handle(match waits {
             Waits::Call(call) => NodeEvent::Returned { call, result: result(b) },
-            Waits::Hints(peer) => NodeEvent::Hints { peer, items: items(b % 5, b) },
+            Waits::Hints(call) => {
+                let page = Page { items: items(b % 5, b), next: None, authoritative: true };
+                NodeEvent::Returned { call, result: Ok(Reply::Page(page)) }
+            }
             Waits::Stand(state) => NodeEvent::Stood { state, kept },
             Waits::Missed(node) => NodeEvent::MissedKept { node, kept },
             Waits::Layouts(record) => {
@@ -162,7 +165,10 @@ impl RandomNode {
                 }
                 Waits::Call(call)
             }
-            NodeEffect::ReadHints { peer, .. } => Waits::Hints(peer),
+            NodeEffect::ReadHints { call, peer, .. } => {
+                self.named(peer);
+                Waits::Hints(call)
+            }
             NodeEffect::Stand(state) => Waits::Stand(state),
             NodeEffect::KeepRemembered { call, .. } => Waits::Call(call),
             NodeEffect::KeepMissed { node } => Waits::Missed(node),

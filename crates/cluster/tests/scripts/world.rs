@@ -38,6 +38,8 @@ pub(crate) struct World {
     /// for; and its last pings.
     pub(crate) calls: Vec<(CallId, bytes::Bytes)>,
     pub(crate) pings: BTreeMap<NodeId, CallId>,
+    /// The calls that read nodes' hints.
+    pub(crate) hint_reads: BTreeMap<NodeId, CallId>,
     pub(crate) range: Option<Scan>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) words: Words,
@@ -144,6 +146,7 @@ impl World {
             node,
             calls: Vec::new(),
             pings: BTreeMap::new(),
+            hint_reads: BTreeMap::new(),
             range: None,
             shared,
             words: Words::new(topology),

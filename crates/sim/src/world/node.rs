@@ -137,7 +137,7 @@ impl World {
 
     pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintsWanted) {
         let Some(process) = self.process(Place { node, life, index: 0 }) else { return };
-        let HintsWanted { peer, after, max_bytes } = &wanted;
+        let HintsWanted { peer, after, max_bytes, .. } = &wanted;
         let (engine, shared) = (process.store.engine(), &process.shared);
         let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
         self.node_event(node, life, TaskEvent::HintsRead(wanted, read));

@@ -1,0 +1,111 @@
+//! Marks of what nodes miss. A node's marks are handed over to that node, which repairs itself.
+//! This node's own marks are deposited with another node while its own store can't keep them.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::{FIRST_WAIT_MICROS, MOST_WAIT_MICROS};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::missed::{Mark, Numbered};
+use crate::task::{Context, TaskId, Tasks};
+
+/// The marks that are on their way to other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    hand_overs: BTreeMap<NodeId, TaskId>,
+    deposit: Option<TaskId>,
+    /// Whether this node's store refused its own marks, so that another node has to keep them.
+    deposit_wanted: bool,
+    deposited: Rc<Deposited>,
+}
+
+/// Own marks that other nodes keep.
+#[derive(Debug, Default)]
+struct Deposited {
+    /// The greatest number among the marks that another node keeps.
+    greatest: Cell<u64>,
+    /// The turn of the node that is asked next.
+    turn: Cell<usize>,
+}
+
+impl Marks {
+    /// This node's own marks were stored here, or could not be.
+    pub(crate) fn stored_here(&mut self, is_stored: bool) {
+        self.deposit_wanted = !is_stored;
+    }
+
+    /// Hands over the marks of each other node, and deposits this node's own if that is wanted.
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
+        let context = tasks.context().clone();
+        let (missed, others) = (&context.shared().missed, context.others());
+        // A node that has left takes no marks any more.
+        self.hand_overs.retain(|node, task| {
+            let stays = others.contains(node);
+            if !stays {
+                tasks.stop(*task);
+            }
+            stays && tasks.is_under_way(*task)
+        });
+        for node in others {
+            if !self.hand_overs.contains_key(&node) && !missed.of(node).is_empty() {
+                let task = tasks.spawn("marks", hand_over(context.clone(), node));
+                self.hand_overs.insert(node, task);
+            }
+        }
+        // The marks may be stored here by now: marks that another node hands over are stored before
+        // they are acknowledged. If they were deposited nevertheless, they would come back for ever.
+        self.deposit_wanted &= missed.is_unkept(context.shared().own);
+        self.deposit.take_if(|task| !tasks.is_under_way(*task));
+        if self.deposit_wanted && self.deposit.is_none() {
+            let deposit = deposit(context.clone(), Rc::clone(&self.deposited));
+            self.deposit = Some(tasks.spawn("deposit", deposit));
+        }
+    }
+}
+
+/// Sends a node its marks until the node has stored them.
+async fn hand_over(context: Context, node: NodeId) {
+    let shared = context.shared();
+    let mut wait = 0;
+    loop {
+        let marks = shared.missed.of(node);
+        match context.call(node, Class::Hint, request(node, &marks)).await {
+            Ok(Reply::Stored) => {
+                for Numbered { mark, number } in marks {
+                    shared.missed.done(node, mark.partition, number);
+                }
+                return shared.logs.stored_late(node);
+            }
+            Ok(_) => wait = (wait * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS),
+            Err(_) => wait = FIRST_WAIT_MICROS,
+        }
+        context.pause(wait).await;
+    }
+}
+
+/// Sends this node's own marks to another one, unless the last one to take marks has them all.
+async fn deposit(context: Context, deposited: Rc<Deposited>) {
+    let shared = context.shared();
+    let marks = shared.missed.of(shared.own);
+    let greatest = marks.iter().map(|marked| marked.number).max().unwrap_or(0);
+    if greatest <= deposited.greatest.get() {
+        return;
+    }
+    // A node that leaves would take the marks along, and one that joins may be sent away again.
+    let view = context.view();
+    let others = context.others().into_iter().filter(|node| view.keeps(*node));
+    let others: Vec<NodeId> = others.collect();
+    let turn = deposited.turn.get();
+    let Some(node) = others.get(turn % others.len().max(1)) else { return };
+    deposited.turn.set(turn + 1);
+    match context.call(*node, Class::Hint, request(shared.own, &marks)).await {
+        Ok(Reply::Stored) => deposited.greatest.set(greatest),
+        _ => context.pause(FIRST_WAIT_MICROS).await,
+    }
+}
+
+fn request(node: NodeId, marks: &[Numbered]) -> Request {
+    let marks: Vec<Mark> = marks.iter().map(|numbered| numbered.mark).collect();
+    Request::Missed { node, marks }
+}
