@@ -258,6 +258,26 @@ fn a_start_under_limits_that_are_too_low_says_which() {
     }
 }
 
+/// A directory on a disk that is full from the beginning.
+#[test]
+fn a_start_on_a_full_disk_is_refused_by_one_message() {
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().to_str().unwrap();
+    let mounts = format!("mount -t tmpfs -o size=64k tmpfs '{path}' && exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
+    let tried = Command::new("unshare").args(["--mount", "true"]).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: only root can mount a disk");
+        return;
+    }
+    command.args(["--mount", "sh", "-c", &mounts, env!("CARGO_BIN_EXE_kvorum")]);
+    let last = says(
+        &serve(command, &disk.path().join("data"), &[]),
+        &[": no space left on disk for the log. The node did not start", "Free some space (df"],
+    );
+    assert!(!last.contains("automatically"), "{last}");
+}
+
 fn modes(data: &Path) -> Vec<(String, u32)> {
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
     let mut all = vec![(".".to_owned(), mode(data))];
