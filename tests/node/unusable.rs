@@ -258,6 +258,39 @@ fn a_start_under_limits_that_are_too_low_says_which() {
     }
 }
 
+/// As [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], with a limit that is
+/// lowered below the end of what is in the log: a write ends in the middle of it.
+#[test]
+fn a_limit_of_file_sizes_that_is_lowered_below_the_log_ends_writes_in_words_and_loses_nothing() {
+    let node = Node::start(&[]);
+    let mut client = node.client();
+    let value = vec![b'v'; 20_000];
+    for number in 0..20 {
+        assert_eq!(client.put(&format!("/v0/entity?id=k{number}"), &value).status, 201);
+    }
+    let pid = node.proc("").split('/').nth(2).and_then(|pid| pid.parse().ok());
+    let lowered = Rlimit { current: Some(300_000), maximum: getrlimit(Resource::Fsize).maximum };
+    prlimit(Pid::from_raw(pid.unwrap()), Resource::Fsize, lowered).unwrap();
+    let refused = client.put("/v0/entity?id=late", &value);
+    let problem = refused.json();
+    assert_eq!((refused.status, &problem["type"]), (500, &"storage-failed".into()), "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    let limit = "limit of file sizes (ulimit -f, LimitFSIZE=): raise the limit; restart it";
+    assert!(detail.contains("File too large") && detail.contains(limit), "{detail}");
+    let ready = String::from_utf8(client.get("/readyz").body()).unwrap();
+    assert!(ready.contains(limit), "{ready}");
+    let has_all = |client: &mut crate::client::Client| {
+        for number in 0..20 {
+            let got = client.get(&format!("/v0/entity?id=k{number}"));
+            assert!(got.status == 200 && got.body() == value, "k{number}: {}", got.status);
+        }
+    };
+    has_all(&mut client);
+    let node = Node::start_with(kvorum(), node.kill(), &[]);
+    has_all(&mut node.client());
+    assert_eq!(node.client().put("/v0/entity?id=late", &value).status, 201);
+}
+
 /// A directory on a disk that is full from the beginning.
 #[test]
 fn a_start_on_a_full_disk_is_refused_by_one_message() {
