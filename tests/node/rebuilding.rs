@@ -1,9 +1,10 @@
-//! A node that is being rebuilt while another one is down: what clients are answered.
+//! A node that is being rebuilt while another one is down: what clients are answered, and what
+//! `kvorum status` says meanwhile.
 
 use crate::client::Response;
 use crate::cluster::{Cluster, key};
 use crate::conditional::ask;
-use crate::process::wait_until;
+use crate::process::{run, wait_until};
 
 const KEYS: usize = 4;
 
@@ -40,4 +41,22 @@ fn requests_that_lack_replicas_are_answered_504_while_one_is_down_and_one_is_reb
             lacks_replicas(&ask(&mut client, "PUT", &target, "Idempotency-Key: w\r\n", "w"));
         }
     }
+}
+
+#[test]
+fn status_tells_a_rebuild_that_takes_over_idempotency_keys_from_one_that_could_not() {
+    let mut cluster = rebuilding();
+    let url = format!("http://{}", cluster.address(0));
+    let said = || String::from_utf8(run(&["status", "--url", &url]).stdout).unwrap();
+    let text = said();
+    let is_told = |text: &str| {
+        text.lines().any(|line| {
+            line.starts_with("n1 ") && line.contains("idempotency key") && line.contains("rebuild")
+        })
+    };
+    assert!(is_told(&text) && !text.contains("for another"), "{text}");
+    cluster.up(2);
+    cluster.settled();
+    let text = said();
+    assert!(!text.contains("idempotency key"), "{text}");
 }

@@ -263,7 +263,8 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
             ));
         }
         let forgotten = status.forgotten_idempotency_keys.iter().filter(|_| !is_new);
-        notes.extend(forgotten.map(|forgotten| forgotten_keys(name, forgotten)));
+        let state = &status.membership;
+        notes.extend(forgotten.map(|forgotten| forgotten_keys(name, state, forgotten)));
         if status.damaged_tables > 0 {
             let way_out = match status.repair {
                 Some(_) => {
@@ -287,8 +288,19 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     notes
 }
 
-/// Why a node may have forgotten idempotency keys, and until when.
-fn forgotten_keys(name: &str, ForgottenKeys { until_ms, reason }: &ForgottenKeys) -> String {
+/// Why a node may have forgotten idempotency keys, and until when. One that lost its disk is told
+/// by the others as the last part of its rebuild: only what is not known by then is so for a day.
+fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> String {
+    let ForgottenKeys { until_ms, reason } = forgotten;
+    let is_rebuilt =
+        matches!(state, Membership::Joining | Membership::Rebuilding | Membership::Verifying);
+    if is_rebuilt && *reason == ForgottenReason::LostDisk {
+        return format!(
+            "{name} does not know yet which writes with an idempotency key were done: its disk was \
+             lost, and its rebuild takes that over from the other nodes at the end; do not replace \
+             another node's disk before {name} is up"
+        );
+    }
     let why = match reason {
         ForgottenReason::LostDisk => "its disk was lost",
         ForgottenReason::Moved => "keys moved to it",
