@@ -81,7 +81,8 @@ const SILENT_TICKS: u32 = 2;
 /// second come and go.
 const GUEST_GRACE: Duration = Duration::from_millis(50);
 
-/// How long a refused client may go on sending before its answer is cut off.
+/// How long a refused client may go on sending before its answer is cut off: its connection is
+/// closed, or its stream of HTTP/2 reset.
 const LINGER_TICKS: u32 = ticks(5);
 
 /// A client that was told that its HTTP/2 connection ends may take this long to end it: it has had
@@ -106,7 +107,8 @@ enum Phase {
     Busy,
     /// Its body is being received.
     Body,
-    /// Closed for writing; what the client still sends is thrown away.
+    /// Closed for writing, or a stream that is answered; what the client still sends is thrown
+    /// away.
     Linger,
 }
 
@@ -445,6 +447,7 @@ impl Watch {
     /// Looks for a limit that was passed; `true` if the connection was given up just now.
     pub(crate) fn sweep(&self) -> bool {
         if let Some(parent) = &self.parent {
+            self.lingers_no_longer(parent);
             let is_over = !self.reaped.get() && parent.is_too_slow(self.phase.get() == Phase::Body);
             if is_over {
                 self.give_up();

@@ -80,8 +80,8 @@ const SEND_BUFFER: usize = 16 << 10;
 /// cancel some requests; who sends such pairs without end (CVE-2023-44487) loses the connection.
 const MAX_RESET_EARLY: usize = 20;
 
-/// Streams of a connection that may be reset because of what its client does wrong. What still
-/// comes of a body that was refused counts, too, so that there are some.
+/// Streams of a connection that may be reset because of what its client does wrong. What comes of a
+/// refused body after its stream has lingered counts, too, so that there are some.
 const MAX_WRONG: usize = 1024;
 
 /// The end of an answer of at most so many bytes is sent with it: until the client takes it, only
@@ -130,7 +130,7 @@ async fn converse(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket)
     let tasks = Tasks::default();
     let answer = service_fn(|request| {
         let stream = Stream::begin(service, watch);
-        tasks.0.replace(stream.as_ref().map(|stream| Rc::clone(stream.watch())));
+        tasks.0.replace(stream.clone());
         answer(Rc::clone(service), stream, request)
     });
     let places = service.limits().places.max_clients();
@@ -184,29 +184,33 @@ enum Ending {
     Flood,
 }
 
-/// Runs streams, each until its watch is given up at the latest.
+/// Runs streams, each until its watch is given up at the latest, and lets them linger.
 #[derive(Clone, Default)]
-struct Tasks(Rc<RefCell<Option<Rc<Watch>>>>);
+struct Tasks(Rc<RefCell<Option<Rc<Stream>>>>);
 
 impl<F: Future + 'static> Executor<F> for Tasks {
     fn execute(&self, future: F) {
         // hyper hands the future over as soon as it has called the service. One without a stream
         // ends at once.
-        let Some(watch) = self.0.take() else {
+        let Some(stream) = self.0.take() else {
             spawn_local(async move { drop(future.await) });
             return;
         };
         spawn_local(async move {
-            let mut future = pin!(future);
-            poll_fn(|cx| {
-                if watch.reaped() || watch.connection().reaped() {
-                    return Poll::Ready(());
-                }
-                watch.attend(cx.waker());
-                future.as_mut().poll(cx).map(drop)
-            })
-            .await;
+            let watch = stream.watch();
+            {
+                let mut future = pin!(future);
+                poll_fn(|cx| {
+                    if watch.reaped() || watch.connection().reaped() {
+                        return Poll::Ready(());
+                    }
+                    watch.attend(cx.waker());
+                    future.as_mut().poll(cx).map(drop)
+                })
+                .await;
+            }
             watch.is_over();
+            watch.linger().await;
         });
     }
 }
@@ -218,6 +222,7 @@ async fn answer(
 ) -> Result<Response<Parts>, h2::Error> {
     let Some(stream) = stream else { return Err(Reason::REFUSED_STREAM.into()) };
     if request.headers().len() > MAX_HEADERS {
+        stream.watch().leaves_unread(Some(request.into_body()));
         let mut response = Response::new(Parts::new(Body::Empty, stream));
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Ok(response);

@@ -163,6 +163,10 @@ pub(crate) async fn answer(
         Err(problem) => Err(problem),
     };
     let clean = understood && upload.skip().await;
+    let received = upload.received();
+    if !clean && watch.is_stream() {
+        watch.leaves_unread(upload.into_rest());
+    }
     if let Some(route) = route.filter(|_| is_entitled && !page.asks()) {
         let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
         access::note(&watch, &head, route, &right, status);
@@ -187,7 +191,7 @@ pub(crate) async fn answer(
     if let Some(proof) = right.proof() {
         response.headers_mut().insert(NODE, proof);
     }
-    meter(&service, &right, (&head.method, upload.received()), response.body_mut());
+    meter(&service, &right, (&head.method, received), response.body_mut());
     if head.method == Method::HEAD
         && matches!(response.body(), Body::Whole(body) if body.is_empty())
     {

@@ -233,6 +233,11 @@ impl<'a> Upload<'a> {
         true
     }
 
+    /// What is still to come of the body, if anything is.
+    pub(super) fn into_rest(self) -> Option<Incoming> {
+        (self.rest == Rest::Coming).then_some(self.body)
+    }
+
     /// The next piece; `None` at the end. Trailers are ignored.
     async fn piece(&mut self) -> Result<Option<Bytes>, Problem> {
         if self.rest == Rest::Nothing {

@@ -72,7 +72,8 @@ fn of_another(data: &Path) -> Option<(String, u32)> {
     Some((name.to_string_lossy().into_owned(), owner))
 }
 
-fn advice(errno: Errno) -> &'static str {
+/// What to do about one error of the system, without the end of the sentence.
+pub(crate) fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::PERM => {
             "The file system does not allow it: see whether a file is immutable (lsattr)"

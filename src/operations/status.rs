@@ -41,13 +41,11 @@ pub(crate) struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) other_cluster_id: Option<String>,
     /// How many of the nodes that answered have a connection to it.
-    #[serde(default)]
     pub(crate) reached_by: usize,
     /// A node that answered and has no connection to it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unreached_by: Option<Unreached>,
     /// Writes that it missed and that the others keep for it.
-    #[serde(default)]
     pub(crate) hints: u64,
     /// Microseconds that its clock is ahead, as the node nearest to it saw last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,17 +74,13 @@ pub(crate) struct Status {
     /// Of the program.
     pub(crate) version: String,
     /// Which change of the members it goes by, from 1 on.
-    #[serde(default)]
     pub(crate) epoch: u64,
     /// The id of its cluster, in hexadecimal digits; missing = all nodes of a new cluster have not
     /// met yet.
-    #[serde(default)]
     pub(crate) cluster_id: Option<String>,
     /// Since when it has its disk: chosen by chance when the data directory was made.
-    #[serde(default)]
     pub(crate) incarnation: String,
     /// Its membership state.
-    #[serde(default)]
     pub(crate) membership: Membership,
     /// Seconds since it began to recover.
     pub(crate) uptime_s: u64,
@@ -98,11 +92,9 @@ pub(crate) struct Status {
     pub(crate) memory_bytes: u64,
     /// What it was started with, as far as it changes how it performs: numbers, sizes in bytes,
     /// words for times and modes.
-    #[serde(default)]
     pub(crate) settings: BTreeMap<String, Value>,
     /// Partitions, of 65,536, of which it may lack writes that no hint brings it: they are being
     /// streamed from the other nodes.
-    #[serde(default)]
     pub(crate) partitions_to_repair: u32,
     /// Since a loss of its disk, or a move of keys to it, it may have forgotten writes with an
     /// idempotency key; missing = it has forgotten none.
@@ -113,16 +105,13 @@ pub(crate) struct Status {
     pub(crate) lacks_vote: bool,
     /// About how many bytes of its store compaction may drop for good: tombstones, and values that
     /// expired.
-    #[serde(default)]
     pub(crate) purgeable_bytes: u64,
     /// Tables in which a compaction met damage since its start.
-    #[serde(default)]
     pub(crate) damaged_tables: u64,
     /// The rounds of repair that it drives; missing in a cluster of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<Repair>,
     /// Whether its disk is full: it refuses writes, or will soon, until there is room.
-    #[serde(default)]
     pub(crate) disk_full: bool,
     /// Why it accepts no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -172,13 +161,6 @@ words! {
     }
 }
 
-/// A node that does not say it.
-impl Default for Membership {
-    fn default() -> Self {
-        Self::Other(String::new())
-    }
-}
-
 /// Another node, as this one sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Peer {
@@ -187,30 +169,21 @@ pub(crate) struct Peer {
     /// Where it is reached.
     pub(crate) url: String,
     /// Since when it has its disk, as this node met it last; empty = never since it started.
-    #[serde(default)]
     pub(crate) incarnation: String,
     /// Whether a connection from this node to it stands: one is kept, whether it is used or not.
-    #[serde(default)]
     pub(crate) up: bool,
     /// Microseconds that it took to answer last; 0 = not yet.
-    #[serde(default)]
     pub(crate) rtt_us: u64,
     /// Microseconds that its clock is ahead of this node's, give or take half of `rtt_us`.
-    #[serde(default)]
     pub(crate) clock_skew_us: i64,
     /// Writes that it missed and that this node keeps for it.
-    #[serde(default)]
     pub(crate) hints: u64,
     /// Bytes of those writes.
-    #[serde(default)]
     pub(crate) hint_bytes: u64,
     /// Those of them whose timestamps are too far ahead of the clock to be delivered yet.
-    #[serde(default)]
     pub(crate) hints_ahead_of_clock: u64,
     /// Writes that it missed and of which no hint was kept, since this node's start.
-    #[serde(default)]
     pub(crate) hints_dropped: u64,
     /// Partitions, of 65,536, in which it may lack such writes and was not informed yet.
-    #[serde(default)]
     pub(crate) partitions_to_repair: u32,
 }

@@ -7,7 +7,7 @@ use cluster::NodeId;
 use parking_lot::Mutex;
 
 /// How long the same complaint is not logged again.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// Whom a log line is about: a node of the cluster, or a stranger that connected and proved
 /// nothing.

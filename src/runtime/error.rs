@@ -33,11 +33,11 @@ pub(crate) enum ServeError {
     #[error("cannot accept connections: {0}{advice}", advice = limit(.0))]
     Accept(#[source] io::Error),
     #[error(
-        "the limit of open files is {limit}, and a node with {loops} event loops needs {needed}, \
-         besides one for each table and connection: raise the limit (ulimit -n, LimitNOFILE=). \
-         Nothing was changed"
+        "the limit of open files is {limit}, and a node with {loops} event loops and {others} \
+         other nodes in its list needs {needed}, besides one for each further table and \
+         connection: raise the limit (ulimit -n, LimitNOFILE=). Nothing was changed"
     )]
-    FewFiles { limit: u64, loops: usize, needed: u64 },
+    FewFiles { limit: u64, loops: usize, others: usize, needed: u64 },
     #[error(transparent)]
     Clock(StartError),
     #[error(transparent)]

@@ -33,20 +33,40 @@ const FILES_AT_REST: u64 = 22;
 /// File descriptors of an event loop.
 const FILES_OF_A_LOOP: u64 = 4;
 
-/// Refuses a limit under which a node can't start: what it is made of does not fail for lack of
-/// descriptors in words everywhere.
-pub(super) fn refuse_too_few_files(loops: usize, limit: Option<u64>) -> Result<(), ServeError> {
-    let needed = FILES_AT_REST + FILES_OF_A_LOOP * loops as u64;
+/// File descriptors of an event loop for each other node: a connection that it makes, and one that
+/// the other node makes to it.
+const FILES_OF_A_LINK: u64 = 2;
+
+/// File descriptors without which a node serves nobody: a table that is written, the next log
+/// segment, the manifest that replaces another one, a connection that is being accepted; two
+/// clients, and a guest that asks for `/healthz`, with one to spare.
+const FILES_TO_SERVE: u64 = 8;
+
+/// File descriptors of a node that nobody asks for anything. Nodes that joined are not counted:
+/// they stand in the data directory, which is not open yet.
+fn files_at_rest(config: &Config) -> u64 {
+    let (loops, others) = (config.loops as u64, config.members.nodes() as u64 - 1);
+    FILES_AT_REST + loops * (FILES_OF_A_LOOP + FILES_OF_A_LINK * others)
+}
+
+/// Refuses a limit under which a node can't start, or serves nobody: what it is made of does not
+/// fail for lack of descriptors in words everywhere.
+pub(super) fn refuse_too_few_files(config: &Config, limit: Option<u64>) -> Result<(), ServeError> {
+    let needed = files_at_rest(config) + FILES_TO_SERVE;
+    let (loops, others) = (config.loops, config.members.nodes() - 1);
     match limit.filter(|limit| *limit < needed) {
-        Some(limit) => Err(ServeError::FewFiles { limit, loops, needed }),
+        Some(limit) => Err(ServeError::FewFiles { limit, loops, others, needed }),
         None => Ok(()),
     }
 }
 
-/// Connections may take half of the descriptors. The store needs the others for its tables and its
-/// log: without them it could serve none of the connections.
+/// Connections may take half of the descriptors, and none that the node needs without them. The
+/// store needs the others for its tables and its log: without them it could serve none of the
+/// connections.
 pub(super) fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
-    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(2) as usize);
+    let at_rest = files_at_rest(config);
+    let left = |limit: u64| (limit / 2).min(limit.saturating_sub(at_rest)).max(2) as usize;
+    let most = limit.map_or(usize::MAX, left);
     config.guests = GUESTS.min(most / 4).max(1);
     let most = most - config.guests;
     if most < config.connections {

@@ -70,7 +70,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
         tracing::warn!("{warning}");
     }
     let files = limits::raise_file_limit();
-    limits::refuse_too_few_files(config.loops, files)?;
+    limits::refuse_too_few_files(&config, files)?;
     limits::leave_files_to_the_store(&mut config, files);
     let (listen, data) = (config.listen, config.data.display().to_string());
     let bind_error = |source| ServeError::Listen { address: listen, source };

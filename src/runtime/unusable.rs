@@ -11,7 +11,9 @@ use std::path::PathBuf;
 
 use node::StartError;
 
-use crate::node::way_out::WayOut;
+use rustix::io::Errno;
+
+use crate::node::way_out::{self, WayOut};
 
 /// What keeps a node from its data directory.
 #[derive(Debug, thiserror::Error)]
@@ -26,16 +28,22 @@ pub(crate) struct Unusable {
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { data, has_others, cause } = self;
-        let of_system = WayOut::of(cause, data).to_string();
+        // What the store says of a lack of room is for a node that runs: it resumes automatically.
+        if let Some((what, is_limit)) = cause.no_room() {
+            let errno = if is_limit { Errno::FBIG } else { Errno::NOSPC };
+            let (data, advice) = (data.display(), way_out::advice(errno));
+            return write!(
+                f,
+                "data directory {data}: {what}. The node did not start. Nothing was deleted. \
+                 {advice}, then start again"
+            );
+        }
         let cause_text = cause.to_string();
         // Some name it themselves.
         if !cause_text.starts_with("data directory ") {
             write!(f, "data directory {}: ", data.display())?;
         }
-        write!(f, "{cause_text}{of_system}")?;
-        if cause.is_no_space() && of_system.is_empty() {
-            return f.write_str(". The node did not start: start it again then");
-        }
+        write!(f, "{cause_text}{}", WayOut::of(cause, data))?;
         let way_out = match cause.is_damage() {
             false => return Ok(()),
             true if *has_others => {
@@ -76,6 +84,20 @@ mod tests {
         assert!(said.starts_with(begins) && said.contains("is streamed to it"), "{said}");
         let said = said_of(StartError::Open(corrupt()), false);
         assert!(said.contains("a backup") && !said.contains("streamed"), "{said}");
+    }
+
+    #[test]
+    fn a_lack_of_room_is_one_message_of_a_node_that_did_not_start() {
+        let full = StartError::Open(lsm::Error::NoSpace { what: "the log" });
+        let expected = "data directory /d: no space left on disk for the log. The node did not \
+            start. Nothing was deleted. Free some space (df, df -i, quota), then start again";
+        assert_eq!(said_of(full, false), expected);
+        let source = lsm::Error::OverFileLimit { what: "the log" };
+        let expected = "data directory /d: the node's identity: the log would exceed this \
+            process's limit of file sizes. The node did not start. Nothing was deleted. Raise the \
+            limit of file sizes (ulimit -f, LimitFSIZE=), then start again";
+        let what = "the node's identity";
+        assert_eq!(said_of(StartError::Store { what, source }, true), expected);
     }
 
     #[test]

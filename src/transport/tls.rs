@@ -58,13 +58,18 @@ const WARN_EVERY: u64 = 24 * 3600;
 pub(crate) struct Tls {
     files: TlsFiles,
     served: ArcSwap<Served>,
-    /// What was read last, good or not.
-    last: Mutex<Option<Raw>>,
+    last: Mutex<Last>,
     is_bad: AtomicBool,
     reloads: AtomicU64,
     /// When it was last said that they expire soon, and that they have, in seconds since 1970.
     said_soon: AtomicU64,
     said_over: AtomicU64,
+}
+
+/// What was read last, good or not, and what was last said to be wrong with it.
+struct Last {
+    raw: Option<Raw>,
+    said: Option<String>,
 }
 
 /// What is made of good files.
@@ -96,7 +101,7 @@ impl Tls {
         let this = Self {
             files,
             served: ArcSwap::from_pointee(served),
-            last: Mutex::new(Some(raw)),
+            last: Mutex::new(Last { raw: Some(raw), said: None }),
             is_bad: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
             said_soon: AtomicU64::new(0),
@@ -142,10 +147,10 @@ impl Tls {
         let mut last = self.last.lock();
         let mut is_known = false;
         let (raw, parsed) = match Raw::read(&self.files) {
-            Ok(raw) if last.as_ref() == Some(&raw) && !self.is_bad() => return,
+            Ok(raw) if last.raw.as_ref() == Some(&raw) && !self.is_bad() => return,
             Ok(raw) => {
                 // What was refused may be accepted by now: a certificate that was not valid yet.
-                is_known = last.as_ref() == Some(&raw);
+                is_known = last.raw.as_ref() == Some(&raw);
                 let parsed = raw.parse(&self.files);
                 (Some(raw), parsed)
             }
@@ -157,6 +162,7 @@ impl Tls {
                 let days = days_until(served.facts.expires());
                 self.served.store(Arc::new(served));
                 self.is_bad.store(false, Ordering::Relaxed);
+                last.said = None;
                 self.reloads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(days, "TLS certificate reloaded; `days` are left until it expires");
                 for doubt in self.doubts() {
@@ -164,16 +170,19 @@ impl Tls {
                 }
             }
             Err(error) => {
-                // Files that can't be read are not worth a line a second.
-                let is_new = !self.is_bad.swap(true, Ordering::Relaxed);
-                if is_new || raw.is_some() && !is_known {
+                self.is_bad.store(true, Ordering::Relaxed);
+                // A line for each failure, and for other files that fail alike; not for each look.
+                let error = Some(error.to_string());
+                if last.said != error || raw.is_some() && !is_known {
                     tracing::error!(
-                        "the new TLS certificate is not used, the last good one stays: {error}"
+                        "the new TLS certificate is not used, the last good one stays: {}",
+                        error.as_deref().unwrap_or_default()
                     );
                 }
+                last.said = error;
             }
         }
-        *last = raw;
+        last.raw = raw;
     }
 
     /// What is read from new files, if it can be served and clients accept it. Where the

@@ -1,6 +1,7 @@
 //! Two clusters with nodes of the same names, on one machine: no node of one speaks with the other,
 //! wherever it is started and with whichever directory. A new node that is killed early comes back.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
 
@@ -375,4 +376,30 @@ fn a_process_that_comes_back_after_it_was_replaced_is_fenced() {
     cluster.signal(0, Signal::CONT);
     wait_until("the fence", || cluster.status(0)["membership"] == "fenced");
     are_told_apart(&cluster, &second, 0);
+}
+
+/// A member's disk was lost, and its node is started without a list: a store of its own, which
+/// clients that know the old URL write to.
+#[test]
+fn a_store_of_its_own_at_a_members_url_says_which_cluster_looks_for_its_member_there() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let id = id(&cluster);
+    cluster.stop(2);
+    let at = cluster.address(2).to_string();
+    let alone = ["--log", "warn"];
+    let mut stray = Node::start_at(&at, kvorum(), tempfile::tempdir().unwrap(), &alone);
+    let mut log = BufReader::new(stray.take_stderr()).lines().map(Result::unwrap);
+    let said = log.find(|line| line.contains("is a store of its own")).unwrap();
+    assert!(said.contains("ERROR"), "{said}");
+    for what in [&id, "its member n2", "--cluster (or --join)", "with an empty directory"] {
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    let url = format!("http://{}", cluster.address(0));
+    wait_until("the members' noticing it", || {
+        let output = run(&["status", "--url", &url]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        output.status.code() == Some(1) && text.contains("another node answers at this URL")
+    });
+    assert!(!sees(&cluster, 0, "n2") && !sees(&cluster, 1, "n2"));
 }

@@ -41,6 +41,7 @@ mod profile;
 mod protocol;
 mod quotas;
 mod ranges;
+mod rebuilding;
 mod receipts;
 mod recipes;
 mod recover;

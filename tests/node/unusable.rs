@@ -248,7 +248,7 @@ fn a_start_under_limits_that_are_too_low_says_which() {
     for (name, limits, part) in [
         ("fsize", "ulimit -f 16", "limit of file sizes (ulimit -f"),
         ("nofile", "ulimit -n 16", "the limit of open files is 16, and a node with 16"),
-        ("more", "ulimit -n 85", "the limit of open files is 85, and a node with 16"),
+        ("more", "ulimit -n 93", "the limit of open files is 93, and a node with 16"),
     ] {
         let output = serve(limited(limits), &root.path().join(name), &["--loops", "16"]);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -256,6 +256,85 @@ fn a_start_under_limits_that_are_too_low_says_which() {
         assert!(said.lines().last().unwrap().contains(part), "{name}: {said}");
         assert!(!said.contains("uncategorized"), "{said}");
     }
+}
+
+/// Clients that hold all the connections they may have leave what a probe needs.
+#[test]
+fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
+    let loops = &["--loops", "2"][..];
+    let node = Node::start_with(limited("ulimit -n 40"), tempfile::tempdir().unwrap(), loops);
+    let uploads: Vec<_> = (0..30)
+        .map(|_| {
+            let mut client = node.client();
+            client.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n");
+            client.send("Content-Length: 10\r\n\r\nabc");
+            client
+        })
+        .collect();
+    assert_eq!(node.client().get("/healthz").status, 200);
+    assert_eq!(node.client().get("/readyz").status, 200);
+    drop(uploads);
+    let root = tempfile::tempdir().unwrap();
+    let of_three = "a=http://127.0.0.1:1,b=http://127.0.0.1:2,c=http://127.0.0.1:3";
+    let own = ["--cluster", of_three, "--advertise", "http://127.0.0.1:1"];
+    let output = serve(limited("ulimit -n 40"), &root.path().join("data"), &[loops, &own].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = "the limit of open files is 40, and a node with 2 event loops and 2 other nodes \
+        in its list needs 46";
+    assert!(said.lines().last().unwrap().contains(expected), "{said}");
+}
+
+/// As [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], with a limit that is
+/// lowered below the end of what is in the log: a write ends in the middle of it.
+#[test]
+fn a_limit_of_file_sizes_that_is_lowered_below_the_log_ends_writes_in_words_and_loses_nothing() {
+    let node = Node::start(&[]);
+    let mut client = node.client();
+    let value = vec![b'v'; 20_000];
+    for number in 0..20 {
+        assert_eq!(client.put(&format!("/v0/entity?id=k{number}"), &value).status, 201);
+    }
+    let pid = node.proc("").split('/').nth(2).and_then(|pid| pid.parse().ok());
+    let lowered = Rlimit { current: Some(300_000), maximum: getrlimit(Resource::Fsize).maximum };
+    prlimit(Pid::from_raw(pid.unwrap()), Resource::Fsize, lowered).unwrap();
+    let refused = client.put("/v0/entity?id=late", &value);
+    let problem = refused.json();
+    assert_eq!((refused.status, &problem["type"]), (500, &"storage-failed".into()), "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    let limit = "limit of file sizes (ulimit -f, LimitFSIZE=): raise the limit; restart it";
+    assert!(detail.contains("File too large") && detail.contains(limit), "{detail}");
+    let ready = String::from_utf8(client.get("/readyz").body()).unwrap();
+    assert!(ready.contains(limit), "{ready}");
+    let has_all = |client: &mut crate::client::Client| {
+        for number in 0..20 {
+            let got = client.get(&format!("/v0/entity?id=k{number}"));
+            assert!(got.status == 200 && got.body() == value, "k{number}: {}", got.status);
+        }
+    };
+    has_all(&mut client);
+    let node = Node::start_with(kvorum(), node.kill(), &[]);
+    has_all(&mut node.client());
+    assert_eq!(node.client().put("/v0/entity?id=late", &value).status, 201);
+}
+
+/// A directory on a disk that is full from the beginning.
+#[test]
+fn a_start_on_a_full_disk_is_refused_by_one_message() {
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().to_str().unwrap();
+    let mounts = format!("mount -t tmpfs -o size=64k tmpfs '{path}' && exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
+    let tried = Command::new("unshare").args(["--mount", "true"]).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: only root can mount a disk");
+        return;
+    }
+    command.args(["--mount", "sh", "-c", &mounts, env!("CARGO_BIN_EXE_kvorum")]);
+    let last = says(
+        &serve(command, &disk.path().join("data"), &[]),
+        &[": no space left on disk for the log. The node did not start", "Free some space (df"],
+    );
+    assert!(!last.contains("automatically"), "{last}");
 }
 
 fn modes(data: &Path) -> Vec<(String, u32)> {

@@ -114,3 +114,16 @@ pub struct NodeConfig {
     /// [`Filter::Remembered`]: crate::Filter::Remembered
     pub remembered: fn(&[u8], &Record) -> Option<Remembered>,
 }
+
+#[cfg(test)]
+impl NodeConfig {
+    /// A node that does nothing by itself: no deadline, no rounds, no names that it understands.
+    pub(crate) const IDLE: Self = Self {
+        deadline_micros: 0,
+        syncs_always: true,
+        max_skew_micros: 0,
+        rounds: RoundConfig::NONE,
+        stream_rate: None,
+        remembered: |_, _| None,
+    };
+}

@@ -173,8 +173,20 @@ impl Error {
         }
     }
 
+    /// What there is no room for, and why, without what is to be done about it in a store that is
+    /// open.
+    pub fn no_room(&self) -> Option<String> {
+        match self {
+            Self::NoSpace { what } => Some(format!("no space left on disk for {what}")),
+            Self::OverFileLimit { what } => {
+                Some(format!("{what} would exceed this process's limit of file sizes"))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the room that lacks is that under the process's limit of file sizes.
-    pub(crate) fn is_over_file_limit(&self) -> bool {
+    pub fn is_over_file_limit(&self) -> bool {
         match self {
             Self::OverFileLimit { .. } => true,
             Self::Io { source, .. } => source.kind() == ErrorKind::FileTooLarge,

@@ -79,6 +79,17 @@ impl StartError {
         matches!(self, Self::Open(source) | Self::Store { source, .. } if source.is_no_space())
     }
 
+    /// What the store had no room for, and whether only the limit of file sizes is in the way.
+    pub fn no_room(&self) -> Option<(String, bool)> {
+        let (Self::Open(source) | Self::Store { source, .. }) = self else { return None };
+        let no_room = source.no_room()?;
+        let what = match self {
+            Self::Store { what, .. } => format!("{what}: {no_room}"),
+            _ => no_room,
+        };
+        Some((what, source.is_over_file_limit()))
+    }
+
     /// Whether the directory holds something else than what was written.
     pub fn is_damage(&self) -> bool {
         let is_corrupt = |source: &lsm::Error| matches!(source, lsm::Error::Corrupt { .. });

@@ -263,7 +263,8 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
             ));
         }
         let forgotten = status.forgotten_idempotency_keys.iter().filter(|_| !is_new);
-        notes.extend(forgotten.map(|forgotten| forgotten_keys(name, forgotten)));
+        let state = &status.membership;
+        notes.extend(forgotten.map(|forgotten| forgotten_keys(name, state, forgotten)));
         if status.damaged_tables > 0 {
             let way_out = match status.repair {
                 Some(_) => {
@@ -287,8 +288,19 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     notes
 }
 
-/// Why a node may have forgotten idempotency keys, and until when.
-fn forgotten_keys(name: &str, ForgottenKeys { until_ms, reason }: &ForgottenKeys) -> String {
+/// Why a node may have forgotten idempotency keys, and until when. One that lost its disk is told
+/// by the others as the last part of its rebuild: only what is not known by then is so for a day.
+fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> String {
+    let ForgottenKeys { until_ms, reason } = forgotten;
+    let is_rebuilt =
+        matches!(state, Membership::Joining | Membership::Rebuilding | Membership::Verifying);
+    if is_rebuilt && *reason == ForgottenReason::LostDisk {
+        return format!(
+            "{name} does not know yet which writes with an idempotency key were done: its disk was \
+             lost, and its rebuild takes that over from the other nodes at the end; do not replace \
+             another node's disk before {name} is up"
+        );
+    }
     let why = match reason {
         ForgottenReason::LostDisk => "its disk was lost",
         ForgottenReason::Moved => "keys moved to it",
@@ -305,17 +317,29 @@ fn forgotten_keys(name: &str, ForgottenKeys { until_ms, reason }: &ForgottenKeys
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::operations::status::Unreached;
 
+    /// What a node says of itself; `more` is what differs from a member that lacks nothing.
+    fn status(more: Value) -> Status {
+        let mut status = json!({
+            "name": "a", "url": "http://h:1", "version": "0.1.0 (0123456789)", "epoch": 1,
+            "cluster_id": "1", "incarnation": "1", "membership": "member", "uptime_s": 61,
+            "keys": 12_345, "disk_bytes": 1_048_576, "memory_bytes": 0, "settings": {},
+            "partitions_to_repair": 0, "purgeable_bytes": 0, "damaged_tables": 0,
+            "disk_full": false, "of_a_later_release": true,
+        });
+        let more = more.as_object().cloned().unwrap_or_default();
+        status.as_object_mut().unwrap().extend(more);
+        serde_json::from_value(status).unwrap()
+    }
+
     fn row(name: &str) -> Row {
-        let status: Status = serde_json::from_str(
-            r#"{"name":"a","url":"http://h:1","version":"0.1.0 (0123456789)","uptime_s":61,
-                "keys":12345,"disk_bytes":1048576,"memory_bytes":0,"more":true}"#,
-        )
-        .unwrap();
         let url = format!("http://192.168.100.1:8080/{name}");
-        Row { name: name.to_owned(), url, up: true, status: Some(status), ..Row::default() }
+        let status = Some(status(json!({})));
+        Row { name: name.to_owned(), url, up: true, status, ..Row::default() }
     }
 
     fn down(name: &str) -> Row {
@@ -351,13 +375,16 @@ mod tests {
 
     #[test]
     fn what_nodes_miss_is_said_below_the_table() {
-        let mut row = row("a");
-        row.status = serde_json::from_str(
-            r#"{"name":"a","url":"","version":"","uptime_s":1,"keys":1,"disk_bytes":1,
-                "memory_bytes":0,"partitions_to_repair":1234,
-                "peers":[{"name":"b","url":"","partitions_to_repair":7},{"name":"c","url":""}]}"#,
-        )
-        .unwrap();
+        let peer = |name: &str, partitions: u32| {
+            json!({
+                "name": name, "url": "", "incarnation": "", "up": true, "rtt_us": 1,
+                "clock_skew_us": 0, "hints": 0, "hint_bytes": 0, "hints_ahead_of_clock": 0,
+                "hints_dropped": 0, "partitions_to_repair": partitions,
+            })
+        };
+        let peers = [peer("b", 7), peer("c", 0)];
+        let status = status(json!({ "partitions_to_repair": 1234, "peers": peers }));
+        let row = Row { status: Some(status), ..row("a") };
         let text = table(&cluster(vec![row]), None, "");
         let notes: Vec<&str> = text.lines().skip(2).collect();
         let own = "a may lack writes in 1,234 of 65,536 partitions; repair is in progress";
@@ -367,28 +394,23 @@ mod tests {
     #[test]
     fn a_node_that_is_fenced_or_takes_no_writes_does_not_serve() {
         assert!(serves(&row("a")) && !serves(&down("a")));
-        let with = |membership: &str, failed: &str| {
-            let status = format!(
-                r#"{{"name":"a","url":"","version":"","uptime_s":1,"keys":1,"disk_bytes":1,
-                    "memory_bytes":0,"membership":"{membership}","failed":{failed}}}"#
-            );
-            Row { status: serde_json::from_str(&status).unwrap(), ..row("a") }
+        let with = |membership: &str, failed: Option<&str>| {
+            let status = status(json!({ "membership": membership, "failed": failed }));
+            Row { status: Some(status), ..row("a") }
         };
-        assert!(serves(&with("member", "null")) && serves(&with("rebuilding", "null")));
-        assert!(!serves(&with("fenced", "null")) && !serves(&with("removed", "null")));
-        assert!(!serves(&with("member", "\"no write is taken\"")));
+        assert!(serves(&with("member", None)) && serves(&with("rebuilding", None)));
+        assert!(!serves(&with("fenced", None)) && !serves(&with("removed", None)));
+        assert!(!serves(&with("member", Some("no write is taken"))));
     }
 
     /// No disk was lost, and nothing is repaired: one of the nodes has never run.
     #[test]
     fn a_new_cluster_that_waits_for_a_node_says_just_that() {
-        let mut row = row("a");
-        row.status = serde_json::from_str(
-            r#"{"name":"a","url":"","version":"","uptime_s":1,"keys":1,"disk_bytes":1,
-                "memory_bytes":0,"membership":"joining","partitions_to_repair":65536,
-                "forgotten_idempotency_keys":{"until_ms":9999999999999,"reason":"lost_disk"}}"#,
-        )
-        .unwrap();
+        let status = status(json!({
+            "cluster_id": null, "membership": "joining", "partitions_to_repair": 65_536,
+            "forgotten_idempotency_keys": { "until_ms": u64::MAX, "reason": "lost-disk" },
+        }));
+        let row = Row { status: Some(status), ..row("a") };
         let text = table(&cluster(vec![row]), None, "");
         let notes: Vec<&str> = text.lines().skip(2).collect();
         let waits = "a waits for the other nodes of a new cluster: start all nodes of the list \
@@ -405,12 +427,18 @@ mod tests {
         let until_ms = in_an_hour as u64;
         let reason = ForgottenReason::LostDisk;
         status.forgotten_idempotency_keys = Some(ForgottenKeys { until_ms, reason });
-        let text = table(&cluster(vec![row]), None, "");
+        let text = table(&cluster(vec![row.clone()]), None, "");
         let note = text.lines().last().unwrap();
         assert!(
             note.starts_with("a may have forgotten writes with an idempotency key, for another")
         );
         assert!(note.contains(": its disk was lost, and"), "{note}");
+        // While it is rebuilt, it is about to be told.
+        row.status.as_mut().unwrap().membership = Membership::Rebuilding;
+        let text = table(&cluster(vec![row]), None, "");
+        let note = text.lines().last().unwrap();
+        assert!(note.contains("its rebuild takes that over from the other nodes"), "{note}");
+        assert!(!note.contains("for another"), "{note}");
     }
 
     #[test]

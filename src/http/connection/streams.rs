@@ -7,19 +7,24 @@
 //! ```
 //!
 //! A stream lives until its answer is in the connection's write buffer, or it is reset: until then
-//! its memory is taken.
+//! its memory is taken. One that is answered before its body came lingers: what still comes is
+//! thrown away for a while, because clients that are reset behind an answer drop the answer.
 //!
 //! Streams share a link, so none is judged by its own pace: one is too slow if hardly anything
 //! moves on its whole connection while it waits for the client, or if nothing at all moves on the
 //! stream for far longer. While the socket takes nothing, the connection is judged, and no stream.
 
 use std::cell::{Cell, Ref, RefCell};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
+
+use hyper::body::{Body as _, Incoming};
 
 use super::{
-    BODY_TICKS, BODY_WINDOW_BYTES, IDLE_TICKS, Phase, UNREAD_TICKS, WRITE_TICKS,
-    WRITE_WINDOW_BYTES, Watch,
+    BODY_TICKS, BODY_WINDOW_BYTES, FAREWELL_TICKS, IDLE_TICKS, LINGER_BYTES, LINGER_TICKS, Phase,
+    UNREAD_TICKS, WRITE_TICKS, WRITE_WINDOW_BYTES, Watch,
 };
 use crate::http::Service;
 use crate::node::places::Place;
@@ -101,6 +106,8 @@ pub(super) struct Parent {
     stirred: Cell<u32>,
     /// Whom to wake when nothing is owed any more.
     waiting: RefCell<Option<Waker>>,
+    /// The rest of a body that the answer did not wait for.
+    unread: RefCell<Option<Incoming>>,
 }
 
 impl Parent {
@@ -114,6 +121,7 @@ impl Parent {
             moved: Cell::new(0),
             stirred: Cell::new(0),
             waiting: RefCell::default(),
+            unread: RefCell::default(),
         }
     }
 
@@ -350,6 +358,54 @@ impl Watch {
     pub(crate) fn is_over(&self) {
         if let Some(parent) = &self.parent {
             parent.is_over.set(true);
+        }
+    }
+
+    /// The stream's answer does not wait for the rest of its body.
+    pub(crate) fn leaves_unread(&self, rest: Option<Incoming>) {
+        if let Some(parent) = &self.parent {
+            parent.unread.replace(rest);
+        }
+    }
+
+    /// Throws away what still comes of the body of a stream that is answered, up to
+    /// [`LINGER_BYTES`] and for [`LINGER_TICKS`].
+    pub(crate) async fn linger(&self) {
+        let rest = self.parent.as_ref().and_then(|parent| parent.unread.take());
+        let Some(mut rest) = rest else { return };
+        self.enter(Phase::Linger);
+        let mut thrown = 0;
+        poll_fn(|cx| {
+            self.attend(cx.waker());
+            while self.phase.get() == Phase::Linger
+                && !self.reaped()
+                && !self.connection().reaped()
+                && thrown < LINGER_BYTES
+            {
+                match Pin::new(&mut rest).poll_frame(cx) {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        let bytes = frame.data_ref().map_or(0, |data| data.len());
+                        thrown += bytes;
+                        self.saw_piece(bytes);
+                    }
+                    Poll::Ready(Some(Err(_)) | None) => break,
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Ends a stream's lingering when its time is over: at once or nearly, if its connection is to
+    /// end.
+    pub(super) fn lingers_no_longer(&self, parent: &Parent) {
+        let leaving = parent.connection.leaving.get();
+        let most = if leaving { FAREWELL_TICKS } else { LINGER_TICKS };
+        let lasted = self.now.get().wrapping_sub(self.since.get());
+        if self.phase.get() == Phase::Linger && lasted >= most {
+            self.enter(Phase::Idle);
+            self.wake();
         }
     }
 

@@ -60,23 +60,28 @@ fn a_lost_connection_is_told_once_and_the_next_request_makes_another() {
     });
 }
 
+/// Node a, and node b, which accepts a's connection and neither reads from it nor answers: the
+/// connection has no driver.
+fn beside_one_that_drives_nothing() -> [Node; 2] {
+    let (ports, urls) = ports();
+    let [a, b] = [A, B].map(|node| Node::start(node, &urls, &Setup::default(), only_pings));
+    let [_, port] = ports;
+    port.set_nonblocking(true).unwrap();
+    let port = tokio::net::TcpListener::from_std(port).unwrap();
+    let identity = b.facts.table.identity.clone();
+    tokio::task::spawn_local(async move {
+        let (stream, _) = port.accept().await.unwrap();
+        let stuck = shake_as_acceptor(stream, identity).await;
+        std::future::pending::<()>().await;
+        drop(stuck);
+    });
+    [a, b]
+}
+
 #[test]
 fn a_peer_that_is_silent_is_given_up() {
     run(async {
-        let (ports, urls) = ports();
-        let a = Node::start(A, &urls, &Setup::default(), only_pings);
-        let [_, port] = ports;
-        let b = Node::start(B, &urls, &Setup::default(), only_pings);
-        // What b hears it does not answer: its connections have no driver.
-        port.set_nonblocking(true).unwrap();
-        let port = tokio::net::TcpListener::from_std(port).unwrap();
-        let identity = b.facts.table.identity.clone();
-        tokio::task::spawn_local(async move {
-            let (stream, _) = port.accept().await.unwrap();
-            let seen = shake_as_acceptor(stream, identity).await;
-            std::future::pending::<()>().await;
-            drop(seen);
-        });
+        let [a, _b] = beside_one_that_drives_nothing();
         a.peers.send(B, read(1));
         assert!(matches!(a.event().await, Event::Up(B)));
         assert!(matches!(a.event().await, Event::Lost(B)));
@@ -132,19 +137,7 @@ fn a_slow_reader_costs_only_its_own_requests() {
 /// Writes to a node that reads nothing until one of them does not fit; whether the link stood until
 /// then.
 async fn overflows_at_a_slow_reader() -> bool {
-    let (ports, urls) = ports();
-    let a = Node::start(A, &urls, &Setup::default(), only_pings);
-    let [_, port] = ports;
-    let b = Node::start(B, &urls, &Setup::default(), only_pings);
-    port.set_nonblocking(true).unwrap();
-    let port = tokio::net::TcpListener::from_std(port).unwrap();
-    let identity = b.facts.table.identity.clone();
-    tokio::task::spawn_local(async move {
-        let (stream, _) = port.accept().await.unwrap();
-        let stuck = shake_as_acceptor(stream, identity).await;
-        std::future::pending::<()>().await;
-        drop(stuck);
-    });
+    let [a, _b] = beside_one_that_drives_nothing();
     a.peers.send(B, read(0));
     assert!(matches!(a.event().await, Event::Up(B)));
     // The socket's buffers take some MiB before the connection's own bound is met.

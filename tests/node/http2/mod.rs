@@ -4,6 +4,7 @@
 pub(crate) mod client;
 mod floods;
 mod places;
+mod refused;
 
 use std::net::Shutdown;
 

@@ -245,6 +245,21 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     node.stop();
 }
 
+/// Each of them is another one to mend: the first does not hide the others.
+#[test]
+fn each_error_of_files_that_can_not_be_loaded_is_logged_once() {
+    let certs = Certs::new();
+    let mut node = certs.node(&[]);
+    let mut lines = BufReader::new(node.take_stderr()).lines().map(Result::unwrap);
+    let mut errors = || lines.find(|line| line.contains("the new TLS certificate")).unwrap();
+    fs::remove_file(certs.path("node.pem")).unwrap();
+    let said = errors();
+    assert!(said.contains("node.pem") && said.contains("No such file"), "{said}");
+    fs::create_dir(certs.path("node.pem")).unwrap();
+    let said = errors();
+    assert!(said.contains("node.pem") && said.contains("Is a directory"), "{said}");
+}
+
 #[test]
 fn a_certificate_is_issued_for_what_clients_can_ask_for() {
     let certs = Certs::new();

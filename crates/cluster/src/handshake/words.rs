@@ -2,6 +2,7 @@
 
 use super::{Hello, Identity};
 use crate::topology::difference;
+use crate::view::View;
 
 /// What one side has against the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -154,6 +155,21 @@ fn of_two_clusters(name: &str, ours: &Identity, theirs: Option<&Hello>) -> Strin
     )
 }
 
+/// What is said by a node that is alone to one that takes it for a member of its cluster.
+fn of_a_store_of_its_own(ours: &Identity, theirs: &Hello) -> String {
+    let (own, name, to) = (ours.own_name(), &theirs.name, &theirs.to);
+    let cluster = theirs.cluster.map_or(String::new(), |id| format!(" {id}"));
+    format!(
+        "{name} of another cluster{cluster} looks here for its member {to}, and this node, {own}, \
+         is a store of its own, which it serves at that member's URL: it was started without \
+         --cluster and --join. The two exchange nothing: what clients write here is here only, and \
+         what that cluster holds is not found here. If this is to be {to}: stop it, keep its \
+         directory if anything was written here, and start it as {to}, with an empty directory \
+         and the cluster's --cluster (or --join), --replicas and secret. If not: correct its \
+         --listen, or the URL of {to} in that cluster"
+    )
+}
+
 /// A name that does not fit is that of a removal if one of the two has left.
 fn of_who_has_left(reason: Reason, ours: &Identity, theirs: Option<&Hello>) -> Reason {
     let known = ours.layouts.known();
@@ -200,6 +216,10 @@ pub(super) fn refused(
     };
     let own = ours.own_name();
     let reason = of_who_has_left(reason, ours, theirs);
+    let differs = matches!(reason, Reason::Secret | Reason::Cluster | Reason::Topology);
+    if let Some(theirs) = theirs.filter(|_| differs && ours.views.with(View::is_alone)) {
+        return Refused { reason, text: of_a_store_of_its_own(ours, theirs) };
+    }
     let text = match reason {
         Reason::Malformed(what) => format!("not a kvorum-peer/1 handshake: {what}"),
         Reason::Version => {

@@ -74,7 +74,6 @@ mod tests {
     use crate::message::NodeId;
     use crate::node::NodeEvent;
     use crate::node_effect::NodeConfig;
-    use crate::rounds::RoundConfig;
     use crate::topology::{Member, Topology};
 
     /// A node alone, so that it has nothing else to do.
@@ -85,15 +84,7 @@ mod tests {
         let (clock, logs) =
             (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
-        let config = NodeConfig {
-            deadline_micros: 0,
-            syncs_always: true,
-            max_skew_micros: 0,
-            rounds: RoundConfig::NONE,
-            stream_rate: None,
-            remembered: |_, _| None,
-        };
-        (Arc::clone(&shared), Node::new(shared, config))
+        (Arc::clone(&shared), Node::new(shared, NodeConfig::IDLE))
     }
 
     /// How often leftovers are to be dropped because of an event.

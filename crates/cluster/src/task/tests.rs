@@ -3,7 +3,6 @@ use crate::clock::Clock;
 use crate::directory::Incarnation;
 use crate::logs::Logs;
 use crate::membership::{Membership, MembershipState};
-use crate::rounds::RoundConfig;
 use crate::topology::{Member, Topology};
 
 const A: NodeId = NodeId(0);
@@ -17,15 +16,7 @@ pub(crate) fn tasks() -> Tasks {
     let membership = Membership::new(MembershipState::Member, 0, false);
     let logs = Arc::new(Logs::first(Incarnation(1)));
     let shared = Arc::new(Shared::new(topology, A, clock, membership, 0, logs));
-    let config = NodeConfig {
-        deadline_micros: 0,
-        syncs_always: true,
-        max_skew_micros: 0,
-        rounds: RoundConfig::NONE,
-        stream_rate: None,
-        remembered: |_, _| None,
-    };
-    Tasks::new(shared, config)
+    Tasks::new(shared, NodeConfig::IDLE)
 }
 
 /// The calls that tasks have made since this was asked last: whom they ask, for what, and under

@@ -135,6 +135,11 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
+/// What is to be done about a file of the log that may not grow any more: its next write begins
+/// where the limit was lowered to.
+const OVER_LIMIT: &str = ", for that is past this process's limit of file sizes (ulimit -f, \
+    LimitFSIZE=): raise the limit";
+
 impl Engine {
     pub(crate) fn options(&self) -> &Options {
         &self.options
@@ -160,7 +165,9 @@ impl Engine {
         }
         let cause = self.failed.get_or_init(|| {
             tracing::error!(%error, "the store accepts no more writes; reads continue");
-            error.to_string().into()
+            // The limit of the next process may be the same one.
+            let limit = if error.is_over_file_limit() { OVER_LIMIT } else { "" };
+            format!("{error}{limit}").into()
         });
         Error::Failed { cause: Arc::clone(cause), begun: false }
     }

@@ -224,7 +224,8 @@ mod tests {
             .unwrap()
         };
         let cluster: Cluster = serde_json::from_str(
-            r#"{"asked": "a", "nodes": [{"name": "c", "url": "http://c:1", "up": false}]}"#,
+            r#"{"asked": "a", "nodes": [{"name": "c", "url": "http://c:1", "up": false,
+                "reached_by": 0, "hints": 0}]}"#,
         )
         .unwrap();
         assert_eq!(held_up(&layout("settled"), &cluster, FLAGS), None);
@@ -237,7 +238,7 @@ mod tests {
         let text = held_up(&layout("read new"), &cluster, FLAGS).unwrap();
         assert!(text.ends_with("to confirm: not yet c (down)"), "{text}");
         let other = r#"{"asked": "a", "nodes": [{"name": "c", "url": "", "up": false,
-            "other_cluster_id": "1"}]}"#;
+            "reached_by": 0, "hints": 0, "other_cluster_id": "1"}]}"#;
         let text =
             held_up(&layout("prepare"), &serde_json::from_str(other).unwrap(), FLAGS).unwrap();
         assert!(text.ends_with("not yet d, c (other cluster ID)"), "no --remove-dead: {text}");

@@ -245,9 +245,10 @@ impl ChangeWork {
     }
 
     pub(super) fn failure(&self) -> FailureKind {
-        let outbid = self.is_outbid();
         let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
-        if !self.is_begun() && (outbid || self.waits()) {
+        // One that pauses waits for no other write: its replicas say why it is not done.
+        let waits = self.waits() && !matches!(self.stage, Stage::Pausing);
+        if !self.is_begun() && (self.is_outbid() || waits) {
             FailureKind::Busy
         } else if !self.count(did).is_none() {
             FailureKind::TooFew

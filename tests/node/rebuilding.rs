@@ -1,0 +1,62 @@
+//! A node that is being rebuilt while another one is down: what clients are answered, and what
+//! `kvorum status` says meanwhile.
+
+use crate::client::Response;
+use crate::cluster::{Cluster, key};
+use crate::conditional::ask;
+use crate::process::{run, wait_until};
+
+const KEYS: usize = 4;
+
+/// Three nodes with some keys: n2 is down, and n1, whose disk was lost, waits for it to be rebuilt.
+fn rebuilding() -> Cluster {
+    let mut cluster = Cluster::start(3, &["--deadline", "250ms"]);
+    cluster.settled();
+    cluster.fill(KEYS, b"v");
+    cluster.stop(2);
+    cluster.stop(1);
+    cluster.wipe(1);
+    cluster.up(1);
+    wait_until("a rebuild", || cluster.status(1)["membership"] == "rebuilding");
+    cluster
+}
+
+/// Asserts that too few replicas answered, of which the one that is rebuilt is none. (It is asked
+/// again and again, so that it may just be asked when the deadline is over.)
+fn lacks_replicas(answer: &Response) {
+    let json = answer.json();
+    assert_eq!((answer.status, &json["type"]), (504, &"too-few-replicas".into()), "{json}");
+    assert!(!json["answered"].as_array().unwrap().contains(&"n1".into()), "{json}");
+}
+
+#[test]
+fn requests_that_lack_replicas_are_answered_504_while_one_is_down_and_one_is_rebuilt() {
+    let cluster = rebuilding();
+    for node in 0..2 {
+        let mut client = cluster.client(node);
+        lacks_replicas(&client.get("/v0/entity?id=absent"));
+        for number in 0..KEYS {
+            let target = key(number).replace("/v0/entity?", "");
+            lacks_replicas(&ask(&mut client, "PUT", &target, "If-Match: *\r\n", "w"));
+            lacks_replicas(&ask(&mut client, "PUT", &target, "Idempotency-Key: w\r\n", "w"));
+        }
+    }
+}
+
+#[test]
+fn status_tells_a_rebuild_that_takes_over_idempotency_keys_from_one_that_could_not() {
+    let mut cluster = rebuilding();
+    let url = format!("http://{}", cluster.address(0));
+    let said = || String::from_utf8(run(&["status", "--url", &url]).stdout).unwrap();
+    let text = said();
+    let is_told = |text: &str| {
+        text.lines().any(|line| {
+            line.starts_with("n1 ") && line.contains("idempotency key") && line.contains("rebuild")
+        })
+    };
+    assert!(is_told(&text) && !text.contains("for another"), "{text}");
+    cluster.up(2);
+    cluster.settled();
+    let text = said();
+    assert!(!text.contains("idempotency key"), "{text}");
+}
