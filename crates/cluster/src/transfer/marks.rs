@@ -29,6 +29,19 @@ struct Deposited {
     turn: Cell<usize>,
 }
 
+impl Deposited {
+    /// The node whose turn it is. A node that leaves would take the marks along, and one that joins
+    /// may be sent away again.
+    fn next_node(&self, context: &Context) -> Option<NodeId> {
+        let (view, turn) = (context.view(), self.turn.get());
+        let others = context.others().into_iter().filter(|node| view.keeps(*node));
+        let others: Vec<NodeId> = others.collect();
+        let node = others.get(turn % others.len().max(1)).copied();
+        self.turn.set(turn + usize::from(node.is_some()));
+        node
+    }
+}
+
 impl Marks {
     /// This node's own marks were stored here, or could not be.
     pub(crate) fn stored_here(&mut self, is_stored: bool) {
@@ -84,24 +97,21 @@ async fn hand_over(context: Context, node: NodeId) {
     }
 }
 
-/// Sends this node's own marks to another one, unless the last one to take marks has them all.
+/// Sends this node's own marks to other ones in turn, until one of them or this node has stored
+/// them all.
 async fn deposit(context: Context, deposited: Rc<Deposited>) {
     let shared = context.shared();
-    let marks = shared.missed.of(shared.own);
-    let greatest = marks.iter().map(|marked| marked.number).max().unwrap_or(0);
-    if greatest <= deposited.greatest.get() {
-        return;
-    }
-    // A node that leaves would take the marks along, and one that joins may be sent away again.
-    let view = context.view();
-    let others = context.others().into_iter().filter(|node| view.keeps(*node));
-    let others: Vec<NodeId> = others.collect();
-    let turn = deposited.turn.get();
-    let Some(node) = others.get(turn % others.len().max(1)) else { return };
-    deposited.turn.set(turn + 1);
-    match context.call(*node, Class::Hint, request(shared.own, &marks)).await {
-        Ok(Reply::Stored) => deposited.greatest.set(greatest),
-        _ => context.pause(FIRST_WAIT_MICROS).await,
+    while shared.missed.is_unkept(shared.own) {
+        let marks = shared.missed.of(shared.own);
+        let greatest = marks.iter().map(|marked| marked.number).max().unwrap_or(0);
+        if greatest <= deposited.greatest.get() {
+            return;
+        }
+        let Some(node) = deposited.next_node(&context) else { return };
+        match context.call(node, Class::Hint, request(shared.own, &marks)).await {
+            Ok(Reply::Stored) => return deposited.greatest.set(greatest),
+            _ => context.pause(FIRST_WAIT_MICROS).await,
+        }
     }
 }
 

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use cluster::{
     Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
     FIRST_EPOCH, Filter, Incarnation, Kind, Logs, Mark, Member, Membership, MembershipState, Node,
-    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, OpId, PageRequest, Proof, Quorum, Recalled,
-    Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via, View,
+    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, OpId, Page, PageRequest, Proof, Quorum,
+    Recalled, Record, Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via,
+    View,
 };
 
 use crate::records;
@@ -394,6 +395,13 @@ fn about_hints(node: &mut Node, event: NodeEvent) -> Vec<NodeEffect> {
     effects
 }
 
+/// The store's answer to a node that reads hints.
+fn hints_are(read: &[NodeEffect], items: Vec<(Bytes, Record)>) -> NodeEvent {
+    let Some(NodeEffect::ReadHints { call, .. }) = read.last() else { panic!("{read:?}") };
+    let page = Page { items, next: None, authoritative: true };
+    NodeEvent::Returned { call: *call, result: Ok(Reply::Page(page)) }
+}
+
 #[test]
 fn hints_for_who_has_left_are_dropped() {
     let cluster = Cluster::new();
@@ -406,14 +414,13 @@ fn hints_for_who_has_left_are_dropped() {
     cluster.leave();
     let read = about_hints(&mut node, NodeEvent::Tick);
     assert!(matches!(read[..], [NodeEffect::ReadHints { peer: NodeId(2), .. }]), "{read:?}");
-    let event = NodeEvent::Hints { peer, items: items.clone() };
-    let effects = about_hints(&mut node, event);
+    let effects = about_hints(&mut node, hints_are(&read, items.clone()));
     let [NodeEffect::DropHints { items: dropped, .. }, NodeEffect::ReadHints { .. }] = &effects[..]
     else {
         panic!("{effects:?}")
     };
     assert_eq!(*dropped, items);
-    assert!(about_hints(&mut node, NodeEvent::Hints { peer, items: Vec::new() }).is_empty());
+    assert!(about_hints(&mut node, hints_are(&effects, Vec::new())).is_empty());
     assert_eq!(cluster.shared.hints.waiting(peer), (0, 0));
     assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
 }
@@ -433,7 +440,7 @@ fn hints_for_who_comes_or_goes_are_sent() {
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = records::record(&cluster.key, Kind::Value, "late", version, copies);
     let items = vec![(cluster.key.clone(), record)];
-    let sent = about_hints(&mut node, NodeEvent::Hints { peer, items });
+    let sent = about_hints(&mut node, hints_are(&read, items));
     assert!(matches!(sent[..], [NodeEffect::Call { node: NodeId(2), .. }]), "{sent:?}");
 }
 
