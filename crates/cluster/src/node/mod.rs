@@ -17,7 +17,6 @@ mod identity;
 mod leftovers;
 mod moving;
 mod proofs;
-mod remembering;
 mod taking;
 
 use std::collections::BTreeMap;
@@ -35,14 +34,13 @@ use crate::message::{Class, NodeId, Reply, Request};
 use crate::node_effect::{NodeConfig, NodeEffect};
 use crate::repair::Repair;
 use crate::task::Tasks;
-use crate::transfer::{Hints, Marks, Rebalance, Rebuild};
+use crate::transfer::{Hints, History, Marks, Purpose, Rebalance, Rebuild};
 use crate::view::View;
 use council::Layouts;
 use founding::Founding;
 use identity::{Check, Checks};
 use leftovers::Dropping;
 use moving::Moving;
-use remembering::Walk;
 
 /// Ticks after which what the others reported of their logs is stored again, if it changed: a small
 /// write for each of them.
@@ -137,10 +135,6 @@ enum Caller {
     ClusterId(NodeId),
     /// How far a node is in the transition of this epoch.
     Moves(u64, NodeId),
-    /// What a node remembers of writes with an idempotency key, for the walk of this number …
-    Remembering(u64, NodeId),
-    /// … and what of that is stored here.
-    Remembered(u64),
 }
 
 /// The protocol's part of a node that exists once for all loops.
@@ -174,10 +168,7 @@ pub struct Node {
     founding: Founding,
     moving: Moving,
     rebalance: Rebalance,
-    /// What others remember of writes with an idempotency key, as far as this node has asked.
-    walk: Option<Walk>,
-    /// Walks so far: replies to earlier ones are stale.
-    walks: u64,
+    history: History,
     dropping: Dropping,
     calls: Vec<(CallId, Caller)>,
 }
@@ -206,8 +197,7 @@ impl Node {
             founding: Founding::default(),
             moving: Moving::default(),
             rebalance: Rebalance::default(),
-            walk: None,
-            walks: 0,
+            history: History::default(),
             dropping: Dropping::default(),
             calls: Vec::new(),
             shared,
@@ -238,7 +228,7 @@ impl Node {
                     self.returned(now, call, result, out);
                 }
                 self.announcement.tick(&mut self.tasks);
-                self.look_at_transfers(now, out);
+                self.look_at_transfers(out);
             }
             NodeEvent::Fenced => self.fenced(now, out),
             NodeEvent::Stood { state, kept } => self.stood(state, kept, out),
@@ -275,10 +265,6 @@ impl Node {
             Caller::Pull(node) => self.pulled(node, result, out),
             Caller::ClusterId(node) => self.told_cluster(node, &result, out),
             Caller::Moves(epoch, node) => self.received_moves((epoch, node), &result),
-            Caller::Remembering(walk, node) => {
-                self.received_remembered(now, (walk, node), result, out);
-            }
-            Caller::Remembered(walk) => self.kept_remembered(now, walk, &result, out),
         }
     }
 
@@ -308,14 +294,14 @@ impl Node {
         self.keep_missed(out);
         self.marks.tick(&mut self.tasks);
         self.rebuild_due(now, out);
-        self.recollecting_due(now, out);
+        self.take_over_history(out);
         self.proofs_due(out);
         self.tasks.tick();
         self.repair.tick(&mut self.tasks);
         self.layouts_due(now, out);
         self.moves_due(now, out);
         self.leftovers_due(now, out);
-        self.taking_due(now, out);
+        self.taking_due(out);
         self.ticks += 1;
         if self.ticks.is_multiple_of(REMEMBER_TICKS) {
             self.remember(out);
@@ -323,15 +309,40 @@ impl Node {
     }
 
     /// A transfer may have come further.
-    fn look_at_transfers(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+    fn look_at_transfers(&mut self, out: &mut Vec<NodeEffect>) {
         if self.rebuild.take_news() {
             self.rebuild.drop_done(self.tasks.context());
             self.stand_if_whole(out);
         }
         if self.rebalance.take_news() {
             self.keep_layouts(out);
-            self.taking_due(now, out);
+            self.taking_due(out);
         }
+        match self.history.take_ended() {
+            None => {}
+            Some(Purpose::Rebuild(_)) => self.stand(MembershipState::Member, out),
+            Some(Purpose::Move) => self.keep_layouts(out),
+        }
+    }
+
+    /// A node that has its records again is no member yet: what the other replicas remember comes
+    /// last. Were it a member before, the disk of another node might be replaced too early.
+    fn take_over_history(&mut self, out: &mut Vec<NodeEffect>) {
+        let is_whole = self.rebuild.is_whole_again(self.tasks.context());
+        if !is_whole || self.stands_soon(MembershipState::Member) {
+            return;
+        }
+        let membership = &self.shared.membership;
+        if membership.words_lost_before() == 0 {
+            return self.stand(MembershipState::Member, out);
+        }
+        let (lost, own) = (membership.promised_before(), self.shared.own);
+        let layout = self.shared.layouts.entered();
+        let is_lost = |node: &NodeId| layout.node(*node).is_some_and(|node| node.is_lost);
+        let others = self.view.topology.ids().filter(|node| *node != own && !is_lost(node));
+        let sources: Vec<NodeId> = others.collect();
+        let pace = &self.rebalance.pace;
+        self.history.start(&mut self.tasks, Purpose::Rebuild(lost), &sources, pace);
     }
 
     /// Has what this node is marked to lack streamed back.
@@ -356,7 +367,7 @@ impl Node {
     }
 
     /// A node that holds every record again is a member, unless it is to recollect first what it
-    /// has lost of writes with an idempotency key: see `remembering.rs`.
+    /// has lost of writes with an idempotency key: see `transfer/history.rs`.
     fn stand_if_whole(&mut self, out: &mut Vec<NodeEffect>) {
         let is_whole = self.rebuild.is_whole_again(self.tasks.context());
         if is_whole && self.shared.membership.words_lost_before() == 0 {

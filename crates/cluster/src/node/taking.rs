@@ -3,20 +3,18 @@
 
 use std::sync::atomic::Ordering;
 
-use super::remembering::Purpose;
 use super::{Node, NodeEffect};
-use crate::clock::Now;
 use crate::layouts::TakingStep;
 use crate::membership::MembershipState;
 use crate::missed::Mark;
-use crate::transfer::{sources, takes};
+use crate::transfer::{Purpose, sources, takes};
 
 impl Node {
     /// Another placement is in force. What a node takes was written long ago: if it lost the end of
     /// its log, or is a copy, that is not made good by what was written since.
     pub(super) fn takes_anew(&mut self, out: &mut Vec<NodeEffect>) {
         self.rebalance.restart(&mut self.tasks);
-        self.walk = None;
+        self.history.stop(&mut self.tasks);
         let state = self.shared.membership.state();
         if state != MembershipState::Member && self.lacks_since() != Some(0) {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since: 0 });
@@ -24,7 +22,7 @@ impl Node {
         }
     }
 
-    pub(super) fn taking_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+    pub(super) fn taking_due(&mut self, out: &mut Vec<NodeEffect>) {
         if !self.shared.lacks.load(Ordering::SeqCst) {
             return;
         }
@@ -52,7 +50,8 @@ impl Node {
                 let left = sources.iter().filter(|node| !done.contains(node)).count();
                 self.shared.moves.has_taken_from(sources.len() - left, sources.len());
                 if left == 0 {
-                    self.remembering_due(now, Purpose::Move, &sources, out);
+                    let pace = &self.rebalance.pace;
+                    self.history.start(&mut self.tasks, Purpose::Move, &sources, pace);
                 } else {
                     self.take();
                 }

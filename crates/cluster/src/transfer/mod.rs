@@ -13,6 +13,7 @@
 //! way: this node sends what other nodes missed, or that they did.
 
 mod hints;
+mod history;
 mod marks;
 mod pace;
 mod rebalance;
@@ -29,6 +30,9 @@ use crate::missed::Mark;
 use crate::task::{self, Context};
 use crate::topology::partition_of;
 pub(crate) use hints::Hints;
+#[cfg(test)]
+pub(crate) use history::PATIENCE_MICROS;
+pub(crate) use history::{History, Purpose};
 pub(crate) use marks::Marks;
 #[cfg(test)]
 pub(crate) use pace::{LONGEST_REST_MICROS, UNHINDERED_MICROS};

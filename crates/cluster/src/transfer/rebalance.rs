@@ -8,7 +8,7 @@
 //!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what is not
 //!        among them ─────────────────────────────────────────────────────────────────▶ written
 //!     ─▶ these sources are done: noted on disk ─▶ all are: what they remember of writes with an
-//!        idempotency key (node/remembering.rs) ─▶ nothing is lacking any more
+//!        idempotency key (history.rs) ─▶ nothing is lacking any more
 //! ```
 //!
 //! A page is read by its source under this node's view: so that has entered the transition, and all

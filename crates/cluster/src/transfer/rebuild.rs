@@ -2,7 +2,7 @@
 //! with a new disk under a known name lacks everything; one that lost the end of its log lacks what
 //! was written since. It is authoritative again only when each of the others has come to the end of
 //! its walk, but for those that a plan declares lost, and it has asked them what they remember of
-//! writes with an idempotency key (`node/remembering.rs`).
+//! writes with an idempotency key (`history.rs`).
 //!
 //! ```text
 //!   marks of this node ─▶ for each other node: those that it has not streamed yet

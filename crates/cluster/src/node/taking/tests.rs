@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
-use crate::clock::Clock;
+
+use crate::clock::{Clock, Now};
 use crate::directory::{Incarnation, LifeId};
 use crate::event::FailureKind;
 use crate::event::{CallId, Shared};

@@ -1,0 +1,353 @@
+//! The operation history: what other replicas remember of writes with an idempotency key is taken
+//! over, once this node has taken all records, so that this node can say "never" of those that
+//! nobody has done. A node to which partitions move asks the replicas of before; a node that lost
+//! its disk asks the other replicas of the partitions that it holds.
+//!
+//! ```text
+//!  own page ──▶ traces ─┐ in the order of their names, up to where
+//!  A's page ──▶ traces ─┤ all have told: those of one write together ─▶ what is remembered of
+//!  B's page ──▶ traces ─┘ (remembered.rs)                               it from now on ─▶ written
+//!     ▲                                                                                      │
+//!     └───── the next page of each source whose traces are used up ◀─────────────────────────┘
+//! ```
+//!
+//! Each source has entered the transition when it tells: what is accepted later is accepted by a
+//! majority of the nodes of after too. Nothing of a walk is kept over a restart but what was
+//! written: it begins again. Of a source that has forgotten some itself, or does not answer for
+//! [`PATIENCE_MICROS`], not all is known: then this node does not say "never" of what came before
+//! it was sealed, or before its disk was lost, for as long as that may be sent again.
+//!
+//! A node that lost its disk counts as one that may have had a trace of every write: it keeps each
+//! trace that would be one of a majority with its own. Each source has promised, before it streamed
+//! its records, to accept nothing that was under way when the disk was lost (`rebuild.rs`): so
+//! what was accepted here, and there later, is in what the source tells.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::pace::Pace;
+use super::{Failed, RETRY_MICROS};
+use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
+use crate::node_effect::NodeEffect;
+use crate::remembered::{Recollections, Remembered, Until};
+use crate::task::{self, Context, TaskId, Tasks};
+use crate::view::View;
+
+/// Bytes of all pages that are held at once, about …
+const PAGES_BYTES: usize = 4 << 20;
+
+/// … and of one, at least and at most.
+const PAGE_BYTES: (usize, usize) = (4 << 10, 256 << 10);
+
+/// Microseconds for which a source may fail before the walk goes on without it: long enough for a
+/// node to be started again.
+pub(crate) const PATIENCE_MICROS: u64 = 120_000_000;
+
+/// Why a node asks what others remember.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Partitions move to it, or have fewer replicas from now on.
+    Move,
+    /// It has lost what it remembered up to this time of a version.
+    Rebuild(u64),
+}
+
+/// The walk over what others remember.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    under_way: Option<UnderWay>,
+    /// For what purpose a walk has ended since this was looked at.
+    ended: Rc<Cell<Option<Purpose>>>,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    walk: TaskId,
+    purpose: Purpose,
+    sources: Vec<NodeId>,
+}
+
+/// One walk: from the first name to the last, over the traces of all sources together.
+struct Walk {
+    context: Context,
+    pace: Rc<Pace>,
+    purpose: Purpose,
+    /// The sources that are asked, and this node itself.
+    reporters: BTreeMap<NodeId, Reporter>,
+    /// Whether all sources told all that they ever knew.
+    is_all: bool,
+}
+
+/// What a source has told.
+#[derive(Debug)]
+struct Reporter {
+    /// The traces of its last page that were not looked at yet.
+    traces: VecDeque<Remembered>,
+    /// Where its next page begins; `None` = it has told all.
+    start: Option<Bytes>,
+}
+
+impl History {
+    /// Begins a walk, unless the one that is under way is for this purpose and over these sources.
+    pub(crate) fn start(
+        &mut self,
+        tasks: &mut Tasks,
+        purpose: Purpose,
+        sources: &[NodeId],
+        pace: &Rc<Pace>,
+    ) {
+        let is_it =
+            |under_way: &UnderWay| under_way.purpose == purpose && under_way.sources == sources;
+        if self.under_way.as_ref().is_some_and(is_it) {
+            return;
+        }
+        self.stop(tasks);
+        let walk = Walk::new(tasks.context(), pace, purpose, sources);
+        let walk = tasks.spawn("history", walk.run(Rc::clone(&self.ended)));
+        self.under_way = Some(UnderWay { walk, purpose, sources: sources.to_vec() });
+    }
+
+    /// Ends the walk that is under way, for another placement is in force.
+    pub(crate) fn stop(&mut self, tasks: &mut Tasks) {
+        if let Some(under_way) = self.under_way.take() {
+            tasks.stop(under_way.walk);
+        }
+    }
+
+    /// For what purpose a walk has ended since this was asked last.
+    pub(crate) fn take_ended(&mut self) -> Option<Purpose> {
+        let ended = self.ended.take()?;
+        self.under_way = None;
+        Some(ended)
+    }
+}
+
+impl Purpose {
+    fn is_rebuild(self) -> bool {
+        matches!(self, Self::Rebuild(_))
+    }
+
+    /// Whether the node has to know of a partition.
+    fn wants(self, view: &View, partition: u16, own: NodeId) -> bool {
+        match self {
+            Self::Move => view.hands_over(partition, own),
+            Self::Rebuild(_) => view.topology.holds(own, partition, 0),
+        }
+    }
+}
+
+impl Reporter {
+    fn new() -> Self {
+        Self { traces: VecDeque::new(), start: Some(Bytes::new()) }
+    }
+
+    /// Whether its next page is to be asked for.
+    fn is_due(&self) -> bool {
+        self.start.is_some() && self.traces.is_empty()
+    }
+
+    /// Whether it has told all, and all was looked at.
+    fn is_over(&self) -> bool {
+        self.start.is_none() && self.traces.is_empty()
+    }
+
+    /// Takes a page, unless it is none of those that were asked for.
+    fn take(&mut self, traces: VecDeque<Remembered>, next: Option<Bytes>) -> Result<(), Failed> {
+        let names = || traces.iter().map(Remembered::name);
+        let is_after = |start: &Bytes| next.as_ref().is_none_or(|next| next > start);
+        let is_right = self.start.as_ref().is_some_and(is_after)
+            && names().zip(names().skip(1)).all(|(one, other)| one < other)
+            && names().all(|name| {
+                self.start.as_ref().is_none_or(|start| name[..] >= start[..])
+                    && next.as_ref().is_none_or(|next| name[..] < next[..])
+            });
+        if !is_right {
+            return Err(Failed);
+        }
+        (self.traces, self.start) = (traces, next);
+        Ok(())
+    }
+}
+
+impl Walk {
+    fn new(context: &Context, pace: &Rc<Pace>, purpose: Purpose, sources: &[NodeId]) -> Self {
+        let nodes = sources.iter().copied().chain([context.shared().own]);
+        Self {
+            context: context.clone(),
+            pace: Rc::clone(pace),
+            purpose,
+            reporters: nodes.map(|node| (node, Reporter::new())).collect(),
+            is_all: true,
+        }
+    }
+
+    async fn run(mut self, ended: Rc<Cell<Option<Purpose>>>) {
+        while !self.reporters.values().all(Reporter::is_over) {
+            self.fetch_due().await;
+            let remembered = self.look_at_traces();
+            if !remembered.is_empty() {
+                self.keep(remembered).await;
+            }
+        }
+        self.note_end();
+        ended.set(Some(self.purpose));
+    }
+
+    /// Takes the next page of each source whose traces are used up. The walk goes on without a
+    /// source that fails for long.
+    async fn fetch_due(&mut self) {
+        // Nobody is left to tell anything once all other replicas were given up.
+        let bytes = PAGES_BYTES / self.reporters.len().max(1);
+        let max_bytes = bytes.clamp(PAGE_BYTES.0, PAGE_BYTES.1) as u32;
+        let (context, pace, purpose) = (&self.context, &self.pace, self.purpose);
+        let due = self.reporters.iter_mut().filter(|(_, reporter)| reporter.is_due());
+        let fetched =
+            due.map(|(node, reporter)| fetch(context, pace, purpose, (*node, reporter), max_bytes));
+        for (node, fetched) in task::all(fetched).await {
+            match fetched {
+                Ok(is_all) => self.is_all &= is_all,
+                Err(Failed) => {
+                    self.reporters.remove(&node);
+                    self.is_all = false;
+                }
+            }
+        }
+    }
+
+    /// How many of a partition's replicas can't tell all that they ever accepted.
+    fn unasked(&self, replicas: &[NodeId]) -> usize {
+        let own = self.context.shared().own;
+        let cannot_tell = |node: &&NodeId| match **node == own {
+            true => self.purpose.is_rebuild(),
+            false => !self.reporters.contains_key(*node),
+        };
+        replicas.iter().filter(cannot_tell).count()
+    }
+
+    /// The traces of the write that comes next, if all have told that far.
+    fn next(&mut self) -> Option<Vec<(NodeId, Remembered)>> {
+        let first = |reporter: &Reporter| reporter.traces.front().map(Remembered::name);
+        let name = self.reporters.values().filter_map(first).min()?;
+        let has_told =
+            |reporter: &Reporter| reporter.start.as_ref().is_none_or(|start| name[..] < start[..]);
+        if !self.reporters.values().all(has_told) {
+            return None;
+        }
+        let take = |(node, reporter): (&NodeId, &mut Reporter)| {
+            let trace = reporter.traces.pop_front_if(|trace| trace.name() == name)?;
+            Some((*node, trace))
+        };
+        Some(self.reporters.iter_mut().filter_map(take).collect())
+    }
+
+    /// Looks at all that everybody has told; returns what is to be written of it.
+    fn look_at_traces(&mut self) -> Vec<Remembered> {
+        let (context, view) = (self.context.clone(), self.context.view());
+        let own = context.shared().own;
+        let until = match self.purpose {
+            Purpose::Move => Until::Seal(context.shared().layouts.seal_to_take()),
+            Purpose::Rebuild(_) => Until::Lost,
+        };
+        let (mut remembered, mut before) = (Vec::new(), Vec::new());
+        while let Some(traces) = self.next() {
+            let partition = traces[0].1.partition();
+            if !self.purpose.wants(&view, partition, own) {
+                continue;
+            }
+            view.topology.replicas(partition, view.topology.copies_of(0), &mut before);
+            let unasked = self.unasked(&before);
+            remembered
+                .extend(Recollections { own, until, before: &before, unasked }.remember(&traces));
+        }
+        remembered
+    }
+
+    /// Has what is to be remembered stored durably.
+    async fn keep(&self, remembered: Vec<Remembered>) {
+        loop {
+            let stored = remembered.clone();
+            let keep = |call| NodeEffect::KeepRemembered { call, remembered: stored };
+            if self.context.call_for(keep).await.is_ok() {
+                return self.context.shared().recent.correct(&remembered);
+            }
+        }
+    }
+
+    /// All has told, and what is to be remembered of it is durable. Notes which partitions this
+    /// node does not know all of.
+    fn note_end(&self) {
+        let (shared, view) = (self.context.shared(), self.context.view());
+        let mut before = Vec::new();
+        let mut forgets = Vec::new();
+        let is_wanted = |partition: &u16| self.purpose.wants(&view, *partition, shared.own);
+        for partition in (0..=u16::MAX).filter(is_wanted) {
+            view.topology.replicas(partition, view.topology.copies_of(0), &mut before);
+            let (until, unasked) = (Until::Lost, self.unasked(&before));
+            let recollections = Recollections { own: shared.own, until, before: &before, unasked };
+            if !self.is_all || recollections.are_too_few() {
+                forgets.push(partition);
+            }
+        }
+        match self.purpose {
+            Purpose::Rebuild(lost) if forgets.is_empty() => shared.membership.recovers_words(lost),
+            Purpose::Rebuild(_) => {}
+            Purpose::Move => {
+                if !forgets.is_empty() {
+                    let is_of = |partition| forgets.binary_search(&partition).is_ok();
+                    shared.layouts.forgets(shared.layouts.seal_to_take(), is_of);
+                }
+                shared.layouts.has_taken_all();
+            }
+        }
+    }
+}
+
+/// Takes the next page of a source. Returns the source, and whether it has forgotten nothing.
+async fn fetch(
+    context: &Context,
+    pace: &Pace,
+    purpose: Purpose,
+    (node, reporter): (NodeId, &mut Reporter),
+    max_bytes: u32,
+) -> (NodeId, Result<bool, Failed>) {
+    let own = context.shared().own;
+    let mut fails_since = None;
+    loop {
+        context.until(|now| pace.may_ask(now)).await;
+        let filter = Filter::Remembered { node: own, lost: purpose.is_rebuild() };
+        let start = reporter.start.clone().unwrap_or_default();
+        let page = Request::Page(PageRequest { start, end: None, filter, max_bytes });
+        let told = context.call(node, Class::Stream, page).await;
+        if let Ok(Reply::Page(page)) = told
+            && let Ok(is_all) = take_page(context, pace, (node, reporter), page)
+        {
+            // That this node has forgotten some is why it asks.
+            return (node, Ok(is_all || node == own && purpose.is_rebuild()));
+        }
+        let since = *fails_since.get_or_insert(context.now().mono);
+        context.pause(RETRY_MICROS).await;
+        if node != own && since + PATIENCE_MICROS <= context.now().mono {
+            return (node, Err(Failed));
+        }
+    }
+}
+
+/// Takes a source's page. Returns whether the source has forgotten nothing.
+fn take_page(
+    context: &Context,
+    pace: &Pace,
+    (node, reporter): (NodeId, &mut Reporter),
+    Page { items, next, authoritative }: Page,
+) -> Result<bool, Failed> {
+    if node != context.shared().own {
+        pace.came(context, &items);
+    }
+    let parse = context.config().remembered;
+    let traces: Option<VecDeque<_>> =
+        items.iter().map(|(name, entry)| parse(name, entry)).collect();
+    reporter.take(traces.ok_or(Failed)?, next)?;
+    Ok(authoritative)
+}
