@@ -31,10 +31,16 @@ pub(super) async fn get(
     unless: Option<&HeaderMap>,
 ) -> Result<Answer, Problem> {
     let ReadParams { key, quorum, asked } = request.into_params();
-    let key = shared_key(key);
-    let room = service.requests.room_for(&key).await;
-    let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
-    let record = match service.requests.get(key, asked, room).await {
+    let answer = match service.requests.get_alone(&key, asked) {
+        Some(answer) => answer,
+        None => {
+            let key = shared_key(key);
+            let room = service.requests.room_for(&key).await;
+            let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
+            service.requests.get(key, asked, room).await
+        }
+    };
+    let record = match answer {
         cluster::Answer::Found(Some(record)) => record,
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
         cluster::Answer::Failed(failed) => return Err(refused(service, failed)),

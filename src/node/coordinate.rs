@@ -202,6 +202,13 @@ impl Requests {
         }
     }
 
+    /// Reads a key of which this node's store decides alone, and at once; `None` = it takes
+    /// [`Requests::get`].
+    pub(crate) fn get_alone(self: &Rc<Self>, key: &[u8], quorum: AskedQuorum) -> Option<Answer> {
+        let mut own = self.coordination.own.try_borrow_mut().ok()?;
+        own.get_alone(&mut Process(self), key, quorum)
+    }
+
     /// Reads a key, into `room` if this node holds a long value.
     pub(crate) async fn get(
         self: &Rc<Self>,

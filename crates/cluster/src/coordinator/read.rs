@@ -19,6 +19,7 @@
 //! Other nodes send records up to `brief_bytes` at once, and outlines of longer ones. A long record
 //! is fetched only if it is the newest and this node does not have it, once there is room for it.
 
+mod alone;
 pub(super) mod state;
 mod steps;
 

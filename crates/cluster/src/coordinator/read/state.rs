@@ -116,6 +116,13 @@ impl Reported {
         }
     }
 
+    pub(super) fn into_whole(self) -> Option<Record> {
+        match self {
+            Self::Whole(record) => Some(record),
+            Self::Outline(_) => None,
+        }
+    }
+
     /// Drops the content.
     pub(super) fn shed(&mut self) {
         if let Self::Whole(record) = self {
