@@ -10,6 +10,7 @@ use hyper::{HeaderMap, StatusCode};
 use node::link::Room;
 
 use super::admission::admitted::Admitted;
+use super::body::Content;
 use super::params::{ReadParams, WriteParams};
 use super::problem::{self, Problem};
 use super::receipt::Wanted;
@@ -48,7 +49,7 @@ pub(super) async fn get(
             unreachable!("a read writes nothing")
         }
     };
-    let Some((value, expiry_ms)) = Requests::value(&record) else {
+    let Some(expiry_ms) = Requests::expiry_of_value(&record) else {
         return Ok(problem::not_found());
     };
     let tag = Tag::of(&record);
@@ -60,7 +61,7 @@ pub(super) async fn get(
         return Ok(Answer { tag, expiry_ms, headers, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
     // A long one has its memory until the last byte is sent: see `memory`.
-    let body = Body::Whole(value);
+    let body = Body::Whole(Content::of(record));
     Ok(Answer {
         status: StatusCode::OK,
         tag: Some(tag),

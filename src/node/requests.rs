@@ -198,11 +198,11 @@ impl Requests {
         Record::new(key, &fields, value)
     }
 
-    /// The value of a record, if it has one that has not expired, and its expiry, 0 = never. The
-    /// value shares the record's memory.
-    pub(crate) fn value(record: &Record) -> Option<(Bytes, u64)> {
+    /// When the value of a record expires, in milliseconds since 1970, 0 = never; `None` = it has
+    /// none, or it has expired.
+    pub(crate) fn expiry_of_value(record: &Record) -> Option<u64> {
         let view = record.view();
-        view.is_live(wall_micros).then(|| (record.value(), view.expiry_ms()))
+        view.is_live(wall_micros).then(|| view.expiry_ms())
     }
 
     /// Bytes of the value of a record, a tombstone's included.
