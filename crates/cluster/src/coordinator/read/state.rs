@@ -198,6 +198,16 @@ impl Read {
         }
     }
 
+    /// Whether all that was reported is the answer: no replica that replied lacks it.
+    pub(super) fn is_unanimous(&self) -> bool {
+        let answer = self.newest().map(Record::rank);
+        self.votes.iter().all(|vote| match (&vote.reported, vote.state) {
+            (None, ReadState::Reported { .. }) => answer.is_none(),
+            (None, _) => true,
+            (Some(reported), _) => Some(reported.rank()) == answer,
+        })
+    }
+
     /// How many there are in each set.
     pub(super) fn count(&self, wanted: impl Fn(&ReadVote) -> bool) -> PerSet {
         sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
