@@ -22,12 +22,17 @@ impl Coordinator {
         let (view, shared) = (&self.view, &self.shared);
         let quorum = asked.by(&view.topology);
         let asks_all = || quorum.from > 1 && (self.reads + 1).is_multiple_of(ASK_ALL_EVERY);
+        let topology = &view.topology;
+        let is_replica = || match usize::from(quorum.from) >= topology.nodes() {
+            true => topology.contains(shared.own),
+            false => topology.holds(shared.own, partition_of(key), quorum.from),
+        };
         quorum.ack == 1
             && view.other.is_none()
             && view.epoch == shared.views.epoch()
             && !shared.membership.is_fenced()
             && !asks_all()
-            && view.topology.holds(shared.own, partition_of(key), quorum.from)
+            && is_replica()
     }
 
     /// The answer to such a read, by what this node's store has of the key; `None` = that does not
