@@ -71,6 +71,10 @@ pub(super) async fn admit<'a>(
             return Admission { right, is_entitled, stays, action: Err(problem) };
         }
     };
+    if watch.has_place() {
+        let action = takes(service, asked, action);
+        return Admission { right, is_entitled, stays: true, action };
+    }
     let (stays, action) = match guest::admit(service, watch, asked.route).await {
         Ok(stays) => (stays, takes(service, asked, action)),
         Err(problem) => (watch.is_stream() && !watch.is_guest(), Err(problem)),

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
+use cluster::Record;
 use hyper::body::{Frame, SizeHint};
 
 pub(super) use events::Events;
@@ -15,7 +16,54 @@ pub(super) use items::{Broken, Items, Page};
 
 /// A piece as it is sent: for an item of a range what comes before the value, then the value, which
 /// is not copied.
-pub(super) type Item = Chain<Bytes, Bytes>;
+pub(super) type Item = Chain<Bytes, Content>;
+
+/// Bytes that are sent, which may lie inside of others: a value in the memory of its record.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    bytes: Bytes,
+    /// So many of them at the end are not sent.
+    behind: usize,
+}
+
+impl Content {
+    /// The value of a record.
+    pub(super) fn of(record: Record) -> Self {
+        let (mut bytes, value) = record.into_bytes();
+        let behind = bytes.len() - value.end;
+        bytes.advance(value.start);
+        Self { bytes, behind }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.behind
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<Bytes> for Content {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, behind: 0 }
+    }
+}
+
+impl Buf for Content {
+    fn remaining(&self) -> usize {
+        self.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes[..self.len()]
+    }
+
+    fn advance(&mut self, sent: usize) {
+        assert!(sent <= self.len(), "no more is sent than there is");
+        self.bytes.advance(sent);
+    }
+}
 
 /// What is sent after a response's head.
 #[derive(Debug)]
@@ -23,7 +71,7 @@ pub(crate) enum Body {
     /// There is no body.
     Empty,
     /// All there is.
-    Whole(Bytes),
+    Whole(Content),
     /// The items of a range.
     Items(Box<Items>),
     /// What the dashboard shows.
@@ -40,10 +88,10 @@ impl hyper::body::Body for Body {
     ) -> Poll<Option<Result<Frame<Item>, Broken>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
-            Self::Whole(bytes) => {
-                let bytes = std::mem::take(bytes);
+            Self::Whole(content) => {
+                let content = std::mem::take(content);
                 *self = Self::Empty;
-                Poll::Ready(Some(Ok(Frame::data(bytes.chain(Bytes::new())))))
+                Poll::Ready(Some(Ok(Frame::data(Bytes::new().chain(content)))))
             }
             Self::Items(items) => items.poll_item(cx).map_ok(Frame::data),
             Self::Events(events) => {
@@ -55,7 +103,7 @@ impl hyper::body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Whole(content) => content.is_empty(),
             Self::Items(_) | Self::Events(_) => false,
         }
     }
@@ -63,7 +111,7 @@ impl hyper::body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Whole(content) => SizeHint::with_exact(content.len() as u64),
             Self::Items(_) | Self::Events(_) => SizeHint::default(),
         }
     }

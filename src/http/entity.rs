@@ -10,6 +10,7 @@ use hyper::{HeaderMap, StatusCode};
 use node::link::Room;
 
 use super::admission::admitted::Admitted;
+use super::body::Content;
 use super::params::{ReadParams, WriteParams};
 use super::problem::{self, Problem};
 use super::receipt::Wanted;
@@ -31,10 +32,16 @@ pub(super) async fn get(
     unless: Option<&HeaderMap>,
 ) -> Result<Answer, Problem> {
     let ReadParams { key, quorum, asked } = request.into_params();
-    let key = shared_key(key);
-    let room = service.requests.room_for(&key).await;
-    let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
-    let record = match service.requests.get(key, asked, room).await {
+    let answer = match service.requests.get_alone(&key, asked) {
+        Some(answer) => answer,
+        None => {
+            let key = shared_key(key);
+            let room = service.requests.room_for(&key).await;
+            let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
+            service.requests.get(key, asked, room).await
+        }
+    };
+    let record = match answer {
         cluster::Answer::Found(Some(record)) => record,
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
         cluster::Answer::Failed(failed) => return Err(refused(service, failed)),
@@ -42,7 +49,7 @@ pub(super) async fn get(
             unreachable!("a read writes nothing")
         }
     };
-    let Some((value, expiry_ms)) = Requests::value(&record) else {
+    let Some(expiry_ms) = Requests::expiry_of_value(&record) else {
         return Ok(problem::not_found());
     };
     let tag = Tag::of(&record);
@@ -54,7 +61,7 @@ pub(super) async fn get(
         return Ok(Answer { tag, expiry_ms, headers, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
     // A long one has its memory until the last byte is sent: see `memory`.
-    let body = Body::Whole(value);
+    let body = Body::Whole(Content::of(record));
     Ok(Answer {
         status: StatusCode::OK,
         tag: Some(tag),

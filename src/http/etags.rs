@@ -17,6 +17,18 @@ const LONG_LEN: usize = TAG_LEN + 1 + 10 + 1 + 16;
 /// Tags are cut from blocks of this many, so that one allocation serves many answers.
 const TAGS_PER_BLOCK: usize = 128;
 
+/// Both digits of each byte.
+static HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 0xf]];
+        byte += 1;
+    }
+    pairs
+};
+
 /// Makes header values of tags.
 #[derive(Debug, Default)]
 pub(crate) struct Etags {
@@ -40,9 +52,9 @@ impl Etags {
 #[inline]
 pub(super) fn put(out: &mut BytesMut, tag: Tag) {
     let mut text = [b'"'; TAG_LEN];
-    put_hex(&mut text[1..17], tag.version.time);
+    put_hex(&mut text[1..17], &tag.version.time.to_be_bytes());
     text[17] = b'-';
-    put_hex(&mut text[18..26], u64::from(tag.version.origin));
+    put_hex(&mut text[18..26], &tag.version.origin.to_be_bytes());
     match tag.last {
         None => out.put_slice(&text),
         Some((step, id)) => {
@@ -77,10 +89,9 @@ fn hex(text: &str, digits: usize) -> Option<u64> {
     (text.len() == digits && text.bytes().all(is_digit)).then_some(number)
 }
 
-fn put_hex(out: &mut [u8], mut value: u64) {
-    for digit in out.iter_mut().rev() {
-        *digit = b"0123456789abcdef"[(value & 0xf) as usize];
-        value >>= 4;
+fn put_hex(out: &mut [u8], bytes: &[u8]) {
+    for (pair, byte) in out.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = HEX[usize::from(*byte)];
     }
 }
 

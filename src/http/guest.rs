@@ -16,15 +16,13 @@ const WAIT: Duration = Duration::from_millis(250);
 /// How often it is looked for one.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Whether the request may be done. If so, whether the connection stays open afterwards.
+/// Whether the request may be done, of a watch without a place. If so, whether the connection stays
+/// open afterwards.
 pub(super) async fn admit(
     service: &Service,
     watch: &Watch,
     route: Option<Route>,
 ) -> Result<bool, Problem> {
-    if watch.has_place() {
-        return Ok(true);
-    }
     let places = &service.limits().places;
     if watch.takes_place(service, false) {
         return Ok(true);

@@ -59,9 +59,9 @@ use std::time::Instant;
 
 use ::cluster::Tag;
 use bytes::Bytes;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderName,
+    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName,
     HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
@@ -119,6 +119,7 @@ impl Answer {
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
         let content_type = Some("text/plain; charset=utf-8");
+        let text: Bytes = text.into();
         let body = Body::Whole(text.into());
         Self { content_type, headers: &caching::FRESH, body, ..Self::empty(status) }
     }
@@ -144,14 +145,13 @@ pub(crate) async fn answer(
     let begun = Instant::now();
     watch.request_begins();
     let (mut head, body) = request.into_parts();
-    let expects = !body.is_end_stream() && head.headers.contains_key(EXPECT);
     let route = Route::of(head.uri.path());
     let kind = route.map_or(RequestKind::Other, |route| route.kind(&head.method));
     let page = Page::of(&service.names, &head, route);
     let asked = Asked { head: &head, route, kind, page: &page, begun };
     let Admission { right, is_entitled, stays, action } =
         admission::admit(&service, &watch, &asked).await;
-    let mut upload = Upload::new(body, &watch, expects, &right);
+    let mut upload = Upload::new(body, &watch, &right);
     // Of what others' pages send nothing is read.
     let understood = !matches!(&action, Err(problem)
         if problem.is_not_implemented() || problem.is_foreign() && upload.has_more());
@@ -162,7 +162,7 @@ pub(crate) async fn answer(
         Ok(None) => Ok(Answer::empty(StatusCode::NO_CONTENT)),
         Err(problem) => Err(problem),
     };
-    let clean = understood && upload.skip().await;
+    let clean = understood && upload.skip(&head.headers).await;
     let received = upload.received();
     if !clean && watch.is_stream() {
         watch.leaves_unread(upload.into_rest());
@@ -173,8 +173,7 @@ pub(crate) async fn answer(
     }
     // The request's header map, emptied, serves the response: hyper takes it back for the next
     // request, so that a connection allocates it once.
-    let mut headers = std::mem::take(&mut head.headers);
-    headers.clear();
+    head.headers.clear();
     // Who is told so sends the next request elsewhere: to a connection that the node closes by
     // itself it may just be on its way.
     let stays = stays && !service.reports.is_stopping();
@@ -186,7 +185,7 @@ pub(crate) async fn answer(
     if connection == Connection::Streams && !stays {
         watch.leave();
     }
-    let mut response = respond(&service, headers, result, connection);
+    let mut response = respond(&service, &mut head.headers, result, connection);
     page.add_to(response.headers_mut());
     if let Some(proof) = right.proof() {
         response.headers_mut().insert(NODE, proof);
@@ -230,9 +229,10 @@ fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body:
     token.known.used(now, came + sent);
 }
 
+/// The response, into which the headers go over.
 fn respond(
     service: &Service,
-    mut headers: HeaderMap,
+    headers: &mut HeaderMap,
     result: Result<Answer, Problem>,
     connection: Connection,
 ) -> Response<Body> {
@@ -283,6 +283,6 @@ fn respond(
     }
     let mut response = Response::new(answer.body);
     *response.status_mut() = answer.status;
-    *response.headers_mut() = headers;
+    std::mem::swap(response.headers_mut(), headers);
     response
 }

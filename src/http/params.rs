@@ -146,10 +146,20 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
     }
     let mut rest = Some(query);
     while let Some(text) = rest {
-        let (pair, behind) = split_at_byte(text, b'&');
-        rest = behind;
-        let (name, value) = split_at_byte(pair, b'=');
-        let value = value.unwrap_or("");
+        let pair = match memchr(b'&', text.as_bytes()) {
+            Some(end) => {
+                rest = Some(&text[end + 1..]);
+                &text[..end]
+            }
+            None => {
+                rest = None;
+                text
+            }
+        };
+        // Names are short: to search them byte by byte is the quickest.
+        let is_equals = |byte: &u8| *byte == b'=';
+        let name_len = pair.as_bytes().iter().position(is_equals).unwrap_or(pair.len());
+        let (name, value) = (&pair[..name_len], pair.get(name_len + 1..).unwrap_or(""));
         let Some(place) = names.iter().position(|known| *known == name) else {
             let shown: String = name.chars().take(100).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -171,14 +181,6 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
         }
     }
     Ok(slots)
-}
-
-/// What is before the first byte of this kind, which is ASCII, and what is behind it.
-fn split_at_byte(text: &str, byte: u8) -> (&str, Option<&str>) {
-    match memchr(byte, text.as_bytes()) {
-        Some(place) => (&text[..place], Some(&text[place + 1..])),
-        None => (text, None),
-    }
 }
 
 /// Whether a parameter of that name has a token.
@@ -481,11 +483,15 @@ fn plain<T: FromStr>(text: &str) -> Option<T> {
 }
 
 /// A number of plain digits; one that is too large for any cluster is as large as can be.
+#[inline]
 fn digits(name: &str, value: Slot<'_>) -> Result<Option<u32>, Problem> {
-    let Some(value) = value else { return Ok(None) };
+    value.map(|value| number(name, value)).transpose()
+}
+
+fn number(name: &str, value: &str) -> Result<u32, Problem> {
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         let shown: String = value.chars().take(100).collect();
         return Err(wrong(name, value, format!("{name}={shown:?} is not a decimal number")));
     }
-    Ok(Some(value.parse().unwrap_or(u32::MAX)))
+    Ok(value.parse().unwrap_or(u32::MAX))
 }

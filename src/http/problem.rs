@@ -516,7 +516,7 @@ impl Problem {
             content_type: Some(CONTENT_TYPE),
             rare: None,
             headers: &caching::FRESH,
-            body: Body::Whole(Bytes::from(body)),
+            body: Body::Whole(Bytes::from(body).into()),
         }
     }
 }
@@ -592,12 +592,14 @@ pub(super) fn not_found() -> Answer {
         content_type: None,
         rare: None,
         headers: &caching::ABSENT,
-        body: Body::Whole(Bytes::from_static(NOT_FOUND)),
+        body: Body::Whole(Bytes::from_static(NOT_FOUND).into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Buf as _;
+
     use super::*;
 
     const QUORUM: Quorum = Quorum { ack: 1, from: 1 };
@@ -679,7 +681,7 @@ mod tests {
     fn bodies_are_problem_json() {
         let answer = failed(FailureKind::TooFew, true, true).into_answer();
         let Body::Whole(body) = answer.body else { panic!("no body") };
-        let json: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(body.chunk()).unwrap();
         assert_eq!((&json["acked"], &json["required"]), (&0.into(), &1.into()));
         assert_eq!((&json["from"], &json["outcome"]), (&1.into(), &"unknown".into()));
         assert_eq!(json["status"], 504);

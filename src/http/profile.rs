@@ -59,6 +59,6 @@ pub(super) async fn get(
         content_type: Some(format.content_type()),
         rare: None,
         headers: &caching::FRESH,
-        body: Body::Whole(Bytes::from(written)),
+        body: Body::Whole(Bytes::from(written).into()),
     })
 }

@@ -17,12 +17,10 @@ pub(super) fn admit(
     stores: Option<&[u8]>,
     headers: &HeaderMap,
 ) -> Result<(), Problem> {
-    if !service.requests.quotas().are_any() {
+    let Some(key) = stores else { return Ok(()) };
+    if !service.requests.quotas().are_any() || headers.contains_key("idempotency-key") {
         return Ok(());
     }
-    let Some(key) = stores.filter(|_| !headers.contains_key("idempotency-key")) else {
-        return Ok(());
-    };
     let full = service.requests.quotas().full(key);
     full.map_or(Ok(()), |full| Err(refuse(&full)))
 }

@@ -7,7 +7,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hyper::HeaderMap;
 use hyper::body::{Body as _, Incoming};
+use hyper::header::EXPECT;
 use node::link::Room;
 
 use super::access::Right;
@@ -54,8 +56,6 @@ pub(super) struct Upload<'a> {
     watch: &'a Watch,
     /// By what right it is sent.
     right: &'a Right,
-    /// The client waits for "100 Continue", which hyper sends when the body is first polled.
-    expects: bool,
     rest: Rest,
     /// Not all of it was here at once: the pace of the rest is watched.
     waited: bool,
@@ -102,13 +102,12 @@ impl Value {
 }
 
 impl<'a> Upload<'a> {
-    pub(super) fn new(body: Incoming, watch: &'a Watch, expects: bool, right: &'a Right) -> Self {
+    pub(super) fn new(body: Incoming, watch: &'a Watch, right: &'a Right) -> Self {
         let rest = Rest::of(&body);
         Self {
             body,
             watch,
             right,
-            expects,
             rest,
             waited: false,
             received: 0,
@@ -211,13 +210,16 @@ impl<'a> Upload<'a> {
     }
 
     /// Reads to the end if that is near; `false` if the rest must be cut off with the connection.
-    pub(super) async fn skip(&mut self) -> bool {
-        let is_far = self.expects || self.body.size_hint().lower() > SKIP_BYTES;
+    /// A client that expects "100 Continue" sends nothing: hyper says so when the body is first
+    /// polled.
+    pub(super) async fn skip(&mut self, headers: &HeaderMap) -> bool {
         match self.rest {
             Rest::Nothing => return true,
             Rest::Lost => return false,
-            Rest::Coming if is_far => return false,
             Rest::Coming => {}
+        }
+        if headers.contains_key(EXPECT) || self.body.size_hint().lower() > SKIP_BYTES {
+            return false;
         }
         let mut skipped = 0;
         while self.has_more() {

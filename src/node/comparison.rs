@@ -23,10 +23,17 @@ pub(crate) struct Comparison {
 impl Comparison {
     /// Waits until it is over.
     pub(crate) async fn wait(&self) {
+        if self.is_over() {
+            return;
+        }
         let ended = self.ended.notified();
-        if !self.over.load(Ordering::Acquire) {
+        if !self.is_over() {
             ended.await;
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// Ends it once `all` other nodes were asked for a sign of life, or it took too long. A link

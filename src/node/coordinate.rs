@@ -178,6 +178,14 @@ impl Coordination {
             ticker: RefCell::default(),
         }
     }
+
+    /// Has the ticker wake at that time at the latest; whether it is to be told.
+    fn arm(&self, wake: Option<u64>) -> bool {
+        let is_sooner = |wake: &u64| self.armed.get().is_none_or(|armed| *wake < armed);
+        let Some(sooner) = wake.filter(is_sooner) else { return false };
+        self.armed.set(Some(sooner));
+        true
+    }
 }
 
 impl Requests {
@@ -200,6 +208,13 @@ impl Requests {
             // Whatever it is, the read will meet it too.
             _ => Ok(None),
         }
+    }
+
+    /// Reads a key of which this node's store decides alone, and at once; `None` = it takes
+    /// [`Requests::get`].
+    pub(crate) fn get_alone(self: &Rc<Self>, key: &[u8], quorum: AskedQuorum) -> Option<Answer> {
+        let mut own = self.coordination.own.try_borrow_mut().ok()?;
+        own.get_alone(&mut Process(self), key, quorum)
     }
 
     /// Reads a key, into `room` if this node holds a long value.
@@ -286,30 +301,33 @@ impl Requests {
         }
         let wake = own.next_wake();
         drop(own);
-        let sooner = |wake: u64| coordination.armed.get().is_none_or(|armed| wake < armed);
-        if wake.is_some_and(sooner)
+        if coordination.arm(wake)
             && let Some(ticker) = coordination.ticker.borrow_mut().take()
         {
             ticker.wake();
         }
     }
 
-    /// Wakes the loop when it wants to be. Never ends.
+    /// Wakes the loop when it wants to be, or earlier: a timer stays when what it was set for has
+    /// come, for the next request would set it anew. Never ends.
     pub(crate) async fn tick(self: &Rc<Self>) {
         let coordination = &self.coordination;
         let mut asleep = Box::pin(sleep_until(TokioInstant::now()));
         loop {
+            let mut set_for = None;
             poll_fn(|cx| {
                 *coordination.ticker.borrow_mut() = Some(cx.waker().clone());
                 let wake = coordination.own.borrow_mut().next_wake();
-                coordination.armed.set(wake);
-                let Some(wake) = wake else { return Poll::Pending };
-                let at = clocks::instant(wake);
-                asleep.as_mut().reset(at.into());
+                coordination.arm(wake);
+                let Some(armed) = coordination.armed.get() else { return Poll::Pending };
+                if set_for.replace(armed) != Some(armed) {
+                    asleep.as_mut().reset(clocks::instant(armed).into());
+                }
                 asleep.as_mut().poll(cx)
             })
             .await;
             self.handle(LoopEvent::Wake);
+            coordination.armed.set(None);
         }
     }
 

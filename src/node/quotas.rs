@@ -29,6 +29,8 @@ use crate::counters::clocks::wall_micros;
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     all: ArcSwap<Vec<Arc<Counted>>>,
+    /// Whether there are any, for those who ask with each request.
+    are_any: AtomicBool,
     /// Held while a record is counted, so that one of its key is counted after it.
     accepted: Mutex<Accepted>,
     /// For how much on all nodes a byte on this one stands.
@@ -140,6 +142,7 @@ impl Quotas {
             Arc::new(Counted { quota: quota.clone(), used })
         };
         self.all.store(Arc::new(quotas.iter().map(renewed).collect()));
+        self.are_any.store(!quotas.is_empty(), Ordering::Release);
     }
 
     /// Who holds what has changed.
@@ -155,7 +158,7 @@ impl Quotas {
     /// Whether any write can be refused.
     #[inline]
     pub(crate) fn are_any(&self) -> bool {
-        !self.all.load().is_empty()
+        self.are_any.load(Ordering::Acquire)
     }
 
     /// The quota for which nothing may be stored under this key, if there is one.

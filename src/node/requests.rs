@@ -51,8 +51,19 @@ pub(crate) struct Requests {
     gate: Gate,
     pub(super) coordination: Coordination,
     pub(super) peers: PeerConnections,
-    /// [`Self::replication`] as of an epoch, so that a request does not lock the view for it.
-    replication: Cell<(u64, (usize, u8))>,
+    /// What each request asks of the view, so that none locks it for that.
+    known: Cell<KnownView>,
+}
+
+/// What requests ask of the view of an epoch.
+#[derive(Debug, Clone, Copy, Default)]
+struct KnownView {
+    /// No view has epoch 0.
+    epoch: u64,
+    /// Nodes that a request may ask, and default copies: what [`Requests::replication`] returns.
+    replication: (usize, u8),
+    /// Whether this node is no member.
+    is_removed: bool,
 }
 
 /// What comes from the other nodes goes to the coordinator, or to the node's task.
@@ -98,8 +109,8 @@ impl Requests {
             let db = Arc::clone(&node.db);
             let writes = Writes::new(db, Arc::clone(counters), config.sync, share, sink);
             let gate = Gate::new(config.max_value, bodies, config.deadline);
-            let (coordination, replication) = (Coordination::new(part), Cell::default());
-            Self { writes, gate, coordination, peers, node, replication }
+            let (coordination, known) = (Coordination::new(part), Cell::default());
+            Self { writes, gate, coordination, peers, node, known }
         })
     }
 
@@ -187,11 +198,11 @@ impl Requests {
         Record::new(key, &fields, value)
     }
 
-    /// The value of a record, if it has one that has not expired, and its expiry, 0 = never. The
-    /// value shares the record's memory.
-    pub(crate) fn value(record: &Record) -> Option<(Bytes, u64)> {
+    /// When the value of a record expires, in milliseconds since 1970, 0 = never; `None` = it has
+    /// none, or it has expired.
+    pub(crate) fn expiry_of_value(record: &Record) -> Option<u64> {
         let view = record.view();
-        view.is_live(wall_micros).then(|| (record.value(), view.expiry_ms()))
+        view.is_live(wall_micros).then(|| view.expiry_ms())
     }
 
     /// Bytes of the value of a record, a tombstone's included.
@@ -310,20 +321,25 @@ impl Requests {
     /// Nodes that may be asked to hold a key, and copies of one unless a request says otherwise;
     /// while partitions move, the smaller numbers of before and after.
     pub(crate) fn replication(&self) -> (usize, u8) {
-        let views = &self.node.shared.views;
-        let (epoch, known) = self.replication.get();
-        // No view has epoch 0.
-        if epoch == views.epoch() {
+        self.known_view().replication
+    }
+
+    /// What is known of the view in force.
+    fn known_view(&self) -> KnownView {
+        let shared = &self.node.shared;
+        let known = self.known.get();
+        if known.epoch == shared.views.epoch() {
             return known;
         }
-        let (epoch, replication) = views.with(|view| {
+        let known = shared.views.with(|view| {
             let topologies = || [&view.topology].into_iter().chain(&view.other);
-            let nodes = topologies().map(Topology::nodes).min();
-            let copies = topologies().map(Topology::default_copies).min();
-            (view.epoch, (nodes.expect("there is one"), copies.expect("there is one")))
+            let nodes = topologies().map(Topology::nodes).min().expect("there is one");
+            let copies = topologies().map(Topology::default_copies).min().expect("there is one");
+            let is_removed = !view.has(shared.own);
+            KnownView { epoch: view.epoch, replication: (nodes, copies), is_removed }
         });
-        self.replication.set((epoch, replication));
-        replication
+        self.known.set(known);
+        known
     }
 
     /// Whether another process has taken this one's place: nothing is served any more.
@@ -333,7 +349,7 @@ impl Requests {
 
     /// Whether this node is no member of the cluster any more: nothing is served either.
     pub(crate) fn is_removed(&self) -> bool {
-        self.node.shared.is_removed()
+        self.known_view().is_removed
     }
 
     /// Which change of the members it goes by.

@@ -75,6 +75,8 @@ pub(crate) struct Writes<T> {
 struct Collecting<T> {
     batch: Batch,
     turn: Option<Turn<T>>,
+    /// An emptied list of who waits, to be used again.
+    spare: Vec<T>,
     /// How long the store wants the batch held back.
     delay: Duration,
     committer: Option<Waker>,
@@ -103,7 +105,13 @@ impl<T> Writes<T> {
             commits_on_loop: commits_on_loop(sync),
             bound,
             sink,
-            collecting: RefCell::new(Collecting { batch, turn: None, delay, committer: None }),
+            collecting: RefCell::new(Collecting {
+                batch,
+                turn: None,
+                spare: Vec::new(),
+                delay,
+                committer: None,
+            }),
             in_flight: RefCell::default(),
             submitted: Cell::new(0),
             waiting_bytes: Cell::new(0),
@@ -130,15 +138,18 @@ impl<T> Writes<T> {
             Pressure::Slow(delay) => delay,
             Pressure::Full => return Err(self.db.refusal().into()),
         };
-        let mut collecting = self.collecting.borrow_mut();
+        let mut held = self.collecting.borrow_mut();
+        let collecting = &mut *held;
         collecting.delay = delay;
         write(&mut collecting.batch).map_err(WriteError::Store)?;
-        let turn = collecting.turn.get_or_insert(Turn { bytes: 0, waiting: Vec::new() });
+        let spare = &mut collecting.spare;
+        let new = || Turn { bytes: 0, waiting: mem::take(spare) };
+        let turn = collecting.turn.get_or_insert_with(new);
         turn.bytes += bytes;
         turn.waiting.push(waits_for);
         self.set_waiting(waiting + bytes);
         if collecting.batch.byte_len() >= BATCH_BYTES {
-            drop(collecting);
+            drop(held);
             self.commit();
         } else if let Some(committer) = collecting.committer.take() {
             committer.wake();
@@ -230,11 +241,12 @@ impl<T> Writes<T> {
         }
     }
 
-    fn finish(&self, turn: Turn<T>, outcome: &Outcome) {
+    fn finish(&self, mut turn: Turn<T>, outcome: &Outcome) {
         self.set_waiting(self.waiting_bytes.get() - turn.bytes);
-        for waits_for in turn.waiting {
+        for waits_for in turn.waiting.drain(..) {
             (self.sink)(waits_for, outcome);
         }
+        self.collecting.borrow_mut().spare = turn.waiting;
     }
 }
 

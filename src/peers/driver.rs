@@ -122,7 +122,7 @@ impl Driver {
         for _ in 0..READS_PER_TURN {
             let paused = self.is_paused()?;
             let read = !paused && self.read(cx, peers)?;
-            if !read {
+            if !read && self.waiting.is_some() {
                 // There may be room now for what came before.
                 self.take_in(&[], cx, peers)?;
             }

@@ -327,8 +327,22 @@ impl PeerConnections {
     /// Hands an event to the sink, after those that wait already. Must not be called with anything
     /// borrowed.
     fn dispatch(&self, what: FromPeers) {
-        self.inner.waiting.borrow_mut().push_back(what);
+        let inner = &self.inner;
+        if inner.dispatching.get() || !inner.waiting.borrow().is_empty() {
+            inner.waiting.borrow_mut().push_back(what);
+        } else {
+            inner.dispatching.set(true);
+            self.hand_over(what);
+            inner.dispatching.set(false);
+        }
         self.dispatch_all();
+    }
+
+    fn hand_over(&self, what: FromPeers) {
+        let sink = self.inner.sink.borrow().clone();
+        if let Some(sink) = sink {
+            sink(what);
+        }
     }
 
     /// Hands an event to the sink soon: the caller may be in the middle of something.
@@ -345,10 +359,7 @@ impl PeerConnections {
         }
         loop {
             let Some(what) = self.inner.waiting.borrow_mut().pop_front() else { break };
-            let sink = self.inner.sink.borrow().clone();
-            if let Some(sink) = sink {
-                sink(what);
-            }
+            self.hand_over(what);
         }
         self.inner.dispatching.set(false);
     }

@@ -138,9 +138,12 @@ impl Batch {
                 return Err(Error::TooLarge { what, len, bound });
             }
         }
-        self.bytes.push(space as u8);
-        self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        self.bytes.extend_from_slice(&(record_len as u32).to_le_bytes());
+        // Room for the record too: the buffer grows once for an operation.
+        self.bytes.reserve(total - self.bytes.len());
+        let mut head = [space as u8; OPERATION_HEAD];
+        head[1..3].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        head[3..].copy_from_slice(&(record_len as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&head);
         self.bytes.extend_from_slice(key);
         Ok(())
     }

@@ -19,8 +19,9 @@ use std::sync::Arc;
 use crate::store::store_error;
 use bytes::Bytes;
 use cluster::{
-    Config, Coordinator, Demand, Effect, Event, FailureKind, LogPosition, MAX_OPERATIONS,
-    MembershipState, NodeEvent, Now, OpId, Record, Reply, Shared, StoreError, Via, hint_bytes,
+    Answer, AskedQuorum, Config, Coordinator, Demand, Effect, Event, FailureKind, LogPosition,
+    MAX_OPERATIONS, MembershipState, NodeEvent, Now, OpId, Record, Reply, Shared, StoreError, Via,
+    hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
@@ -87,6 +88,26 @@ impl Loop {
         let now = driver.now();
         self.dispatch(driver, now, event);
         self.go_on(driver, now);
+    }
+
+    /// Answers a read that this node's store decides alone, and at once; `None` = it takes an
+    /// [`Event::Get`].
+    pub fn get_alone<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        key: &[u8],
+        asked: AskedQuorum,
+    ) -> Option<Answer> {
+        if !self.coordinator.reads_alone(key, asked) {
+            return None;
+        }
+        let held = match driver.try_get(Space::Data, key) {
+            Ok(Lookup::Found(record)) => Some(record),
+            Ok(Lookup::Absent) => None,
+            // What is wrong is found, and told, by the event.
+            Ok(Lookup::WouldBlock | Lookup::TooLong(_)) | Err(_) => return None,
+        };
+        self.coordinator.answer_alone(driver.now(), held)
     }
 
     /// A store's read that had to wait is done.

@@ -1,6 +1,7 @@
 //! A record that owns its bytes.
 
 use std::fmt;
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -128,6 +129,13 @@ impl Record {
     /// The value, sharing the record's memory.
     pub fn value(&self) -> Bytes {
         self.raw.slice(self.view().value_range())
+    }
+
+    /// The record's bytes, and where in them the value lies: for who wants the value alone, which a
+    /// slice would have a count of its own allocated for.
+    pub fn into_bytes(self) -> (Bytes, Range<usize>) {
+        let value = self.view().value_range();
+        (self.raw, value)
     }
 
     /// What the writer put beside the value, sharing the record's memory.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 
-use super::Item;
+use super::{Content, Item};
 use crate::counters::budget::Held;
 use crate::http::connection::Open;
 use crate::node::access::Remembered;
@@ -51,6 +51,6 @@ impl Events {
         }
         let event = std::task::ready!(self.events.poll_recv(cx));
         let ends = self.token.as_ref().is_some_and(|token| !self.requests.still_holds(token));
-        Poll::Ready(event.filter(|_| !ends).map(|event| event.chain(Bytes::new())))
+        Poll::Ready(event.filter(|_| !ends).map(|event| event.chain(Content::default())))
     }
 }

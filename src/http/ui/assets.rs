@@ -116,7 +116,7 @@ impl Asset {
             content_type: Some(self.content_type),
             rare: None,
             headers: self.headers,
-            body: Body::Whole(Bytes::from_static(self.text.as_bytes())),
+            body: Body::Whole(Bytes::from_static(self.text.as_bytes()).into()),
         }
     }
 }

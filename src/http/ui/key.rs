@@ -159,11 +159,12 @@ pub(in crate::http) async fn get(
         replicas.push(reported(service, topology, replica, &key, answer));
     }
     let newest = newest.and_then(|(_, record)| record);
-    let value = newest.as_ref().and_then(Requests::value).map(|(value, _)| Shown::of(&value));
+    let value = newest.filter(|record| Requests::expiry_of_value(record).is_some());
+    let value = value.map(|record| Shown::of(&record.value()));
     let key = String::from_utf8_lossy(&key).into_owned();
     let placement = Placement { key, partition, replicas, value };
     let json = serde_json::to_vec(&placement).expect("strings and numbers always serialize");
-    let body = Body::Whole(Bytes::from(json));
+    let body = Body::Whole(Bytes::from(json).into());
     let content_type = Some("application/json");
     Ok(Answer { content_type, headers: &caching::FRESH, body, ..Answer::empty(StatusCode::OK) })
 }

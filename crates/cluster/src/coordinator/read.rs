@@ -19,6 +19,7 @@
 //! Other nodes send records up to `brief_bytes` at once, and outlines of longer ones. A long record
 //! is fetched only if it is the newest and this node does not have it, once there is room for it.
 
+mod alone;
 pub(super) mod state;
 mod steps;
 
@@ -400,10 +401,7 @@ impl Coordinator {
                     self.repair(now, id, vote, out);
                     self.arm_hedge(now, id);
                 }
-                ReadStep::Answer => {
-                    self.decide(now, id);
-                    self.answer_read(id, out);
-                }
+                ReadStep::Answer(newest) => self.answer_read(id, newest, out),
             }
         }
     }
@@ -469,6 +467,9 @@ impl Coordinator {
     fn repair_behind(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let read = read_of(slot);
+        if read.is_unanimous() {
+            return;
+        }
         if let Some(vote) = self.to_fetch(now, slot) {
             let is_fetching = read.count_states(ReadState::is_fetching) > 0;
             if !is_fetching && !self.hides(now, &read.votes[vote.0]) {
@@ -500,12 +501,8 @@ impl Coordinator {
         }
     }
 
-    fn answer_read(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+    fn answer_read(&mut self, id: SlotId, newest: Option<Record>, out: &mut Vec<Effect>) {
         let read = self.slots.read(id);
-        let Stage::Decided(newest) = &read.stage else {
-            unreachable!("{:?} is not what is answered", read.stage);
-        };
-        let newest = newest.clone();
         let reader = read.reader;
         read.stage = Stage::Answered(newest.clone());
         // Repairs that turned out not to be needed: nobody waits for them any more.

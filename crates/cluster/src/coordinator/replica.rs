@@ -265,7 +265,12 @@ impl Coordinator {
 
     /// The same, by when a record was written.
     pub(super) fn is_future(&self, now: Now, when: u64) -> bool {
-        self.shared.clock.is_ahead(when, now, self.config.max_skew_micros)
+        when > self.takes_up_to(now)
+    }
+
+    /// The greatest time of a record that is not a future one.
+    pub(super) fn takes_up_to(&self, now: Now) -> u64 {
+        self.shared.clock.takes_up_to(now, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be

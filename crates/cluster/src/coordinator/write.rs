@@ -271,19 +271,21 @@ impl Coordinator {
         }
         let slot = self.slots.get(id);
         let Work::Write(write) = &slot.work else { unreachable!("{id:?} is no write") };
-        if write.may_hold() {
-            let has_it = |vote: &&WriteVote| {
-                matches!(
-                    vote.state,
-                    WriteState::Holds | WriteState::Failed { error: ReplicaError::Hidden, .. }
-                )
-            };
+        let has_it = |vote: &&WriteVote| {
+            matches!(
+                vote.state,
+                WriteState::Holds | WriteState::Failed { error: ReplicaError::Hidden, .. }
+            )
+        };
+        let agrees = slot.view.agrees_with(self.view.id());
+        let all_have_it = agrees && write.votes.iter().all(|vote| has_it(&vote));
+        if write.may_hold() && !all_have_it {
             let (key, record) = (slot.key.clone(), write.record.clone());
             let asked = slot.quorums.asked;
             let nodes = |votes: &mut dyn Iterator<Item = &WriteVote>| -> Vec<NodeId> {
                 votes.map(|vote| vote.node).collect()
             };
-            let missed = if slot.view.agrees_with(self.view.id()) {
+            let missed = if agrees {
                 nodes(&mut write.votes.iter().filter(|vote| !has_it(vote)))
             } else {
                 let holders = nodes(&mut write.votes.iter().filter(has_it));

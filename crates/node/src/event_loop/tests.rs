@@ -1,3 +1,4 @@
+mod alone;
 mod council;
 mod rounds;
 

@@ -186,7 +186,7 @@ impl<R: Room> Connection<R> {
 
     /// What is to be written next: whole envelopes, and what is left of one.
     pub fn to_send(&mut self, now: impl Fn() -> Now) -> &[u8] {
-        if self.outgoing.writer.sealed().is_empty() {
+        if self.outgoing.writer.sealed().is_empty() && self.outgoing.waiting() > 0 {
             self.outgoing.add_short(self.table.encoded_bytes(), &now);
             self.outgoing.add_pieces(&now);
             self.seal(&now);

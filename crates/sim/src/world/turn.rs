@@ -342,9 +342,17 @@ impl World {
         process.taken.insert(client, Taken { mono: now.mono, pauses, was_removed });
         let kind = match asked.what {
             What::Get => {
-                let event = Event::Get { client, key: asked.key, quorum: asked.quorum };
-                self.handle(place, event, out);
-                return;
+                let Asked { key, quorum, .. } = asked;
+                let event = Event::Get { client, key: key.clone(), quorum };
+                return self.drive(place, out, |own, driver| {
+                    match own.get_alone(driver, &key, quorum) {
+                        Some(answer) => {
+                            driver.note(&event);
+                            driver.answer(client, answer);
+                        }
+                        None => own.handle(driver, event),
+                    }
+                });
             }
             What::Change(wanted) => {
                 let Asked { key, quorum, .. } = asked;

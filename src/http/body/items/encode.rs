@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::Tag;
 
-use crate::http::body::Item;
+use crate::http::body::{Content, Item};
 use crate::http::entities::form::Form;
 use crate::http::{etags, frames};
 
@@ -60,7 +60,7 @@ impl Encoder {
                 let mut line = BytesMut::with_capacity(key.len() + 1);
                 line.put_slice(&key);
                 line.put_u8(b'\n');
-                line.freeze().chain(value)
+                line.freeze().chain(value.into())
             }
             Form::Frames => {
                 let mut head = self.begin();
@@ -68,7 +68,7 @@ impl Encoder {
                 etags::put(&mut etag, tag);
                 let value = self.values.then_some(value);
                 frames::put_item(&mut head, &etag, &key, value.as_ref().map(Bytes::len), expiry_ms);
-                head.freeze().chain(value.unwrap_or_default())
+                head.freeze().chain(value.unwrap_or_default().into())
             }
             Form::Lines => self.line(&key, value, tag, expiry_ms),
         }
@@ -183,7 +183,7 @@ fn put_text(out: &mut BytesMut, text: &str) {
 }
 
 fn whole(bytes: BytesMut) -> Item {
-    bytes.freeze().chain(Bytes::new())
+    bytes.freeze().chain(Content::default())
 }
 
 #[cfg(test)]

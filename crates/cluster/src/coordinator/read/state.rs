@@ -116,6 +116,13 @@ impl Reported {
         }
     }
 
+    pub(super) fn into_whole(self) -> Option<Record> {
+        match self {
+            Self::Whole(record) => Some(record),
+            Self::Outline(_) => None,
+        }
+    }
+
     /// Drops the content.
     pub(super) fn shed(&mut self) {
         if let Self::Whole(record) = self {
@@ -189,6 +196,16 @@ impl Read {
             Stage::Asking { .. } => None,
             Stage::Decided(newest) | Stage::Answered(newest) => newest.as_ref(),
         }
+    }
+
+    /// Whether all that was reported is the answer: no replica that replied lacks it.
+    pub(super) fn is_unanimous(&self) -> bool {
+        let answer = self.newest().map(Record::rank);
+        self.votes.iter().all(|vote| match (&vote.reported, vote.state) {
+            (None, ReadState::Reported { .. }) => answer.is_none(),
+            (None, _) => true,
+            (Some(reported), _) => Some(reported.rank()) == answer,
+        })
     }
 
     /// How many there are in each set.

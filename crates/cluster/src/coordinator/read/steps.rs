@@ -24,7 +24,8 @@ pub(super) enum ReadStep {
     /// Begin anew, a little later: the newest record is one that a conditional write made, and
     /// another one outranks it, or is about to.
     BeginAnew,
-    Answer,
+    /// The newest record is the answer, if there is one.
+    Answer(Option<Record>),
     Deny,
 }
 
@@ -52,7 +53,7 @@ impl Coordinator {
         }
         let newest = if read.is_decided() { read.newest() } else { self.newest_of(now, slot) };
         match newest.filter(|_| must_be_held(slot)) {
-            None => ReadStep::Answer,
+            None => ReadStep::Answer(newest.cloned()),
             Some(newest) => self.step_of_repairing(now, slot, newest),
         }
     }
@@ -99,7 +100,7 @@ impl Coordinator {
         let future = self.is_ahead(now, newest);
         let held = belongs(&|vote| vote.holds(newest) && (future || !self.hides(now, vote)));
         if held.suffices(wanted) {
-            return ReadStep::Answer;
+            return ReadStep::Answer(Some(newest.clone()));
         }
         let outranks = |vote: &ReadVote| self.outranks(now, vote, newest);
         if newest.ballot() > 0 && read.votes.iter().any(outranks) {
@@ -140,7 +141,9 @@ impl Coordinator {
     /// How many replicas of the set that is read are authoritative for what they reported, and
     /// reported no future record.
     fn settled(&self, now: Now, slot: &Slot) -> usize {
-        read_of(slot).count_read(|vote| self.counts(vote) && !self.hides(now, vote))
+        let most = self.takes_up_to(now);
+        let is_future = |vote: &ReadVote| vote.reported.as_ref().is_some_and(|r| r.when() > most);
+        read_of(slot).count_read(|vote| self.counts(vote) && !is_future(vote))
     }
 
     /// Whether a replica is authoritative for what it reported. This node may have been told
@@ -159,8 +162,9 @@ impl Coordinator {
     /// What was reported, without future records if enough replicas reported none.
     fn reported_of<'a>(&'a self, now: Now, slot: &'a Slot) -> impl Iterator<Item = &'a Reported> {
         let settled = self.settled(now, slot) >= usize::from(slot.quorums.read.ack);
+        let most = if settled { self.takes_up_to(now) } else { u64::MAX };
         let reported = read_of(slot).votes.iter().filter_map(|vote| self.left_of(vote));
-        reported.filter(move |reported| !settled || !self.is_future(now, reported.when()))
+        reported.filter(move |reported| reported.when() <= most)
     }
 
     /// The newest of the records that are here whole.
