@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# CPU time of a GET and of a PUT beside the floor: the first commit of release quality. No step of
+# ours may make a request dearer than it was there, and small ones add up unseen.
+#
+#     bench/guard.sh [--nodes 1|3] [ROUNDS]       default: one node, 15 rounds; about six minutes
+#
+# The floor is built once, into target/floor, and kept. Nodes of both are on CPU 0, the client on
+# CPU 1 (of three nodes, all on both); nodes that are not measured are stopped. In each round both
+# have a run of 1 s in a closed loop on 32 connections: of GETs and of PUTs with --sync interval, of
+# PUTs with --sync always. A figure is the time, user's and system's, that the nodes spent per
+# request; the ratio is to the floor's in the same round: its median, least and greatest. Says which
+# ratios are above 1 and exits with 1 then.
+# Environment: KVORUM, the binary, with kvorum-bench beside it (default: release builds, made here);
+# FLOOR, that of the floor; CARGO.
+set -euo pipefail
+shopt -s inherit_errexit
+cd "$(dirname "$0")/.."
+floor_commit=5f054f2
+nodes=1 cargo=${CARGO:-cargo}
+if [ "${1:-}" = --nodes ]; then
+    nodes=${2:?--nodes takes 1 or 3}
+    shift 2
+fi
+rounds=${1:-15}
+if [ -z "${KVORUM:-}" ]; then
+    "$cargo" build --release --quiet --locked -p kvorum -p kvorum-bench
+    KVORUM=$PWD/target/release/kvorum
+fi
+if [ -z "${FLOOR:-}" ]; then
+    FLOOR=$PWD/target/floor/kvorum
+    if [ ! -x "$FLOOR" ]; then
+        echo "building the floor, $floor_commit: once" >&2
+        tree=$PWD/target/floor/tree
+        rm -rf "$tree" && git worktree prune
+        git worktree add --quiet --detach "$tree" "$floor_commit"
+        "$cargo" build --release --quiet --locked --manifest-path "$tree/Cargo.toml" -p kvorum \
+            --target-dir "$PWD/target/floor/build"
+        cp "$PWD/target/floor/build/release/kvorum" "$FLOOR"
+        git worktree remove --force "$tree"
+        rm -rf "$PWD/target/floor/build"
+    fi
+fi
+work=$(mktemp -d)
+started=()
+finish() {
+    # What is stopped takes no signal but this one.
+    kill -CONT "${started[@]}" 2>/dev/null || true
+    kill "${started[@]}" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap finish EXIT
+case $nodes in
+1) server=(taskset -c 0) client=(taskset -c 1) ;;
+3) server=() client=() ;;
+*)
+    echo "--nodes takes 1 or 3, not $nodes" >&2
+    exit 2
+    ;;
+esac
+
+# A free port for each node, none of them twice.
+mapfile -t ports < <(python3 - "$((nodes * 4))" <<'END'
+import socket, sys
+sockets = [socket.socket() for _ in range(int(sys.argv[1]))]
+for one in sockets:
+    one.bind(("127.0.0.1", 0))
+    print(one.getsockname()[1])
+END
+)
+
+# Sides are floor.interval, now.interval, floor.always, now.always.
+declare -A port pids
+# start SIDE BINARY SYNC
+start() {
+    local side=$1 binary=$2 sync=$3 n urls=
+    local own=("${ports[@]:0:nodes}")
+    ports=("${ports[@]:nodes}")
+    for n in "${own[@]}"; do urls+=${urls:+,}http://127.0.0.1:$n; done
+    port[$side]=${own[0]} pids[$side]=
+    for n in "${!own[@]}"; do
+        local listed=()
+        # The floor knows its nodes by their URLs.
+        [ "$nodes" = 1 ] ||
+            listed=(--cluster "$urls" --advertise "http://127.0.0.1:${own[$n]}")
+        "${server[@]}" "$binary" serve --listen "127.0.0.1:${own[$n]}" --sync "$sync" \
+            --data "$work/$side.$n" "${listed[@]}" >"$work/$side.$n.log" 2>&1 &
+        started+=($!) pids[$side]+=" $!"
+    done
+    curl -sf --retry 50 --retry-all-errors --retry-delay 1 \
+        "http://127.0.0.1:${port[$side]}/readyz" >/dev/null
+}
+
+# run SIDE METHOD SECONDS: a run; its requests.
+run() {
+    "${client[@]}" "$KVORUM" bench load -t1 -c32 --closed -d"$3" --warmup 100ms --value-len 64 \
+        --key-count 100k --keys uniform --mix "$2=100" --out "$work/run" --force \
+        "http://127.0.0.1:${port[$1]}" >"$work/run.log" 2>&1 || { cat "$work/run.log" >&2; exit 1; }
+    awk '/requests in/ { print $1; exit }' "$work/run.log"
+}
+
+# spent SIDE: ticks of the side's nodes, so far.
+spent() {
+    local pid sum=0 fields
+    for pid in ${pids[$1]}; do
+        read -r -a fields < <(sed 's/.*) //' "/proc/$pid/stat")
+        sum=$((sum + fields[11] + fields[12]))
+    done
+    echo "$sum"
+}
+
+# measure SIDE METHOD: nanoseconds per request.
+measure() {
+    kill -CONT ${pids[$1]}
+    local before requests
+    before=$(spent "$1")
+    requests=$(run "$1" "$2" 1s)
+    # What was written is flushed and compacted before the next one.
+    sleep 0.3
+    echo $((($(spent "$1") - before) * (1000000000 / $(getconf CLK_TCK)) / requests))
+    kill -STOP ${pids[$1]}
+}
+
+for sync in interval always; do
+    start "floor.$sync" "$FLOOR" "$sync"
+    start "now.$sync" "$KVORUM" "$sync"
+done
+for side in "${!port[@]}"; do
+    run "$side" put 8s >/dev/null
+done
+sleep 2
+for side in "${!port[@]}"; do kill -STOP ${pids[$side]}; done
+for ((round = 0; round < rounds; round++)); do
+    echo "round $((round + 1)) of $rounds" >&2
+    for what in "interval get" "interval put" "always put"; do
+        read -r sync method <<<"$what"
+        order=(floor now)
+        ((round % 2)) && order=(now floor)
+        for which in "${order[@]}"; do
+            echo "$method $sync $which $(measure "$which.$sync" "$method")" >>"$work/figures"
+        done
+    done
+done
+python3 - "$work/figures" "$nodes" <<'END'
+import collections, statistics, sys
+
+figures = collections.defaultdict(lambda: collections.defaultdict(list))
+for line in open(sys.argv[1]):
+    method, sync, which, nanos = line.split()
+    figures[f"{method.upper()} {sync}"][which].append(int(nanos))
+above = []
+print(f"CPU per request, {sys.argv[2]} node(s): ratio to the floor; microseconds")
+for what, sides in figures.items():
+    ratios = [now / floor for now, floor in zip(sides["now"], sides["floor"])]
+    median = statistics.median(ratios)
+    now, floor = (statistics.median(sides[side]) / 1000 for side in ("now", "floor"))
+    print(f"{what:13} {median:.3f} ({min(ratios):.3f} to {max(ratios):.3f}); {floor:.2f} to {now:.2f}")
+    if median > 1:
+        above.append(what)
+if above:
+    sys.exit("dearer than the floor: " + ", ".join(above))
+END
