@@ -66,7 +66,7 @@ impl TaskDriver for Process<'_> {
 
     fn read_hints(&mut self, wanted: HintsWanted) {
         dispatch_result_of(&self.0.node, move |node| {
-            let HintsWanted { peer, after, max_bytes } = &wanted;
+            let HintsWanted { peer, after, max_bytes, .. } = &wanted;
             let (engine, shared) = (node.db.engine(), &node.shared);
             let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
             TaskEvent::HintsRead(wanted, read)

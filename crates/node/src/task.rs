@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     CallId, Claim, FailureKind, MembershipState, NODE_TICK_MICROS, Node, NodeConfig, NodeEffect,
-    NodeEvent, NodeId, Record, Remembered, RoundReport, Shared, hint_bytes,
+    NodeEvent, NodeId, Page, Record, Remembered, Reply, RoundReport, Shared, hint_bytes,
 };
 
 use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cluster::{
     CallId, Claim, FailureKind, Incarnation, LifeId, LogPosition, NODE_TICK_MICROS, NodeEffect,
-    NodeEvent, Page, Reply, Reported, Request,
+    NodeEvent, NodeId, Page, Record, Reply, Reported, Request,
 };
 
 use crate::words::{self, micros, next, node, numbered};
@@ -51,10 +51,7 @@ impl World {
             "hints" => {
                 let peer = node(next(words, "a node")?)?;
                 let items = words.map(|word| self.words.item(word)).collect::<Result<_, _>>()?;
-                // Hints that nobody reads are those of a call that nobody made.
-                let call = self.hint_reads.remove(&peer).unwrap_or(CallId(u64::MAX));
-                let page = Page { items, next: None, authoritative: true };
-                NodeEvent::Returned { call, result: Ok(Reply::Page(page)) }
+                self.hints_read(peer, items)
             }
             "undropped" => {
                 let peer = node(next(words, "a node")?)?;
@@ -90,6 +87,14 @@ impl World {
         let mut effects = Vec::new();
         self.node.handle(self.now(), event, &mut effects);
         Ok(self.node_texts(&effects))
+    }
+
+    /// The store has read a node's hints. Hints that nobody reads are those of a call that nobody
+    /// made.
+    fn hints_read(&mut self, peer: NodeId, items: Vec<(Bytes, Record)>) -> NodeEvent {
+        let call = self.hint_reads.remove(&peer).unwrap_or(CallId(u64::MAX));
+        let page = Page { items, next: None, authoritative: true };
+        NodeEvent::Returned { call, result: Ok(Reply::Page(page)) }
     }
 
     /// What is no event: time that passes, what is counted, what is asked.
