@@ -153,7 +153,8 @@ for what, sides in figures.items():
     ratios = [now / floor for now, floor in zip(sides["now"], sides["floor"])]
     median = statistics.median(ratios)
     now, floor = (statistics.median(sides[side]) / 1000 for side in ("now", "floor"))
-    print(f"{what:13} {median:.3f} ({min(ratios):.3f} to {max(ratios):.3f}); {floor:.2f} to {now:.2f}")
+    spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+    print(f"{what:13} {median:.3f} ({spread}); {floor:.2f} to {now:.2f}")
     if median > 1:
         above.append(what)
 if above:
