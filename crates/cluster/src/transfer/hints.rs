@@ -186,8 +186,8 @@ impl Pass {
         self.end();
     }
 
-    /// Delivers the hints behind a key, as many as a batch takes. Returns the last one's key; `None`
-    /// = there are none.
+    /// Delivers the hints behind a key, as many as a batch takes. Returns the last key; `None` =
+    /// there are none.
     async fn pass_batch(&mut self, after: Option<Bytes>) -> Result<Option<Bytes>, Failed> {
         let items = self.read(after).await?;
         let Some(last) = items.last().map(|(key, _)| key.clone()) else { return Ok(None) };
@@ -219,9 +219,9 @@ impl Pass {
             self.has_delivered |= drop_needless(&context, node, &mut items);
             let limit = context.takes_up_to();
             let limit = self.refused.map_or(limit, |refused| refused.min(limit));
-            let ahead = items.extract_if(.., |(_, record)| record.when() > limit);
-            stays =
-                ahead.fold(stays, |sum, (key, record)| sum.add(Stays::of(&key, &record, limit)));
+            for (key, record) in items.extract_if(.., |(_, record)| record.when() > limit) {
+                stays = stays.add(Stays::of(&key, &record, limit));
+            }
             if items.is_empty() {
                 break;
             }

@@ -66,8 +66,8 @@ impl Marks {
                 self.hand_overs.insert(node, task);
             }
         }
-        // The marks may be stored here by now: marks that another node hands over are stored before
-        // they are acknowledged. If they were deposited nevertheless, they would come back for ever.
+        // The marks may be stored here by now: those that another node hands over are stored before
+        // they are acknowledged. Were they deposited nevertheless, they would come back for ever.
         self.deposit_wanted &= missed.is_unkept(context.shared().own);
         self.deposit.take_if(|task| !tasks.is_under_way(*task));
         if self.deposit_wanted && self.deposit.is_none() {
