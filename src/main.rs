@@ -113,7 +113,10 @@ fn in_one_line(error: &clap::Error) -> String {
 fn run_node(args: ServeArgs) -> ExitCode {
     let check = args.check;
     match config::load(args) {
-        Ok((config, _)) if check => reported(check::run(&config)),
+        Ok((mut config, _)) if check => {
+            config.warnings.extend(variables::unknown());
+            reported(check::run(&config))
+        }
         Ok((mut config, logging)) => {
             config.warnings.extend(variables::unknown());
             let outcome = serve::run(config, &logging);

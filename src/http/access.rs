@@ -14,6 +14,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use cluster::escaped;
 use cluster::handshake::Channel;
 use cluster::layout::{Kinds, Methods, Token, after_prefix};
 use hyper::header::{AUTHORIZATION, HeaderValue};
@@ -299,10 +300,10 @@ fn is_inside(prefix: &[u8], keys: Keys<'_>) -> bool {
 
 fn outside(token: &Token, keys: Keys<'_>) -> Problem {
     let name = &token.name;
-    let prefix = token.prefix.escape_ascii();
+    let prefix = escaped(&token.prefix);
     let range = match (keys, after_prefix(&token.prefix)) {
         (Keys::Range { .. }, Some(end)) => {
-            let end = end.escape_ascii();
+            let end = escaped(&end);
             format!(": a range from start={prefix} to end={end} at most, which is prefix={prefix}")
         }
         _ => String::new(),

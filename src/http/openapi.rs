@@ -73,6 +73,32 @@ fn query_parameters<'a>(document: &'a Yaml, operation: &'a Yaml) -> Vec<&'a str>
     queries.map(|parameter| text(&parameter["name"])).collect()
 }
 
+/// Where something has neither a value nor anything below it.
+fn empty_ones(yaml: &Yaml, at: &str, found: &mut Vec<String>) {
+    match yaml {
+        Yaml::Null => found.push(at.to_owned()),
+        Yaml::Hash(_) => entries_of_any(yaml)
+            .for_each(|(name, below)| empty_ones(below, &format!("{at}/{name}"), found)),
+        Yaml::Array(items) => items.iter().for_each(|item| empty_ones(item, at, found)),
+        _ => {}
+    }
+}
+
+/// What is under a map's keys, which may be numbers.
+fn entries_of_any(yaml: &Yaml) -> impl Iterator<Item = (String, &Yaml)> {
+    yaml.as_hash().into_iter().flatten().map(|(key, value)| {
+        let name = key.as_str().map_or_else(|| format!("{key:?}"), str::to_owned);
+        (name, value)
+    })
+}
+
+#[test]
+fn nothing_in_the_document_is_empty() {
+    let mut found = Vec::new();
+    empty_ones(&document(), "", &mut found);
+    assert_eq!(found, [""; 0]);
+}
+
 #[test]
 fn routes_and_methods_are_those_of_the_table() {
     let document = document();

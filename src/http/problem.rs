@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{FailureKind, NodeId, NotIssued, Part, Quorum, Refusal, RequestFailed, Tag, visible};
+use cluster::{
+    FailureKind, NodeId, NotIssued, Part, Quorum, Refusal, RequestFailed, Tag, escaped, visible,
+};
 use hyper::{Method, StatusCode};
 use node::NoVersion;
 use serde::{Serialize, Serializer};
@@ -227,7 +229,7 @@ impl Problem {
         let detail = format!(
             "about {stored} bytes are stored under the prefix \"{}\", and its quota is {hard}: \
              delete some of these keys, or have the quota raised (kvorum quota set)",
-            prefix.escape_ascii()
+            escaped(prefix)
         );
         Self::new(Type::QuotaReached, detail).undone()
     }

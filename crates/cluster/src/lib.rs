@@ -99,4 +99,4 @@ pub use topology::{
 };
 pub use unreadable::Unreadable;
 pub use view::{FIRST_EPOCH, View, ViewId, Views};
-pub use visible::{is_invisible, visible};
+pub use visible::{escaped, is_invisible, visible};

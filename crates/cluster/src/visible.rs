@@ -52,6 +52,32 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A key, or a part of one, on one line: `kvorum scan --escaped` reads the same bytes from it.
+/// Text stays text; a backslash, a control character, one that [`is_invisible`] and what is no UTF-8
+/// are written as `\\`, `\n`, `\t` or `\xNN`.
+pub fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\t' => text.push_str("\\t"),
+                unseen if unseen.is_control() || is_invisible(unseen) => {
+                    for byte in unseen.encode_utf8(&mut [0; 4]).bytes() {
+                        let _ = write!(text, "\\x{byte:02x}");
+                    }
+                }
+                other => text.push(other),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

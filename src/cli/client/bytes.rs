@@ -1,37 +1,11 @@
 //! Keys and values are any bytes; here is how they look in a URL, on a terminal and in JSON.
 
-use std::fmt::Write;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cluster::is_invisible;
 use serde_json::{Map, Value};
 
 pub(super) use crate::http::percent::encode as percent;
-
-/// On one line, so that [`unescape`] gives the same bytes back.
-pub(super) fn escape(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            match letter {
-                '\\' => text.push_str("\\\\"),
-                '\n' => text.push_str("\\n"),
-                '\t' => text.push_str("\\t"),
-                unseen if unseen.is_control() || is_invisible(unseen) => {
-                    for byte in unseen.encode_utf8(&mut [0; 4]).bytes() {
-                        let _ = write!(text, "\\x{byte:02x}");
-                    }
-                }
-                other => text.push(other),
-            }
-        }
-        for byte in chunk.invalid() {
-            let _ = write!(text, "\\x{byte:02x}");
-        }
-    }
-    text
-}
+pub(super) use cluster::escaped as escape;
 
 /// What [`escape`] never gives.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cluster::{Clock, HintLedger, NodeId};
+use cluster::{Clock, HintLedger, NodeId, escaped};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelValue, EncodeMetric, MetricEncoder, text,
@@ -170,7 +170,7 @@ fn access(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 
 fn quotas(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let all = node.quotas.all();
-    let name = |counted: &Counted| counted.quota.prefix.escape_ascii().to_string();
+    let name = |counted: &Counted| escaped(&counted.quota.prefix);
     let limits = |limit: fn(&Counted) -> Option<u64>| {
         all.iter().filter_map(move |counted| Some((name(counted), limit(counted)?)))
     };
