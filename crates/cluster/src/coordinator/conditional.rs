@@ -340,7 +340,7 @@ impl Coordinator {
                 return self.change_failed(now, id, VoteAt(vote), error, out);
             }
         };
-        let is_gone = reported.as_ref().is_some_and(|r| self.is_gone(r, authoritative));
+        let is_gone = reported.as_ref().is_some_and(|r| self.is_gone(now, r, authoritative));
         let vote = &mut self.slots.change(id).votes[vote];
         if matches!(vote.state, ChangeState::Fetching(_))
             && vote.rank() != reported.as_ref().map(Reported::rank)

@@ -161,7 +161,10 @@ impl Coordinator {
     /// Whether a record that a replica reported is as good as none: it may be purged on others, and
     /// they need not be brought it. Of one that is not authoritative, as this node may be itself,
     /// that it was written before any watermark suffices: its directory may be an older copy.
-    pub(super) fn is_gone(&self, reported: &Reported, authoritative: bool) -> bool {
+    ///
+    /// A watermark is a time of versions, whose clock may be ahead of all wall clocks: that alone
+    /// ends no value.
+    pub(super) fn is_gone(&self, now: Now, reported: &Reported, authoritative: bool) -> bool {
         let greatest = self.shared.proofs.reported_watermark();
         if greatest == 0 {
             return false;
@@ -175,6 +178,7 @@ impl Coordinator {
             let latest = rank.version.time.max(rank.ballot);
             expiry_ms != 0
                 && latest <= watermark
+                && record::has_expired(expiry_ms, self.time_of_expiries(now))
                 && Clock::time_of(expiry_ms.saturating_mul(1000).min(Clock::micros(u64::MAX)))
                     < watermark
         };

@@ -144,7 +144,8 @@ impl Coordinator {
     fn ask(&mut self, now: Now, id: SlotId, VoteAt(vote): VoteAt, out: &mut Vec<Effect>) {
         let node = self.slots.read(id).votes[vote].node;
         let errand = self.errand_to(now, node);
-        self.slots.read(id).votes[vote].state = ReadState::Asked(errand);
+        let voter = &mut self.slots.read(id).votes[vote];
+        (voter.state, voter.was_asked) = (ReadState::Asked(errand), true);
         self.ask_for(now, id, node, self.config.brief_bytes, out);
     }
 
@@ -313,7 +314,7 @@ impl Coordinator {
         authoritative: bool,
         out: &mut Vec<Effect>,
     ) {
-        let is_gone = reported.as_ref().is_some_and(|r| self.is_gone(r, authoritative));
+        let is_gone = reported.as_ref().is_some_and(|r| self.is_gone(now, r, authoritative));
         let reported = reported.filter(|_| !is_gone);
         let read = self.slots.read(id);
         let Some(VoteAt(vote)) = read.awaited(node) else { return };

@@ -199,7 +199,7 @@ impl Coordinator {
     }
 
     /// The time by which values have expired.
-    fn time_of_expiries(&self, now: Now) -> u64 {
+    pub(in crate::coordinator) fn time_of_expiries(&self, now: Now) -> u64 {
         self.shared.clock.time_of_expiries(now, self.config.max_skew_micros)
     }
 

@@ -45,7 +45,8 @@ impl Coordinator {
             return None;
         }
         self.reads += 1;
-        let reported = held.map(Reported::Whole).filter(|reported| !self.is_gone(reported, true));
+        let reported =
+            held.map(Reported::Whole).filter(|reported| !self.is_gone(now, reported, true));
         Some(Answer::Found(reported.and_then(Reported::into_whole)))
     }
 }

@@ -56,6 +56,8 @@ pub(in crate::coordinator) struct ReadVote {
     pub(in crate::coordinator) state: ReadState,
     /// What it holds, as far as it reported that.
     pub(super) reported: Option<Reported>,
+    /// Whether it was asked what it holds.
+    pub(super) was_asked: bool,
 }
 
 /// What a replica does in a read.
@@ -168,7 +170,7 @@ impl ReadState {
 
 impl ReadVote {
     pub(super) fn new(node: NodeId, place: PerSet) -> Self {
-        Self { node, place, state: ReadState::Idle, reported: None }
+        Self { node, place, state: ReadState::Idle, reported: None, was_asked: false }
     }
 
     /// Whether the replica is known to hold a record, or a newer one that covers it. One that is

@@ -118,8 +118,13 @@ impl Coordinator {
         // request would be taken for one to the second, which has the same id.
         let asked = belongs(&|vote| vote.state.is_asked());
         let outbid = |state| state == ReadState::Failed(ReplicaError::Outbid);
+        let is_unasked =
+            |vote: &ReadVote| newest.ballot() == 0 && outbid(vote.state) && !vote.was_asked;
         if (repairing + asked).suffices(wanted) {
             ReadStep::Wait
+        } else if let Some(vote) = read.first(is_unasked) {
+            // It may hold the record: after a round a replica refuses to be written what it holds.
+            ReadStep::Ask(vote)
         } else if read.count_states(outbid) > 0 {
             ReadStep::BeginAnew
         } else {
