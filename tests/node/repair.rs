@@ -142,6 +142,23 @@ fn the_command_waits_and_says_what_came_of_it() {
     assert_eq!(text(&done.stdout).lines().count(), 1);
 }
 
+/// After a round a replica refuses to be written what is older, also what it holds.
+#[test]
+fn keys_are_read_from_more_replicas_than_they_have_copies_after_a_round() {
+    let cluster = Cluster::start(5, &BY_HAND);
+    cluster.settled();
+    let put = cluster.client(0).put(&format!("{}&ack=3", key(1)), b"value");
+    assert_eq!(put.status, 201);
+    let done = repair(&cluster, 0, &["--full"]);
+    assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), String::new()));
+    for node in 0..5 {
+        for quorum in ["ack=3&from=4", "ack=3&from=5", "ack=4&from=5"] {
+            let told = cluster.client(node).get(&format!("{}&{quorum}", key(1)));
+            assert_eq!((told.status, told.body()), (200, b"value".to_vec()), "{node}: {quorum}");
+        }
+    }
+}
+
 #[test]
 fn what_no_hint_and_no_read_reaches_is_brought() {
     let mut cluster = whole(&[]);

@@ -84,6 +84,17 @@ fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
+/// A round seals by a clock that is ahead of all wall clocks; a value that expires before that and
+/// has not expired yet is read meanwhile.
+#[test]
+fn a_watermark_that_is_ahead_ends_no_value() {
+    let mut plan = Plan::of(151_048);
+    plan.members = 700;
+    plan.has_moves(true);
+    let report = run(&plan);
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
 /// A node comes whose name is before all others, and a change takes it back before its cluster has
 /// an id. The founder of before has heard from all others already, and is told nothing new.
 #[test]
