@@ -461,6 +461,33 @@ fn a_write_without_an_answer_has_an_unknown_outcome() {
     assert!(problem["detail"].as_str().unwrap().contains(&url), "{problem}");
 }
 
+/// A node's refusal is for programs what it is over HTTP, of whichever command.
+#[test]
+fn a_refusal_of_an_admin_command_is_json_for_programs() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let url = format!("http://{}", cluster.address(0));
+    let no_plan = "0".repeat(32);
+    let refusals: [(&[&str], u16, &str); 6] = [
+        (&["quota", "remove", "none/"], 409, "quota-refused"),
+        (&["token", "revoke", "nobody"], 409, "token-refused"),
+        (&["cluster", "plan", "--remove", "n9"], 400, "bad-request"),
+        (&["cluster", "plan", "--weight", "n0=x"], 400, "bad-request"),
+        (&["cluster", "abort"], 409, "plan-refused"),
+        (&["cluster", "apply", &no_plan], 409, "plan-refused"),
+    ];
+    for (args, status, kind) in refusals {
+        let output = run_at(&url, args, b"");
+        let told = said(&output);
+        assert!(told.starts_with(&format!("kvorum: {url} answers {status}: ")), "{args:?}: {told}");
+        let output = run_at(&url, &[args, &["--json"]].concat(), b"");
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{args:?}");
+        let problem = json(&output.stderr);
+        assert_eq!((&problem["status"], &problem["type"]), (&status.into(), &kind.into()));
+        assert!(problem["detail"].is_string(), "{args:?}: {problem}");
+    }
+}
+
 /// A forwarded port: connections to it end at a node, as through `ssh -L`.
 struct Tunnel {
     address: SocketAddr,
