@@ -486,6 +486,15 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
         assert_eq!((&problem["status"], &problem["type"]), (&status.into(), &kind.into()));
         assert!(problem["detail"].is_string(), "{args:?}: {problem}");
     }
+    // Of the status too, which a node refuses while too many ask for it.
+    let body = r#"{"type":"overload","title":"Overload","status":503,"detail":"four at once"}"#;
+    let answer = format!("HTTP/1.1 503 No\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let (url, output) = answered(&answer, &["status"]);
+    let told = format!("kvorum: {url} answers 503: Overload: four at once\n");
+    assert_eq!((output.status.code(), said(&output)), (Some(2), told));
+    let (_, output) = answered(&answer, &["status", "--json"]);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]));
+    assert_eq!(said(&output), format!("{body}\n"));
 }
 
 /// A forwarded port: connections to it end at a node, as through `ssh -L`.
