@@ -114,6 +114,10 @@ fn the_command_says_what_came_of_it() {
     assert_eq!((asked.status.code(), text(&asked.stderr)), (Some(0), String::new()));
     let said = text(&asked.stdout);
     assert!(said.starts_with("compaction 1 was requested at http://"), "{said}");
+    let asked = run(&["compact", "--json", "--url", &url(&node)]);
+    assert_eq!((asked.status.code(), text(&asked.stderr)), (Some(0), String::new()));
+    let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    assert!(asked["number"].as_u64().is_some_and(|number| number >= 1), "{asked}");
     let done = run(&["compact", "--wait", "--json", "--url", &url(&node)]);
     assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), String::new()));
     let last: Value = serde_json::from_slice(&done.stdout).unwrap();

@@ -123,8 +123,10 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     let plan = planned(&cluster, 0, "n0");
     cluster.kill(1);
     cluster.kill(2);
-    let asked = cluster_command(&cluster, 0, &["apply", &plan]);
+    let asked = cluster_command(&cluster, 0, &["apply", &plan, "--json"]);
     assert!(asked.status.success(), "{}", text(&asked.stderr));
+    let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    assert_eq!((&asked["epoch"], &asked["node"]), (&2.into(), &"n0".into()), "{asked}");
     let down = cluster_command(&cluster, 0, &["status"]);
     assert_eq!(down.status.code(), Some(1), "{}", text(&down.stdout));
     assert!(text(&down.stdout).contains("down"));

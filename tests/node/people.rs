@@ -352,6 +352,23 @@ fn looks_at_the_whole_cluster_are_bounded() {
     assert_eq!(refused.header("retry-after"), Some("1"));
 }
 
+/// Runs a command against a server that gives one answer and closes the connection; the server's
+/// URL, and what came of the command.
+fn answered(answer: &str, args: &[&str]) -> (String, Output) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let answer = answer.to_owned();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 1024];
+        assert!(stream.read(&mut request).unwrap() > 0);
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let output = run_at(&url, args, b"");
+    server.join().unwrap();
+    (url, output)
+}
+
 #[test]
 fn another_programs_answers_are_not_taken_for_kvorums() {
     let html = "Content-Type: text/html\r\nContent-Length: 9\r\n\r\nnot found";
@@ -375,23 +392,109 @@ fn another_programs_answers_are_not_taken_for_kvorums() {
         (&["status"], "404 Not Found", html),
         (&["status"], "200 OK", page),
     ] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let answer = format!("HTTP/1.1 {status}\r\n{rest}");
-        let server = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 1024];
-            assert!(stream.read(&mut request).unwrap() > 0);
-            stream.write_all(answer.as_bytes()).unwrap();
-        });
-        let output = run_at(&url, args, b"");
-        server.join().unwrap();
+        let (url, output) = answered(&format!("HTTP/1.1 {status}\r\n{rest}"), args);
         let said = said(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?} {answer_of}: {said}", answer_of = rest);
         assert_eq!(output.stdout, b"", "{args:?} {rest}");
         let told = said.contains("is this a kvorum node") || said.contains("unexpected response");
         assert!(told && said.contains(&url), "{args:?} {rest}: {said}");
     }
+}
+
+/// A proxy that gave a write up does not know what became of the write.
+#[test]
+fn a_write_that_another_program_answers_has_an_unknown_outcome() {
+    let page = "<html>gave up</html>";
+    let sized = format!("Content-Length: {}\r\n\r\n{page}", page.len());
+    let until_end = format!("Connection: close\r\n\r\n{page}");
+    let answers = [
+        ("502 Bad Gateway", &sized),
+        ("503 Service Unavailable", &sized),
+        ("504 Gateway Timeout", &sized),
+        ("504 Gateway Timeout", &until_end),
+        ("200 OK", &sized),
+        ("201 Created", &sized),
+    ];
+    let writes: [&[&str]; 6] = [
+        &["put", "k", "v"],
+        &["put", "k", "v", "--if-none-match", "*"],
+        &["put", "k", "v", "--idempotency-key", "w"],
+        &["add", "n", "1"],
+        &["add", "n", "1", "--idempotency-key", "w"],
+        &["del", "k", "--if-match", "*"],
+    ];
+    let kind = "unexpected-response".into();
+    for (status, rest) in answers {
+        let answer = format!("HTTP/1.1 {status}\r\n{rest}");
+        for args in writes {
+            let (url, output) = answered(&answer, args);
+            let told = said(&output);
+            assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{told}");
+            let unknown = "outcome unknown: the write may have been applied, or may be later";
+            assert!(told.contains(unknown) && told.contains(&url), "{args:?} {answer}: {told}");
+
+            let (url, output) = answered(&answer, &[args, &["--json"]].concat());
+            assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{args:?}");
+            let problem = json(&output.stderr);
+            assert_eq!((&problem["type"], &problem["outcome"]), (&kind, &"unknown".into()));
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("is this a kvorum node") && detail.contains(&url), "{detail}");
+            let number = status[..3].parse::<u16>().unwrap();
+            let is_whole = rest.starts_with("Content-Length");
+            assert!(!is_whole || problem["status"] == number, "{problem}");
+        }
+        let (_, output) = answered(&answer, &["get", "k", "--json"]);
+        let problem = said(&output);
+        assert!(!problem.contains("outcome"), "nothing was written: {problem}");
+    }
+}
+
+/// Without an answer the outcome is as unknown, and is told to programs too.
+#[test]
+fn a_write_without_an_answer_has_an_unknown_outcome() {
+    let (url, output) = answered("", &["put", "k", "v"]);
+    let told = said(&output);
+    assert!(told.contains(&url) && told.contains("outcome unknown: the write may"), "{told}");
+    let (url, output) = answered("", &["put", "k", "v", "--json"]);
+    let problem = json(&output.stderr);
+    assert_eq!((&problem["type"], &problem["outcome"]), (&"no-response".into(), &"unknown".into()));
+    assert!(problem["detail"].as_str().unwrap().contains(&url), "{problem}");
+}
+
+/// A node's refusal is for programs what it is over HTTP, of whichever command.
+#[test]
+fn a_refusal_of_an_admin_command_is_json_for_programs() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let url = format!("http://{}", cluster.address(0));
+    let no_plan = "0".repeat(32);
+    let refusals: [(&[&str], u16, &str); 6] = [
+        (&["quota", "remove", "none/"], 409, "quota-refused"),
+        (&["token", "revoke", "nobody"], 409, "token-refused"),
+        (&["cluster", "plan", "--remove", "n9"], 400, "bad-request"),
+        (&["cluster", "plan", "--weight", "n0=x"], 400, "bad-request"),
+        (&["cluster", "abort"], 409, "plan-refused"),
+        (&["cluster", "apply", &no_plan], 409, "plan-refused"),
+    ];
+    for (args, status, kind) in refusals {
+        let output = run_at(&url, args, b"");
+        let told = said(&output);
+        assert!(told.starts_with(&format!("kvorum: {url} answers {status}: ")), "{args:?}: {told}");
+        let output = run_at(&url, &[args, &["--json"]].concat(), b"");
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{args:?}");
+        let problem = json(&output.stderr);
+        assert_eq!((&problem["status"], &problem["type"]), (&status.into(), &kind.into()));
+        assert!(problem["detail"].is_string(), "{args:?}: {problem}");
+    }
+    // Of the status too, which a node refuses while too many ask for it.
+    let body = r#"{"type":"overload","title":"Overload","status":503,"detail":"four at once"}"#;
+    let answer = format!("HTTP/1.1 503 No\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let (url, output) = answered(&answer, &["status"]);
+    let told = format!("kvorum: {url} answers 503: Overload: four at once\n");
+    assert_eq!((output.status.code(), said(&output)), (Some(2), told));
+    let (_, output) = answered(&answer, &["status", "--json"]);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]));
+    assert_eq!(said(&output), format!("{body}\n"));
 }
 
 /// A forwarded port: connections to it end at a node, as through `ssh -L`.

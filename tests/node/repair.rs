@@ -130,6 +130,10 @@ fn the_command_waits_and_says_what_came_of_it() {
     assert_eq!((asked.status.code(), text(&asked.stderr)), (Some(0), String::new()));
     let said = text(&asked.stdout);
     assert!(said.contains("was requested at") && said.contains("--wait"), "{said}");
+    let asked = run(&["repair", "--json", "--url", &url]);
+    assert_eq!((asked.status.code(), text(&asked.stderr)), (Some(0), String::new()));
+    let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    assert!(asked["number"].as_u64().is_some_and(|number| number >= 1), "{asked}");
     let done = repair(&cluster, 1, &["--full"]);
     assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), String::new()));
     let said = text(&done.stdout);

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::args::Ask;
 use super::connection::{Connection, malformed};
@@ -24,9 +24,14 @@ pub(super) struct Worker<'a> {
 }
 
 /// What a node answers who asks for work.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Asked {
     number: u64,
+}
+
+/// The number of work that was asked for, as the node tells it.
+pub(super) fn asked_json(number: u64) -> String {
+    serde_json::to_string(&Asked { number }).expect("numbers always serialize") + "\n"
 }
 
 impl<'a> Worker<'a> {
@@ -74,7 +79,7 @@ impl<'a> Worker<'a> {
         let head = head.map_err(|error| lost(&error))?;
         let body = self.connection.body(&head).map_err(|error| lost(&error))?;
         if head.status != status {
-            return Err(Problem::report_of(head.status, &body, url));
+            return Err(Problem::report(head.status, &body, self.asked));
         }
         let parsed = serde_json::from_slice(&body);
         parsed.map_err(|error| fail(format!("{url}: {}", malformed(&error.to_string()))))

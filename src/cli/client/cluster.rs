@@ -288,15 +288,17 @@ pub(super) fn plan_text(plan: &Plan) -> String {
 }
 
 /// Has a plan decided; what becomes of it is shown by the layout.
-pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<(), Unable> {
+pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<LayoutStatus, Unable> {
     let target = format!("/admin/layout/apply?plan={}", percent(plan.as_bytes()));
-    let _: LayoutStatus = worker.exchange("POST", &target, 202)?;
-    Ok(())
+    worker.exchange("POST", &target, 202)
 }
 
 fn apply(args: &ApplyArgs) -> Result<(), Unable> {
     let mut worker = Worker::new(&args.ask)?;
-    applied(&mut worker, &args.plan)?;
+    let asked = applied(&mut worker, &args.plan)?;
+    if !args.wait && args.ask.json {
+        return print(&layout_json(&asked));
+    }
     if !args.wait {
         return print(&format!(
             "the council is asked for plan {}; kvorum cluster status{} shows its end\n",
@@ -317,6 +319,9 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
     let until = Instant::now() + PATIENCE;
     let ended = loop {
         let asked: LayoutStatus = worker.exchange("POST", "/admin/layout/abort", 202)?;
+        if !args.wait && args.ask.json {
+            return print(&layout_json(&asked));
+        }
         if !args.wait {
             return print(&format!(
                 "the council is asked to go back; kvorum cluster status{} shows its end\n",
@@ -353,6 +358,10 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
             Err(Unable::No)
         }
     }
+}
+
+fn layout_json(layout: &LayoutStatus) -> String {
+    serde_json::to_string(layout).expect("strings and numbers always serialize") + "\n"
 }
 
 /// Why what was asked for was not done.

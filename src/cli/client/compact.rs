@@ -2,7 +2,7 @@
 
 use indicatif::HumanBytes;
 
-use super::admin::{Worker, show, took_text};
+use super::admin::{Worker, asked_json, show, took_text};
 use super::{CompactArgs, Unable, fail, print};
 use crate::operations::compact::{Compaction, Compactions};
 
@@ -13,6 +13,9 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     let url = &args.ask.url;
     let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(TARGET)?;
+    if !args.wait && args.ask.json {
+        return print(&asked_json(number));
+    }
     if !args.wait {
         return print(&format!(
             "compaction {number} was requested at {url}; kvorum compact --wait{} shows its end\n",

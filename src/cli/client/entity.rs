@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 use super::args::{IfMatch, Known, WantReceipt};
 use super::bytes::{add as add_bytes, escape, percent};
 use super::connection::{self, Connection, Head};
-use super::problem::stranger;
+use super::problem::{Unknown, stranger_at};
 use super::{
     AddArgs, Ask, DelArgs, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print,
 };
-use super::{BY, unreachable_node};
+use super::{BY, unreachable_node, unreachable_text};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
@@ -67,7 +67,7 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
             return Err(Problem::report(head.status, &body, &args.ask));
         }
         if head.version.is_none() {
-            return Err(foreign(&args.ask, head.status));
+            return Err(fail(stranger_at(&args.ask.url, head.status)));
         }
         print_value(key, &head, &body, args.ask.json, keys.len() > 1)?;
     }
@@ -145,7 +145,7 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     let headers = known(&args.known)?;
     let (head, body) = Asker::new(&args.ask, &headers).ask("POST", &target, Some(b""))?;
     if head.status != 200 {
-        return Err(Problem::report(head.status, &body, &args.ask));
+        return Err(Problem::report_of_write(head.status, &body, &args.ask));
     }
     let sum = str::from_utf8(&body).ok().and_then(|sum| sum.parse::<i64>().ok());
     let Some(sum) = sum.filter(|_| head.version.is_some()) else {
@@ -251,14 +251,14 @@ impl<'a> Asker<'a> {
         bar.finish_and_clear();
         let answer = head.and_then(|head| connection.body(&head).map(|body| (head, body)));
         let answer = answer.map_err(|error| {
-            let unable = unreachable_node(&self.ask.url, &error, BY);
-            if method != "GET" {
-                stderr::say(format_args!(
-                    "kvorum: outcome unknown: the write may have been applied, \
-                    or may be later"
-                ));
+            if method == "GET" {
+                return unreachable_node(&self.ask.url, &error, BY);
             }
-            unable
+            let unknown = match error.kind() {
+                ErrorKind::InvalidData => Unknown::Malformed,
+                _ => Unknown::Silence,
+            };
+            unknown.report(&unreachable_text(&self.ask.url, &error, BY), self.ask)
         })?;
         self.connection = Some(connection).filter(|_| !answer.0.closes);
         Ok(answer)
@@ -286,7 +286,7 @@ fn finish_write(
         return Err(Unable::No);
     }
     if !matches!(head.status, 201 | 202) {
-        return Err(Problem::report(head.status, body, ask));
+        return Err(Problem::report_of_write(head.status, body, ask));
     }
     if head.status == 201 && head.version.is_none() {
         return Err(foreign(ask, head.status));
@@ -299,9 +299,9 @@ fn finish_write(
     check_receipt(head, ask, wanted)
 }
 
-/// A success that kvorum would tell otherwise.
+/// Reports the success of a write that kvorum would tell otherwise.
 fn foreign(ask: &Ask, status: u16) -> Unable {
-    fail(format!("{} answers {}", ask.url, stranger(status)))
+    Unknown::Stranger(status).report(&stranger_at(&ask.url, status), ask)
 }
 
 /// What is said of a key besides its value.

@@ -101,12 +101,17 @@ const BY: &str = " (--url, KVORUM_URL)";
 
 /// `by` is how another would be named.
 fn unreachable_node(url: &str, error: &io::Error, by: &str) -> Unable {
+    fail(unreachable_text(url, error, by))
+}
+
+/// Why a node is not reached, in words.
+fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            fail(format!("{url}: {error}; is a node running there?{by}"))
+            format!("{url}: {error}; is a node running there?{by}")
         }
-        io::ErrorKind::TimedOut if by == BY => fail(format!("{url}: {error} (--timeout)")),
-        _ => fail(format!("{url}: {error}")),
+        io::ErrorKind::TimedOut if by == BY => format!("{url}: {error} (--timeout)"),
+        _ => format!("{url}: {error}"),
     }
 }
 

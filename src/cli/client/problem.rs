@@ -1,7 +1,7 @@
 //! A node's refusal, in words.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::bytes::add as add_bytes;
 use super::{Ask, Unable, fail};
@@ -54,6 +54,14 @@ impl Problem {
             return Unable::Failed;
         }
         Self::report_of(status, body, &ask.url)
+    }
+
+    /// Reports the answer to a write: another program's does not tell what became of the write.
+    pub(super) fn report_of_write(status: u16, body: &[u8], ask: &Ask) -> Unable {
+        match Self::read(status, body) {
+            Some(_) => Self::report(status, body, ask),
+            None => Unknown::Stranger(status).report(&stranger_at(&ask.url, status), ask),
+        }
     }
 
     /// Reports as JSON that a key is not there.
@@ -109,8 +117,47 @@ impl Problem {
     }
 }
 
+/// Reasons why nobody knows what became of a write.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Unknown {
+    /// Another program gave an answer of this status.
+    Stranger(u16),
+    /// The response is none that kvorum gives.
+    Malformed,
+    /// No answer came.
+    Silence,
+}
+
+impl Unknown {
+    /// Reports the failure that `why` names, and the unknown outcome, to people or to programs.
+    pub(super) fn report(self, why: &str, ask: &Ask) -> Unable {
+        if !ask.json {
+            let failed = fail(why);
+            stderr::say(format_args!(
+                "kvorum: outcome unknown: the write may have been applied, or may be later"
+            ));
+            return failed;
+        }
+        let (kind, title) = match self {
+            Self::Stranger(_) | Self::Malformed => ("unexpected-response", "Unexpected response"),
+            Self::Silence => ("no-response", "No response"),
+        };
+        let mut object = json!({"type": kind, "title": title, "detail": why, "outcome": "unknown"});
+        if let Self::Stranger(status) = self {
+            object["status"] = status.into();
+        }
+        stderr::say(format_args!("{object}"));
+        Unable::Failed
+    }
+}
+
+/// Says of an answer of the node at `url` that it came without what kvorum sends with it.
+pub(super) fn stranger_at(url: &str, status: u16) -> String {
+    format!("{url} answers {}", stranger(status))
+}
+
 /// What is said of a status that came without what kvorum sends with it.
-pub(super) fn stranger(status: u16) -> String {
+fn stranger(status: u16) -> String {
     format!(
         "{status} with an unexpected response body: is this a kvorum node, or is a proxy in \
     between?"

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
-use super::admin::{Worker, show, took_text};
+use super::admin::{Worker, asked_json, show, took_text};
 use super::{RepairArgs, Unable, print};
 use crate::operations::rounds::{Repair, Round};
 use crate::operations::status::Row;
@@ -14,6 +14,9 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     let url = &args.ask.url;
     let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(&format!("/admin/repair?full={}", args.full))?;
+    if !args.wait && args.ask.json {
+        return print(&asked_json(number));
+    }
     if !args.wait {
         return print(&format!(
             "repair round {number} was requested at {url}; kvorum repair --wait{} shows its end\n",

@@ -2,6 +2,7 @@
 //! list looks like a whole one.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::bytes::{add, escape, percent};
 use super::connection::{self, Connection, Head};
 use super::{BY, Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable_node};
 use crate::http::MAX_LIMIT;
-use crate::http::frames::{CONTENT_TYPE, Frame, FrameError, Frames};
+use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
 
 /// Items between two looks at the progress line.
 const STEP: u64 = 1000;
@@ -82,19 +83,19 @@ fn pages(wanted: &Wanted<'_>, printed: &mut Printed) -> Result<(), Stop> {
     let mut connection = open()?;
     let mut after = None;
     loop {
-        let left = wanted.args.limit.map(|limit| limit.saturating_sub(printed.items));
+        let left = wanted.left(printed);
         if left == Some(0) {
             return Ok(());
         }
         let target = wanted.target(after.as_deref(), left);
         let asked = connection.request("GET", &target, None, |_| {});
-        let head = asked.map_err(|error| unreachable_node(&ask.url, &error, BY))?;
+        let head = asked.map_err(|error| wanted.unanswered(printed, &error))?;
         after = page(wanted, printed, &mut connection, &head)?;
         if after.is_none() {
             return Ok(());
         }
         if head.closes {
-            connection = open()?;
+            connection = open().map_err(|unable| wanted.refused(printed, unable))?;
         }
     }
 }
@@ -109,12 +110,13 @@ fn page(
     let ask = &wanted.args.ask;
     if head.status != 200 {
         let body = connection.body(head);
-        let body = body.map_err(|error| unreachable_node(&ask.url, &error, BY))?;
-        return Err(Problem::report(head.status, &body, ask).into());
+        let body = body.map_err(|error| wanted.unanswered(printed, &error))?;
+        let refused = Problem::report(head.status, &body, ask);
+        return Err(wanted.refused(printed, refused).into());
     }
     let media = head.content_type.as_deref().unwrap_or_default();
     if !media.split(';').next().is_some_and(|one| one.trim().eq_ignore_ascii_case(CONTENT_TYPE)) {
-        return Err(wanted.other_type(media).into());
+        return Err(wanted.refused(printed, wanted.other_type(media)).into());
     }
     let mut frames = Frames::new(connection.stream(head));
     loop {
@@ -124,12 +126,19 @@ fn page(
             }
             Ok(Frame::End) => return Ok(None),
             Ok(Frame::Next(cursor)) => return Ok(Some(cursor)),
+            // All that was asked for is printed.
+            Err(_) if wanted.left(printed) == Some(0) => return Ok(None),
             Err(error) => return Err(wanted.interrupted(printed, &error).into()),
         }
     }
 }
 
 impl Wanted<'_> {
+    /// Items that are still to be printed, if there is a limit.
+    fn left(&self, printed: &Printed) -> Option<u64> {
+        self.args.limit.map(|limit| limit.saturating_sub(printed.items))
+    }
+
     /// The target of a request.
     fn target(&self, after: Option<&str>, left: Option<u64>) -> String {
         let mut query = Vec::new();
@@ -156,16 +165,37 @@ impl Wanted<'_> {
     }
 
     /// Says that a response was cut or damaged, and how to go on.
-    fn interrupted(&self, printed: &Printed, error: &FrameError) -> Unable {
+    fn interrupted(&self, printed: &Printed, error: &dyn Display) -> Unable {
+        fail(self.interruption(printed, &format!(": {error}")))
+    }
+
+    /// Says that no answer came, or only a part, and how to go on if items were printed before.
+    fn unanswered(&self, printed: &Printed, error: &io::Error) -> Unable {
+        match printed.items {
+            0 => unreachable_node(&self.args.ask.url, error, BY),
+            _ => self.interrupted(printed, error),
+        }
+    }
+
+    /// Says how to go on after a refusal, which was reported, if items were printed before.
+    fn refused(&self, printed: &Printed, told: Unable) -> Unable {
+        match printed.items {
+            0 => told,
+            _ => fail(self.interruption(printed, "")),
+        }
+    }
+
+    /// Words for an interruption, with the command that goes on; `why` follows the number of items.
+    fn interruption(&self, printed: &Printed, why: &str) -> String {
         let (url, items) = (&self.args.ask.url, printed.items);
         let go_on = match items {
             0 => "Run the command again".to_owned(),
             _ => format!("The next ones: {}", self.rest(printed)),
         };
-        fail(format!(
-            "{url}: the range was interrupted after {items} items: {error}. The items printed are \
+        format!(
+            "{url}: the range was interrupted after {items} items{why}. The items printed are \
              whole, and more may follow them. {go_on}"
-        ))
+        )
     }
 
     /// The command that prints what is behind the last key.
@@ -182,8 +212,8 @@ impl Wanted<'_> {
             command +=
                 &key.as_ref().map_or(String::new(), |key| format!(" {flag} {}", quoted(key)));
         }
-        if let Some(limit) = self.args.limit {
-            command += &format!(" --limit {}", limit.saturating_sub(printed.items));
+        if let Some(left) = self.left(printed) {
+            command += &format!(" --limit {left}");
         }
         let flags = [(self.args.local, " --local"), (self.args.ask.json, " --json")];
         command.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag));

@@ -14,7 +14,7 @@ use rustix::termios::tcgetwinsize;
 
 use super::connection::{Connection, malformed};
 use super::repair::last_round;
-use super::{Ask, BY, Problem, StatusArgs, Unable, fail, print, token_of, unreachable_node};
+use super::{Ask, BY, Problem, StatusArgs, Unable, print, token_of, unreachable_node};
 use crate::operations::status::{Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status};
 
 /// How long the node may take: it asks the others, and waits up to 2 s for each that is silent,
@@ -49,7 +49,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
     };
     if !args.watch {
         let (body, cluster) =
-            look(&args.ask, token.as_deref()).map_err(|error| unreachable_node(url, &error, BY))?;
+            look(&args.ask, token.as_deref()).map_err(|unseen| unseen.report(&args.ask))?;
         print(&show(&body, &cluster))?;
         return if cluster.nodes.iter().all(serves) { Ok(()) } else { Err(Unable::No) };
     }
@@ -58,21 +58,40 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
         match look(&args.ask, token.as_deref()) {
             Ok((body, cluster)) => print(&format!("{clear}{}", show(&body, &cluster)))?,
             // Waiting for the cluster to come is a reason to watch.
-            Err(error) if args.ask.json => drop(fail(format!("{url}: {error}"))),
-            Err(error) => print(&format!("{clear}{url}: {error}\n"))?,
+            Err(unseen) if args.ask.json => drop(unseen.report(&args.ask)),
+            Err(unseen) => print(&format!("{clear}{url}: {unseen}\n"))?,
         }
         thread::sleep(PERIOD);
     }
 }
 
+/// Reasons why nothing of the cluster is seen.
+#[derive(Debug, thiserror::Error)]
+enum Unseen {
+    #[error(transparent)]
+    Lost(#[from] io::Error),
+    #[error("it answers {}", Problem::shown(*status, body))]
+    Refused { status: u16, body: Vec<u8> },
+}
+
+impl Unseen {
+    /// Reports the reason to people, or a node's refusal to programs.
+    fn report(&self, ask: &Ask) -> Unable {
+        match self {
+            Self::Lost(error) => unreachable_node(&ask.url, error, BY),
+            Self::Refused { status, body } => Problem::report(*status, body, ask),
+        }
+    }
+}
+
 /// What the node that is asked finds, as it says it and as it is read.
-fn look(ask: &Ask, token: Option<&str>) -> io::Result<(Vec<u8>, Cluster)> {
+fn look(ask: &Ask, token: Option<&str>) -> Result<(Vec<u8>, Cluster), Unseen> {
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
     let mut connection = Connection::open(&ask.url, &ask.certificates, patience, token)?;
     let head = connection.request("GET", "/v0/cluster", None, |_| {})?;
     let body = connection.body(&head)?;
     if head.status != 200 {
-        return Err(io::Error::other(format!("it answers {}", Problem::shown(head.status, &body))));
+        return Err(Unseen::Refused { status: head.status, body });
     }
     let cluster = serde_json::from_slice(&body);
     let cluster = cluster.map_err(|error| malformed(&error.to_string()))?;

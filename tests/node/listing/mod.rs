@@ -152,6 +152,56 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
     assert_eq!(rest, Items::from([(b"c".to_vec(), b"v".to_vec())]));
 }
 
+/// With a limit a range comes in pages, and can end between two of them.
+#[test]
+fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
+    let node = Node::start(&["--sync", "never", "--max-value", "1MiB"]);
+    let mut client = node.client();
+    for number in 0..20 {
+        client.put(&format!("/v0/entity?id=key{number:02}"), &[b'v'; 20_000]);
+    }
+    let direct = format!("http://{}", node.address);
+    let all = scan(&direct, &[]).stdout;
+    let problem = "HTTP/1.1 504 No\r\nContent-Length: 62\r\n\r\n\
+                   {\"type\":\"quorum-not-reached\",\"title\":\"No quorum\",\"status\":504}";
+    let page = "HTTP/1.1 502 No\r\nContent-Length: 6\r\n\r\n<html>";
+    for framing in [
+        Framing::Hangup(1),
+        Framing::Hangup(2),
+        Framing::Refusal(1, problem),
+        Framing::Refusal(2, page),
+    ] {
+        let relay = Relay::to(node.address, framing.clone());
+        let output = scan(&relay.url(), &["--limit", "18"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{framing:?}: {said}");
+        let items = output.stdout.iter().filter(|byte| **byte == b'\n').count();
+        assert!((1..18).contains(&items), "{framing:?}: {items}");
+        let last = said.lines().last().unwrap();
+        assert!(last.contains(&format!("interrupted after {items} items")), "{framing:?}: {said}");
+        let command = last.split("The next ones: kvorum scan ").nth(1).unwrap();
+        let (left, last_key) = (18 - items, items - 1);
+        let url = relay.url();
+        let shown = format!(r"--escaped 'key{last_key:02}\x00' --limit {left} --url {url}");
+        assert_eq!(command, shown, "{framing:?}");
+        let next = format!(r"key{last_key:02}\x00");
+        let rest = scan(&direct, &["--escaped", &next, "--limit", &left.to_string()]).stdout;
+        let both = [output.stdout, rest].concat();
+        let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+        assert!(all.starts_with(&both) && lines(&both) == 18, "{framing:?}");
+    }
+    // Nothing was printed: there is no rest.
+    let relay = Relay::to(node.address, Framing::Hangup(0));
+    let output = scan(&relay.url(), &["--limit", "18"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    // All was printed before the response was cut: nothing is left to ask for.
+    let whole = list(&mut client, "limit=1", FRAMES).body().len();
+    let relay = Relay::to(node.address, Framing::CutByLength(whole - 1));
+    let output = scan(&relay.url(), &["--limit", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn a_scan_takes_no_response_of_another_type() {
     let node = Node::start(&[]);

@@ -24,6 +24,10 @@ pub(crate) enum Framing {
     BrokenOff(usize),
     /// The whole body under another `Content-Type`.
     Typed(&'static str),
+    /// So many whole responses on a connection, then its end instead of the next one.
+    Hangup(usize),
+    /// So many whole responses on a connection, then this one.
+    Refusal(usize, &'static str),
 }
 
 /// A proxy on a port of its own. It ends with the test's process.
@@ -57,20 +61,29 @@ fn serve(near: TcpStream, node: SocketAddr, framing: &Framing) -> io::Result<()>
     let mut far = Client::connect(node);
     let mut near_out = near.try_clone()?;
     let mut near = BufReader::new(near);
-    loop {
+    for answered in 0.. {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             if near.read_until(b'\n', &mut head)? == 0 {
                 return Ok(());
             }
         }
+        match framing {
+            Framing::Hangup(after) if *after == answered => break,
+            Framing::Refusal(after, refusal) if *after == answered => {
+                near_out.write_all(refusal.as_bytes())?;
+                break;
+            }
+            _ => {}
+        }
         far.send(&head);
         let response = far.try_response()?;
         near_out.write_all(&framed(&response, framing))?;
         if matches!(framing, Framing::Connection | Framing::BrokenOff(_)) {
-            return near_out.shutdown(Shutdown::Both);
+            break;
         }
     }
+    near_out.shutdown(Shutdown::Both)
 }
 
 fn framed(response: &Response, framing: &Framing) -> Vec<u8> {
@@ -95,7 +108,9 @@ fn framed(response: &Response, framing: &Framing) -> Vec<u8> {
     };
     let rest = match framing {
         Framing::Chunks(size) => chunked(&body, *size),
-        Framing::Length | Framing::Typed(_) => whole(&body),
+        Framing::Length | Framing::Typed(_) | Framing::Hangup(_) | Framing::Refusal(..) => {
+            whole(&body)
+        }
         Framing::Connection => [b"Connection: close\r\n\r\n", &body[..]].concat(),
         Framing::CutInChunks(len) => chunked(&body[..*len], 5),
         Framing::CutByLength(len) => whole(&body[..*len]),
