@@ -53,8 +53,8 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 }
 
 /// A key, or a part of one, on one line: `kvorum scan --escaped` reads the same bytes from it.
-/// Text stays text; a backslash, a control character, one that [`is_invisible`] and what is no UTF-8
-/// are written as `\\`, `\n`, `\t` or `\xNN`.
+/// Text stays text; a backslash, a control character, an invisible one ([`is_invisible`]) and what
+/// is no UTF-8 are written as `\\`, `\n`, `\t` or `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
