@@ -32,3 +32,23 @@ fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
     assert_eq!(lines.last().unwrap(), "kvorum: the change was aborted (kvorum cluster abort)");
     assert_eq!(waiting.wait().unwrap().code(), Some(1));
 }
+
+/// The node that is asked for the abort tells of the change no more.
+#[test]
+fn an_abort_through_the_same_node_ends_the_wait_for_a_change() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    cluster.kill(3);
+    let plan = planned(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
+    let url = format!("http://{}", cluster.address(0));
+    let mut command = kvorum();
+    command.args(["cluster", "apply", "--wait", &plan, "--url", &url]);
+    let mut waiting = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let said = BufReader::new(waiting.stderr.take().unwrap());
+    let mut lines = said.lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("read old: keys move")));
+    let aborted = cluster_command(&cluster, 0, &["abort"]);
+    assert!(aborted.status.success(), "{}", text(&aborted.stderr));
+    assert_eq!(lines.last().unwrap(), "kvorum: the change was aborted (kvorum cluster abort)");
+    assert_eq!(waiting.wait().unwrap().code(), Some(1));
+}

@@ -6,6 +6,7 @@
 //!                                             what it waits for: GET /v0/cluster
 //! ```
 
+use std::cell::Cell;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -22,13 +23,28 @@ use crate::operations::stderr;
 /// How long `apply --wait` waits for the council: as long as a node goes on asking it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(70);
 
+/// Layouts after that of a plan until all is done, if keys move.
+const LAYOUTS: u64 = 3;
+
 /// How often a log is told what a stage waits for.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits for the end of a plan that is applied: the epoch in which all is done.
 pub(in crate::cli::client) fn settled(worker: &mut Worker<'_>, plan: &str) -> Result<u64, Unable> {
     let until = Instant::now() + PATIENCE;
-    let ended = wait(worker, |layout| ended(layout, plan, Instant::now() > until))?;
+    // The node tells of the last change that it was asked for: an abort takes the plan's place.
+    let planned = Cell::new(None);
+    let ended = wait(worker, |layout| {
+        let change = layout.change.as_ref().filter(|change| change.plan == plan);
+        planned.set(change.map(|change| change.epoch).or(planned.get()));
+        let is_settled = layout.stage == LayoutStage::Settled;
+        match planned.get() {
+            Some(planned) if change.is_none() && is_settled && layout.epoch < planned + LAYOUTS => {
+                Some(Err(NotDone::Aborted))
+            }
+            _ => ended(layout, plan, Instant::now() > until),
+        }
+    })?;
     ended.map_err(|why| {
         fail(why.told(&worker.flags()));
         Unable::No
@@ -74,7 +90,7 @@ fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64,
         Some((planned, _)) if epoch >= planned && !is_settled => None,
         Some((planned, _)) if is_settled && change.is_some_and(|c| c.moves) && epoch > planned => {
             // A layout that changes the tokens alone is none of the four.
-            let aborted = epoch < planned + 3 || change.is_some_and(|change| change.undone);
+            let aborted = epoch < planned + LAYOUTS || change.is_some_and(|change| change.undone);
             Some(if aborted { Err(NotDone::Aborted) } else { Ok(epoch) })
         }
         Some((planned, ChangeProgress::Done)) if epoch >= planned => Some(Ok(epoch)),
