@@ -63,7 +63,11 @@ fn can_vote(node: &Node, seat: &Seat) -> bool {
     if seat.node == node.shared.own {
         return node.shared.layouts.has_seat();
     }
-    let has_its_disk = seat.voter.is_none() || node.facts.seen(seat.node).voter() == seat.voter;
+    let has_its_disk = match seat.voter {
+        // The first layout seats whoever has the first disk.
+        None => !node.shared.logs.had_another(seat.node),
+        voter => node.facts.seen(seat.node).voter() == voter,
+    };
     node.facts.is_up(seat.node) && has_its_disk
 }
 
@@ -75,8 +79,9 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
     (can < base.council.len() / 2 + 1).then(|| {
         format!(
             "no majority of the council ({}) can vote: not {}. The plan can't be decided until \
-             more of them are up with their disks; if they are lost for good, run `kvorum cluster \
-             recover` on the directory of a remaining node",
+             more of them are up with their disks; if the disks are lost for good, run `kvorum \
+             cluster recover` (--lost for nodes that are gone, --without-vote for those that came \
+             back with another disk) on the directory of one node",
             names(base, &base.council).join(", "),
             names(base, &away).join(", ")
         )

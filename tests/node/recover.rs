@@ -122,6 +122,25 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     read(&cluster);
 }
 
+/// Two of three disks are replaced one after the other, with no plan in between that seats them
+/// again.
+#[test]
+fn a_plan_says_that_councillors_have_lost_their_votes() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    for node in [1, 2] {
+        cluster.stop(node);
+        cluster.wipe(node);
+        cluster.up(node);
+        cluster.settled();
+    }
+    let plan = planned(&cluster, 0, &["--weight", "n0=2"]);
+    let warned = plan["warnings"].to_string();
+    for what in ["no majority of the council (n0, n1, n2) can vote: not n1, n2", "--without-vote"] {
+        assert!(warned.contains(what), "{what}: {warned}");
+    }
+}
+
 #[test]
 fn survivors_hear_of_it_and_a_councillor_that_comes_back_follows() {
     let mut cluster = Cluster::start(5, &[]);
