@@ -92,8 +92,9 @@ start() {
 
 # run SIDE METHOD SECONDS: a run; its requests.
 run() {
+    rm -rf "$work/run"
     "${client[@]}" "$KVORUM" bench load -t1 -c32 --closed -d"$3" --warmup 100ms --value-len 64 \
-        --key-count 100k --keys uniform --mix "$2=100" --out "$work/run" --force \
+        --key-count 100k --keys uniform --mix "$2=100" --out "$work/run" \
         "http://127.0.0.1:${port[$1]}" >"$work/run.log" 2>&1 || { cat "$work/run.log" >&2; exit 1; }
     awk '/requests in/ { print $1; exit }' "$work/run.log"
 }
