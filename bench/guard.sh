@@ -43,7 +43,7 @@ fi
 work=$(mktemp -d)
 started=()
 finish() {
-    # What is stopped takes no signal but this one.
+    # A stopped process handles other signals only after SIGCONT.
     kill -CONT "${started[@]}" 2>/dev/null || true
     kill "${started[@]}" 2>/dev/null || true
     rm -rf "$work"
@@ -115,7 +115,7 @@ measure() {
     local before requests
     before=$(spent "$1")
     requests=$(run "$1" "$2" 1s)
-    # What was written is flushed and compacted before the next one.
+    # The node flushes and compacts the written records before the next run.
     sleep 0.3
     echo $((($(spent "$1") - before) * (1000000000 / $(getconf CLK_TCK)) / requests))
     kill -STOP ${pids[$1]}

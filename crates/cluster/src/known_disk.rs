@@ -1,6 +1,6 @@
-//! Which other nodes know this node's disk. Of a node that is no member yet another process may
-//! run, with the disk of before: nothing that this one stores is acknowledged before all other
-//! nodes know its disk durably, for then they listen to no other one.
+//! The other nodes that know this node's disk. While a node is no member, another process may run
+//! as the same node with the disk of before. A new disk therefore acknowledges no write until all
+//! other nodes have stored that they know it: from then on they refuse the other process.
 //!
 //! ```text
 //!   no member ─▶ KnowsDisk ─▶ each other node ─┬─ Pong: known, as long as it is connected

@@ -1,15 +1,15 @@
 //! What `kvorum cluster apply --wait` tells a log: a line every ten seconds.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use crate::cluster::Cluster;
 use crate::moves::{cluster_command, planned, text};
 use crate::process::kvorum;
 
-/// Without a terminal there is no bar, and whoever reads the log later wants to know as much.
-#[test]
-fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
+/// Four nodes, and `apply --wait` through the first one of a plan that removes the last one, which
+/// is down.
+fn waits_for_a_dead_node() -> (Cluster, Child) {
     let mut cluster = Cluster::start(4, &[]);
     cluster.settled();
     cluster.kill(3);
@@ -17,9 +17,20 @@ fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
     let url = format!("http://{}", cluster.address(0));
     let mut command = kvorum();
     command.args(["cluster", "apply", "--wait", &plan, "--url", &url]);
-    let mut waiting = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let said = BufReader::new(waiting.stderr.take().unwrap());
-    let mut lines = said.lines().map(Result::unwrap);
+    let waiting = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    (cluster, waiting)
+}
+
+/// The lines that a command prints on stderr.
+fn said(command: &mut Child) -> impl Iterator<Item = String> + use<> {
+    BufReader::new(command.stderr.take().unwrap()).lines().map(Result::unwrap)
+}
+
+/// Without a terminal there is no bar, and whoever reads the log later wants to know as much.
+#[test]
+fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
+    let (cluster, mut waiting) = waits_for_a_dead_node();
+    let mut lines = said(&mut waiting);
     let stage = "epoch 3, read old: keys move; waiting until all nodes hold what moves to them";
     assert!(lines.any(|line| line == stage));
     let line = lines.next().unwrap();
@@ -36,16 +47,8 @@ fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
 /// The node that is asked for the abort tells of the change no more.
 #[test]
 fn an_abort_through_the_same_node_ends_the_wait_for_a_change() {
-    let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
-    cluster.kill(3);
-    let plan = planned(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
-    let url = format!("http://{}", cluster.address(0));
-    let mut command = kvorum();
-    command.args(["cluster", "apply", "--wait", &plan, "--url", &url]);
-    let mut waiting = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let said = BufReader::new(waiting.stderr.take().unwrap());
-    let mut lines = said.lines().map(Result::unwrap);
+    let (cluster, mut waiting) = waits_for_a_dead_node();
+    let mut lines = said(&mut waiting);
     assert!(lines.any(|line| line.contains("read old: keys move")));
     let aborted = cluster_command(&cluster, 0, &["abort"]);
     assert!(aborted.status.success(), "{}", text(&aborted.stderr));

@@ -56,7 +56,7 @@ pub(in crate::coordinator) struct ReadVote {
     pub(in crate::coordinator) state: ReadState,
     /// What it holds, as far as it reported that.
     pub(super) reported: Option<Reported>,
-    /// Whether it was asked what it holds.
+    /// Whether this read has sent the replica a read request.
     pub(super) was_asked: bool,
 }
 
