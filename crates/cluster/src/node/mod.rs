@@ -297,6 +297,7 @@ impl Node {
         self.take_over_history(out);
         self.proofs_due(out);
         self.tasks.tick();
+        self.look_at_transfers(out);
         self.repair.tick(&mut self.tasks);
         self.layouts_due(now, out);
         self.moves_due(now, out);

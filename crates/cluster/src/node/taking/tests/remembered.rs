@@ -198,3 +198,30 @@ fn nothing_is_known_where_no_majority_is_left() {
     assert!(has_all(&mut own));
     assert!(forgets(&own, &one));
 }
+
+/// The walk ends with a tick, and no answer comes any more.
+#[test]
+fn a_node_that_lost_its_disk_is_a_member_in_the_end_though_a_source_fails() {
+    let mut own = Own::settled(MembershipState::Rebuilding, None);
+    own.shared.membership.lose(9);
+    own.after(1);
+    own.after(1);
+    for (call, asked) in std::mem::take(&mut own.open) {
+        if matches!(asked, Asked::Lacking(_)) {
+            own.reply(call, page(Vec::new(), None));
+        }
+    }
+    own.after(1);
+    let mut failing = None;
+    for (call, asked) in std::mem::take(&mut own.open) {
+        match asked {
+            Asked::Recollections(1, _) => failing = Some(call),
+            Asked::Recollections(..) => own.reply(call, told_of(&[], None)),
+            _ => {}
+        }
+    }
+    own.fails(failing.expect("each source is asked"));
+    assert!(!own.stored_states.contains(&MembershipState::Member));
+    own.after(PATIENCE_MICROS);
+    assert!(own.stored_states.contains(&MembershipState::Member), "it goes on without it");
+}
