@@ -16,9 +16,9 @@ use std::sync::Arc;
 use bench_table::{Spread, Table};
 use bytes::Bytes;
 use cluster::{
-    Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event, Incarnation,
-    Logs, Member, Membership, MembershipState, Message, NodeId, Now, Quorum, Record, Reply,
-    Request, Scan, Shared, Topology, Version, ViewId,
+    Body, Class, ClientId, Clock, Config, ConnectionId, Effect, Event, Incarnation, Logs, Member,
+    Membership, MembershipState, Message, NodeId, Now, Protocol, Quorum, Record, Reply, Request,
+    Scan, Shared, Topology, Version, ViewId,
 };
 use record::Fields;
 
@@ -107,7 +107,7 @@ fn shared(nodes: u8) -> Arc<Shared> {
 }
 
 struct Bench {
-    coordinator: Coordinator,
+    protocol: Protocol,
     quorum: Quorum,
     under: ViewId,
     items: Vec<(Bytes, Record)>,
@@ -127,12 +127,12 @@ impl Bench {
             (key, record)
         };
         let items = (0..KEYS).map(item).collect();
-        let mut coordinator = Coordinator::new(shared, config);
+        let mut protocol = Protocol::new(shared, config);
         for peer in 1..nodes {
             let up = Event::Up(NodeId(peer.into()));
-            coordinator.handle(Now { mono: 0, wall: WALL }, up, &mut Vec::new());
+            protocol.handle(Now { mono: 0, wall: WALL }, up, &mut Vec::new());
         }
-        Self { coordinator, quorum, under, items, micros: 0, requests: 0 }
+        Self { protocol, quorum, under, items, micros: 0, requests: 0 }
     }
 
     /// Nanoseconds of each of so many requests.
@@ -145,7 +145,7 @@ impl Bench {
             self.run_once(kind, (&mut asked, &mut out));
             nanos += cpu_nanos() - begun;
         }
-        assert!(self.coordinator.is_empty(), "all was answered");
+        assert!(self.protocol.is_empty(), "all was answered");
         nanos as f64 / requests as f64
     }
 
@@ -163,16 +163,16 @@ impl Bench {
             let now = Now { mono: self.micros, wall: WALL + self.micros };
             for _ in 0..IN_FLIGHT {
                 let event = self.request(kind);
-                self.coordinator.handle(now, event, asked);
+                self.protocol.handle(now, event, asked);
             }
             let now = Now { mono: self.micros + 100, ..now };
             for effect in asked.drain(..) {
-                self.coordinator.handle(now, self.answer(effect), out);
+                self.protocol.handle(now, self.answer(effect), out);
             }
             black_box(&*out);
             out.clear();
-            if self.coordinator.next_wake().is_some_and(|wake| wake <= now.mono) {
-                self.coordinator.handle(now, Event::Tick, out);
+            if self.protocol.next_wake().is_some_and(|wake| wake <= now.mono) {
+                self.protocol.handle(now, Event::Tick, out);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What goes into a [`Coordinator`](crate::Coordinator) and what comes out of it.
+//! What goes into a [`Protocol`](crate::Protocol) and what comes out of it.
 //!
 //! **What the embedder (`crates/node`) owes to the effects.**
 //!
@@ -8,7 +8,7 @@
 //! later one is not visible before the earlier one.
 //!
 //! *Completion.* What an effect ends in comes back as an event of its own, never from within
-//! [`Coordinator::handle`](crate::Coordinator::handle), at most once, and under the id that the
+//! [`Protocol::handle`](crate::Protocol::handle), at most once, and under the id that the
 //! effect has. An event under an id that is no longer under way changes nothing.
 //!
 //! | effect | ends in | may be skipped |
@@ -553,7 +553,7 @@ pub enum Event {
         /// Whether it was stored.
         kept: bool,
     },
-    /// Time has passed: see [`Coordinator::next_wake`](crate::Coordinator::next_wake).
+    /// Time has passed: see [`Protocol::next_wake`](crate::Protocol::next_wake).
     Tick,
 }
 

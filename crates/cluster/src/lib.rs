@@ -12,7 +12,6 @@ mod clock;
 mod cluster_id;
 mod compare;
 mod conditional;
-mod coordinator;
 mod directory;
 mod event;
 mod filter;
@@ -33,12 +32,16 @@ mod newest;
 mod node;
 mod node_effect;
 mod node_id;
+mod paxos;
 mod promises;
 mod proof;
+mod protocol;
 mod quorum;
 mod recent;
 mod remembered;
 mod repair;
+mod replica;
+mod request;
 mod rounds;
 mod scan;
 mod sums;
@@ -61,7 +64,6 @@ pub use conditional::{
     Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, decimal,
     digest_of_request, has_idempotency_key, id_of_idempotency_key,
 };
-pub use coordinator::Coordinator;
 pub use directory::{Incarnation, LifeId, LogPosition};
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
@@ -84,6 +86,7 @@ pub use newest::Newest;
 pub use node::{Node, NodeEvent};
 pub use node_effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
 pub use proof::{Passing, Proof, Proofs, RoundId, RoundState, RoundStep};
+pub use protocol::Protocol;
 pub use quorum::{AskedQuorum, Quorum, Refusal, quorum};
 pub use recent::{Recalled, Via, WriteName};
 pub use record::{

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                  ┌────────────────── Loop ──────────────────┐
-//!  driver: event ─▶│ cluster::Coordinator ─▶ effects ─┬───────│─▶ driver: reads, writes, pages,
+//!  driver: event ─▶│ cluster::Protocol ─▶ effects ─┬───────│─▶ driver: reads, writes, pages,
 //!                  │        ▲                         │       │           messages, answers
 //!                  │        └── events done at once ◀─┤       │
 //!                  │   what became of hints ◀── backlog       │◀─ driver: read, written, kept
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use crate::store::store_error;
 use bytes::Bytes;
 use cluster::{
-    Answer, AskedQuorum, Config, Coordinator, Demand, Effect, Event, FailureKind, LogPosition,
-    MAX_OPERATIONS, MembershipState, NodeEvent, Now, OpId, Record, Reply, Shared, StoreError, Via,
+    Answer, AskedQuorum, Config, Demand, Effect, Event, FailureKind, LogPosition, MAX_OPERATIONS,
+    MembershipState, NodeEvent, Now, OpId, Protocol, Record, Reply, Shared, StoreError, Via,
     hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
@@ -51,7 +51,7 @@ struct MustWait;
 pub struct Loop {
     shared: Arc<Shared>,
     identity: Arc<Identity>,
-    coordinator: Coordinator,
+    protocol: Protocol,
     backlog: Backlog,
     max_skew_micros: u64,
     /// Effects that completed at once, for the coordinator.
@@ -73,7 +73,7 @@ impl Loop {
             deadline_micros: config.deadline_micros,
         };
         Self {
-            coordinator: Coordinator::new(Arc::clone(&shared), config),
+            protocol: Protocol::new(Arc::clone(&shared), config),
             backlog: Backlog::new(bounds),
             max_skew_micros: config.max_skew_micros,
             events: VecDeque::new(),
@@ -98,7 +98,7 @@ impl Loop {
         key: &[u8],
         asked: AskedQuorum,
     ) -> Option<Answer> {
-        if !self.coordinator.reads_alone(key, asked) {
+        if !self.protocol.reads_alone(key, asked) {
             return None;
         }
         let held = match driver.try_get(Space::Data, key) {
@@ -107,7 +107,7 @@ impl Loop {
             // What is wrong is found, and told, by the event.
             Ok(Lookup::WouldBlock | Lookup::TooLong(_)) | Err(_) => return None,
         };
-        self.coordinator.answer_alone(driver.now(), held)
+        self.protocol.answer_alone(driver.now(), held)
     }
 
     /// A store's read that had to wait is done.
@@ -188,23 +188,23 @@ impl Loop {
 
     /// When [`Loop::wake`] is due at the latest, by the monotonic clock; `None` = nothing waits.
     pub fn next_wake(&mut self) -> Option<u64> {
-        let (tick, look) = (self.coordinator.next_wake(), self.backlog.next_look());
+        let (tick, look) = (self.protocol.next_wake(), self.backlog.next_look());
         tick.into_iter().chain(look).min()
     }
 
     /// Requests under way.
     pub fn len(&self) -> usize {
-        self.coordinator.len()
+        self.protocol.len()
     }
 
     /// Whether no request is under way.
     pub fn is_empty(&self) -> bool {
-        self.coordinator.is_empty()
+        self.protocol.is_empty()
     }
 
     fn dispatch<D: Driver>(&mut self, driver: &mut D, now: Now, event: Event) {
         driver.note(&event);
-        self.coordinator.handle(now, event, &mut self.effects);
+        self.protocol.handle(now, event, &mut self.effects);
     }
 
     fn go_on<D: Driver>(&mut self, driver: &mut D, mut now: Now) {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cluster::{
-    Clock, Config, Coordinator, Incarnation, Logs, Member, Membership, MembershipState, Node,
-    NodeConfig, NodeId, RoundConfig, Shared, Topology,
+    Clock, Config, Incarnation, Logs, Member, Membership, MembershipState, Node, NodeConfig,
+    NodeId, Protocol, RoundConfig, Shared, Topology,
 };
 
 use crate::plan::Plan;
@@ -92,7 +92,7 @@ pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> 
 /// is shared here and weighed apart.
 #[derive(Debug)]
 pub struct Parts {
-    _coordinators: Vec<Coordinator>,
+    _protocols: Vec<Protocol>,
     _node: Node,
 }
 
@@ -105,9 +105,9 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let logs = Arc::new(Logs::first(Incarnation(1)));
         let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, membership, 0, logs));
-        let coordinator = |_| Coordinator::new(Arc::clone(&shared), config);
+        let protocol = |_| Protocol::new(Arc::clone(&shared), config);
         Parts {
-            _coordinators: (0..loops).map(coordinator).collect(),
+            _protocols: (0..loops).map(protocol).collect(),
             _node: Node::new(
                 Arc::clone(&shared),
                 NodeConfig {

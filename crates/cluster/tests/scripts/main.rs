@@ -5,13 +5,13 @@
 //! # A comment.
 //! > nodes 3                      a new coordinator, on n0 of three nodes
 //! > put c1 a=x 2/3               what happens
-//! store: s0 write a=x@1n0*3      what comes of it, an effect a line
-//! n1: s0 client write …          (a message to n1)
+//! store: w0 write a=x@1n0*3      what comes of it, an effect a line
+//! n1: w0 client write …          (a message to n1)
 //! ```
 //!
 //! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@version`, a
 //! version milliseconds since the script began and the node: `x@5n1`; `*2` after it: two copies;
-//! `!`: it is damaged. `s0` is a slot and its messages, `s0.1` the next in the same place, `s` the
+//! `!`: it is damaged. `w0` is a slot and its messages, `w0.1` the next in the same place, `s` the
 //! one that something was done for last.
 //!
 //! To have all scripts rewritten with what comes of them now, and then read the difference:
@@ -107,10 +107,10 @@ fn what_happens_is_what_the_scripts_say() {
 /// The scripts would notice: a changed line, a missing one, one too many, a command that is none.
 #[test]
 fn a_script_that_says_something_else_is_noticed() {
-    let script = "> nodes 1\n> get c1 a\nstore: s0 read a\n> store s absent\nc1: absent\n";
+    let script = "> nodes 1\n> get c1 a\nstore: r0 read a\n> store s absent\nc1: absent\n";
     assert_eq!(rewritten(script).as_deref(), Ok(script));
     let last = "c1: absent\n";
-    for (from, to) in [(last, ""), ("s0", "s1"), (last, "c1: absent\nn1: x\n")] {
+    for (from, to) in [(last, ""), ("r0", "r1"), (last, "c1: absent\nn1: x\n")] {
         let other = script.replace(from, to);
         assert_ne!(rewritten(&other), Ok(other));
     }

@@ -10,9 +10,8 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use cluster::{
     Answer, AskedQuorum, Body, Change, Class, ClientId, Clock, Condition, Conditional, Config,
-    ConnectionId, Coordinator, Done, Effect, Event, Incarnation, Kind, Logs, Membership,
-    MembershipState, NodeId, Now, Record, Reply, Request, Shared, StoreError, Topology, Via, View,
-    ViewId,
+    ConnectionId, Done, Effect, Event, Incarnation, Kind, Logs, Membership, MembershipState,
+    NodeId, Now, Protocol, Record, Reply, Request, Shared, StoreError, Topology, Via, View, ViewId,
 };
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
@@ -109,7 +108,7 @@ impl Mail {
 
 struct Member {
     shared: Arc<Shared>,
-    coordinator: Coordinator,
+    protocol: Protocol,
     held: Option<Record>,
     seal: u64,
     /// What its store was asked and has not done.
@@ -205,10 +204,10 @@ impl Moves {
             max_skew_micros: 500_000,
             brief_bytes: BRIEF_BYTES,
         };
-        let coordinator = Coordinator::new(Arc::clone(&shared), config);
+        let protocol = Protocol::new(Arc::clone(&shared), config);
         let (held, pending, taken, has_all) = (None, VecDeque::new(), BTreeSet::new(), false);
         let traces = Traces::default();
-        let member = Member { shared, coordinator, held, seal, pending, taken, has_all, traces };
+        let member = Member { shared, protocol, held, seal, pending, taken, has_all, traces };
         self.members.insert(node, member);
         for peer in (0..NODES).filter(|peer| *peer != node) {
             self.handle(node, Event::Up(NodeId(peer)));
@@ -219,8 +218,8 @@ impl Moves {
         let now = self.now();
         let Some(member) = self.members.get_mut(&node) else { return };
         let mut effects = Vec::new();
-        member.coordinator.handle(now, event, &mut effects);
-        let under = member.coordinator.under();
+        member.protocol.handle(now, event, &mut effects);
+        let under = member.protocol.under();
         for effect in effects {
             self.carry_out(node, under, effect);
         }
@@ -519,7 +518,7 @@ impl Moves {
         self.mono += by;
         let nodes: Vec<u16> = self.members.keys().copied().collect();
         for node in nodes {
-            let wake = self.members.get_mut(&node).expect("it is one").coordinator.next_wake();
+            let wake = self.members.get_mut(&node).expect("it is one").protocol.next_wake();
             if wake.is_some_and(|wake| wake <= self.mono) {
                 self.handle(node, Event::Tick);
             }

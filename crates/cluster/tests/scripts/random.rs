@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Coordinator,
-    Done, Effect, Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now,
-    OpId, Page, Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, RequestFailed, Shared,
+    Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Done, Effect,
+    Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page,
+    Protocol, Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, RequestFailed, Shared,
     SlotId, StoreError, Topology, View, ViewId,
 };
 use proptest::collection::vec;
@@ -159,7 +159,7 @@ fn sets(view: &View, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
 struct Random {
     /// All nodes that are members now and then.
     nodes: u16,
-    coordinator: Coordinator,
+    protocol: Protocol,
     shared: Arc<Shared>,
     mono: u64,
     asked: Vec<Asked>,
@@ -184,9 +184,9 @@ impl Random {
             max_skew_micros: 500_000,
             brief_bytes: BRIEF_BYTES,
         };
-        let coordinator = Coordinator::new(shared.clone(), config);
+        let protocol = Protocol::new(shared.clone(), config);
         let (asked, up, clients, calls, requests) = Default::default();
-        Self { nodes, coordinator, shared, mono: 1, asked, up, clients, calls, requests, next: 0 }
+        Self { nodes, protocol, shared, mono: 1, asked, up, clients, calls, requests, next: 0 }
     }
 
     fn step(&mut self, (what, a, b): (u8, u16, u16)) {
@@ -397,7 +397,7 @@ impl Random {
     /// Lets time pass, with a tick whenever one is due.
     fn tick(&mut self, by: u64) {
         let end = self.mono + by;
-        while let Some(wake) = self.coordinator.next_wake().filter(|wake| *wake <= end) {
+        while let Some(wake) = self.protocol.next_wake().filter(|wake| *wake <= end) {
             self.mono = self.mono.max(wake);
             self.handle(Event::Tick);
         }
@@ -522,7 +522,7 @@ impl Random {
     fn handle(&mut self, event: Event) {
         let now = Now { mono: self.mono, wall: BASE + self.mono };
         let mut effects = Vec::new();
-        self.coordinator.handle(now, event, &mut effects);
+        self.protocol.handle(now, event, &mut effects);
         for effect in effects {
             self.look_at(effect);
         }
@@ -709,8 +709,8 @@ proptest! {
         prop_assert!(random.requests.values().all(|(is_change, n)| !is_change || *n == 1));
         prop_assert!(random.clients.values().all(|client| client.answers == 1));
         prop_assert!(random.calls.values().all(|(_, times)| *times == 1));
-        prop_assert!(random.coordinator.is_empty());
-        prop_assert_eq!(random.coordinator.next_wake(), None);
+        prop_assert!(random.protocol.is_empty());
+        prop_assert_eq!(random.protocol.next_wake(), None);
     }
 
     /// What other nodes ask is answered once, whatever this node's store says.
@@ -731,7 +731,7 @@ proptest! {
             let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1);
             let under = random.shared.view().id();
             let event = Event::Request { connection, id, class, remaining_ms, under, request };
-            random.coordinator.handle(now, event, &mut effects);
+            random.protocol.handle(now, event, &mut effects);
             let op = match effects.last() {
                 Some(
                     Effect::Read { op, .. }
@@ -750,7 +750,7 @@ proptest! {
                 Some(Effect::Respond { .. }) => continue,
                 other => panic!("{other:?}"),
             };
-            random.coordinator.handle(now, result, &mut effects);
+            random.protocol.handle(now, result, &mut effects);
             let last = effects.pop();
             let answered = matches!(last, Some(Effect::Respond { id: to, .. }) if to == id);
             prop_assert!(answered && effects.is_empty());

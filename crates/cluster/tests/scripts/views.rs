@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
-    FIRST_EPOCH, Filter, Incarnation, Kind, Logs, Mark, Member, Membership, MembershipState, Node,
-    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, OpId, Page, PageRequest, Proof, Quorum,
-    Recalled, Record, Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via,
-    View,
+    Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Effect, Event, FIRST_EPOCH, Filter,
+    Incarnation, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
+    NodeEffect, NodeEvent, NodeId, Now, OpId, Page, PageRequest, Proof, Protocol, Quorum, Recalled,
+    Record, Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via, View,
 };
 
 use crate::records;
@@ -33,7 +32,7 @@ fn grown(before: &Topology) -> Topology {
 
 struct Cluster {
     shared: Arc<Shared>,
-    coordinator: Coordinator,
+    protocol: Protocol,
     later: Topology,
     /// A key of which n1 and n2 are the first replicas before, and the joining node one of them
     /// after.
@@ -66,8 +65,8 @@ impl Cluster {
             max_skew_micros: 500_000,
             brief_bytes: BRIEF_BYTES,
         };
-        let coordinator = Coordinator::new(Arc::clone(&shared), config);
-        Self { shared, coordinator, later, key }
+        let protocol = Protocol::new(Arc::clone(&shared), config);
+        Self { shared, protocol, later, key }
     }
 
     fn join(&self) {
@@ -83,7 +82,7 @@ impl Cluster {
 
     fn handle(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.coordinator.handle(NOW, event, &mut effects);
+        self.protocol.handle(NOW, event, &mut effects);
         effects
     }
 
@@ -127,7 +126,7 @@ fn what_began_before_begins_anew() {
     assert!(is_written(&cluster.stored(again[0]), 1), "its replicas are those of the view now");
     assert!(cluster.stored(late[1]).is_empty());
     assert!(is_written(&cluster.stored(late[0]), 2));
-    assert!(cluster.coordinator.is_empty());
+    assert!(cluster.protocol.is_empty());
 }
 
 /// What a source tells of what moves, and of what it remembers, is whole only if nothing can come
@@ -166,7 +165,7 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
         let effects = cluster.handle(asked);
         let [Effect::Recall { op, .. }] = &effects[..] else { panic!("{effects:?}") };
         let (event, mut out) = (Event::Recalled { op: *op, result: Ok(None) }, Vec::new());
-        cluster.coordinator.handle(Now { wall, ..NOW }, event, &mut out);
+        cluster.protocol.handle(Now { wall, ..NOW }, event, &mut out);
         match &out[..] {
             [Effect::Respond { reply: Reply::Recalled(recalled), .. }] => *recalled,
             other => panic!("{other:?}"),
@@ -485,5 +484,5 @@ fn who_has_left_is_kept_no_hints_for() {
     assert!(hinted.is_empty(), "this node is the other replica, and is marked: {effects:?}");
     assert_eq!(cluster.shared.missed.partitions(NodeId(0)), 1);
     assert_eq!(cluster.shared.name_of(n2), "n2");
-    assert!(cluster.coordinator.is_empty());
+    assert!(cluster.protocol.is_empty());
 }

@@ -108,10 +108,14 @@ pub(crate) fn state(text: &str) -> Result<MembershipState, String> {
     found.ok_or_else(|| format!("{text:?} is no membership state"))
 }
 
-/// `s4`, and `s4.2` if the place is used for the third time.
+/// The kinds of slots, as an id's two lowest bits tell them: a read, a write, a conditional write
+/// ("x"), a call.
+const KINDS: [&str; 4] = ["r", "w", "x", "q"];
+
+/// `r4`, and `r4.2` if the place is used for the third time.
 pub(crate) fn slot(id: u64) -> String {
-    let (place, generation) = (id as u32, id >> 32);
-    if generation == 0 { format!("s{place}") } else { format!("s{place}.{generation}") }
+    let (kind, place, generation) = (KINDS[(id & 3) as usize], id as u32 >> 2, id >> 32);
+    if generation == 0 { format!("{kind}{place}") } else { format!("{kind}{place}.{generation}") }
 }
 
 pub(crate) fn op(op: OpId) -> String {
@@ -123,12 +127,14 @@ pub(crate) fn op(op: OpId) -> String {
 
 pub(crate) fn parse_op(text: &str) -> Result<OpId, String> {
     let unknown =
-        || format!("{text:?} is neither a slot (s1, s1.2) nor a connection's request (l1.2)");
+        || format!("{text:?} is neither a slot (r1, w1.2) nor a connection's request (l1.2)");
     let (letter, rest) = text.split_at_checked(1).ok_or_else(unknown)?;
     let (first, second) = rest.split_once('.').unwrap_or((rest, "0"));
     let (first, second): (u64, u64) = (number(first, "number")?, number(second, "number")?);
+    if let Some(kind) = KINDS.iter().position(|kind| *kind == letter) {
+        return Ok(OpId::Slot(SlotId(second << 32 | first << 2 | kind as u64)));
+    }
     match letter {
-        "s" => Ok(OpId::Slot(SlotId(second << 32 | first))),
         "l" => Ok(OpId::Peer {
             connection: ConnectionId(first),
             id: second,

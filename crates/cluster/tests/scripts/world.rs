@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cluster::{
-    CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Coordinator, Effect,
-    Event, HintId, Incarnation, Life, LifeId, Lineage, LogPosition, Logs, Member, Membership, Node,
-    NodeConfig, NodeId, Now, OpId, Proof, Quorum, RoundConfig, Scan, Shared, SlotId, StoreError,
-    Tag, Topology, origin_of, quorum,
+    CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Effect, Event, HintId,
+    Incarnation, Life, LifeId, Lineage, LogPosition, Logs, Member, Membership, Node, NodeConfig,
+    NodeId, Now, OpId, Proof, Protocol, Quorum, RoundConfig, Scan, Shared, SlotId, StoreError, Tag,
+    Topology, origin_of, quorum,
 };
 use parking_lot::Mutex;
 
@@ -32,7 +32,7 @@ enum Asked {
 
 #[derive(Debug)]
 pub(crate) struct World {
-    coordinator: Coordinator,
+    protocol: Protocol,
     pub(crate) node: Node,
     /// The node's calls, in the order in which a script numbers them, with the key that they ask
     /// for; and its last pings.
@@ -142,7 +142,7 @@ impl World {
         topology.ids().for_each(|node| shared.known_disk.answered(node, 0));
         shared.known_disk.set_waiting(false);
         Ok(Self {
-            coordinator: Coordinator::new(shared.clone(), config),
+            protocol: Protocol::new(shared.clone(), config),
             node,
             calls: Vec::new(),
             pings: BTreeMap::new(),
@@ -212,7 +212,7 @@ impl World {
     /// Hands an event over. What the store is asked is kept, to know what it answers.
     fn handle(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.coordinator.handle(self.now(), event, &mut effects);
+        self.protocol.handle(self.now(), event, &mut effects);
         for effect in &effects {
             let (op, asked) = match effect {
                 Effect::Read { op, key, .. } => (*op, Asked::Read(key.to_vec())),
@@ -272,7 +272,7 @@ impl World {
     /// Lets time pass, with a tick whenever one is due.
     fn tick(&mut self, by: u64) -> Vec<String> {
         let (end, mut lines) = (self.mono + by, Vec::new());
-        while let Some(wake) = self.coordinator.next_wake().filter(|wake| *wake <= end) {
+        while let Some(wake) = self.protocol.next_wake().filter(|wake| *wake <= end) {
             self.mono = self.mono.max(wake);
             let effects = self.handle(Event::Tick);
             let at = words::time(self.mono as i64);
@@ -283,9 +283,9 @@ impl World {
     }
 
     fn state(&mut self) -> String {
-        let wake = self.coordinator.next_wake().map(|at| words::time(at as i64));
+        let wake = self.protocol.next_wake().map(|at| words::time(at as i64));
         let wake = wake.map_or("never".to_owned(), |at| format!("at {at} ms"));
-        format!("{} under way, to be woken {wake}", self.coordinator.len())
+        format!("{} under way, to be woken {wake}", self.protocol.len())
     }
 
     fn clock(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
@@ -456,7 +456,7 @@ impl World {
         Ok(Event::Write { client, key, record, quorum: quorum.into() })
     }
 
-    /// `store s0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (a write, up
+    /// `store r0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (a write, up
     /// to there), `busy`, `nospace`, `failed` (a write may have been done), `refused` (it was not),
     /// `page ITEM…`.
     fn store(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
@@ -546,7 +546,7 @@ impl World {
         })
     }
 
-    /// `n1 s0 stored`.
+    /// `n1 w0 stored`.
     fn reply(&mut self, peer: NodeId, words: &mut Split<'_>) -> Result<Event, String> {
         let id = self.slot(next(words, "a slot")?)?;
         let key = self.keys.get(&id).cloned().unwrap_or_default();

@@ -3,7 +3,7 @@
 //! ```text
 //!            agenda: what is due next, in true time
 //!               │
-//!   clients ────┼──▶ machines ─ loops ─ Coordinator ─┐      turn.rs   a loop's turn
+//!   clients ────┼──▶ machines ─ loops ─ Protocol ─┐      turn.rs   a loop's turn
 //!   nemesis ────┤        └──── store ◀───────────────┤      links.rs, wire.rs   connections
 //!   network ────┘◀───────────────────────────────────┘      power.rs  start, stop, crash
 //!   ledger ◀── what clients were answered                   clients.rs, nemesis.rs, ending.rs

@@ -1,0 +1,685 @@
+//! Conditional writes, as their coordinator does them: promises of a majority, then the next record
+//! on a majority.
+//!
+//! ```text
+//!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record of those that it holds
+//!    ▲                    ├─ condition true ──▶ the next record ─▶ stored by a majority ─▶ answer
+//!    │                    └─ false ─┬─ a majority holds it ──────────────────────────────▶ answer
+//!    │                              └─ bring it to a majority ─▶ stored by a majority ───▶ answer
+//!    └── a little later ◀── outbid, outranked, or too few
+//! ```
+//!
+//! Whatever is answered is about a record that is *chosen*: a majority stored it under one ballot.
+//! A try whose record may be stored somewhere is followed up for as long as the deadline lasts: the
+//! newest record has its id, or the write was not done. No later try goes back behind the plain
+//! write that an earlier one was based on. If a plain write came between two tries the
+//! first one's record is no longer told by the replicas, and the outcome stays unknown.
+//!
+//! The protocol is checked by a model: `docs/conditional-model.md`.
+
+pub(crate) mod acceptor;
+pub(crate) mod history;
+mod home;
+mod round;
+pub(crate) mod state;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::acks::{Acks, ReplicaSet};
+use crate::clock::{NotIssued, follows_another};
+use crate::conditional::{Change, Condition, Conditional, Done};
+use crate::event::{Answer, ClientId, Demand, FailureKind, OpId, RequestFailed, SlotId};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::protocol::core::Cx;
+use crate::quorum::AskedQuorum;
+use crate::request::RequestCx;
+use crate::request::Requests;
+use crate::request::part::{Errand, ReplicaError, VoteAt, Way};
+use crate::request::read::{Completion, LONG_LATE};
+use crate::request::reported::Reported;
+use crate::request::sets::{Quorums, Replicas};
+use crate::request::slots::{Hedges, Slot, SlotKind, Slots, Work};
+use crate::request::write::BEHIND;
+use crate::topology::partition_of;
+use home::Queues;
+use record::Record;
+use state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage};
+
+/// A write that was outbid is tried again after about so many microseconds, then after twice that,
+/// and so on …
+const PAUSE_MICROS: u64 = 1_000;
+
+/// … so many times.
+const PAUSE_DOUBLINGS: u32 = 5;
+
+/// A write that one replica has outbid is begun anew if the others do not reply for so long.
+const LATE_MICROS: u64 = 20_000;
+
+/// The home is left this part of the time less, so that it can say that it has not begun.
+const HOME_SHARE: u64 = 8;
+
+/// All conditional writes of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    slots: Slots<ChangeWork>,
+    hedges: Hedges,
+    /// Writes that wait for others of the same key.
+    queues: Queues,
+}
+
+impl Work for ChangeWork {
+    const KIND: SlotKind = SlotKind::Change;
+
+    fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered(_))
+    }
+
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+        self.errand_of(node)
+    }
+}
+
+impl Changes {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The partition of a write's key; `None` = the id is stale.
+    pub(crate) fn partition_of(&self, id: SlotId) -> Option<u16> {
+        self.slots.find(id).map(|slot| partition_of(&slot.key))
+    }
+
+    /// When the next hedge is due, by the monotonic clock.
+    pub(crate) fn next_hedge(&mut self) -> Option<u64> {
+        self.hedges.next(&self.slots)
+    }
+
+    /// Handles the hedges that are due.
+    pub(crate) fn hedge_due(&mut self, cx: &mut RequestCx<'_>) {
+        while let Some(id) = self.hedges.pop(cx.now.mono) {
+            if self.slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
+                self.change_again(cx, id);
+            }
+        }
+    }
+
+    pub(crate) fn change(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        client: ClientId,
+        (key, number): (Bytes, Option<u64>),
+        conditional: Conditional,
+        quorum: AskedQuorum,
+    ) {
+        let deadline = cx.now.mono + cx.core.config.deadline_micros;
+        let id = self.add(cx, deadline, Asker::Client(client), key, conditional, quorum);
+        let version = cx.core.shared.clock.issue(cx.now);
+        let Some(version) = self.issued(cx, id, version) else { return };
+        // No two versions are equal.
+        let own = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into()) & !1;
+        self.slots.work(id).id = number.unwrap_or(own);
+        self.bring_home(cx, id);
+    }
+
+    /// Another node takes this one for the home of a key.
+    pub(crate) fn change_for(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        op: OpId,
+        demand: Demand,
+        (key, number, ack): (Bytes, u64, u8),
+        conditional: Conditional,
+    ) {
+        let quorum = AskedQuorum { ack: Some(ack).filter(|ack| *ack > 0), from: None };
+        let id = self.add(cx, demand.until, Asker::Peer(op), key, conditional, quorum);
+        self.slots.work(id).id = number;
+        self.wait_for_turn(cx, id);
+    }
+
+    fn add(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        deadline: u64,
+        asker: Asker,
+        key: Bytes,
+        conditional: Conditional,
+        quorum: AskedQuorum,
+    ) -> SlotId {
+        let quorums = Quorums::of_majorities(quorum, &cx.core.view);
+        cx.core.look_up_replicas(&key, quorums.from());
+        let work = ChangeWork {
+            asker,
+            conditional,
+            id: 0,
+            stage: Stage::Queued,
+            since: 0,
+            tries: 0,
+            turn: None,
+            followers: Vec::new(),
+            elsewhere: false,
+            of_earlier_view: false,
+            found: None,
+            tried: None,
+            votes: votes_of(&cx.core.replicas),
+        };
+        let view = Rc::clone(&cx.core.view);
+        self.slots.add(Slot { view, deadline, key, quorums, work, detail: None })
+    }
+
+    /// Makes a vote for each replica by the view of the slot, which is in force.
+    fn make_votes(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get_mut(id);
+        cx.core.look_up_replicas(&slot.key, slot.quorums.from());
+        slot.work.votes = votes_of(&cx.core.replicas);
+    }
+
+    /// A quorum read has found a record that less than a majority holds, and that can't be brought
+    /// to one under its own ballot, for a higher one was promised: it goes there under a new one,
+    /// as a conditional write does that finds its condition not true.
+    pub(crate) fn complete(&mut self, cx: &mut RequestCx<'_>, completion: Completion) {
+        let Completion { deadline, key, asked, reader } = completion;
+        let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
+        let never = Conditional { condition, change, expiry_ms: 0, digest: 0 };
+        let id = self.add(cx, deadline, Asker::Reader(reader), key, never, asked);
+        self.try_change(cx, id);
+    }
+
+    /// What this node's clock has issued; without it the write is refused.
+    fn issued<T>(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        issued: Result<T, NotIssued>,
+    ) -> Option<T> {
+        match issued {
+            Ok(issued) => Some(issued),
+            Err(why) => {
+                self.slots.get_mut(id).detail = Some(why.to_string());
+                self.deny_change(cx, id, FailureKind::Busy);
+                None
+            }
+        }
+    }
+
+    /// Begins, or begins anew, with a ballot above all that this node has seen; or goes on under
+    /// one that was promised before.
+    pub(crate) fn try_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        self.dissolve(id);
+        if self.goes_on(cx, id) {
+            return;
+        }
+        let ballot = cx.core.shared.clock.issue_ballot(cx.now, cx.core.shared.own);
+        let Some(ballot) = self.issued(cx, id, ballot) else { return };
+        let watermark = cx.core.shared.proofs.watermark();
+        let change = self.slots.work(id);
+        change.tries += 1;
+        change.since = cx.now.mono;
+        change.stage = Stage::Preparing { ballot, watermark };
+        self.ask_all_of_change(cx, id);
+    }
+
+    /// Asks all replicas for what the stage needs. Replies to what was asked before are stale.
+    fn ask_all_of_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let id = self.slots.renew(id);
+        for vote in &mut self.slots.work(id).votes {
+            vote.state = ChangeState::Asked(Errand { since: cx.now.mono, way: Way::Waits });
+            vote.recalled = None;
+        }
+        for vote in 0..self.slots.work(id).votes.len() {
+            self.ask_of_change(cx, id, VoteAt(vote));
+        }
+    }
+
+    /// Asks one replica for what it has to do next.
+    pub(crate) fn ask_of_change(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+    ) {
+        let node = self.slots.work(id).votes[vote].node;
+        let is_own = node == cx.core.shared.own;
+        let errand = cx.core.errand_to(cx.now, node);
+        let most = if is_own { u32::MAX } else { cx.core.config.brief_bytes };
+        let slot = self.slots.get_mut(id);
+        let (key, demand) = (slot.key.clone(), slot.demand(Class::Client));
+        let change = &mut slot.work;
+        let vote = &mut change.votes[vote];
+        vote.state = vote.state.anew(errand);
+        let fetches = matches!(vote.state, ChangeState::Fetching(_));
+        let request = match (&change.stage, &vote.reported) {
+            (Stage::Preparing { .. }, Some(Reported::Outline(outline))) if fetches => {
+                Request::Read { key, most: outline.bytes }
+            }
+            (Stage::Preparing { .. }, _) if matches!(vote.state, ChangeState::Recalling(_)) => {
+                // Of one that another node has done or not, nothing is known.
+                let since = change.tried.as_ref().map_or(0, |tried| tried.since);
+                Request::Recall { key, id: change.id, since, digest: change.conditional.digest }
+            }
+            (Stage::Forwarded, _) => {
+                let (id, conditional) = (change.id, change.conditional.clone());
+                // What was not said is what it is by the home's view; 0 says that.
+                let ack = slot.quorums.asked.ack.unwrap_or(0);
+                Request::Change { key, id, ack, conditional }
+            }
+            (Stage::Preparing { ballot, watermark }, _) => {
+                Request::Prepare { key, ballot: *ballot, most, watermark: *watermark }
+            }
+            // That no plain write came in between shows in the set that is read: the others may be
+            // about to be filled.
+            (Stage::Storing { record, .. }, _)
+                if follows_another(record.ballot()) && vote.place.is_read() =>
+            {
+                Request::AcceptNext { key, record: record.clone() }
+            }
+            // After the answer too: to one whose connection was lost.
+            (Stage::Storing { record, .. } | Stage::Answered(Some(record)), _) => {
+                Request::Write { key, record: record.clone() }
+            }
+            (stage, _) => unreachable!("nobody is asked anything in {stage:?}"),
+        };
+        if is_own {
+            self.ask_here(cx, id, demand, request);
+        } else {
+            let mut remaining = demand.until.saturating_sub(cx.now.mono);
+            if matches!(request, Request::Change { .. }) {
+                remaining -= remaining / HOME_SHARE;
+            }
+            cx.send(node, id, remaining, Class::Client, request);
+        }
+    }
+
+    /// This node is a replica itself. Its own ballots are as far ahead as its clock may be.
+    fn ask_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId, demand: Demand, request: Request) {
+        let op = OpId::Slot(id);
+        match request {
+            Request::Write { key, record } => {
+                cx.replica.hold_record(&mut cx.cx, op, key, record, demand)
+            }
+            request => cx.replica.perform(&mut cx.cx, op, demand, request),
+        }
+    }
+
+    /// A replica replied, this node's too.
+    pub(crate) fn change_replied(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        peer: NodeId,
+        id: SlotId,
+        reply: Reply,
+    ) {
+        let Some(VoteAt(vote)) = self.slots.work(id).awaited(peer) else { return };
+        if matches!(self.slots.work(id).stage, Stage::Forwarded) {
+            return self.home_replied(cx, id, &reply);
+        }
+        let authoritative = is_authoritative(&reply);
+        let change = self.slots.work(id);
+        let prepares = matches!(change.stage, Stage::Preparing { .. });
+        let recalls = matches!(change.votes[vote].state, ChangeState::Recalling(_));
+        let reported = match reply {
+            Reply::Recalled(recalled) if recalls => {
+                let vote = &mut change.votes[vote];
+                (vote.state, vote.recalled) = (ChangeState::Promised, Some(recalled));
+                return self.advance_change(cx, id);
+            }
+            reply if recalls => {
+                let error = ReplicaError::of_refusal(&reply);
+                return self.change_failed(cx, id, VoteAt(vote), error);
+            }
+            Reply::Round(state) if prepares => {
+                cx.core.has_other_watermark(peer, &state);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+            }
+            Reply::Outbid { promise } => {
+                self.follow(cx, id, promise);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+            }
+            Reply::Newer { time } if !prepares => {
+                self.follow(cx, id, time);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+            }
+            Reply::Stored if !prepares => {
+                self.slots.work(id).votes[vote].state = ChangeState::Stored;
+                return self.advance_change(cx, id);
+            }
+            _ if !authoritative && (!prepares || change.votes[vote].place.is_read()) => {
+                let error = ReplicaError::NotAuthoritative;
+                return self.change_failed(cx, id, VoteAt(vote), error);
+            }
+            Reply::Found { record, .. } if prepares => {
+                if !record.is_of(&self.slots.get(id).key) {
+                    return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Failed);
+                }
+                Some(Reported::Whole(record))
+            }
+            Reply::Long { outline, .. } if prepares => Some(Reported::Outline(outline)),
+            Reply::Absent { .. } if prepares => None,
+            reply => {
+                let error = ReplicaError::of_refusal(&reply);
+                return self.change_failed(cx, id, VoteAt(vote), error);
+            }
+        };
+        let is_gone = reported.as_ref().is_some_and(|r| cx.core.is_gone(cx.now, r, authoritative));
+        let vote = &mut self.slots.work(id).votes[vote];
+        if matches!(vote.state, ChangeState::Fetching(_))
+            && vote.rank() != reported.as_ref().map(Reported::rank)
+        {
+            // Another write has come since it promised.
+            vote.state = ChangeState::Failed(ReplicaError::Outbid);
+        } else {
+            // What is fetched was counted already.
+            let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
+            vote.reported = reported.filter(|_| is_fetched || !is_gone);
+            let promises = authoritative || vote.place.is_read();
+            vote.state = if promises { ChangeState::Promised } else { ChangeState::Reported };
+        }
+        self.advance_change(cx, id);
+    }
+
+    /// The next ballot must be above this one. One that is too far ahead can't be followed.
+    fn follow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, ballot: u64) {
+        if !cx.core.shared.clock.merge(ballot, cx.now, cx.core.config.max_skew_micros) {
+            self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+        }
+    }
+
+    /// A replica did not do its part.
+    pub(crate) fn change_failed(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        error: ReplicaError,
+    ) {
+        let change = self.slots.work(id);
+        if matches!(change.stage, Stage::Forwarded) {
+            return self.home_failed(cx, id, error);
+        }
+        change.votes[vote].state = ChangeState::Failed(error);
+        if error == ReplicaError::Outbid && !change.is_answered() {
+            // Those that have not replied may take long.
+            self.hedges.at(cx.now.mono + LATE_MICROS, id);
+        }
+        self.advance_change(cx, id);
+    }
+
+    /// Goes on as soon as a majority has done its part, or can't any more.
+    fn advance_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let ack = self.slots.get(id).ack();
+        let change = &self.slots.get(id).work;
+        let open = change.count(ChangeState::is_asked);
+        // What is done so far, and what of it counts as long as others are awaited.
+        let (did, counts, needed) = match &change.stage {
+            Stage::Preparing { .. } => {
+                let promised = change.count_votes(ChangeVote::is_bound);
+                let awaits = |vote: &ChangeVote| vote.state.is_asked() && cx.core.is_up(vote.node);
+                let is_awaiting = change.votes.iter().any(awaits);
+                let is_clear = |vote: &ChangeVote| vote.is_bound() && !hides(cx, vote);
+                let clear = if is_awaiting { change.count_votes(is_clear) } else { promised };
+                (promised, clear, ack)
+            }
+            Stage::Storing { .. } => {
+                let stored = change.count(|state| state == ChangeState::Stored);
+                (stored, stored, ack)
+            }
+            Stage::Pausing
+            | Stage::Queued
+            | Stage::Follows(_)
+            | Stage::Forwarded
+            | Stage::Behind => return,
+            Stage::Answered(_) => {
+                if open.is_none() {
+                    self.end_change(cx, id);
+                }
+                return;
+            }
+        };
+        if counts.suffices(needed) {
+            let change = self.slots.work(id);
+            match std::mem::replace(&mut change.stage, Stage::Pausing) {
+                Stage::Preparing { ballot, watermark } => {
+                    self.promised(cx, id, (ballot, watermark));
+                }
+                Stage::Storing { record, then } => {
+                    let by = change.replicas(|vote| vote.state == ChangeState::Stored);
+                    if record.ballot() > 0 {
+                        self.keep(cx.core, id, record.clone(), record.ballot());
+                    }
+                    self.answer_change(cx, id, then, by, Some(record));
+                }
+                stage => unreachable!("nothing is done in {stage:?}"),
+            }
+        } else if (did + open).suffices(needed) {
+            // The others may do their part yet.
+        } else if change.is_going_on() {
+            // The others refuse it because of a write that came in between: it is not outbid.
+            self.try_change(cx, id);
+        } else {
+            self.try_change_later(cx, id);
+        }
+    }
+
+    fn fetch_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+        let voter = &mut self.slots.work(id).votes[vote];
+        if !matches!(voter.state, ChangeState::Fetching(_)) {
+            voter.state = ChangeState::Fetching(Errand { since: cx.now.mono, way: Way::Waits });
+            self.ask_of_change(cx, id, VoteAt(vote));
+            self.hedges.at(cx.now.mono + LONG_LATE, id);
+        }
+    }
+
+    fn store_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, record: Record, then: Done) {
+        self.slots.work(id).stage = Stage::Storing { record, then };
+        self.ask_all_of_change(cx, id);
+    }
+
+    /// Tries again after a pause, which differs from one to the next, so that two that outbid each
+    /// other part; or gives up, if that would change nothing.
+    fn try_change_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let change = self.slots.work(id);
+        if !change.is_worth_another_try() {
+            let failure = change.failure();
+            return self.deny_change(cx, id, failure);
+        }
+        change.stage = Stage::Pausing;
+        // What became of a record is not told for long.
+        let doublings = if change.tried.is_some() { 0 } else { change.tries.min(PAUSE_DOUBLINGS) };
+        let pause = PAUSE_MICROS << doublings;
+        let jitter = xxh3_64_with_seed(&change.tries.to_le_bytes(), change.id) % pause;
+        let id = self.slots.renew(id);
+        self.hedges.at(cx.now.mono + pause / 2 + jitter, id);
+    }
+
+    /// A pause is over; or it was outbid, and the others are late.
+    pub(crate) fn change_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let change = self.slots.work(id);
+        let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));
+        if let Some(vote) = change.votes.iter().position(is_fetching) {
+            // Another one may have the record too.
+            return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Silent);
+        }
+        match change.stage {
+            Stage::Queued => self.look_for_turn(cx, id),
+            _ => self.try_change(cx, id),
+        }
+    }
+
+    fn answer_change(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        done: Done,
+        by: ReplicaSet,
+        stored: Option<Record>,
+    ) {
+        self.end_turn(cx, id);
+        let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
+        let change = self.slots.work(id);
+        let answer = match change.asker {
+            // What is told is what replicas hold now: that may belong to more of them than before.
+            Asker::Reader(_) => Answer::Found(stored.clone().or_else(|| change.found.take())),
+            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
+        };
+        let asker = change.asker;
+        asker.answer(cx, answer);
+        self.answer_followers(cx, id, acks);
+        let change = self.slots.work(id);
+        let open = stored.is_some() && !change.count(ChangeState::is_asked).is_none();
+        change.stage = Stage::Answered(stored);
+        if !open {
+            self.end_change(cx, id);
+        }
+    }
+
+    fn deny_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, failure: FailureKind) {
+        self.leave_queue(id);
+        self.dissolve(id);
+        self.end_turn(cx, id);
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let did = |state| {
+            matches!(state, ChangeState::Stored | ChangeState::Promised | ChangeState::Reported)
+        };
+        let (acked, quorum) = slot.quorums.short_of(change.count(did));
+        let failed = RequestFailed {
+            failure,
+            acked,
+            parts: change.parts(),
+            since: slot.deadline.saturating_sub(cx.core.config.deadline_micros),
+            quorum,
+            is_write: !matches!(change.asker, Asker::Reader(_)),
+            unknown: change.is_begun(),
+            detail: slot.detail.clone(),
+        };
+        let asker = change.asker;
+        asker.answer(cx, Answer::Failed(failed));
+        self.slots.remove(id);
+    }
+
+    /// No reply is awaited any more, or the deadline is over. A record that is known to be chosen
+    /// becomes a hint for each replica that missed it.
+    pub(crate) fn end_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let Stage::Answered(stored) = &change.stage else {
+            let failure = change.failure();
+            return self.deny_change(cx, id, failure);
+        };
+        if let Some(record) = stored.clone() {
+            let key = slot.key.clone();
+            let asked = slot.quorums.asked;
+            let has_it = |vote: &&ChangeVote| vote.state == ChangeState::Stored;
+            let nodes = |votes: &mut dyn Iterator<Item = &ChangeVote>| -> Vec<NodeId> {
+                votes.map(|vote| vote.node).collect()
+            };
+            let missed = if slot.view.agrees_with(cx.core.view.id()) {
+                nodes(&mut change.votes.iter().filter(|vote| !has_it(vote)))
+            } else {
+                let holders = nodes(&mut change.votes.iter().filter(has_it));
+                cx.cx.core.lacking(&key, asked, &holders)
+            };
+            for peer in missed {
+                cx.hints.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+            }
+        }
+        self.slots.remove(id);
+    }
+}
+
+impl Requests for Changes {
+    type Work = ChangeWork;
+
+    fn slots(&mut self) -> &mut Slots<ChangeWork> {
+        &mut self.slots
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        peer: NodeId,
+        _: Errand,
+        reply: Reply,
+    ) {
+        self.change_replied(cx, peer, id, reply);
+    }
+
+    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
+        // A node that has replied already is not awaited: then this is stale.
+        if let Some(vote) = self.slots.work(id).awaited(node) {
+            self.change_failed(cx, id, vote, error);
+        }
+    }
+
+    fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId) {
+        let vote = self.slots.work(id).awaited(node).expect("it is awaited");
+        self.ask_of_change(cx, id, vote);
+    }
+
+    fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get_mut(id);
+        slot.quorums = Quorums::of_majorities(slot.quorums.asked, &cx.core.view);
+        let change = &mut slot.work;
+        change.of_earlier_view |= change.is_begun();
+        match change.stage {
+            // The home counts by its own view, and does it anew by a later one.
+            Stage::Forwarded => {}
+            Stage::Behind => self.look_for_home(cx, id),
+            // What was asked for promises may be asked again. What may be stored is looked for, as
+            // after any try that came to nothing.
+            Stage::Preparing { .. } | Stage::Storing { .. } => {
+                self.make_votes(cx, id);
+                self.try_change(cx, id);
+            }
+            // Others know these by their id, and nobody was asked anything.
+            Stage::Queued | Stage::Follows(_) | Stage::Pausing => self.make_votes(cx, id),
+            Stage::Answered(_) => unreachable!("what is answered keeps its view"),
+        }
+    }
+
+    fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        self.end_change(cx, id);
+    }
+
+    /// A home that has begun a write must not be asked to do it once more.
+    fn may_ask_twice(&mut self, id: SlotId) -> bool {
+        !self.slots.work(id).is_forwarded()
+    }
+
+    /// A home that refuses has not begun.
+    fn on_superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, is_later: bool) -> bool {
+        let change = self.slots.work(id);
+        let is_forwarded = change.is_forwarded();
+        if is_forwarded && is_later {
+            change.stage = Stage::Behind;
+        } else if is_forwarded {
+            self.look_for_home(cx, id);
+        }
+        is_forwarded
+    }
+}
+
+/// A vote for each of a key's replicas.
+fn votes_of(replicas: &Replicas) -> Vec<ChangeVote> {
+    let mut votes = Vec::new();
+    replicas.fill(&mut votes, ChangeVote::new);
+    votes
+}
+
+/// Returns whether a replica reported a future record, and thus nothing of what that one hides.
+fn hides(cx: &Cx<'_>, vote: &ChangeVote) -> bool {
+    vote.rank().is_some_and(|rank| cx.core.is_future(cx.now, rank.when()))
+}
+
+/// Whether a reply does not say that its node is not authoritative for what it reports.
+fn is_authoritative(reply: &Reply) -> bool {
+    !matches!(
+        reply,
+        Reply::Found { authoritative: false, .. }
+            | Reply::Long { authoritative: false, .. }
+            | Reply::Absent { authoritative: false }
+    )
+}

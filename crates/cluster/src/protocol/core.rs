@@ -1,0 +1,212 @@
+//! State that every part of one event loop's protocol uses, and the context that lends it to the
+//! methods that handle an event.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::clock::{Clock, Now};
+use crate::event::{Config, Demand, Effect, OpId, Shared, SlotId};
+use crate::message::{Body, Class, Message, NodeId, Reply, Request};
+use crate::proof::RoundState;
+use crate::quorum::AskedQuorum;
+use crate::request::part::{Errand, Way};
+use crate::request::peers::PeerLatencies;
+use crate::request::reported::Reported;
+use crate::request::sets::{PerSet, Quorums, Replicas};
+use crate::view::View;
+use record::{Kind, Record};
+
+/// Work without a waiting client may take this many request deadlines: a long record over a slow
+/// link, a page from a busy disk. Such work is repeated until it succeeds, so work that takes
+/// longer may never succeed. A lost connection ends it earlier.
+const BACKGROUND_DEADLINES: u64 = 10;
+
+/// State that reads, writes, changes, calls and the replica of one event loop use.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) shared: Arc<Shared>,
+    /// The view by which requests are counted until they are answered. An `Rc` of this loop: loops
+    /// share no reference count.
+    pub(crate) view: Rc<View>,
+    pub(crate) config: Config,
+    pub(crate) peers: PeerLatencies,
+    /// The replicas of the key that was looked up last.
+    pub(crate) replicas: Replicas,
+    /// Replies of the node's own replica to slots of this loop, handled before the event ends.
+    pub(crate) done_here: Vec<(SlotId, Reply)>,
+}
+
+/// Context of the replica's methods: the time, the loop's state, and the effects of one event.
+#[derive(Debug)]
+pub(crate) struct Cx<'a> {
+    pub(crate) now: Now,
+    pub(crate) core: &'a mut Core,
+    pub(crate) out: &'a mut Vec<Effect>,
+}
+
+impl Cx<'_> {
+    /// Sends a request to another node. Its reply comes under the slot's id.
+    pub(crate) fn send(
+        &mut self,
+        peer: NodeId,
+        id: SlotId,
+        remaining_micros: u64,
+        class: Class,
+        request: Request,
+    ) {
+        assert_ne!(peer, self.core.shared.own, "a node does not write to itself");
+        let remaining_ms = remaining_micros.div_ceil(1000).min(u64::from(u32::MAX)) as u32;
+        let body = Body::Request { remaining_ms, class, request };
+        self.out.push(Effect::Send { peer, message: Message { id: id.0, body } });
+    }
+
+    /// Replies to a request that the replica has carried out. A node that asked under a view of
+    /// another placement is told [`Reply::Superseded`] instead: its view does not count the reply.
+    pub(crate) fn done(&mut self, op: OpId, reply: Reply) {
+        let own = self.core.view.id();
+        let is_of_before = match op {
+            OpId::Peer { placement, .. } => placement != 0 && placement != own.placement,
+            OpId::Slot(_) => false,
+        };
+        let reply = if is_of_before { Reply::Superseded { epoch: own.epoch } } else { reply };
+        self.respond(op, reply);
+    }
+
+    /// Replies to a request that this node has coordinated, and so has counted by its own view.
+    pub(crate) fn respond(&mut self, op: OpId, reply: Reply) {
+        match op {
+            OpId::Slot(id) => self.core.done_here.push((id, reply)),
+            OpId::Peer { connection, id, .. } => {
+                self.out.push(Effect::Respond { connection, id, reply });
+            }
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        node == self.shared.own || self.peers.is_up(node)
+    }
+
+    /// The errand of a node that is asked now.
+    pub(crate) fn errand_to(&self, now: Now, node: NodeId) -> Errand {
+        let way = if self.is_up(node) { Way::Sent } else { Way::Waits };
+        Errand { since: now.mono, way }
+    }
+
+    /// Microseconds that a call, or another node's request, of this class may take.
+    pub(crate) fn patience(&self, class: Class) -> u64 {
+        let deadline = self.config.deadline_micros;
+        match class {
+            Class::Client => deadline,
+            Class::Hint | Class::Repair | Class::Stream => deadline * BACKGROUND_DEADLINES,
+        }
+    }
+
+    /// For how long the work of another node's request is of use: as long as that node waits, but
+    /// no longer than any request of its class may take here.
+    pub(crate) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
+        let remaining = (u64::from(remaining_ms) * 1000).min(self.patience(class));
+        Demand { class, until: now.mono + remaining }
+    }
+
+    /// Looks up the first `from` replicas of a key in each set by the view in force: fewer, if the
+    /// cluster has fewer members than when the request was checked.
+    pub(crate) fn look_up_replicas(&mut self, key: &[u8], from: PerSet) {
+        self.replicas.look_up(&self.view, key, from);
+    }
+
+    /// Returns the replicas by the view in force that are not among the holders of a key.
+    pub(crate) fn lacking(
+        &mut self,
+        key: &[u8],
+        asked: AskedQuorum,
+        holders: &[NodeId],
+    ) -> Vec<NodeId> {
+        let from = Quorums::of(asked, &self.view).from();
+        self.look_up_replicas(key, from);
+        let replicas = self.replicas.all().into_iter().map(|(node, _)| node);
+        replicas.filter(|node| !holders.contains(node)).collect()
+    }
+
+    /// Returns whether a record's version is further ahead of this node's wall clock than clocks
+    /// may be.
+    pub(crate) fn is_ahead(&self, now: Now, record: &Record) -> bool {
+        self.is_future(now, record.when())
+    }
+
+    /// Returns whether a record that was written at `when` is a future record.
+    pub(crate) fn is_future(&self, now: Now, when: u64) -> bool {
+        when > self.takes_up_to(now)
+    }
+
+    /// Returns whether a record of this time is too far ahead for this node's clock to follow.
+    pub(crate) fn is_unreachable(&self, now: Now, time: u64) -> bool {
+        self.shared.clock.is_ahead(time, now, self.config.max_skew_micros)
+    }
+
+    /// The greatest time of a record that is not a future one.
+    pub(crate) fn takes_up_to(&self, now: Now) -> u64 {
+        self.shared.clock.takes_up_to(now, self.config.max_skew_micros)
+    }
+
+    /// The time by which values have expired.
+    pub(crate) fn time_of_expiries(&self, now: Now) -> u64 {
+        self.shared.clock.time_of_expiries(now, self.config.max_skew_micros)
+    }
+
+    /// Returns whether this node's store may hold a newer record than this one, which is about to
+    /// be written. A cluster of one notes that too: a node that joins later may write something
+    /// older.
+    pub(crate) fn must_look(&self, record: &Record) -> bool {
+        let (newest, origin) = (&self.shared.newest, self.shared.clock.origin());
+        newest.may_hide(record.version(), origin, self.view.is_alone())
+    }
+
+    /// This node's state of repair rounds, as it tells others.
+    pub(crate) fn round_state(&self, now: Now) -> RoundState {
+        let shared = &self.shared;
+        RoundState {
+            life: shared.logs.life(),
+            proof: shared.proofs.known(),
+            promised: shared.promises.greatest(),
+            is_active: shared.rounds.is_active(now),
+        }
+    }
+
+    /// Notes the proof of a node whose watermark differs from this node's: one of the two lags
+    /// behind.
+    pub(crate) fn has_other_watermark(&self, node: NodeId, state: &RoundState) {
+        self.shared.received_proof(node, state.proof);
+    }
+
+    /// Returns whether a record that a replica reported counts as absent: others may have purged
+    /// it, and must not be sent it again. A record of a replica that is not authoritative, as this
+    /// node may be itself, counts as absent if it was written before any watermark: the replica's
+    /// directory may be an older copy.
+    ///
+    /// A watermark is a time of versions, whose clock may be ahead of all wall clocks: the
+    /// watermark alone ends no value.
+    pub(crate) fn is_gone(&self, now: Now, reported: &Reported, authoritative: bool) -> bool {
+        let greatest = self.shared.proofs.reported_watermark();
+        if greatest == 0 {
+            return false;
+        }
+        let watermark = self.shared.proofs.watermark();
+        let rank = reported.rank();
+        let has_expired = || {
+            // The expiry of a long record is known once the record is fetched.
+            let Some(record) = reported.whole() else { return false };
+            let expiry_ms = record.expiry_ms();
+            let latest = rank.version.time.max(rank.ballot);
+            expiry_ms != 0
+                && latest <= watermark
+                && record::has_expired(expiry_ms, self.time_of_expiries(now))
+                && Clock::time_of(expiry_ms.saturating_mul(1000).min(Clock::micros(u64::MAX)))
+                    < watermark
+        };
+        !authoritative && rank.when() <= greatest
+            || self.shared.proofs.is_gone(rank)
+            || rank.kind == Kind::Value && has_expired()
+    }
+}

@@ -1,0 +1,370 @@
+//! One event loop's part in the protocol: it coordinates its clients' requests, and answers other
+//! nodes as a replica. A pure state machine: what happens comes in as an [`Event`], what is to be
+//! done goes out as [`Effect`]s, and nothing in here waits, reads a clock or touches a socket.
+//!
+//! ```text
+//!  clients ──▶ Get, Write ─┐              ┌─▶ Read, Write, Page ──▶ this node's store ──┐
+//!  scans, hints ──▶ Call  ─┼─▶ Protocol ──┼─▶ Send ──▶ another node ──▶ its Request ──┐  │
+//!  other nodes ─▶ Request ─┘              └─▶ Answer, Returned, Respond, Hint         │  │
+//!                   ▲                                                                 │  │
+//!                   └── Reply, Up, Lost, Unreachable ◀────────────────────────────────┘  │
+//!                   └── Read, Written, Paged ◀───────────────────────────────────────────┘
+//! ```
+//!
+//! [`Protocol`] hands each event to the part that owns the state: reads, writes, changes and calls
+//! (`request/`, `paxos/`), or the node's replica (`replica/`), and lends it the context.
+//!
+//! A request that is under way has a *slot*, and in it a *vote* for each replica. It is decided as
+//! soon as enough votes are in. The slot stays until the others are in too, or its deadline is
+//! over, because they are still of use: for repairs after reads, for hints after writes.
+
+pub(crate) mod core;
+mod links;
+mod view_change;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use self::core::{Core, Cx};
+use crate::clock::Now;
+use crate::event::{
+    Answer, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, OpId,
+    RequestFailed, Shared, SlotId, StoreError,
+};
+use crate::message::{Reply, Request};
+use crate::paxos::{Changes, history};
+use crate::quorum::{AskedQuorum, Quorum};
+use crate::recent::Recalled;
+use crate::replica::reply::{long, reply_to_error, reply_to_read, reply_to_write};
+use crate::replica::{Own, Replica};
+use crate::request::call::{Calls, OwnRequest};
+use crate::request::hints::Hints;
+use crate::request::peers::PeerLatencies;
+use crate::request::read::Reads;
+use crate::request::sets::Replicas;
+use crate::request::slots::SlotKind;
+use crate::request::write::Writes;
+use crate::request::{RequestCx, Requests};
+use crate::view::{View, ViewId};
+use record::{Outline, Record};
+
+/// How often slots are looked at for deadlines, in microseconds: a fraction of the least deadline.
+const SWEEP_MICROS: u64 = 20_000;
+
+/// The answer to a client of a fenced node.
+fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
+    let (failure, acked, unknown, detail) = (FailureKind::Fenced, 0, false, None);
+    let (parts, since) = (Vec::new(), now.mono);
+    let failed = RequestFailed { failure, acked, parts, since, quorum, is_write, unknown, detail };
+    Effect::Answer { client, answer: Answer::Failed(failed) }
+}
+
+/// Requests under way, by kind.
+#[derive(Debug, Default)]
+struct Parts {
+    reads: Reads,
+    writes: Writes,
+    changes: Changes,
+    calls: Calls,
+}
+
+/// The protocol of one event loop.
+#[derive(Debug)]
+pub struct Protocol {
+    core: Core,
+    parts: Parts,
+    replica: Replica,
+    hints: Hints,
+    next_sweep: u64,
+}
+
+impl Core {
+    fn cx<'a>(&'a mut self, now: Now, out: &'a mut Vec<Effect>) -> Cx<'a> {
+        Cx { now, core: self, out }
+    }
+}
+
+impl Protocol {
+    /// A protocol without requests.
+    pub fn new(shared: Arc<Shared>, config: Config) -> Self {
+        let view = Rc::new(View::clone(&shared.view()));
+        let core = Core {
+            shared,
+            view,
+            config,
+            peers: PeerLatencies::default(),
+            replicas: Replicas::default(),
+            done_here: Vec::new(),
+        };
+        let (parts, replica, hints) = (Parts::default(), Replica::default(), Hints::default());
+        Self { core, parts, replica, hints, next_sweep: 0 }
+    }
+
+    /// The requests under way, and the context that their methods are lent.
+    fn lend<'a>(
+        &'a mut self,
+        now: Now,
+        out: &'a mut Vec<Effect>,
+    ) -> (&'a mut Parts, RequestCx<'a>) {
+        let Self { core, parts, replica, hints, .. } = self;
+        (parts, RequestCx { cx: core.cx(now, out), replica, hints })
+    }
+
+    /// Handles one event; appends what is to be done to `out`.
+    pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+        if self.core.view.epoch != self.core.shared.views.epoch() {
+            self.look_at_views(now, out);
+        }
+        match event {
+            Event::Get { client, quorum, .. }
+            | Event::Write { client, quorum, .. }
+            | Event::Change { client, quorum, .. }
+                if self.core.shared.membership.is_fenced() =>
+            {
+                let is_write = !matches!(event, Event::Get { .. });
+                out.push(fenced(now, client, quorum.by(&self.core.view.topology), is_write));
+            }
+            Event::Get { client, key, quorum } => {
+                let (parts, mut cx) = self.lend(now, out);
+                parts.reads.get(&mut cx, client, key, quorum);
+            }
+            Event::Write { client, key, record, quorum } => {
+                let (parts, mut cx) = self.lend(now, out);
+                parts.writes.write(&mut cx, client, key, record, quorum);
+            }
+            Event::Change { client, key, conditional, quorum, id } => {
+                let (parts, mut cx) = self.lend(now, out);
+                parts.changes.change(&mut cx, client, (key, id), conditional, quorum);
+            }
+            Event::Call { call, node, class, request } => {
+                let (parts, mut cx) = self.lend(now, out);
+                parts.calls.call(&mut cx, call, node, class, request);
+                self.perform_own(now, out);
+            }
+            Event::Recalled { op, result } => self.was_recalled(now, op, result, out),
+            Event::Read { op, result } => self.was_read(now, op, result, out),
+            Event::Outlined { op, outline } => self.outlined(now, op, outline, out),
+            Event::Written { op, result } => self.was_written(now, op, result, out),
+            Event::Paged { op, result } => self.was_scanned(now, op, result.map(Reply::Page), out),
+            Event::Compared { op, result } => {
+                self.was_scanned(now, op, result.map(Reply::Compared), out);
+            }
+            Event::Up(peer) => self.up(peer),
+            Event::Lost(peer) => self.lost(now, peer, out),
+            Event::Unreachable(peer) => self.unreachable(now, peer, out),
+            Event::Overflow { peer, id } => self.overflow(now, peer, SlotId(id), out),
+            Event::Reply { peer, id, reply } => self.replied(now, peer, SlotId(id), reply, out),
+            Event::Request { connection, id, class, remaining_ms, under, request } => {
+                let demand = self.core.demand_of(now, class, remaining_ms);
+                self.requested(now, connection, id, demand, (under, request), out);
+            }
+            Event::Hinted { hint, kept } => self.hints.hinted(&self.core.shared, hint, kept),
+            Event::Tick => self.tick(now, out),
+        }
+        while self.go_on(now, out) {}
+    }
+
+    /// Goes on with one thing that the event has made possible. Returns `false` if there is none.
+    fn go_on(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
+        if let Some(completion) = self.parts.reads.to_complete.pop() {
+            let (parts, mut cx) = self.lend(now, out);
+            parts.changes.complete(&mut cx, completion);
+        } else if let Some((id, reply)) = self.core.done_here.pop() {
+            self.replied(now, self.core.shared.own, id, reply, out);
+        } else if !self.replica.acceptor.accepts_after_others(&mut self.core.cx(now, out)) {
+            let (parts, mut cx) = self.lend(now, out);
+            return parts.changes.begin_next(&mut cx);
+        }
+        true
+    }
+
+    /// Whether a read of this key needs no other node: see [`Reads::reads_alone`].
+    pub fn reads_alone(&self, key: &[u8], asked: AskedQuorum) -> bool {
+        self.parts.reads.reads_alone(&self.core, key, asked)
+    }
+
+    /// The answer to such a read, by what this node's store has of the key: see
+    /// [`Reads::answer_alone`].
+    pub fn answer_alone(&mut self, now: Now, held: Option<Record>) -> Option<Answer> {
+        self.parts.reads.answer_alone(&self.core, now, held)
+    }
+
+    /// When [`Event::Tick`] is due at the latest, by the monotonic clock; `None` = nothing waits.
+    pub fn next_wake(&mut self) -> Option<u64> {
+        let acceptor = &self.replica.acceptor;
+        if self.is_empty() && acceptor.is_empty() && self.replica.waiting.is_empty() {
+            return None;
+        }
+        let parts = &mut self.parts;
+        let hedges = [parts.reads.next_hedge(), parts.changes.next_hedge(), acceptor.next_look()];
+        hedges.into_iter().flatten().chain([self.next_sweep]).min()
+    }
+
+    /// Requests under way.
+    pub fn len(&self) -> usize {
+        let Parts { reads, writes, changes, calls } = &self.parts;
+        reads.len() + writes.len() + changes.len() + calls.len()
+    }
+
+    /// Whether no request is under way.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let (parts, mut cx) = self.lend(now, out);
+        parts.reads.hedge_due(&mut cx);
+        parts.changes.hedge_due(&mut cx);
+        if self.replica.acceptor.next_look().is_some_and(|at| at <= now.mono) {
+            self.replica.acceptor.look_again(&mut self.core.cx(now, out));
+        }
+        if now.mono < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now.mono + SWEEP_MICROS;
+        self.replica.acceptor.accepts_no_longer(&mut self.core.cx(now, out));
+        self.replica.waiting.drop_late(now);
+        if !self.replica.waiting.is_empty() && self.core.shared.known_disk.acknowledges() {
+            self.take_waiting(now, out);
+        }
+        let (parts, mut cx) = self.lend(now, out);
+        parts.reads.expire_late(&mut cx);
+        parts.writes.expire_late(&mut cx);
+        parts.changes.expire_late(&mut cx);
+        parts.calls.expire_late(&mut cx);
+    }
+
+    /// Another node sent a request.
+    fn requested(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        id: u64,
+        demand: Demand,
+        (under, request): (ViewId, Request),
+        out: &mut Vec<Effect>,
+    ) {
+        let mut cx = self.core.cx(now, out);
+        let request = self.replica.requested(&mut cx, connection, id, demand, (under, request));
+        if let Some((op, request)) = request {
+            self.perform(now, op, demand, request, out);
+        }
+    }
+
+    /// Carries out a request, of another node or of this one: as the coordinator that it asks for,
+    /// or as a replica.
+    fn perform(
+        &mut self,
+        now: Now,
+        op: OpId,
+        demand: Demand,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
+        let (parts, mut cx) = self.lend(now, out);
+        match request {
+            Request::ReadQuorum { key, most } => {
+                parts.reads.read_quorum_for(&mut cx, op, demand, (key, most));
+            }
+            Request::Change { key, id, ack, conditional } => {
+                parts.changes.change_for(&mut cx, op, demand, (key, id, ack), conditional);
+            }
+            request => cx.replica.perform(&mut cx.cx, op, demand, request),
+        }
+    }
+
+    /// Carries out what calls have asked of this node itself.
+    fn perform_own(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for OwnRequest { id, demand, request } in std::mem::take(&mut self.parts.calls.to_perform) {
+            self.perform(now, OpId::Slot(id), demand, request, out);
+        }
+    }
+
+    /// The store read.
+    fn was_read(
+        &mut self,
+        now: Now,
+        op: OpId,
+        result: Result<Option<Record>, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let own: Own<_> = self.replica.was_read(&mut self.core.cx(now, out), op, result);
+        let Some((id, result)) = own else { return };
+        let (parts, mut cx) = self.lend(now, out);
+        match SlotKind::of(id) {
+            SlotKind::Read => parts.reads.read_here(&mut cx, id, result),
+            SlotKind::Call => {
+                let reply = reply_to_read(&cx.core.shared, result);
+                parts.calls.done_here(&mut cx, id, reply);
+            }
+            // It was read to store what a conditional write made, which another view gave up since.
+            SlotKind::Change => {}
+            SlotKind::Write => unreachable!("a write reads nothing"),
+        }
+    }
+
+    /// The store read a record that is too long for whoever asked.
+    fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
+        let own: Own<_> = self.replica.outlined(&mut self.core.cx(now, out), op, outline);
+        let Some((id, outline)) = own else { return };
+        let (parts, mut cx) = self.lend(now, out);
+        match SlotKind::of(id) {
+            // A read's own vote takes a record of any length.
+            SlotKind::Read => parts.reads.failed_here(&mut cx, id),
+            SlotKind::Call => {
+                let reply = long(&cx.core.shared, outline);
+                parts.calls.done_here(&mut cx, id, reply);
+            }
+            SlotKind::Change => {}
+            SlotKind::Write => unreachable!("a write reads nothing"),
+        }
+    }
+
+    /// The store wrote.
+    fn was_written(
+        &mut self,
+        now: Now,
+        op: OpId,
+        result: Result<Option<u64>, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let own: Own<_> = self.replica.was_written(&mut self.core.cx(now, out), op, result);
+        let Some((id, result)) = own else { return };
+        let (parts, mut cx) = self.lend(now, out);
+        match SlotKind::of(id) {
+            SlotKind::Read => parts.reads.wrote_here(&mut cx, id, result),
+            SlotKind::Write => parts.writes.wrote_here(&mut cx, id, result),
+            // Of a conditional write it is a plain record that is brought to a majority.
+            SlotKind::Change | SlotKind::Call => {
+                self.replied(now, self.core.shared.own, id, reply_to_write(&result), out);
+            }
+        }
+    }
+
+    /// The store looked for a conditional write.
+    fn was_recalled(
+        &mut self,
+        now: Now,
+        op: OpId,
+        result: Result<Option<Recalled>, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let partition = match op {
+            OpId::Peer { partition, .. } => partition,
+            OpId::Slot(id) => self.parts.changes.partition_of(id),
+        };
+        history::recalled(&mut self.core.cx(now, out), op, partition, result);
+    }
+
+    /// The store read a page, or compared one.
+    fn was_scanned(
+        &mut self,
+        now: Now,
+        op: OpId,
+        result: Result<Reply, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let reply = result.unwrap_or_else(|error| reply_to_error(&error));
+        self.core.cx(now, out).done(op, reply);
+    }
+}

@@ -1,0 +1,43 @@
+//! Replies to what a replica was asked, by what its store returned.
+
+use crate::event::{Shared, StoreError};
+use crate::message::Reply;
+use record::{Outline, Record};
+
+/// The reply to a read, by what this node's store returned.
+pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, StoreError>) -> Reply {
+    let authoritative = |time| shared.membership.is_authoritative(time);
+    match result {
+        Ok(Some(record)) => {
+            let authoritative = authoritative(Some(record.when()));
+            Reply::Found { record, authoritative }
+        }
+        Ok(None) => Reply::Absent { authoritative: authoritative(None) },
+        Err(error) => reply_to_error(&error),
+    }
+}
+
+/// The reply to a read of a record that is longer than was asked for.
+pub(crate) fn long(shared: &Shared, outline: Outline) -> Reply {
+    let authoritative = shared.membership.is_authoritative(Some(outline.rank.when()));
+    Reply::Long { outline, authoritative }
+}
+
+/// The reply to another node's write, by what the store made of it.
+pub(crate) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply {
+    match result {
+        Ok(None) => Reply::Stored,
+        Ok(Some(time)) => Reply::Newer { time: *time },
+        Err(error) => reply_to_error(error),
+    }
+}
+
+/// The reply to another node's request that this node's store failed.
+pub(crate) fn reply_to_error(error: &StoreError) -> Reply {
+    match error {
+        StoreError::Busy(_) => Reply::Busy,
+        StoreError::NoSpace(_) => Reply::NoSpace,
+        StoreError::Sealed(seal) => Reply::Outbid { promise: *seal },
+        StoreError::Failed { .. } => Reply::Failed,
+    }
+}

@@ -1,0 +1,183 @@
+//! Requests that a node coordinates, by kind, each in slots of its own.
+//!
+//! ```text
+//!  Reads, Writes ── clients' requests without a condition
+//!  Calls         ── one request to one node, for ranges, hints and background tasks
+//!  (paxos)       ── Changes: conditional writes
+//! ```
+
+pub(crate) mod call;
+pub(crate) mod hints;
+pub(crate) mod part;
+pub(crate) mod peers;
+pub(crate) mod read;
+pub(crate) mod reported;
+pub(crate) mod sets;
+pub(crate) mod slots;
+pub(crate) mod write;
+
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use crate::event::SlotId;
+use crate::message::{NodeId, Reply};
+use crate::protocol::core::Cx;
+use crate::replica::Replica;
+use hints::Hints;
+use part::{Errand, ReplicaError, Way};
+use slots::{Slots, Work};
+
+/// Context of the methods of requests, which ask the node's own replica without a message.
+#[derive(Debug)]
+pub(crate) struct RequestCx<'a> {
+    pub(crate) cx: Cx<'a>,
+    pub(crate) replica: &'a mut Replica,
+    pub(crate) hints: &'a mut Hints,
+}
+
+impl<'a> Deref for RequestCx<'a> {
+    type Target = Cx<'a>;
+
+    fn deref(&self) -> &Cx<'a> {
+        &self.cx
+    }
+}
+
+impl<'a> DerefMut for RequestCx<'a> {
+    fn deref_mut(&mut self) -> &mut Cx<'a> {
+        &mut self.cx
+    }
+}
+
+/// What each kind of request does with replies, failures, deadlines and later views.
+pub(crate) trait Requests {
+    type Work: Work;
+
+    fn slots(&mut self) -> &mut Slots<Self::Work>;
+
+    /// A node replied to what it was asked. The reply is not stale.
+    fn on_reply(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        peer: NodeId,
+        errand: Errand,
+        reply: Reply,
+    );
+
+    /// A node did not do its part in a slot that is under way.
+    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError);
+
+    /// Asks a node again for what it has not done.
+    fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId);
+
+    /// Begins a request anew by the view in force, which places keys otherwise.
+    fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
+
+    /// Answers a request whose deadline is over, and frees its slot.
+    fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
+
+    /// Returns whether a node may be sent a slot's request a second time.
+    fn may_ask_twice(&mut self, _: SlotId) -> bool {
+        true
+    }
+
+    /// Handles the refusal of a node that goes by another view, if this kind does that in a way of
+    /// its own: then returns `true`. `is_later`: the node's view is later than this node's.
+    fn on_superseded(&mut self, _: &mut RequestCx<'_>, _: SlotId, is_later: bool) -> bool {
+        let _ = is_later;
+        false
+    }
+
+    /// A node replied: another one, or this one as a replica.
+    fn replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, reply: Reply) {
+        // Stale: the slot is gone or was renewed, or has this node's reply already.
+        let Some(slot) = self.slots().find_mut(id) else { return };
+        let Some(errand) = slot.work.errand_of(peer).copied() else { return };
+        if let Reply::Superseded { epoch } = reply {
+            return self.superseded(cx, id, peer, epoch);
+        }
+        self.on_reply(cx, id, peer, errand, reply);
+    }
+
+    /// A node has refused, for it goes by another view than this one did when it asked.
+    fn superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
+        let is_later = epoch > cx.core.view.epoch;
+        let work = self.slots().work(id);
+        let way = work.errand_of(peer).expect("it was asked, and has not replied").way;
+        if work.is_answered() {
+            self.failed(cx, id, peer, ReplicaError::Declined);
+        } else if self.on_superseded(cx, id, is_later) || is_later {
+            // This node is about to go by that view too: then the slot begins anew. Until then it
+            // is not known that the replica does not do its part.
+        } else if way == Way::Resent {
+            // It says so of a view that this one goes by.
+            self.failed(cx, id, peer, ReplicaError::Declined);
+        } else {
+            self.ask_once_more(cx, id, peer);
+        }
+    }
+
+    /// Asks a node again. What it was sent before may have arrived.
+    fn ask_once_more(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
+        self.ask_again(cx, id, peer);
+        self.slots().errand(id, peer).way = Way::Resent;
+    }
+
+    /// A link is up: what was sent to the node before is on its way.
+    fn up(&mut self, peer: NodeId) {
+        for id in self.slots().awaiting(peer) {
+            self.slots().errand(id, peer).goes_out();
+        }
+    }
+
+    /// A link is lost, and with it all requests that were not answered: they are sent once more.
+    fn lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
+        for id in self.slots().awaiting(peer) {
+            let way = self.slots().errand(id, peer).way;
+            if way == Way::Resent || way == Way::Sent && !self.may_ask_twice(id) {
+                self.failed(cx, id, peer, ReplicaError::Silent);
+            } else {
+                self.ask_once_more(cx, id, peer);
+            }
+        }
+    }
+
+    /// There is no link to a node, and none can be made.
+    fn unreachable(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
+        for id in self.slots().awaiting(peer) {
+            let has_arrived = self.slots().errand(id, peer).may_have_arrived();
+            let error = if has_arrived { ReplicaError::Silent } else { ReplicaError::Unreached };
+            self.failed(cx, id, peer, error);
+        }
+    }
+
+    /// A message was dropped: too much waits for its node already.
+    fn overflow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
+        let slot = self.slots().find_mut(id);
+        if slot.is_some_and(|slot| slot.work.errand_of(peer).is_some()) {
+            self.failed(cx, id, peer, ReplicaError::Busy);
+        }
+    }
+
+    /// Another view is in force. Requests that are not answered are counted by it, and begin anew
+    /// if it places keys otherwise.
+    fn view_changed(&mut self, cx: &mut RequestCx<'_>, is_another: bool) {
+        let view = Rc::clone(&cx.core.view);
+        for id in self.slots().count_by(&view) {
+            // One that began anew may have ended others.
+            if is_another && self.slots().find(id).is_some() {
+                self.restart(cx, id);
+            }
+        }
+    }
+
+    /// Ends the requests whose deadline is over.
+    fn expire_late(&mut self, cx: &mut RequestCx<'_>) {
+        for id in self.slots().late(cx.now.mono) {
+            if self.slots().find(id).is_some() {
+                self.expire(cx, id);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What one loop knows of the other nodes: whether a link to them is up, and how long they take.
+//! All of it only orders replicas; none of it ever keeps one from being asked.
+
+use crate::message::NodeId;
+
+/// Answers after which a latency is worked out anew, and the past counts half.
+const WINDOW: u32 = 256;
+
+/// Buckets of a quarter of an octave each, from 1 µs to about 16 s.
+const BUCKETS: usize = 96;
+
+/// Share of the answers that may come later than the hedge: one in a hundred is asked for twice.
+const LATE_SHARE: u32 = 100;
+
+/// A peer that nothing is known of is hedged after this long, in microseconds.
+const FIRST_HEDGE: u64 = 20_000;
+
+/// A hedge is never earlier than this: below it the second request costs more than it saves.
+const LEAST_HEDGE: u64 = 1_000;
+
+/// … nor later than this, for a whole second of patience is the default deadline.
+const MOST_HEDGE: u64 = 200_000;
+
+/// What became of the last attempt to reach a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    NotTried,
+    Up,
+    Failed,
+}
+
+#[derive(Debug)]
+struct Peer {
+    reached: Reached,
+    /// Moving average of its answers' time, in microseconds.
+    mean: u64,
+    late_after: u64,
+    seen: u32,
+    buckets: [u32; BUCKETS],
+}
+
+/// All nodes of which anything is known, by their ids.
+#[derive(Debug, Default)]
+pub(crate) struct PeerLatencies {
+    peers: Vec<Peer>,
+}
+
+fn bucket_of(micros: u64) -> usize {
+    let micros = micros.max(4);
+    let octave = micros.ilog2();
+    let quarter = micros >> (octave - 2) & 3;
+    (((octave - 2) * 4) as usize + quarter as usize).min(BUCKETS - 1)
+}
+
+/// The least time that is beyond a bucket.
+fn beyond(bucket: usize) -> u64 {
+    let (octave, quarter) = (bucket / 4, bucket as u64 % 4);
+    (5 + quarter) << octave
+}
+
+impl Peer {
+    fn new() -> Self {
+        let late_after = FIRST_HEDGE;
+        let reached = Reached::NotTried;
+        Self { reached, mean: 0, late_after, seen: 0, buckets: [0; BUCKETS] }
+    }
+
+    fn took(&mut self, micros: u64) {
+        self.mean = if self.mean == 0 { micros } else { self.mean - self.mean / 8 + micros / 8 };
+        self.buckets[bucket_of(micros)] += 1;
+        self.seen += 1;
+        if self.seen < WINDOW {
+            return;
+        }
+        self.seen = 0;
+        let all: u32 = self.buckets.iter().sum();
+        let mut later = all / LATE_SHARE;
+        for (bucket, count) in self.buckets.iter_mut().enumerate().rev() {
+            if *count > later {
+                self.late_after = beyond(bucket).clamp(LEAST_HEDGE, MOST_HEDGE);
+                break;
+            }
+            later -= *count;
+        }
+        for count in &mut self.buckets {
+            *count /= 2;
+        }
+    }
+}
+
+impl PeerLatencies {
+    fn of(&mut self, node: NodeId) -> &mut Peer {
+        let place = usize::from(node.0);
+        if place >= self.peers.len() {
+            self.peers.resize_with(place + 1, Peer::new);
+        }
+        &mut self.peers[place]
+    }
+
+    fn known(&self, node: NodeId) -> Option<&Peer> {
+        self.peers.get(usize::from(node.0))
+    }
+
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        self.known(node).is_some_and(|peer| peer.reached == Reached::Up)
+    }
+
+    pub(crate) fn up(&mut self, node: NodeId) {
+        self.of(node).reached = Reached::Up;
+    }
+
+    pub(crate) fn down(&mut self, node: NodeId) {
+        self.of(node).reached = Reached::Failed;
+    }
+
+    /// A read was answered. (A write takes as long as a sync, and whoever refuses is quick.)
+    pub(crate) fn took(&mut self, node: NodeId, micros: u64) {
+        self.of(node).took(micros);
+    }
+
+    /// How long after it was asked a node is late.
+    pub(crate) fn late_after(&self, node: NodeId) -> u64 {
+        self.known(node).map_or(FIRST_HEDGE, |peer| peer.late_after)
+    }
+
+    /// The node with the least rank is asked first.
+    pub(crate) fn rank(&self, node: NodeId) -> (bool, u64) {
+        self.known(node).map_or((false, 0), |peer| (peer.reached == Reached::Failed, peer.mean))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_is_in_a_bucket_that_ends_after_it() {
+        for micros in (0..4096).chain([10_000, 123_456, 999_999, 15_000_000]) {
+            let bucket = bucket_of(micros);
+            assert!(beyond(bucket) > micros, "{micros} in {bucket}");
+            assert!(beyond(bucket) <= micros.max(4) + micros.max(4) / 4 + 1, "{micros}");
+        }
+    }
+
+    #[test]
+    fn late_is_what_one_in_a_hundred_is() {
+        let mut peers = PeerLatencies::default();
+        let node = NodeId(0);
+        assert_eq!(peers.late_after(node), FIRST_HEDGE);
+        for n in 0..WINDOW {
+            peers.took(node, if n % 64 == 0 { 50_000 } else { 2_000 });
+        }
+        let late = peers.late_after(node);
+        assert!((50_000..65_000).contains(&late), "1.5 % take long, more than one in 100: {late}");
+        for _ in 0..WINDOW * 8 {
+            peers.took(node, 2_000);
+        }
+        assert!((2_000..3_000).contains(&peers.late_after(node)));
+    }
+
+    #[test]
+    fn a_failed_node_is_asked_last_until_it_is_back() {
+        let mut peers = PeerLatencies::default();
+        peers.took(NodeId(0), 10);
+        peers.took(NodeId(1), 1_000);
+        assert!(peers.rank(NodeId(0)) < peers.rank(NodeId(1)));
+        peers.down(NodeId(0));
+        assert!(peers.rank(NodeId(0)) > peers.rank(NodeId(1)));
+        peers.up(NodeId(0));
+        assert!(peers.rank(NodeId(0)) < peers.rank(NodeId(1)));
+    }
+}

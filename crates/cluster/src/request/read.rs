@@ -1,0 +1,582 @@
+//! Reads: the newest record that enough replicas report, which enough of them hold before the
+//! client is answered.
+//!
+//! ```text
+//!  ask `ack` ──▶ all replied ──▶ enough hold the newest ──────────────────▶ answer ──▶ the others
+//!     │ ▲                    └─▶ they don't: write it to them (repair) ──▶ answer     are repaired
+//!     ▼ │
+//!  one failed, or is later than usual (hedge): ask the next
+//! ```
+//!
+//! **A future record**, with a timestamp further ahead of this node's wall clock than clocks may
+//! be, comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
+//! also hides whatever its replica held before. So a replica that reports one does not count at
+//! first, and the next is asked. If `ack` others reply, that record can't have been acknowledged by
+//! a quorum that this read must see, for the two have a replica in common: the newest of what the
+//! others reported is the answer. If fewer are left, it may have been acknowledged: then it is the
+//! answer if `ack` hold it, and otherwise the read fails, for the next read might not find it.
+//!
+//! Other nodes send records up to `brief_bytes` at once, and outlines of longer ones. A long record
+//! is fetched only if it is the newest and this node does not have it, once there is room for it.
+
+mod alone;
+mod repair;
+pub(crate) mod state;
+mod tally;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::Requests;
+use super::part::{Errand, ReplicaError, VoteAt};
+use super::reported::Reported;
+use super::sets::{PerSet, Quorums};
+use super::slots::{Hedges, Slot, SlotKind, Slots, Work};
+use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailed, SlotId, StoreError};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::quorum::AskedQuorum;
+use crate::request::RequestCx;
+use record::Record;
+use state::{Read, ReadState, ReadVote, Reader, Stage};
+use tally::{ReadStep, Tally, to_repair};
+
+/// One read in so many asks all replicas, so that latencies are known and differences are found
+/// that no quorum of the usual ones would show.
+const ASK_ALL_EVERY: u64 = 64;
+
+/// After this many microseconds replicas that were not authoritative are asked again, then after
+/// twice that, and so on …
+const ASK_AGAIN_MICROS: u64 = 5_000;
+
+/// … so many times; or until the deadline, if it is this node that is about to become
+/// authoritative. With another node that may take as long as it takes to stream a disk.
+const ASK_AGAIN_TIMES: u32 = 5;
+
+/// Why a replica's reply does not count.
+const FUTURE: &str = "a record of this key with a timestamp ahead of this node's clock by more \
+    than --max-clock-skew";
+
+/// How long a long record may take, in microseconds, from this node's store, where it may have to
+/// wait for memory, or from another node, before the next node is asked to send it.
+pub(crate) const LONG_LATE: u64 = 200_000;
+
+/// A read whose newest record can't be brought to a majority under the record's own ballot: it goes
+/// on as a conditional write, which brings the record there under a new one.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    pub(crate) deadline: u64,
+    pub(crate) key: Bytes,
+    pub(crate) asked: AskedQuorum,
+    pub(crate) reader: Reader,
+}
+
+/// All reads of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    slots: Slots<Read>,
+    hedges: Hedges,
+    /// Emptied lists of votes, to be used again.
+    spare: Vec<Vec<ReadVote>>,
+    /// Reads so far, to have all replicas asked once in a while.
+    begun: u64,
+    /// Repairs under way for which no client waits.
+    background: usize,
+    /// Reads that go on as conditional writes, once an event is handled.
+    pub(crate) to_complete: Vec<Completion>,
+}
+
+impl Work for Read {
+    const KIND: SlotKind = SlotKind::Read;
+
+    fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered(_))
+    }
+
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+        self.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
+    }
+}
+
+impl Reads {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn get(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        client: ClientId,
+        key: Bytes,
+        quorum: AskedQuorum,
+    ) {
+        let deadline = cx.now.mono + cx.core.config.deadline_micros;
+        self.begin_read(cx, Reader::Client(client), deadline, key, quorum);
+    }
+
+    /// Another node wants to know what a majority holds.
+    pub(crate) fn read_quorum_for(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        op: OpId,
+        demand: Demand,
+        (key, most): (Bytes, u32),
+    ) {
+        let usual = AskedQuorum::default();
+        self.begin_read(cx, Reader::Peer { op, most }, demand.until, key, usual);
+    }
+
+    fn begin_read(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        reader: Reader,
+        deadline: u64,
+        key: Bytes,
+        asked: AskedQuorum,
+    ) {
+        let quorums = Quorums::of(asked, &cx.core.view);
+        let mut votes = self.spare.pop().unwrap_or_default();
+        fill_votes(cx, &key, quorums.from(), &mut votes);
+        let stage = Stage::Asking { asked_again: 0, asks_again: false };
+        let id = self.slots.add(Slot {
+            view: Rc::clone(&cx.core.view),
+            deadline,
+            key,
+            quorums,
+            work: Read { reader, stage, outbid: 0, votes },
+            detail: None,
+        });
+        self.begun += 1;
+        let all = self.begun.is_multiple_of(ASK_ALL_EVERY);
+        self.ask_first(cx, id, all);
+    }
+
+    /// Asks as many as must answer, and of the other set as many as must hold what is told.
+    pub(crate) fn ask_first(&mut self, cx: &mut RequestCx<'_>, id: SlotId, all: bool) {
+        let ack = self.slots.get(id).ack();
+        let mut asked = PerSet::default();
+        for vote in 0..self.slots.work(id).votes.len() {
+            let sets = self.slots.work(id).votes[vote].place.sets();
+            if all || !sets.min(asked.short_of(ack)).is_none() {
+                self.ask(cx, id, VoteAt(vote));
+                asked = asked + sets;
+            }
+        }
+        self.arm_hedge(cx, id);
+    }
+
+    /// Asks a replica what it holds: of a long record another node reports the outline.
+    fn ask(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+        let node = self.slots.work(id).votes[vote].node;
+        let errand = cx.core.errand_to(cx.now, node);
+        let voter = &mut self.slots.work(id).votes[vote];
+        (voter.state, voter.was_asked) = (ReadState::Asked(errand), true);
+        self.ask_for(cx, id, node, cx.core.config.brief_bytes);
+    }
+
+    /// Asks a node for its record, if that has at most `most` bytes; this node for one of any
+    /// length.
+    fn ask_for(&self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, most: u32) {
+        let slot = self.slots.get(id);
+        let key = slot.key.clone();
+        if node == cx.core.shared.own {
+            let (op, demand) = (OpId::Slot(id), slot.demand(Class::Client));
+            cx.out.push(Effect::Read { op, key, most: u32::MAX, demand });
+        } else {
+            let remaining = slot.deadline.saturating_sub(cx.now.mono);
+            cx.send(node, id, remaining, Class::Client, Request::Read { key, most });
+        }
+    }
+
+    /// Arms the hedge: the next replica is asked when those that were asked are late.
+    fn arm_hedge(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let read = &self.slots.get(id).work;
+        if !read.is_decided() && read.first_idle().is_none() {
+            return;
+        }
+        let others = read.votes.iter().filter(|vote| vote.node != cx.core.shared.own);
+        let late_after = |vote: &ReadVote| cx.core.peers.late_after(vote.node);
+        let asked = others.clone().filter(|vote| vote.state.errand().is_some());
+        // A local read that waits for the disk is hedged like one of the quickest peer.
+        let late = asked.map(late_after).max();
+        let late = late.or_else(|| others.map(late_after).min()).unwrap_or(0);
+        self.hedges.at(cx.now.mono + late, id);
+    }
+
+    /// The hedge is due: the replicas that were asked, or are being repaired, are late, and the
+    /// next one is taken.
+    pub(crate) fn hedge_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get(id);
+        let read = &slot.work;
+        match &read.stage {
+            Stage::Answered(_) => unreachable!("an answered read is not hedged"),
+            Stage::Decided(newest) => {
+                let next = newest.as_ref().and_then(|newest| to_repair(slot, newest, PerSet::BOTH));
+                let Some(vote) = next else { return };
+                self.repair(cx, id, vote);
+            }
+            Stage::Asking { asks_again: true, .. } => return self.ask_again(cx, id),
+            Stage::Asking { .. } => match (Tally::of(cx, slot).to_fetch(), read.first_idle()) {
+                (Some(VoteAt(vote)), _) if !read.votes[vote].state.is_fetching() => {
+                    let since = Tally::of(cx, slot).long_under_way().unwrap_or(0);
+                    if cx.now.mono < since + LONG_LATE {
+                        self.hedges.at(since + LONG_LATE, id);
+                        return;
+                    }
+                    self.fetch(cx, id, VoteAt(vote));
+                }
+                (_, Some(vote)) => self.ask(cx, id, vote),
+                (_, None) => return,
+            },
+        }
+        self.arm_hedge(cx, id);
+    }
+
+    fn ask_again_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let Stage::Asking { asked_again, asks_again } = &mut self.slots.work(id).stage else {
+            unreachable!("what is decided is not asked again");
+        };
+        if !std::mem::replace(asks_again, true) {
+            let times = (*asked_again).min(ASK_AGAIN_TIMES);
+            *asked_again += 1;
+            self.hedges.at(cx.now.mono + (ASK_AGAIN_MICROS << times), id);
+        }
+    }
+
+    /// The newest record can't be brought to enough replicas: one has promised a higher ballot.
+    /// Most likely another one is about to come; if not, that promise stands in the way for ever.
+    fn outbid(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get(id);
+        let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
+        // Who is about to hold the partition takes nothing from before, whoever tries again.
+        let is_moving = slot.view.other.is_some();
+        let read = self.slots.work(id);
+        let reader = read.reader;
+        read.outbid += 1;
+        if (read.outbid > 1 || is_moving) && is_majority {
+            let Slot { deadline, key, quorums, .. } = self.end(id);
+            self.to_complete.push(Completion { deadline, key, asked: quorums.asked, reader });
+        } else {
+            self.begin_anew_later(cx, id);
+        }
+    }
+
+    /// Forgets what was reported. What was asked before is stale.
+    fn begin_anew_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let id = self.slots.renew(id);
+        let read = self.slots.work(id);
+        for vote in &mut read.votes {
+            (vote.state, vote.reported) = (ReadState::Idle, None);
+        }
+        read.stage = Stage::Asking { asked_again: 0, asks_again: false };
+        self.ask_again_later(cx, id);
+    }
+
+    fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let read = self.slots.work(id);
+        if let Stage::Asking { asks_again, .. } = &mut read.stage {
+            *asks_again = false;
+        }
+        if read.votes.iter().all(|vote| vote.state == ReadState::Idle) {
+            return self.ask_first(cx, id, false);
+        }
+        for vote in 0..read.votes.len() {
+            let voter = &mut self.slots.work(id).votes[vote];
+            if voter.state == (ReadState::Reported { authoritative: false }) {
+                // It will report its record again.
+                if let Some(reported) = &mut voter.reported {
+                    reported.shed();
+                }
+                self.ask(cx, id, VoteAt(vote));
+            }
+        }
+    }
+
+    /// A replica reported what it holds.
+    fn reported(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        node: NodeId,
+        reported: Option<Reported>,
+        authoritative: bool,
+    ) {
+        let is_gone = reported.as_ref().is_some_and(|r| cx.core.is_gone(cx.now, r, authoritative));
+        let reported = reported.filter(|_| !is_gone);
+        let read = self.slots.work(id);
+        let Some(VoteAt(vote)) = read.awaited(node) else { return };
+        let voter = &mut read.votes[vote];
+        if voter.state.is_repairing() {
+            // A reply to what it was asked before; the one to the repair is yet to come.
+            return;
+        }
+        voter.state = ReadState::Reported { authoritative };
+        let is_long = matches!(reported, Some(Reported::Outline(_)));
+        voter.reported = reported;
+        if is_long {
+            self.hedges.at(cx.now.mono + LONG_LATE, id);
+        }
+        let slot = self.slots.get(id);
+        if Tally::of(cx, slot).hides(&slot.work.votes[vote]) {
+            let name = cx.core.shared.name_of(node);
+            let detail = Some(format!("node {name} holds {FUTURE}"));
+            self.slots.get_mut(id).detail = detail;
+        }
+        self.advance_read(cx, id);
+    }
+
+    /// This node's store read for a slot.
+    pub(crate) fn read_here(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        result: Result<Option<Record>, StoreError>,
+    ) {
+        // Its deadline may be over.
+        let Some(slot) = self.slots.find_mut(id) else { return };
+        let own = cx.core.shared.own;
+        match result {
+            Ok(record) => {
+                let time = record.as_ref().map(|record| record.when());
+                let authoritative = cx.core.shared.membership.is_authoritative(time);
+                self.reported(cx, id, own, record.map(Reported::Whole), authoritative);
+            }
+            Err(error) => {
+                let error = slot.note_store_error(error);
+                self.failed(cx, id, own, error);
+            }
+        }
+    }
+
+    fn advance_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        loop {
+            let slot = self.slots.get(id);
+            if slot.work.is_answered() {
+                self.repair_behind(cx, id);
+                if !self.slots.work(id).is_awaiting() {
+                    self.end(id);
+                }
+                return;
+            }
+            match Tally::of(cx, slot).next_step() {
+                ReadStep::Wait => return,
+                ReadStep::AskAgain => return self.ask_again_later(cx, id),
+                ReadStep::BeginAnew => return self.outbid(cx, id),
+                ReadStep::Deny => return self.deny_read(cx, id),
+                ReadStep::Ask(vote) => self.ask(cx, id, vote),
+                ReadStep::Fetch(vote) => {
+                    self.fetch(cx, id, vote);
+                    self.hedges.at(cx.now.mono + LONG_LATE, id);
+                }
+                ReadStep::Repair(vote) => {
+                    self.decide(cx, id);
+                    self.repair(cx, id, vote);
+                    self.arm_hedge(cx, id);
+                }
+                ReadStep::Answer(newest) => self.answer_read(cx, id, newest),
+            }
+        }
+    }
+
+    /// From here on the newest of what was reported is the answer, whatever comes later.
+    fn decide(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get(id);
+        if !slot.work.is_decided() {
+            let newest = Tally::of(cx, slot).newest().cloned();
+            self.slots.work(id).stage = Stage::Decided(newest);
+        }
+    }
+
+    /// Asks a replica to send its record, whose length is known. Until it comes, the contents of
+    /// all other records are dropped: a read that waits for memory must not hold memory.
+    fn fetch(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+        let node = self.slots.work(id).votes[vote].node;
+        let errand = cx.core.errand_to(cx.now, node);
+        let read = self.slots.work(id);
+        let fetched = read.votes[vote].reported.as_ref().map(Reported::rank);
+        for reported in read.votes.iter_mut().filter_map(|vote| vote.reported.as_mut()) {
+            if Some(reported.rank()) != fetched {
+                reported.shed();
+            }
+        }
+        let voter = &mut read.votes[vote];
+        let most = match &voter.reported {
+            Some(Reported::Outline(outline)) => outline.bytes,
+            Some(Reported::Whole(_)) | None => u32::MAX,
+        };
+        voter.state = ReadState::Fetching { authoritative: voter.state.is_authoritative(), errand };
+        self.ask_for(cx, id, node, most);
+    }
+
+    fn answer_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId, newest: Option<Record>) {
+        let read = self.slots.work(id);
+        let reader = read.reader;
+        read.stage = Stage::Answered(newest.clone());
+        // Repairs that turned out not to be needed: nobody waits for them any more.
+        self.background += read.count_states(ReadState::is_repairing);
+        reader.answer(cx, Answer::Found(newest));
+    }
+
+    /// Ends a read that can't be answered.
+    fn deny_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get(id);
+        let read = &slot.work;
+        let (acked, quorum) = slot.quorums.short_of(read.acked());
+        let failed = RequestFailed {
+            failure: read.failure(),
+            acked,
+            parts: read.parts(),
+            since: slot.deadline.saturating_sub(cx.core.config.deadline_micros),
+            quorum,
+            is_write: false,
+            unknown: false,
+            detail: slot.detail.clone(),
+        };
+        let reader = read.reader;
+        self.end(id);
+        reader.answer(cx, Answer::Failed(failed));
+    }
+
+    /// Frees a read's slot; its list of votes is used again.
+    fn end(&mut self, id: SlotId) -> Slot<Read> {
+        let mut slot = self.slots.remove(id);
+        let mut votes = std::mem::take(&mut slot.work.votes);
+        votes.clear();
+        self.spare.push(votes);
+        slot
+    }
+
+    /// A replica did not do its part.
+    fn vote_failed(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        error: ReplicaError,
+    ) {
+        let read = self.slots.work(id);
+        if read.is_answered() && read.votes[vote].state.is_repairing() {
+            self.end_background(1);
+        }
+        let voter = &mut self.slots.work(id).votes[vote];
+        if voter.state.is_fetching() {
+            // It does not send its record, so the newest of the others is looked for.
+            voter.reported = None;
+        }
+        voter.state = ReadState::Failed(error);
+        self.advance_read(cx, id);
+    }
+}
+
+impl Reads {
+    /// When the next hedge is due, by the monotonic clock.
+    pub(crate) fn next_hedge(&mut self) -> Option<u64> {
+        self.hedges.next(&self.slots)
+    }
+
+    /// Handles the hedges that are due.
+    pub(crate) fn hedge_due(&mut self, cx: &mut RequestCx<'_>) {
+        while let Some(id) = self.hedges.pop(cx.now.mono) {
+            if self.slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
+                self.hedge_read(cx, id);
+            }
+        }
+    }
+}
+
+impl Reads {
+    /// This node's store can't report its record.
+    pub(crate) fn failed_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        if self.slots.find(id).is_some() {
+            let own = cx.core.shared.own;
+            self.failed(cx, id, own, ReplicaError::Failed);
+        }
+    }
+}
+
+impl Requests for Reads {
+    type Work = Read;
+
+    fn slots(&mut self) -> &mut Slots<Read> {
+        &mut self.slots
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        peer: NodeId,
+        errand: Errand,
+        reply: Reply,
+    ) {
+        let (reported, authoritative) = match reply {
+            Reply::Found { record, authoritative } => {
+                if !record.is_of(&self.slots.get(id).key) {
+                    return self.failed(cx, id, peer, ReplicaError::Failed);
+                }
+                (Some(Reported::Whole(record)), authoritative)
+            }
+            Reply::Long { outline, authoritative } => {
+                (Some(Reported::Outline(outline)), authoritative)
+            }
+            Reply::Absent { authoritative } => (None, authoritative),
+            reply => return self.repair_replied(cx, id, peer, &reply),
+        };
+        let took = cx.now.mono.saturating_sub(errand.since);
+        cx.core.peers.took(peer, took);
+        self.reported(cx, id, peer, reported, authoritative);
+    }
+
+    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
+        // A node that has replied already is not awaited: then this is stale.
+        if let Some(vote) = self.slots.get(id).work.awaited(node) {
+            self.vote_failed(cx, id, vote, error);
+        }
+    }
+
+    fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId) {
+        let read = self.slots.work(id);
+        let vote = read.awaited(node).expect("it was asked, and has not answered");
+        match read.votes[vote.0].state {
+            ReadState::Repairing(_) => self.repair(cx, id, vote),
+            ReadState::Fetching { .. } => self.fetch(cx, id, vote),
+            _ => self.ask(cx, id, vote),
+        }
+    }
+
+    /// Asks anew: nothing that was reported under the view before counts.
+    fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let id = self.slots.renew(id);
+        let slot = self.slots.get_mut(id);
+        slot.quorums = Quorums::of(slot.quorums.asked, &cx.core.view);
+        fill_votes(cx, &slot.key, slot.quorums.from(), &mut slot.work.votes);
+        slot.work.stage = Stage::Asking { asked_again: 0, asks_again: false };
+        self.ask_first(cx, id, false);
+    }
+
+    fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let read = self.slots.work(id);
+        if read.is_answered() {
+            let repairing = read.count_states(ReadState::is_repairing);
+            self.end_background(repairing);
+            self.end(id);
+        } else {
+            read.fall_silent();
+            self.deny_read(cx, id);
+        }
+    }
+}
+
+/// Fills a list with a vote for each replica of both sets, in the order in which they are asked. A
+/// replica of both sets answers and confirms at once.
+fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<ReadVote>) {
+    let core = &mut *cx.cx.core;
+    core.look_up_replicas(key, from);
+    votes.clear();
+    core.replicas.fill(votes, ReadVote::new);
+    let own = core.shared.own;
+    votes.sort_by_key(|vote| {
+        let (failed, mean) = core.peers.rank(vote.node);
+        (failed, !vote.place.is_in_both(), vote.node != own, mean)
+    });
+}

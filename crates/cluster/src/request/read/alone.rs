@@ -1,0 +1,57 @@
+//! Reads that this node's store decides alone: one replica must reply, and this node is one that is
+//! asked first. They have no slot and no votes, and are answered as any other read would be.
+//!
+//! ```text
+//!  reads_alone? ──yes──▶ the store's record ──▶ answer_alone ──some──▶ the answer
+//!      └─────no──────────────┴─ not at once ─────────┴─────none──────▶ Event::Get
+//! ```
+
+use super::{ASK_ALL_EVERY, Reads};
+use crate::clock::Now;
+use crate::event::Answer;
+use crate::protocol::core::Core;
+use crate::quorum::AskedQuorum;
+use crate::request::reported::Reported;
+use crate::topology::partition_of;
+use record::Record;
+
+impl Reads {
+    /// Whether a read of this key needs no other node: no partition moves, `ack` is one, and it is
+    /// not the turn of all replicas to be asked.
+    pub(crate) fn reads_alone(&self, core: &Core, key: &[u8], asked: AskedQuorum) -> bool {
+        let (view, shared) = (&core.view, &core.shared);
+        let quorum = asked.by(&view.topology);
+        let asks_all = || quorum.from > 1 && (self.begun + 1).is_multiple_of(ASK_ALL_EVERY);
+        let topology = &view.topology;
+        let is_replica = || match usize::from(quorum.from) >= topology.nodes() {
+            true => topology.contains(shared.own),
+            false => topology.holds(shared.own, partition_of(key), quorum.from),
+        };
+        quorum.ack == 1
+            && view.other.is_none()
+            && view.epoch == shared.views.epoch()
+            && !shared.membership.is_fenced()
+            && !asks_all()
+            && is_replica()
+    }
+
+    /// The answer to such a read, by what this node's store has of the key; `None` = that does not
+    /// count: this node is not authoritative for it, or it is a future record.
+    pub(crate) fn answer_alone(
+        &mut self,
+        core: &Core,
+        now: Now,
+        held: Option<Record>,
+    ) -> Option<Answer> {
+        let membership = &core.shared.membership;
+        let when = held.as_ref().map(Record::when);
+        let counts = membership.is_authoritative(when) && !membership.is_outdated();
+        if !counts || when.is_some_and(|when| core.is_future(now, when)) {
+            return None;
+        }
+        self.begun += 1;
+        let reported =
+            held.map(Reported::Whole).filter(|reported| !core.is_gone(now, reported, true));
+        Some(Answer::Found(reported.and_then(Reported::into_whole)))
+    }
+}

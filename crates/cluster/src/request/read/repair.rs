@@ -1,0 +1,147 @@
+//! Read repair: the newest record goes to replicas that lack it, before the answer until enough
+//! hold it, and to the others after the answer.
+
+use super::Reads;
+use super::state::{ReadState, ReadVote, Stage};
+use super::tally::Tally;
+use crate::event::{Effect, OpId, SlotId, StoreError};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::paxos::acceptor::Arrived;
+use crate::recent::Via;
+use crate::request::part::{ReplicaError, VoteAt};
+use crate::request::slots::Work;
+use crate::request::{RequestCx, Requests};
+
+/// Repairs at once for which no client waits. Nothing depends on them, and reads are not the way to
+/// bring a replica up to date that lacks much.
+const MAX_BACKGROUND: usize = 256;
+
+impl Reads {
+    /// Writes the newest record to a replica.
+    pub(super) fn repair(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+        let node = self.slots.work(id).votes[vote].node;
+        let errand = cx.core.errand_to(cx.now, node);
+        self.slots.work(id).votes[vote].state = ReadState::Repairing(errand);
+        let slot = self.slots.get(id);
+        let record = slot.work.newest().expect("a repair has a record").clone();
+        let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));
+        if node == cx.core.shared.own && !cx.core.shared.known_disk.acknowledges() {
+            let request = Request::Write { key, record };
+            cx.replica.waiting.wait_until_known(&mut cx.cx, OpId::Slot(id), demand, request);
+        } else if node == cx.core.shared.own && record.ballot() > 0 {
+            let arrived = Arrived { key, record, goes_on: false };
+            cx.replica.acceptor.accept(&mut cx.cx, OpId::Slot(id), arrived, demand);
+        } else if node == cx.core.shared.own {
+            // Whether a newer record is held already does not matter: the repair is done.
+            cx.core.must_look(&record);
+            let (op, via, look, durable) = (OpId::Slot(id), Via::Replica, false, false);
+            cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
+        } else {
+            let remaining = slot.deadline.saturating_sub(cx.now.mono);
+            let request = Request::Write { key, record };
+            cx.send(node, id, remaining, Class::Repair, request);
+        }
+    }
+
+    /// After the answer: repairs replicas that reported an older record, with nobody waiting for
+    /// it.
+    pub(super) fn repair_behind(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get(id);
+        let read = &slot.work;
+        if read.is_unanimous() {
+            return;
+        }
+        let tally = Tally::of(cx, slot);
+        if let Some(vote) = tally.to_fetch() {
+            let is_fetching = read.count_states(ReadState::is_fetching) > 0;
+            if !is_fetching && !tally.hides(&read.votes[vote.0]) {
+                self.fetch(cx, id, vote);
+            }
+            return;
+        }
+        let newest = tally.newest().filter(|record| !cx.core.is_ahead(cx.now, record));
+        let Some(newest) = newest.cloned() else { return };
+        let (copies, rank) = (slot.copies_of(&newest), newest.rank());
+        let read = self.slots.work(id);
+        if read.newest().is_none_or(|record| record.rank() < rank) {
+            read.stage = Stage::Answered(Some(newest));
+        }
+        let is_stale = |vote: &ReadVote| {
+            matches!(vote.state, ReadState::Reported { .. })
+                && !vote.place.within(copies).is_none()
+                && vote.reported.as_ref().is_none_or(|reported| reported.rank() < rank)
+        };
+        for vote in 0..read.votes.len() {
+            if !is_stale(&self.slots.work(id).votes[vote]) {
+                continue;
+            }
+            if self.background >= MAX_BACKGROUND {
+                return;
+            }
+            self.background += 1;
+            self.repair(cx, id, VoteAt(vote));
+        }
+    }
+
+    /// A replica that was to store the newest record replied.
+    pub(super) fn repair_replied(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        peer: NodeId,
+        reply: &Reply,
+    ) {
+        let newest = self.slots.get(id).work.newest();
+        let is_conditional = newest.is_some_and(|newest| newest.ballot() > 0);
+        let error = match reply {
+            Reply::Stored => return self.repaired(cx, id, peer, None),
+            // It may be another conditional write on the same base, without what this one did.
+            Reply::Newer { .. } if is_conditional => ReplicaError::Outbid,
+            Reply::Newer { time } => return self.repaired(cx, id, peer, Some(*time)),
+            refusal => ReplicaError::of_refusal(refusal),
+        };
+        self.failed(cx, id, peer, error);
+    }
+
+    /// This node's store wrote the newest record.
+    pub(crate) fn wrote_here(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        result: Result<Option<u64>, StoreError>,
+    ) {
+        let Some(slot) = self.slots.find_mut(id) else { return };
+        let own = cx.core.shared.own;
+        match result {
+            Ok(newer) => self.repaired(cx, id, own, newer),
+            Err(error) => {
+                let error = slot.note_store_error(error);
+                self.failed(cx, id, own, error);
+            }
+        }
+    }
+
+    /// A replica was repaired: it holds the newest record, or the one of time `newer`.
+    fn repaired(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
+        if newer.is_some_and(|time| cx.core.is_unreachable(cx.now, time)) {
+            return self.failed(cx, id, node, ReplicaError::Hidden);
+        }
+        let read = self.slots.work(id);
+        let is_it = |vote: &&mut ReadVote| vote.node == node && vote.state.is_repairing();
+        // Otherwise it was not asked to store anything: a faulty peer.
+        let Some(vote) = read.votes.iter_mut().find(is_it) else { return };
+        vote.state = ReadState::Holds;
+        if node != cx.core.shared.own {
+            cx.core.shared.logs.stored_late(node);
+        }
+        let is_answered = self.slots.work(id).is_answered();
+        self.end_background(usize::from(is_answered));
+        self.advance_read(cx, id);
+    }
+
+    /// So many repairs that nobody waits for have ended.
+    pub(super) fn end_background(&mut self, repairs: usize) {
+        assert!(self.background >= repairs, "each repair behind an answer was counted");
+        self.background -= repairs;
+    }
+}

@@ -1,0 +1,50 @@
+//! What a replica reported of a key.
+
+use record::{Outline, Rank, Record};
+
+/// What a replica reported of its record.
+#[derive(Debug, Clone)]
+pub(crate) enum Reported {
+    /// All of it.
+    Whole(Record),
+    /// Without its content: it is long and was not sent, or the content was dropped.
+    Outline(Outline),
+}
+
+impl Reported {
+    pub(crate) fn rank(&self) -> Rank {
+        match self {
+            Self::Whole(record) => record.rank(),
+            Self::Outline(outline) => outline.rank,
+        }
+    }
+
+    /// When the record was written; see [`Rank::when`].
+    pub(crate) fn when(&self) -> u64 {
+        match self {
+            Self::Whole(record) => record.when(),
+            Self::Outline(outline) => outline.rank.when(),
+        }
+    }
+
+    pub(crate) fn whole(&self) -> Option<&Record> {
+        match self {
+            Self::Whole(record) => Some(record),
+            Self::Outline(_) => None,
+        }
+    }
+
+    pub(crate) fn into_whole(self) -> Option<Record> {
+        match self {
+            Self::Whole(record) => Some(record),
+            Self::Outline(_) => None,
+        }
+    }
+
+    /// Drops the content.
+    pub(crate) fn shed(&mut self) {
+        if let Self::Whole(record) = self {
+            *self = Self::Outline(record.outline());
+        }
+    }
+}

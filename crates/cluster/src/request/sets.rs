@@ -1,0 +1,229 @@
+//! The two sets that a request is counted in while partitions move: the replicas that are read, and
+//! the *other* ones, which are written too and hold what is told. Their votes are the union; each
+//! knows of which set it is, and what is enough is enough in each of them, never in their sum.
+//!
+//! ```text
+//!  read set A B C ─┐  votes:  A (0, 0)  B (1, 1)  C (2, –)  D (–, 2)     each with its places
+//!  other    A B D ─┘  2 of 3 in both: A and B; or A, C and D; but not C and D
+//! ```
+//!
+//! Without a move the two are one, and so are both numbers of whatever is counted.
+
+use std::ops::Add;
+
+use crate::message::NodeId;
+use crate::quorum::{AskedQuorum, Quorum};
+use crate::topology::Topology;
+use crate::view::View;
+use record::Record;
+
+/// The place of a node that is not in a set: behind all places.
+const NOWHERE: u8 = u8::MAX;
+
+/// One number for each set: how many of them there are, or the place in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PerSet {
+    pub(crate) read: u8,
+    pub(crate) other: u8,
+}
+
+impl PerSet {
+    /// One in each.
+    pub(crate) const BOTH: Self = Self { read: 1, other: 1 };
+
+    /// Whether that is enough in both sets.
+    pub(crate) fn suffices(self, needed: Self) -> bool {
+        self.read >= needed.read && self.other >= needed.other
+    }
+
+    /// The lesser one in each set.
+    pub(crate) fn min(self, most: Self) -> Self {
+        Self { read: self.read.min(most.read), other: self.other.min(most.other) }
+    }
+
+    /// The sets in which that is not enough: 0 or 1 each.
+    pub(crate) fn short_of(self, needed: Self) -> Self {
+        let (read, other) = (self.read < needed.read, self.other < needed.other);
+        Self { read: read.into(), other: other.into() }
+    }
+
+    /// Of a place: the sets in which it is among the first so many. 0 or 1 each.
+    pub(crate) fn within(self, first: Self) -> Self {
+        Self { read: u8::from(self.read < first.read), other: u8::from(self.other < first.other) }
+    }
+
+    /// Of a place: the sets that it is in.
+    pub(crate) fn sets(self) -> Self {
+        self.within(Self { read: NOWHERE, other: NOWHERE })
+    }
+
+    /// Of a place: whether it is in the set that is read.
+    pub(crate) fn is_read(self) -> bool {
+        self.read != NOWHERE
+    }
+
+    /// Of a place: whether it is in both.
+    pub(crate) fn is_in_both(self) -> bool {
+        self.read != NOWHERE && self.other != NOWHERE
+    }
+
+    /// Whether neither set has any.
+    pub(crate) fn is_none(self) -> bool {
+        self.read == 0 && self.other == 0
+    }
+}
+
+impl Add for PerSet {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        // No set has more than 255 replicas; additions are checked in every profile.
+        Self { read: self.read + more.read, other: self.other + more.other }
+    }
+}
+
+/// How many votes there are in each set.
+pub(crate) fn count(votes: impl Iterator<Item = PerSet>) -> PerSet {
+    votes.fold(PerSet::default(), |count, place| count + place.sets())
+}
+
+/// How many must do their part, in each set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quorums {
+    pub(crate) asked: AskedQuorum,
+    pub(crate) read: Quorum,
+    pub(crate) other: Quorum,
+}
+
+impl Quorums {
+    pub(crate) fn of(asked: AskedQuorum, view: &View) -> Self {
+        let read = asked.by(&view.topology);
+        let other = view.other.as_ref().map_or(read, |other| asked.by(other));
+        Self { asked, read, other }
+    }
+
+    /// The same with a majority at least.
+    pub(crate) fn of_majorities(asked: AskedQuorum, view: &View) -> Self {
+        let raised = |quorum: Quorum| Quorum { ack: quorum.ack.max(quorum.from / 2 + 1), ..quorum };
+        let Self { read, other, .. } = Self::of(asked, view);
+        Self { asked, read: raised(read), other: raised(other) }
+    }
+
+    pub(crate) fn ack(&self) -> PerSet {
+        PerSet { read: self.read.ack, other: self.other.ack }
+    }
+
+    pub(crate) fn from(&self) -> PerSet {
+        PerSet { read: self.read.from, other: self.other.from }
+    }
+
+    /// Whether it is a majority of the default number of copies.
+    pub(crate) fn is_majority_of_defaults(&self, view: &View) -> bool {
+        let is = |quorum: Quorum, topology: &Topology| {
+            let copies = topology.default_copies();
+            quorum.from == copies && quorum.ack > copies / 2
+        };
+        is(self.read, &view.topology)
+            && view.other.as_ref().is_none_or(|other| is(self.other, other))
+    }
+
+    /// What a client that too few have answered is told: how many did their part in the set that
+    /// falls short, and how many of it had to.
+    pub(crate) fn short_of(&self, did: PerSet) -> (u8, Quorum) {
+        let other_is_short = did.read >= self.read.ack && did.other < self.other.ack;
+        if other_is_short { (did.other, self.other) } else { (did.read, self.read) }
+    }
+}
+
+/// How many replicas are to hold a record, in each set.
+pub(crate) fn copies_of(record: &Record, view: &View) -> PerSet {
+    let of = |topology: &Topology| match record.copies() {
+        0 => topology.default_copies(),
+        copies => copies,
+    };
+    let read = of(&view.topology);
+    PerSet { read, other: view.other.as_ref().map_or(read, of) }
+}
+
+/// A key's replicas, as they were looked up last.
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    /// Those of the set that is read.
+    pub(crate) read: Vec<NodeId>,
+    /// The others'; `None` = they are the same.
+    other: Option<Vec<NodeId>>,
+}
+
+impl Replicas {
+    pub(crate) fn look_up(&mut self, view: &View, key: &[u8], from: PerSet) {
+        let partition = view.topology.partition_of(key);
+        view.topology.replicas(partition, from.read, &mut self.read);
+        self.other = view.other.as_ref().map(|topology| {
+            let mut other = Vec::new();
+            topology.replicas(partition, from.other, &mut other);
+            other
+        });
+    }
+
+    /// Adds something for each of them with its places: those of the set that is read in its order,
+    /// then the others in theirs.
+    pub(crate) fn fill<T>(&self, into: &mut Vec<T>, new: impl Fn(NodeId, PerSet) -> T) {
+        let Some(other) = &self.other else {
+            let same =
+                |(node, place): (&NodeId, u8)| new(*node, PerSet { read: place, other: place });
+            return into.extend(self.read.iter().zip(0..).map(same));
+        };
+        let place_in_other = |node| {
+            other.iter().position(|other| *other == node).map_or(NOWHERE, |place| place as u8)
+        };
+        into.extend(
+            self.read
+                .iter()
+                .zip(0..)
+                .map(|(node, read)| new(*node, PerSet { read, other: place_in_other(*node) })),
+        );
+        let others = other.iter().zip(0..).filter(|(node, _)| !self.read.contains(node));
+        into.extend(others.map(|(node, other)| new(*node, PerSet { read: NOWHERE, other })));
+    }
+
+    /// All of them with their places.
+    pub(crate) fn all(&self) -> Vec<(NodeId, PerSet)> {
+        let mut all = Vec::new();
+        self.fill(&mut all, |node, place| (node, place));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(ids: &[u16]) -> Vec<NodeId> {
+        ids.iter().copied().map(NodeId).collect()
+    }
+
+    #[test]
+    fn votes_are_the_union_and_each_knows_its_places() {
+        let replicas = Replicas { read: nodes(&[4, 2, 7]), other: Some(nodes(&[2, 9, 4])) };
+        let all: Vec<(u16, u8, u8)> =
+            replicas.all().iter().map(|(node, at)| (node.0, at.read, at.other)).collect();
+        assert_eq!(all, [(4, 0, 2), (2, 1, 0), (7, 2, NOWHERE), (9, NOWHERE, 1)]);
+        let needed = PerSet { read: 2, other: 2 };
+        let suffice = |of: &[u16]| {
+            let all = replicas.all().into_iter().filter(|(node, _)| of.contains(&node.0));
+            count(all.map(|(_, place)| place)).suffices(needed)
+        };
+        assert!(suffice(&[4, 2]) && suffice(&[4, 7, 9]));
+        assert!(!suffice(&[7, 9]) && !suffice(&[4, 7]) && !suffice(&[4, 9]), "never as a sum");
+    }
+
+    #[test]
+    fn without_a_move_both_sets_are_one() {
+        let replicas = Replicas { read: nodes(&[4, 2, 7]), other: None };
+        let all: Vec<PerSet> = replicas.all().into_iter().map(|(_, place)| place).collect();
+        assert_eq!(all, [0, 1, 2].map(|place| PerSet { read: place, other: place }));
+        let first = |read| PerSet { read, other: read };
+        assert_eq!(count(all.iter().copied()), first(3));
+        assert!(all[1].within(first(1)).is_none() && all[1].within(first(2)) == first(1));
+    }
+}

@@ -1,0 +1,265 @@
+//! Requests of one kind that are under way, in a slab: a slot's place is reused, its id is not.
+//!
+//! ```text
+//!  SlotId:  generation (32 bits) │ place (30 bits) │ kind (2 bits)
+//! ```
+//!
+//! An id that comes from outside may be *stale*: its slot has ended, or was renewed.
+//! [`Slots::find`] looks such an id up. An id that was found is known to be under way:
+//! [`Slots::get`] and the others assert that. The kind in the id says whose slab the slot is in.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::part::{Errand, ReplicaError};
+use super::sets::{PerSet, Quorums, copies_of};
+use crate::event::{Demand, SlotId, StoreError};
+use crate::message::{Class, NodeId};
+use crate::view::View;
+use record::Record;
+
+/// The kinds of requests, as slots' ids tell them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlotKind {
+    Read = 0,
+    Write = 1,
+    Change = 2,
+    Call = 3,
+}
+
+/// Bits of a slot's id that tell its kind.
+const KIND_BITS: u32 = 2;
+
+impl SlotKind {
+    /// The kind of the request that has this id, of any generation.
+    pub(crate) fn of(id: SlotId) -> Self {
+        match id.0 & ((1 << KIND_BITS) - 1) {
+            0 => Self::Read,
+            1 => Self::Write,
+            2 => Self::Change,
+            _ => Self::Call,
+        }
+    }
+}
+
+/// A kind of request that slots hold.
+pub(crate) trait Work {
+    const KIND: SlotKind;
+
+    /// Returns whether the client or node that asked has been answered.
+    fn is_answered(&self) -> bool;
+
+    /// The errand of a node that was asked something and has not replied.
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand>;
+}
+
+/// One request under way.
+#[derive(Debug)]
+pub(crate) struct Slot<W> {
+    /// The view by which the request is counted: the one in force, until it is answered.
+    pub(crate) view: Rc<View>,
+    /// End of the request, in microseconds of the monotonic clock.
+    pub(crate) deadline: u64,
+    pub(crate) key: Bytes,
+    pub(crate) quorums: Quorums,
+    pub(crate) work: W,
+    /// Details for the client if the request fails.
+    pub(crate) detail: Option<String>,
+}
+
+impl<W> Slot<W> {
+    /// The demand on this node's store that this request makes.
+    pub(crate) fn demand(&self, class: Class) -> Demand {
+        Demand { class, until: self.deadline }
+    }
+
+    /// How many replicas must do their part.
+    pub(crate) fn ack(&self) -> PerSet {
+        self.quorums.ack()
+    }
+
+    /// How many of the key's replicas are to hold a record.
+    pub(crate) fn copies_of(&self, record: &Record) -> PerSet {
+        copies_of(record, &self.view)
+    }
+
+    /// Returns the error of this node's vote for a failure of its store, and keeps the detail for
+    /// the client.
+    pub(crate) fn note_store_error(&mut self, error: StoreError) -> ReplicaError {
+        let (replica_error, detail) = match error {
+            StoreError::Busy(what) => (ReplicaError::Busy, what.to_owned()),
+            StoreError::NoSpace(what) => (ReplicaError::NoSpace, what),
+            StoreError::Sealed(_) => return ReplicaError::Outbid,
+            StoreError::Failed { begun: true, detail } => (ReplicaError::Failed, detail),
+            StoreError::Failed { begun: false, detail } => (ReplicaError::Refused, detail),
+        };
+        self.detail = Some(detail);
+        replica_error
+    }
+}
+
+#[derive(Debug)]
+struct Place<W> {
+    generation: u32,
+    slot: Option<Slot<W>>,
+}
+
+/// All requests of one kind under way.
+#[derive(Debug)]
+pub(crate) struct Slots<W> {
+    places: Vec<Place<W>>,
+    free: Vec<u32>,
+}
+
+impl<W> Default for Slots<W> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+fn place_of(id: SlotId) -> usize {
+    (id.0 as u32 >> KIND_BITS) as usize
+}
+
+fn generation_of(id: SlotId) -> u32 {
+    (id.0 >> 32) as u32
+}
+
+impl<W: Work> Slots<W> {
+    fn id_of(place: u32, generation: u32) -> SlotId {
+        SlotId(u64::from(generation) << 32 | u64::from(place << KIND_BITS) | W::KIND as u64)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Adds a request; its id is never used again.
+    pub(crate) fn add(&mut self, slot: Slot<W>) -> SlotId {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { generation: 0, slot: None });
+            self.places.len() as u32 - 1
+        });
+        let held = &mut self.places[place as usize];
+        assert!(held.slot.is_none(), "a free place has no slot");
+        held.slot = Some(slot);
+        Self::id_of(place, held.generation)
+    }
+
+    /// The slot of an id from outside; `None` = the id is stale.
+    pub(crate) fn find(&self, id: SlotId) -> Option<&Slot<W>> {
+        let place = self.places.get(place_of(id))?;
+        place.slot.as_ref().filter(|_| place.generation == generation_of(id))
+    }
+
+    /// The slot of an id from outside, to be changed.
+    pub(crate) fn find_mut(&mut self, id: SlotId) -> Option<&mut Slot<W>> {
+        let place = self.places.get_mut(place_of(id))?;
+        place.slot.as_mut().filter(|_| place.generation == generation_of(id))
+    }
+
+    /// A slot that is known to be under way.
+    pub(crate) fn get(&self, id: SlotId) -> &Slot<W> {
+        self.find(id).expect("a slot that is worked on is under way")
+    }
+
+    /// A slot that is known to be under way, to be changed.
+    pub(crate) fn get_mut(&mut self, id: SlotId) -> &mut Slot<W> {
+        self.find_mut(id).expect("a slot that is worked on is under way")
+    }
+
+    /// The request of a slot that is known to be under way.
+    pub(crate) fn work(&mut self, id: SlotId) -> &mut W {
+        &mut self.get_mut(id).work
+    }
+
+    /// The errand of a node that a slot is known to have asked, and that has not replied.
+    pub(crate) fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Errand {
+        self.work(id).errand_of(node).expect("it was asked, and has not replied")
+    }
+
+    /// Gives the slot another id, so that what was asked under the old one is not taken for an
+    /// answer to what is asked now.
+    pub(crate) fn renew(&mut self, id: SlotId) -> SlotId {
+        assert!(self.find(id).is_some(), "only what is under way has its id renewed");
+        let place = &mut self.places[place_of(id)];
+        place.generation = place.generation.wrapping_add(1);
+        Self::id_of(place_of(id) as u32, place.generation)
+    }
+
+    /// Ends a request.
+    pub(crate) fn remove(&mut self, id: SlotId) -> Slot<W> {
+        self.renew(id);
+        let place = &mut self.places[place_of(id)];
+        self.free.push(place_of(id) as u32);
+        place.slot.take().expect("it was under way just now")
+    }
+
+    /// Ids of the slots for which `wanted` holds.
+    pub(crate) fn ids(&self, wanted: impl Fn(&Slot<W>) -> bool) -> Vec<SlotId> {
+        let wanted = |(n, place): (usize, &Place<W>)| {
+            let slot = place.slot.as_ref()?;
+            wanted(slot).then(|| Self::id_of(n as u32, place.generation))
+        };
+        self.places.iter().enumerate().filter_map(wanted).collect()
+    }
+
+    /// Ids of the slots whose deadline is over.
+    pub(crate) fn late(&self, now: u64) -> Vec<SlotId> {
+        self.ids(|slot| slot.deadline <= now)
+    }
+
+    /// Ids of the slots in which a node was asked something that it has not replied to.
+    pub(crate) fn awaiting(&mut self, node: NodeId) -> Vec<SlotId> {
+        let awaits = |(n, place): (usize, &mut Place<W>)| {
+            let awaits = place.slot.as_mut()?.work.errand_of(node).is_some();
+            awaits.then(|| Self::id_of(n as u32, place.generation))
+        };
+        self.places.iter_mut().enumerate().filter_map(awaits).collect()
+    }
+
+    /// Has all requests that are not answered counted by this view, and returns their ids.
+    pub(crate) fn count_by(&mut self, view: &Rc<View>) -> Vec<SlotId> {
+        let ids = self.ids(|slot| !slot.work.is_answered());
+        for id in &ids {
+            self.get_mut(*id).view = Rc::clone(view);
+        }
+        ids
+    }
+}
+
+/// Times at which requests are looked at again: a replica is late, or a pause is over.
+#[derive(Debug, Default)]
+pub(crate) struct Hedges {
+    due: BinaryHeap<Reverse<(u64, SlotId)>>,
+}
+
+impl Hedges {
+    /// Has [`Hedges::pop`] return the id at that time.
+    pub(crate) fn at(&mut self, at: u64, id: SlotId) {
+        self.due.push(Reverse((at, id)));
+    }
+
+    /// The next id that is due, which may be stale or answered.
+    pub(crate) fn pop(&mut self, now: u64) -> Option<SlotId> {
+        let Reverse((at, _)) = self.due.peek()?;
+        if *at > now {
+            return None;
+        }
+        self.due.pop().map(|Reverse((_, id))| id)
+    }
+
+    /// When the next hedge is due. Those whose slot is answered or gone are dropped.
+    pub(crate) fn next<W: Work>(&mut self, slots: &Slots<W>) -> Option<u64> {
+        while let Some(Reverse((at, id))) = self.due.peek().copied() {
+            if slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
+                return Some(at);
+            }
+            self.due.pop();
+        }
+        None
+    }
+}

@@ -1,0 +1,356 @@
+//! Writes: to all replicas at once, answered when enough of them hold the record.
+//!
+//! ```text
+//!  all `from` asked ──▶ `ack` hold it ───────────────────────▶ answer ──▶ those that missed it:
+//!        ▲        └──▶ one of them holds a newer one: a new version, once   hints
+//!        └──────────────────┘
+//! ```
+//!
+//! A replica with a newer record means that this node's clock is behind that of the node which
+//! issued an earlier write. Left at that, a write that was begun after the earlier one had been
+//! acknowledged would be lost; so it is given a new version, above what was seen, before the client
+//! is answered.
+//!
+//! A future record (see `read.rs`) can't be followed. Its replica does not count: no read
+//! would find the write there. The others suffice, unless so many hold it that it may have been
+//! acknowledged before this write began: then this one is refused.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::Requests;
+use super::part::{Errand, ReplicaError, VoteAt, Way};
+use super::sets::{PerSet, Quorums};
+use super::slots::{Slot, SlotKind, Slots, Work};
+use crate::acks::Acks;
+use crate::event::{
+    Answer, ClientId, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError,
+};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::quorum::AskedQuorum;
+use crate::request::RequestCx;
+use record::Record;
+use state::{Stage, Write, WriteState, WriteVote};
+
+pub(crate) mod state;
+
+/// Why a write can't be given a version above a record that is there already.
+pub(crate) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
+    of this key by more than --max-clock-skew: correct the clock, or send the write to another \
+    node; if the clock is correct, the record came from a wrong clock: a write with an \
+    Idempotency-Key overwrites it, kvorum repair-clock removes all such records of a node";
+
+/// All writes of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    slots: Slots<Write>,
+    /// Emptied lists of votes, to be used again.
+    spare: Vec<Vec<WriteVote>>,
+}
+
+impl Work for Write {
+    const KIND: SlotKind = SlotKind::Write;
+
+    fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered { .. })
+    }
+
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+        self.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
+    }
+}
+
+impl Writes {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        client: ClientId,
+        key: Bytes,
+        record: Record,
+        asked: AskedQuorum,
+    ) {
+        let quorums = Quorums::of(asked, &cx.core.view);
+        let mut votes = self.spare.pop().unwrap_or_default();
+        fill_votes(cx, &key, quorums.from(), &mut votes);
+        let (stage, may_be_held) = (Stage::Asking { overtaken: None }, false);
+        let write = Write { client, record, stage, may_be_held, votes };
+        let id = self.slots.add(Slot {
+            view: Rc::clone(&cx.core.view),
+            deadline: cx.now.mono + cx.core.config.deadline_micros,
+            key,
+            quorums,
+            work: write,
+            detail: None,
+        });
+        self.ask_all(cx, id);
+    }
+
+    /// Sends a write to all its replicas.
+    pub(crate) fn ask_all(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        for vote in 0..self.slots.work(id).votes.len() {
+            self.ask_to_hold(cx, id, VoteAt(vote));
+        }
+    }
+
+    /// Sends a write to one replica; the reply comes under the slot's id.
+    pub(crate) fn ask_to_hold(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+        let node = self.slots.work(id).votes[vote].node;
+        let errand = cx.core.errand_to(cx.now, node);
+        let slot = self.slots.get_mut(id);
+        let write = &mut slot.work;
+        let (key, record) = (slot.key.clone(), write.record.clone());
+        write.votes[vote].state = WriteState::Asked(errand);
+        if node == cx.core.shared.own {
+            let demand = slot.demand(Class::Client);
+            cx.replica.hold_record(&mut cx.cx, OpId::Slot(id), key, record, demand);
+        } else {
+            let remaining = slot.deadline.saturating_sub(cx.now.mono);
+            cx.send(node, id, remaining, Class::Client, Request::Write { key, record });
+        }
+    }
+
+    /// This node's store wrote for a slot.
+    pub(crate) fn wrote_here(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        result: Result<Option<u64>, StoreError>,
+    ) {
+        let Some(slot) = self.slots.find_mut(id) else { return };
+        let own = cx.core.shared.own;
+        match result {
+            Ok(newer) => self.stored(cx, id, own, newer),
+            Err(StoreError::Sealed(seal)) if slot.work.may_restart() => {
+                self.stored(cx, id, own, Some(seal));
+            }
+            Err(error) => {
+                let error = slot.note_store_error(error);
+                self.failed(cx, id, own, error);
+            }
+        }
+    }
+
+    /// A replica stored the record; `newer` is the time of a newer one that it holds too.
+    fn stored(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
+        if newer.is_some_and(|time| cx.core.is_unreachable(cx.now, time)) {
+            return self.failed(cx, id, node, ReplicaError::Hidden);
+        }
+        let slot = self.slots.get_mut(id);
+        let (ack, write) = (slot.ack(), &mut slot.work);
+        let Some(VoteAt(vote)) = write.awaited(node) else { return };
+        write.votes[vote].state = WriteState::Holds;
+        // `ack` of them must have replied: the first that holds a newer record need not be the one
+        // that holds the newest, and the new version must be above that.
+        let held = write.held();
+        if let Stage::Asking { overtaken } = &mut write.stage {
+            *overtaken = (*overtaken).max(newer);
+            if let Some(overtaken) = *overtaken
+                && held.suffices(ack)
+            {
+                self.write_anew(cx, id, overtaken);
+                return;
+            }
+        }
+        self.advance_write(cx, id);
+    }
+
+    /// Sends the write once more, with a version above all that this node has seen by now.
+    fn write_anew(&mut self, cx: &mut RequestCx<'_>, id: SlotId, overtaken: u64) {
+        let (clock, skew) = (&cx.core.shared.clock, cx.core.config.max_skew_micros);
+        let in_reach = clock.merge(overtaken, cx.now, skew);
+        let version = match clock.issue(cx.now) {
+            Ok(version) if in_reach => version,
+            // Without a version above that record the write could be lost to it.
+            issued => {
+                let behind = || BEHIND.to_owned();
+                let detail = Some(issued.map_or_else(|why| why.to_string(), |_| behind()));
+                self.deny_write(cx, id, |failed| RequestFailed {
+                    failure: FailureKind::Busy,
+                    detail,
+                    ..failed
+                });
+                self.advance_write(cx, id);
+                return;
+            }
+        };
+        let id = self.slots.renew(id);
+        let slot = self.slots.get_mut(id);
+        let write = &mut slot.work;
+        assert_eq!(
+            write.stage,
+            Stage::Asking { overtaken: Some(overtaken) },
+            "it is given a new version once"
+        );
+        assert!(version.time > overtaken, "it comes after what has overtaken it");
+        write.record = write.record.with_version(&slot.key, version);
+        write.stage = Stage::Anew;
+        self.ask_all(cx, id);
+    }
+
+    /// Answers the client of a write that too few replicas hold.
+    fn deny_write(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        change: impl FnOnce(RequestFailed) -> RequestFailed,
+    ) {
+        let slot = self.slots.get(id);
+        let write = &slot.work;
+        let failed = change(failure_of(slot, cx.core.config.deadline_micros));
+        cx.out.push(Effect::Answer { client: write.client, answer: Answer::Failed(failed) });
+        self.slots.work(id).answered();
+    }
+
+    /// Answers the client as soon as that is possible; ends when no reply is awaited any more.
+    fn advance_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get(id);
+        let (ack, epoch) = (slot.ack(), slot.view.epoch);
+        let write = self.slots.work(id);
+        let (held, open) = write.held_and_open();
+        if !write.is_answered() && held.suffices(ack) {
+            write.answered();
+            let acks = Acks { epoch, by: write.held_by() };
+            let answer = Answer::Written(write.record.version(), acks);
+            cx.out.push(Effect::Answer { client: write.client, answer });
+        } else if !write.is_answered() && !(held + open).suffices(ack) && !write.is_worth_waiting()
+        {
+            self.deny_write(cx, id, |failed| failed);
+        }
+        if open.is_none() {
+            self.end_write(cx, id);
+        }
+    }
+
+    /// No reply is awaited any more, or the deadline is over: if any replica may hold the write,
+    /// there will be a hint for each that missed it. This node itself, and any node that there is
+    /// no room for hints for, is marked instead.
+    pub(crate) fn end_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        if !self.slots.work(id).is_answered() {
+            self.deny_write(cx, id, |failed| failed);
+        }
+        let slot = self.slots.get(id);
+        let write = &slot.work;
+        let has_it = |vote: &&WriteVote| {
+            matches!(
+                vote.state,
+                WriteState::Holds | WriteState::Failed { error: ReplicaError::Hidden, .. }
+            )
+        };
+        let agrees = slot.view.agrees_with(cx.core.view.id());
+        let all_have_it = agrees && write.votes.iter().all(|vote| has_it(&vote));
+        if write.may_hold() && !all_have_it {
+            let (key, record) = (slot.key.clone(), write.record.clone());
+            let asked = slot.quorums.asked;
+            let nodes = |votes: &mut dyn Iterator<Item = &WriteVote>| -> Vec<NodeId> {
+                votes.map(|vote| vote.node).collect()
+            };
+            let missed = if agrees {
+                nodes(&mut write.votes.iter().filter(|vote| !has_it(vote)))
+            } else {
+                let holders = nodes(&mut write.votes.iter().filter(has_it));
+                cx.cx.core.lacking(&key, asked, &holders)
+            };
+            for peer in missed {
+                cx.hints.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+            }
+        }
+        let mut votes = self.slots.remove(id).work.votes;
+        votes.clear();
+        self.spare.push(votes);
+    }
+}
+
+impl Requests for Writes {
+    type Work = Write;
+
+    fn slots(&mut self) -> &mut Slots<Write> {
+        &mut self.slots
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        peer: NodeId,
+        _: Errand,
+        reply: Reply,
+    ) {
+        match reply {
+            Reply::Stored => self.stored(cx, id, peer, None),
+            Reply::Newer { time } => self.stored(cx, id, peer, Some(time)),
+            // It takes nothing any more of when the write was given its version.
+            Reply::Outbid { promise } if self.slots.work(id).may_restart() => {
+                self.stored(cx, id, peer, Some(promise));
+            }
+            refusal => self.failed(cx, id, peer, ReplicaError::of_refusal(&refusal)),
+        }
+    }
+
+    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
+        let write = self.slots.work(id);
+        // A node that has replied already is not awaited: then this is stale.
+        let Some(VoteAt(vote)) = write.awaited(node) else { return };
+        write.votes[vote].state.fail(error);
+        self.advance_write(cx, id);
+    }
+
+    fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId) {
+        let vote = self.slots.work(id).awaited(node).expect("it is awaited");
+        self.ask_to_hold(cx, id, vote);
+    }
+
+    /// Sends the same record under the same version: a replica that has it says so.
+    fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let id = self.slots.renew(id);
+        let slot = self.slots.get_mut(id);
+        slot.quorums = Quorums::of(slot.quorums.asked, &cx.core.view);
+        let write = &mut slot.work;
+        write.may_be_held = write.may_hold();
+        fill_votes(cx, &slot.key, slot.quorums.from(), &mut write.votes);
+        self.ask_all(cx, id);
+    }
+
+    fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let write = self.slots.work(id);
+        if !write.is_answered() {
+            write.fall_silent();
+        }
+        self.end_write(cx, id);
+    }
+}
+
+/// Fills a list with a vote for each replica of both sets.
+fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<WriteVote>) {
+    cx.core.look_up_replicas(key, from);
+    let state = WriteState::Asked(Errand { since: 0, way: Way::Waits });
+    votes.clear();
+    cx.core.replicas.fill(votes, |node, place| WriteVote { node, place, state });
+}
+
+/// The failure that the client is answered with when too few replicas hold the write.
+fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailed {
+    let write = &slot.work;
+    let held = write.held();
+    let is_hidden = |state| matches!(state, WriteState::Failed { error: ReplicaError::Hidden, .. });
+    let (failure, detail) = if (held + write.count(is_hidden)).suffices(slot.ack()) {
+        (FailureKind::Busy, Some(BEHIND.to_owned()))
+    } else {
+        (write.failure(), slot.detail.clone())
+    };
+    let (acked, quorum) = slot.quorums.short_of(held);
+    RequestFailed {
+        failure,
+        acked,
+        parts: write.parts(),
+        since: slot.deadline.saturating_sub(deadline_micros),
+        quorum,
+        is_write: true,
+        unknown: write.may_hold(),
+        detail,
+    }
+}
