@@ -5,6 +5,7 @@
 
 mod acks;
 mod announcement;
+mod background;
 mod before_writes;
 mod by_node;
 mod choice;
@@ -29,7 +30,6 @@ mod message;
 mod missed;
 mod moves;
 mod newest;
-mod node;
 mod node_effect;
 mod node_id;
 mod paxos;
@@ -55,6 +55,7 @@ mod visible;
 pub mod wire;
 
 pub use acks::{Acks, ReplicaSet};
+pub use background::{Background, NodeEvent};
 pub use before_writes::BeforeWrites;
 pub use by_node::ByNode;
 pub use clock::{Clock, NotIssued, Now, origin_of};
@@ -83,7 +84,6 @@ pub use message::{
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use moves::Moves;
 pub use newest::Newest;
-pub use node::{Node, NodeEvent};
 pub use node_effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
 pub use proof::{Passing, Proof, Proofs, RoundId, RoundState, RoundStep};
 pub use protocol::Protocol;

@@ -61,6 +61,10 @@ struct Inner {
     now: Cell<Now>,
     /// The task that is being polled.
     polled: Cell<TaskId>,
+    /// Ticks since the start.
+    ticks: Cell<u64>,
+    /// Whether what this node knows of layouts is being stored.
+    keeps_layouts: Cell<bool>,
     next_call: Cell<u64>,
     calls: RefCell<BTreeMap<CallId, Waiting>>,
     effects: RefCell<Vec<NodeEffect>>,
@@ -81,6 +85,8 @@ impl Tasks {
             view,
             now: Cell::new(Now { mono: 0, wall: 0 }),
             polled: Cell::new(TaskId(0)),
+            ticks: Cell::new(0),
+            keeps_layouts: Cell::new(false),
             next_call: Cell::new(0),
             calls: RefCell::default(),
             effects: RefCell::default(),
@@ -126,28 +132,30 @@ impl Tasks {
         self.tasks.contains_key(&id)
     }
 
-    /// A call has returned: the task that made the call goes on. Gives the result back if no task
-    /// waits for the call.
-    pub(crate) fn answered(
-        &mut self,
-        call: CallId,
-        result: Result<Reply, FailureKind>,
-    ) -> Result<(), Result<Reply, FailureKind>> {
+    /// A call has returned: the task that made the call goes on. Returns `false` if no task waits
+    /// for the call: it was dropped.
+    pub(crate) fn answered(&mut self, call: CallId, result: CallResult) -> bool {
         let task = {
             let mut calls = self.context.0.calls.borrow_mut();
-            let Some(waiting) = calls.get_mut(&call) else { return Err(result) };
+            let Some(waiting) = calls.get_mut(&call) else { return false };
             waiting.answer = Some(result);
             waiting.task
         };
         self.poll(task);
-        Ok(())
+        true
     }
 
     /// Time has passed: tasks that wait for a condition look at it.
     pub(crate) fn tick(&mut self) {
+        self.context.0.ticks.set(self.ticks() + 1);
         for id in self.tasks.keys().copied().collect::<Vec<_>>() {
             self.poll(id);
         }
+    }
+
+    /// Ticks since the start.
+    pub(crate) fn ticks(&self) -> u64 {
+        self.context.0.ticks.get()
     }
 
     /// Moves what tasks have asked for to the node's effects.
@@ -203,7 +211,7 @@ impl Context {
     }
 
     /// A number that no other call of this node has.
-    pub(crate) fn next_call(&self) -> CallId {
+    fn next_call(&self) -> CallId {
         let next = self.0.next_call.get();
         self.0.next_call.set(next + 1);
         CallId(next)
@@ -211,6 +219,22 @@ impl Context {
 
     pub(crate) fn effect(&self, effect: NodeEffect) {
         self.0.effects.borrow_mut().push(effect);
+    }
+
+    /// Has stored what this node knows of layouts, unless that is under way.
+    pub(crate) fn keep_layouts(&self) {
+        if !self.0.keeps_layouts.replace(true) {
+            self.effect(NodeEffect::KeepLayouts);
+        }
+    }
+
+    /// The record of layouts was stored, or could not be: then that is tried again with the next
+    /// tick.
+    pub(crate) fn layouts_kept(&self, kept: bool) {
+        self.0.keeps_layouts.set(false);
+        if kept && self.0.shared.layouts.is_unkept() {
+            self.keep_layouts();
+        }
     }
 
     /// Asks a node, which may be this one, once the future is polled. Returns by the deadline of
@@ -240,6 +264,9 @@ impl Context {
         .await;
     }
 }
+
+/// What a call returns.
+pub(crate) type CallResult = Result<Reply, FailureKind>;
 
 /// A call, and what it returns.
 pub(crate) struct Call {
@@ -288,6 +315,50 @@ impl Drop for Call {
         if let CallState::Made(call) = self.state {
             self.context.0.calls.borrow_mut().remove(&call);
         }
+    }
+}
+
+/// Calls to several nodes, at most one to each, whose results come one by one.
+pub(crate) struct Asked {
+    context: Context,
+    calls: Vec<(NodeId, Call)>,
+}
+
+impl Asked {
+    pub(crate) fn new(context: &Context) -> Self {
+        Self { context: context.clone(), calls: Vec::new() }
+    }
+
+    /// Asks a node, unless a call to it is under way.
+    pub(crate) fn ask(&mut self, node: NodeId, class: Class, request: Request) {
+        if self.calls.iter().all(|(asked, _)| *asked != node) {
+            self.calls.push((node, self.context.call(node, class, request)));
+        }
+    }
+
+    /// Drops the calls that are under way.
+    pub(crate) fn forget(&mut self) {
+        self.calls.clear();
+    }
+
+    /// The next result; `None` = none has come before the next tick.
+    pub(crate) async fn next_in_this_tick(&mut self) -> Option<(NodeId, CallResult)> {
+        let ticks = self.context.0.ticks.get();
+        std::future::poll_fn(|cx| {
+            for at in 0..self.calls.len() {
+                let (node, call) = &mut self.calls[at];
+                if let Poll::Ready(result) = Pin::new(call).poll(cx) {
+                    let node = *node;
+                    self.calls.remove(at);
+                    return Poll::Ready(Some((node, result)));
+                }
+            }
+            match self.context.0.ticks.get() == ticks {
+                true => Poll::Pending,
+                false => Poll::Ready(None),
+            }
+        })
+        .await
     }
 }
 

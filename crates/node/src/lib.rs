@@ -5,7 +5,7 @@
 //!   driver (src/, crates/sim)     node                                    below
 //!   ──────────────────────────    ────────────────────────────────────    ────────────────────
 //!   clients, messages, time ───▶  Loop   effects, writes that wait, hints ─▶ cluster::Protocol
-//!   time, peers seen ──────────▶  Task   what a node does once            ─▶ cluster::Node
+//!   time, peers seen ──────────▶  Task   what a node does once            ─▶ cluster::Background
 //!   a range, pages ────────────▶  Range  what is tried again; Pages       ─▶ cluster::Scan
 //!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Engine
 //! ```

@@ -1,11 +1,11 @@
 //! The node task: what a node does once for all its loops. Hints go out, what a disk has lost is
-//! streamed back, and what is known of the peers is stored. Runs [`cluster::Node`] and carries out
+//! streamed back, and what is known of the peers is stored. Runs [`cluster::Background`] and carries out
 //! its effects.
 //!
 //! ```text
 //!  seen, fenced ─▶ ┌───────────┐ ─▶ calls, through some loop's coordinator
 //!  time ─────────▶ │ Task:     │ ─▶ hints, read where waiting is allowed
-//!  results ──────▶ │ the Node  │ ─▶ what is to be stored, and again if it can't be
+//!  results ──────▶ │ Background│ ─▶ what is to be stored, and again if it can't be
 //!                  └───────────┘
 //! ```
 
@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Claim, FailureKind, MembershipState, NODE_TICK_MICROS, Node, NodeConfig, NodeEffect,
-    NodeEvent, NodeId, Page, Record, Remembered, Reply, RoundReport, Shared, hint_bytes,
+    Background, CallId, Claim, FailureKind, MembershipState, NODE_TICK_MICROS, NodeConfig,
+    NodeEffect, NodeEvent, NodeId, Page, Record, Remembered, Reply, RoundReport, Shared,
+    hint_bytes,
 };
 
 use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
@@ -52,19 +53,19 @@ impl From<NodeEvent> for TaskEvent {
 pub struct Task {
     shared: Arc<Shared>,
     identity: Arc<Identity>,
-    node: Node,
+    node: Background,
     effects: Vec<NodeEffect>,
 }
 
 impl Task {
     /// The task of a node that has just started.
     pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: NodeConfig) -> Self {
-        let node = Node::new(Arc::clone(&shared), config);
+        let node = Background::new(Arc::clone(&shared), config);
         Self { shared, identity, node, effects: Vec::new() }
     }
 
     /// The protocol's part.
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &Background {
         &self.node
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cluster::{
-    Clock, Config, Incarnation, Logs, Member, Membership, MembershipState, Node, NodeConfig,
+    Background, Clock, Config, Incarnation, Logs, Member, Membership, MembershipState, NodeConfig,
     NodeId, Protocol, RoundConfig, Shared, Topology,
 };
 
@@ -93,7 +93,7 @@ pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> 
 #[derive(Debug)]
 pub struct Parts {
     _protocols: Vec<Protocol>,
-    _node: Node,
+    _node: Background,
 }
 
 /// Makes `sets` of them.
@@ -108,7 +108,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         let protocol = |_| Protocol::new(Arc::clone(&shared), config);
         Parts {
             _protocols: (0..loops).map(protocol).collect(),
-            _node: Node::new(
+            _node: Background::new(
                 Arc::clone(&shared),
                 NodeConfig {
                     deadline_micros: config.deadline_micros,

@@ -99,8 +99,11 @@ impl History {
         sources: &[NodeId],
         pace: &Rc<Pace>,
     ) {
-        let is_it =
-            |under_way: &UnderWay| under_way.purpose == purpose && under_way.sources == sources;
+        let is_it = |under_way: &UnderWay| {
+            under_way.purpose == purpose
+                && under_way.sources == sources
+                && tasks.is_under_way(under_way.walk)
+        };
         if self.under_way.as_ref().is_some_and(is_it) {
             return;
         }

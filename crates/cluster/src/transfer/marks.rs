@@ -2,12 +2,13 @@
 //! This node's own marks are deposited with another node while its own store can't keep them.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::{FIRST_WAIT_MICROS, MOST_WAIT_MICROS};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::missed::{Mark, Numbered};
+use crate::node_effect::NodeEffect;
 use crate::task::{Context, TaskId, Tasks};
 
 /// The marks that are on their way to other nodes.
@@ -18,6 +19,8 @@ pub(crate) struct Marks {
     /// Whether this node's store refused its own marks, so that another node has to keep them.
     deposit_wanted: bool,
     deposited: Rc<Deposited>,
+    /// Nodes whose marks are being stored here.
+    keeping: BTreeSet<NodeId>,
 }
 
 /// Own marks that other nodes keep.
@@ -43,9 +46,21 @@ impl Deposited {
 }
 
 impl Marks {
-    /// This node's own marks were stored here, or could not be.
-    pub(crate) fn stored_here(&mut self, is_stored: bool) {
-        self.deposit_wanted = !is_stored;
+    /// A node's marks were stored here, or could not be.
+    pub(crate) fn kept(&mut self, context: &Context, node: NodeId, is_stored: bool) {
+        self.keeping.remove(&node);
+        if node == context.shared().own {
+            self.deposit_wanted = !is_stored;
+        }
+    }
+
+    /// Has the marks stored here that are not yet.
+    pub(crate) fn keep(&mut self, context: &Context) {
+        for node in context.view().ids() {
+            if context.shared().missed.is_unkept(node) && self.keeping.insert(node) {
+                context.effect(NodeEffect::KeepMissed { node });
+            }
+        }
     }
 
     /// Hands over the marks of each other node, and deposits this node's own if that is wanted.

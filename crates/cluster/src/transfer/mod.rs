@@ -14,6 +14,7 @@
 
 mod hints;
 mod history;
+mod inbound;
 mod marks;
 mod pace;
 mod rebalance;
@@ -32,14 +33,15 @@ use crate::topology::partition_of;
 pub(crate) use hints::Hints;
 #[cfg(test)]
 pub(crate) use history::PATIENCE_MICROS;
-pub(crate) use history::{History, Purpose};
+use history::{History, Purpose};
+pub(crate) use inbound::Inbound;
 pub(crate) use marks::Marks;
 #[cfg(test)]
 pub(crate) use pace::{LONGEST_REST_MICROS, UNHINDERED_MICROS};
 #[cfg(test)]
 pub(crate) use rebalance::FAILURES;
-pub(crate) use rebalance::{Rebalance, sources, takes};
-pub(crate) use rebuild::Rebuild;
+use rebalance::{Rebalance, sources, takes};
+use rebuild::Rebuild;
 use record::Record;
 
 /// Bytes of one page; one is under way from each source.

@@ -77,8 +77,8 @@ impl Rebuild {
         (others.iter().filter(|peer| has_all(peer)).count(), others.len())
     }
 
-    /// Begins the walks that are due; `ticks` have passed since the start.
-    pub(crate) fn tick(&mut self, tasks: &mut Tasks, ticks: u64) {
+    /// Begins the walks that are due.
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let others = context.others();
         // Who has left is asked for nothing any more.
@@ -97,7 +97,7 @@ impl Rebuild {
             if self.walks.contains_key(&source) || !is_known_by(&context, source) {
                 continue;
             }
-            let asks_ahead = ticks.is_multiple_of(AHEAD_TICKS);
+            let asks_ahead = tasks.ticks().is_multiple_of(AHEAD_TICKS);
             let due = |marked: &&Numbered| {
                 let is_ahead = context.is_ahead(marked.mark.since);
                 (!is_ahead || asks_ahead) && !self.done.has(source, marked)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Claim, Clock, ClusterId, FailureKind, Incarnation, Kind, LayoutsKept, Life, LifeId,
-    Lineage, LogPosition, Logs, MAX_LISTED, Mark, Membership, MembershipState, Node, NodeConfig,
+    Background, CallId, Claim, Clock, ClusterId, FailureKind, Incarnation, Kind, LayoutsKept, Life,
+    LifeId, Lineage, LogPosition, Logs, MAX_LISTED, Mark, Membership, MembershipState, NodeConfig,
     NodeEffect, NodeEvent, NodeId, Now, Page, Record, Reply, Reported, Request, RoundConfig,
     Shared, Version, View,
 };
@@ -36,7 +36,7 @@ enum Waits {
 struct RandomNode {
     nodes: u16,
     shared: Arc<Shared>,
-    node: Node,
+    node: Background,
     mono: u64,
     waits: Vec<Waits>,
 }
@@ -52,7 +52,7 @@ impl RandomNode {
         let membership = Membership::new(state, BASE << 12, nodes == 1);
         let (topology, logs) = (topology(nodes, COPIES), Arc::new(logs));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
-        let node = Node::new(
+        let node = Background::new(
             Arc::clone(&shared),
             NodeConfig {
                 deadline_micros: 0,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::layout::{Layout, Voter, VoterId};
 use cluster::{
-    Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Incarnation, Kind, Layouts,
-    LifeId, Logs, Membership, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId,
+    Background, Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Incarnation, Kind,
+    Layouts, LifeId, Logs, Membership, MembershipState, NodeConfig, NodeEffect, NodeEvent, NodeId,
     Now, Outline, Proof, Rank, Record, Reply, Request, RoundConfig, RoundId, RoundReport,
     RoundState, RoundStep, Shared, Sum, Unhealed, Version, View, partition_of,
 };
@@ -44,7 +44,7 @@ impl Driven {
 /// A node that drives rounds over three.
 struct Driver {
     shared: Arc<Shared>,
-    node: Node,
+    node: Background,
     mono: u64,
 }
 
@@ -70,7 +70,7 @@ impl Driver {
             stream_rate: None,
             remembered: |_, _| None,
         };
-        let node = Node::new(Arc::clone(&shared), config);
+        let node = Background::new(Arc::clone(&shared), config);
         Self { shared, node, mono: 0 }
     }
 

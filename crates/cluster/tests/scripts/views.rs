@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Effect, Event, FIRST_EPOCH, Filter,
-    Incarnation, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Now, OpId, Page, PageRequest, Proof, Protocol, Quorum, Recalled,
-    Record, Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared, Topology, Via, View,
+    Answer, Background, Body, Class, ClientId, Clock, Config, ConnectionId, Effect, Event,
+    FIRST_EPOCH, Filter, Incarnation, Kind, Logs, Mark, Member, Membership, MembershipState,
+    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, OpId, Page, PageRequest, Proof, Protocol,
+    Quorum, Recalled, Record, Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared,
+    Topology, Via, View,
 };
 
 use crate::records;
@@ -353,7 +354,7 @@ fn what_is_known_of_a_node_stays_its_own() {
 fn a_node_hears_who_joined() {
     let cluster = Cluster::new();
     let mut node = node_of(&cluster);
-    let pinged = |node: &mut Node| {
+    let pinged = |node: &mut Background| {
         let mut effects = Vec::new();
         node.handle(NOW, NodeEvent::Tick, &mut effects);
         let pings = effects.into_iter().filter_map(|effect| match effect {
@@ -368,7 +369,7 @@ fn a_node_hears_who_joined() {
     assert_eq!(node.repaired(), (3, 3), "nothing is lacking that any of the three has");
 }
 
-fn node_of(cluster: &Cluster) -> Node {
+fn node_of(cluster: &Cluster) -> Background {
     let config = NodeConfig {
         deadline_micros: 0,
         syncs_always: true,
@@ -377,11 +378,11 @@ fn node_of(cluster: &Cluster) -> Node {
         stream_rate: None,
         remembered: |_, _| None,
     };
-    Node::new(Arc::clone(&cluster.shared), config)
+    Background::new(Arc::clone(&cluster.shared), config)
 }
 
 /// What a node has done about hints because of an event.
-fn about_hints(node: &mut Node, event: NodeEvent) -> Vec<NodeEffect> {
+fn about_hints(node: &mut Background, event: NodeEvent) -> Vec<NodeEffect> {
     let mut effects = Vec::new();
     node.handle(NOW, event, &mut effects);
     effects.retain(|effect| match effect {

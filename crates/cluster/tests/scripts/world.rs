@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cluster::{
-    CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Effect, Event, HintId,
-    Incarnation, Life, LifeId, Lineage, LogPosition, Logs, Member, Membership, Node, NodeConfig,
+    Background, CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Effect, Event,
+    HintId, Incarnation, Life, LifeId, Lineage, LogPosition, Logs, Member, Membership, NodeConfig,
     NodeId, Now, OpId, Proof, Protocol, Quorum, RoundConfig, Scan, Shared, SlotId, StoreError, Tag,
     Topology, origin_of, quorum,
 };
@@ -33,7 +33,7 @@ enum Asked {
 #[derive(Debug)]
 pub(crate) struct World {
     protocol: Protocol,
-    pub(crate) node: Node,
+    pub(crate) node: Background,
     /// The node's calls, in the order in which a script numbers them, with the key that they ask
     /// for; and its last pings.
     pub(crate) calls: Vec<(CallId, bytes::Bytes)>,
@@ -127,7 +127,7 @@ impl World {
             max_skew_micros,
             brief_bytes: words::BRIEF_BYTES,
         };
-        let node = Node::new(
+        let node = Background::new(
             shared.clone(),
             NodeConfig {
                 deadline_micros: micros(option(&words, "counted", "0ms"))?,

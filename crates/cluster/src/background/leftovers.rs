@@ -1,62 +1,61 @@
 //! Dropping what is placed on other nodes by now, once at a time, and again if it failed or if more
 //! was wanted to go meanwhile: see [`Leftovers`](crate::Leftovers).
 
-use super::{Node, NodeEffect};
-use crate::clock::Now;
 use crate::layout::Stage;
+use crate::node_effect::NodeEffect;
+use crate::task::Context;
 
 /// How long after a failure it is tried again, in microseconds: a full disk is given some time.
 const AGAIN: u64 = 5_000_000;
 
 /// What is under way of it.
 #[derive(Debug, Default)]
-pub(super) struct Dropping {
+pub(crate) struct Dropping {
     /// How often it was wanted when this began, and since which epoch keys were placed as they
     /// were.
     begun: Option<(u64, u64)>,
     not_before: u64,
 }
 
-impl Node {
-    pub(super) fn leftovers_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        let layout = self.shared.layouts.entered();
+impl Dropping {
+    pub(crate) fn tick(&mut self, cx: &Context) {
+        let layout = cx.shared().layouts.entered();
         // At the end of a transition partitions have left this node, or were about to come to it;
         // and it may have been away since, when the next one is prepared.
         let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
-        if is_due && self.shared.layouts.has_leftovers() {
-            self.want_no_leftovers();
+        if is_due && cx.shared().layouts.has_leftovers() {
+            self.want(cx);
         }
-        let dropping = &mut self.dropping;
-        let is_idle = dropping.begun.is_none() && dropping.not_before <= now.mono;
-        if is_idle && self.shared.leftovers.wanted() {
-            dropping.begun = Some((self.shared.leftovers.times(), layout.began));
-            out.push(NodeEffect::DropLeftovers);
+        let is_idle = self.begun.is_none() && self.not_before <= cx.now().mono;
+        if is_idle && cx.shared().leftovers.wanted() {
+            self.begun = Some((cx.shared().leftovers.times(), layout.began));
+            cx.effect(NodeEffect::DropLeftovers);
         }
     }
 
     /// They are to go, by the placement that is in force: what is under way may have begun by
     /// another one.
-    pub(super) fn want_no_leftovers(&self) {
-        let began = self.shared.layouts.entered().began;
-        let is_of_another = self.dropping.begun.is_some_and(|(_, of)| of != began);
-        let wanted = self.shared.leftovers.times();
-        let is_last = self.dropping.begun.is_none_or(|(times, _)| times == wanted);
-        if !self.shared.leftovers.wanted() || is_of_another && is_last {
-            self.shared.leftovers.want();
+    pub(crate) fn want(&self, cx: &Context) {
+        let began = cx.shared().layouts.entered().began;
+        let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
+        let wanted = cx.shared().leftovers.times();
+        let is_last = self.begun.is_none_or(|(times, _)| times == wanted);
+        if !cx.shared().leftovers.wanted() || is_of_another && is_last {
+            cx.shared().leftovers.want();
         }
     }
 
-    pub(super) fn leftovers_dropped(&mut self, now: Now, done: bool, out: &mut Vec<NodeEffect>) {
-        let Some((times, began)) = self.dropping.begun.take() else { return };
+    pub(crate) fn dropped(&mut self, cx: &Context, done: bool) {
+        let Some((times, began)) = self.begun.take() else { return };
         if done {
-            self.shared.leftovers.dropped(times);
-            self.shared.layouts.emptied(began);
-            if self.shared.layouts.is_unkept() {
-                self.keep_layouts(out);
+            cx.shared().leftovers.dropped(times);
+            cx.shared().layouts.emptied(began);
+            if cx.shared().layouts.is_unkept() {
+                cx.keep_layouts();
             }
-            self.leftovers_due(now, out);
+            self.tick(cx);
         } else {
-            self.dropping.not_before = now.mono + AGAIN;
+            self.not_before = cx.now().mono + AGAIN;
         }
     }
 }
@@ -66,29 +65,29 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::clock::Clock;
+    use crate::background::{Background, NodeEvent};
+    use crate::clock::{Clock, Now};
     use crate::directory::Incarnation;
     use crate::event::Shared;
     use crate::logs::Logs;
     use crate::membership::{Membership, MembershipState};
     use crate::message::NodeId;
-    use crate::node::NodeEvent;
     use crate::node_effect::NodeConfig;
     use crate::topology::{Member, Topology};
 
     /// A node alone, so that it has nothing else to do.
-    fn node() -> (Arc<Shared>, Node) {
+    fn node() -> (Arc<Shared>, Background) {
         let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
         let topology = Topology::new(vec![member], 1).unwrap();
         let membership = Membership::new(MembershipState::Member, 0, true);
         let (clock, logs) =
             (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
-        (Arc::clone(&shared), Node::new(shared, NodeConfig::IDLE))
+        (Arc::clone(&shared), Background::new(shared, NodeConfig::IDLE))
     }
 
     /// How often leftovers are to be dropped because of an event.
-    fn drops(node: &mut Node, mono: u64, event: NodeEvent) -> usize {
+    fn drops(node: &mut Background, mono: u64, event: NodeEvent) -> usize {
         let mut out = Vec::new();
         node.handle(Now { mono, wall: mono }, event, &mut out);
         out.iter().filter(|effect| matches!(effect, NodeEffect::DropLeftovers)).count()

@@ -2,15 +2,15 @@
 //! their answers.
 
 use super::*;
-use crate::clock::Clock;
+use crate::background::{Background, NodeEvent};
+use crate::clock::{Clock, Now};
 use crate::cluster_id::ClusterId;
 use crate::directory::{Incarnation, LogPosition};
 use crate::event::{CallId, Shared};
 use crate::layout::{Change as Wanted, VoterId};
 use crate::logs::{Claim, Logs, Reported};
 use crate::membership::{Membership, MembershipState};
-use crate::node::NodeEvent;
-use crate::node_effect::NodeConfig;
+use crate::node_effect::{NodeConfig, NodeEffect};
 use crate::rounds::RoundConfig;
 use crate::topology::{Member, Topology};
 
@@ -19,7 +19,7 @@ const NODES: u16 = 3;
 /// This node, and what it wants done.
 struct Own {
     shared: Arc<Shared>,
-    node: Node,
+    node: Background,
     mono: u64,
     asked: Vec<(CallId, NodeId, VoteRequest)>,
     keeps: usize,
@@ -42,7 +42,7 @@ impl Own {
             stream_rate: None,
             remembered: |_, _| None,
         };
-        let node = Node::new(Arc::clone(&shared), config);
+        let node = Background::new(Arc::clone(&shared), config);
         Self { shared, node, mono: 1, asked: Vec::new(), keeps: 0, stands: Vec::new() }
     }
 

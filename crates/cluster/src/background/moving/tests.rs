@@ -2,14 +2,14 @@
 //! has the next stage decided.
 
 use super::*;
-use crate::clock::Clock;
+use crate::background::{Background, NodeEvent};
+use crate::clock::{Clock, Now};
 use crate::directory::Incarnation;
-use crate::event::{CallId, Shared};
+use crate::event::{CallId, FailureKind, Shared};
 use crate::layout::{Change, VoteRequest, VoterId};
 use crate::logs::Logs;
 use crate::membership::{Membership, MembershipState};
-use crate::node::NodeEvent;
-use crate::node_effect::NodeConfig;
+use crate::node_effect::{NodeConfig, NodeEffect};
 use crate::rounds::RoundConfig;
 use crate::topology::{Member, Topology};
 
@@ -18,7 +18,7 @@ const NODES: u16 = 4;
 /// Node 0 of four, and what it asks the others.
 struct Own {
     shared: Arc<Shared>,
-    node: Node,
+    node: Background,
     mono: u64,
     asked: Vec<(CallId, NodeId)>,
     proposed: bool,
@@ -41,7 +41,7 @@ impl Own {
             stream_rate: None,
             remembered: |_, _| None,
         };
-        let node = Node::new(Arc::clone(&shared), config);
+        let node = Background::new(Arc::clone(&shared), config);
         let mut own = Self { shared, node, mono: 1, asked: Vec::new(), proposed: false };
         let weights = vec![("n0".to_owned(), 3)];
         let change = Change { weights, ..Change::default() };

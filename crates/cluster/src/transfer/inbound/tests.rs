@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::*;
 
+use crate::background::{Background, NodeEvent};
 use crate::clock::{Clock, Now};
 use crate::directory::{Incarnation, LifeId};
 use crate::event::FailureKind;
@@ -18,8 +19,7 @@ use crate::layouts::Lacks;
 use crate::logs::Logs;
 use crate::membership::Membership;
 use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request};
-use crate::node::NodeEvent;
-use crate::node_effect::{NODE_TICK_MICROS, NodeConfig};
+use crate::node_effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
 use crate::proof::{Proof, RoundId, RoundState, RoundStep};
 use crate::remembered::Remembered;
 use crate::rounds::RoundConfig;
@@ -58,7 +58,7 @@ enum Asked {
 
 struct Own {
     shared: Arc<Shared>,
-    node: Node,
+    node: Background,
     mono: u64,
     open: Vec<(CallId, Asked)>,
     keeps: usize,
@@ -98,7 +98,7 @@ impl Own {
             stream_rate,
             remembered: remembered::told,
         };
-        let node = Node::new(Arc::clone(&shared), config);
+        let node = Background::new(Arc::clone(&shared), config);
         Self { shared, node, mono: 1, open: Vec::new(), keeps: 0, stored_states: Vec::new() }
     }
 

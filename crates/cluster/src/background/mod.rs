@@ -1,0 +1,251 @@
+//! A node's background work, done once for all its loops: hints, rebuilds, repair rounds,
+//! membership changes.
+//!
+//! ```text
+//!   PeerSeen ────▶ ┌────────────┐ ─▶ Remember, Stand, KeepMissed (stored on disk)
+//!   Tick ────────▶ │ Background │ ─▶ ReadHints, DropHints (this node's store)
+//!   Returned ────▶ │  (tasks)   │ ─▶ Call ──▶ some loop's Protocol ──▶ a node, also this one
+//!   Stood, … ────▶ └────────────┘                                      │
+//!        ▲                                                             │
+//!        └─────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! [`Background`] hands each event to the type that owns the state. Whatever waits for another node
+//! is a task (`task.rs`).
+
+mod council;
+mod founding;
+pub(crate) mod identity;
+pub(crate) mod leftovers;
+mod moving;
+mod proofs;
+
+use std::sync::Arc;
+
+use crate::announcement::Announcement;
+use crate::clock::Now;
+use crate::cluster_id::ClusterId;
+use crate::directory::Incarnation;
+use crate::event::{CallId, FailureKind, Shared};
+use crate::layout::Layout;
+use crate::logs::Claim;
+use crate::membership::MembershipState;
+use crate::message::{NodeId, Reply};
+use crate::node_effect::{NodeConfig, NodeEffect};
+use crate::repair::Repair;
+use crate::task::Tasks;
+use crate::transfer::{Hints, Inbound, Marks};
+use crate::view::View;
+use council::Council;
+use founding::Founding;
+use identity::Identity;
+use leftovers::Dropping;
+use moving::Moving;
+use proofs::ProofExchange;
+
+/// Ticks after which what the others reported of their logs is stored again, if it changed: a small
+/// write for each of them.
+const REMEMBER_TICKS: u64 = 4;
+
+/// What a node is informed of.
+#[derive(Debug, Clone)]
+pub enum NodeEvent {
+    /// A connection to a peer was made, by this node or by the peer.
+    PeerSeen {
+        /// The peer at the other end.
+        peer: NodeId,
+        /// Its incarnation: which disk it has.
+        incarnation: Incarnation,
+        /// What it knows of this node's disk, if anything.
+        knows_us: Option<Claim>,
+        /// Whether the disk that it knows is the only one of this node that it ever knew.
+        never_another: bool,
+        /// The cluster that it belongs to; `None` = none yet.
+        cluster: Option<ClusterId>,
+    },
+    /// Hints that were delivered could not be removed: the store has them still, and will hand
+    /// them out again.
+    HintsStay {
+        /// The node that they are for.
+        peer: NodeId,
+        /// How many hints.
+        hints: u64,
+        /// Bytes that they count for ([`hint_bytes`](crate::hint_bytes)).
+        bytes: u64,
+    },
+    /// A call is over.
+    Returned {
+        /// The call that is over.
+        call: CallId,
+        /// The reply, or why there is none.
+        result: Result<Reply, FailureKind>,
+    },
+    /// This node was fenced: see [`Membership::fence`](crate::Membership::fence).
+    Fenced,
+    /// A membership state was stored on disk, or could not be.
+    Stood {
+        /// The membership state.
+        state: MembershipState,
+        /// Whether it was stored.
+        kept: bool,
+    },
+    /// The cluster's id was stored on disk, or could not be.
+    ClusterIdKept {
+        /// The id that was to be stored.
+        id: ClusterId,
+        /// Whether it was stored.
+        kept: bool,
+    },
+    /// A node's marks were stored on disk, or could not be.
+    MissedKept {
+        /// The node whose marks they are.
+        node: NodeId,
+        /// Whether they were stored.
+        kept: bool,
+    },
+    /// Somebody wants this layout to be the next one; what becomes of it is in
+    /// [`Layouts::change`](crate::Layouts::change).
+    Propose(Arc<Layout>),
+    /// Another node goes by a later layout than this one.
+    Behind,
+    /// What this node knows of layouts was stored on disk, or could not be.
+    LayoutsKept {
+        /// Whether it was stored.
+        kept: bool,
+    },
+    /// What is placed on other nodes was dropped from the store, or some of it may be there still.
+    LeftoversDropped {
+        /// Whether nothing of it is left.
+        done: bool,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// The protocol's part of a node that exists once for all loops.
+#[derive(Debug)]
+pub struct Background {
+    shared: Arc<Shared>,
+    /// The view in force.
+    view: Arc<View>,
+    tasks: Tasks,
+    identity: Identity,
+    announcement: Announcement,
+    founding: Founding,
+    hints: Hints,
+    marks: Marks,
+    inbound: Inbound,
+    repair: Repair,
+    proofs: ProofExchange,
+    council: Council,
+    moving: Moving,
+    dropping: Dropping,
+}
+
+impl Background {
+    /// The background work of a node that has just started.
+    pub fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
+        let tasks = Tasks::new(Arc::clone(&shared), config);
+        let mut identity = Identity::default();
+        identity.begin(tasks.context());
+        Self {
+            view: shared.view(),
+            shared,
+            tasks,
+            identity,
+            announcement: Announcement::default(),
+            founding: Founding::default(),
+            hints: Hints::default(),
+            marks: Marks::default(),
+            inbound: Inbound::default(),
+            repair: Repair::default(),
+            proofs: ProofExchange::default(),
+            council: Council::default(),
+            moving: Moving::default(),
+            dropping: Dropping::default(),
+        }
+    }
+
+    /// Handles one event; appends what is to be done to `out`.
+    pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
+        self.tasks.handles_at(now);
+        let cx = self.tasks.context().clone();
+        self.inbound.begin(&cx);
+        self.follow_view();
+        self.repair.stop_if_void(&mut self.tasks);
+        match event {
+            NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
+                let knows = (knows_us, never_another);
+                self.identity.peer_seen(&cx, (peer, incarnation), knows);
+                self.founding.seen(&cx, peer, cluster);
+                self.proofs.seen(&mut self.tasks, peer);
+                self.announcement.tick(&mut self.tasks);
+            }
+            NodeEvent::HintsStay { peer, hints, bytes } => self.hints.stay(&cx, peer, hints, bytes),
+            NodeEvent::Returned { call, result } => {
+                self.tasks.answered(call, result);
+                self.identity.look_at_pinged();
+                self.announcement.tick(&mut self.tasks);
+                self.inbound.look(&mut self.tasks, &mut self.identity, &self.dropping);
+            }
+            NodeEvent::Fenced => self.identity.fenced(&cx),
+            NodeEvent::Stood { state, kept } => self.identity.stood(&cx, state, kept),
+            NodeEvent::ClusterIdKept { id, kept } => self.founding.stored(&cx, id, kept),
+            NodeEvent::MissedKept { node, kept } => self.marks.kept(&cx, node, kept),
+            NodeEvent::Propose(layout) => self.council.propose(&mut self.tasks, &layout),
+            NodeEvent::Behind => self.council.pull(&mut self.tasks),
+            NodeEvent::LayoutsKept { kept } => cx.layouts_kept(kept),
+            NodeEvent::LeftoversDropped { done } => self.dropping.dropped(&cx, done),
+            NodeEvent::Tick => self.tick(),
+        }
+        self.identity.settle(&cx);
+        self.tasks.drain_effects(out);
+    }
+
+    /// Another view may be in force.
+    fn follow_view(&mut self) {
+        if self.view.epoch == self.shared.views.epoch() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.view, self.shared.view());
+        self.tasks.follow(&self.view);
+        self.identity.follow_view();
+        if !before.agrees_with(self.view.id()) {
+            self.repair.placement_changes(&mut self.tasks);
+            self.inbound.placement_changes(&mut self.tasks, &mut self.identity);
+            self.identity.stand_if_confirmed(self.tasks.context());
+        }
+        // Nodes may have come or gone without any key being placed otherwise.
+        self.founding.follow_view(self.tasks.context());
+    }
+
+    fn tick(&mut self) {
+        let Self { tasks, identity, .. } = self;
+        let cx = tasks.context().clone();
+        identity.tick(tasks);
+        self.announcement.tick(tasks);
+        self.founding.tick(tasks, identity);
+        self.hints.tick(tasks);
+        self.marks.keep(&cx);
+        self.marks.tick(tasks);
+        self.inbound.tick(tasks, identity);
+        self.proofs.tick(tasks);
+        tasks.tick();
+        identity.look_at_pinged();
+        self.inbound.look(tasks, identity, &self.dropping);
+        self.repair.tick(tasks);
+        self.council.tick(tasks);
+        self.moving.tick(tasks, &mut self.council);
+        self.dropping.tick(&cx);
+        self.inbound.rebalance_due(tasks, &self.dropping);
+        if tasks.ticks().is_multiple_of(REMEMBER_TICKS) {
+            identity.remember(&cx);
+        }
+    }
+
+    /// How far the rebuild of this node is: nodes that have streamed all that this node is marked
+    /// to lack, of all others.
+    pub fn repaired(&self) -> (usize, usize) {
+        self.inbound.repaired(self.tasks.context())
+    }
+}
