@@ -2,7 +2,7 @@
 //! by now, that are to go.
 //!
 //! ```text
-//!  want ─▶ wanted() ─▶ DropLeftovers (`node/leftovers.rs`) ─▶ the store has dropped them ─▶ no
+//!  want ─▶ wanted() ─▶ DropLeftovers ─▶ the store has dropped them ─▶ no
 //! ```
 //!
 //! Whoever wants it does so once the view is in force by which they are leftovers, and what was let

@@ -1,11 +1,10 @@
-//! The node task: what a node does once for all its loops. Hints go out, what a disk has lost is
-//! streamed back, and what is known of the peers is stored. Runs [`cluster::Background`] and carries out
-//! its effects.
+//! The node task: runs [`cluster::Background`], a node's background work, and carries out its
+//! effects.
 //!
 //! ```text
-//!  seen, fenced ─▶ ┌───────────┐ ─▶ calls, through some loop's coordinator
-//!  time ─────────▶ │ Task:     │ ─▶ hints, read where waiting is allowed
-//!  results ──────▶ │ Background│ ─▶ what is to be stored, and again if it can't be
+//!  seen, fenced ─▶ ┌───────────┐ ─▶ calls, through some loop's Protocol
+//!  time ─────────▶ │   Task    │ ─▶ hints, read where waiting is allowed
+//!  results ──────▶ │           │ ─▶ what is to be stored, and again if it can't be
 //!                  └───────────┘
 //! ```
 

@@ -44,7 +44,7 @@ pub(crate) struct Founding {
 /// What peers have told of their clusters.
 #[derive(Debug, Default)]
 struct Told {
-    /// The cluster that each peer which was met said last that it belongs to; `None` = it said none.
+    /// The cluster that each peer which was met said last that it belongs to; `None` = none.
     clusters: BTreeMap<NodeId, Option<ClusterId>>,
     /// Peers that told this founder that they have no id.
     without: BTreeSet<NodeId>,

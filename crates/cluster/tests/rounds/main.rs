@@ -1,6 +1,6 @@
 //! A model of repair rounds and of purging by proof: one key on three replicas, and every order of
 //! events that a few clients, a round or two, messages from long ago and a fault or two can bring
-//! about. The protocol is that of `src/proof.rs`, `src/node/` and `src/replica/`; what the
+//! about. The protocol is that of `src/proof.rs`, `src/background/` and `src/replica/`; what the
 //! model found is in `docs/repair-model.md`.
 //!
 //! ```text
