@@ -127,6 +127,13 @@ impl Tasks {
         self.tasks.remove(&id);
     }
 
+    /// Drops one of the tasks under way where it waits, chosen by `pick`; returns its name.
+    pub(crate) fn stop_any(&mut self, pick: u64) -> Option<&'static str> {
+        let at = pick.checked_rem(self.tasks.len() as u64)?;
+        let id = *self.tasks.keys().nth(at as usize)?;
+        self.tasks.remove(&id).map(|task| task.name)
+    }
+
     /// Whether a task has not ended.
     pub(crate) fn is_under_way(&self, id: TaskId) -> bool {
         self.tasks.contains_key(&id)

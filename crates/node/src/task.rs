@@ -68,6 +68,11 @@ impl Task {
         &self.node
     }
 
+    /// Drops a background task, for simulations: see [`Background::drop_task`].
+    pub fn drop_background(&mut self, pick: u64) -> Option<&'static str> {
+        self.node.drop_task(pick)
+    }
+
     /// Handles one event, and carries out what follows from it.
     pub fn handle<D: TaskDriver>(&mut self, driver: &mut D, event: TaskEvent) {
         match event {

@@ -47,6 +47,9 @@ struct Shape {
     /// is not 0, keys move in every run.
     #[arg(long, global = true)]
     members: Option<u64>,
+    /// Ticks of a node of a thousand before which it drops one of its background tasks.
+    #[arg(long, global = true)]
+    task_drops: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -83,6 +86,7 @@ impl Shape {
         plan.nodes = self.nodes.unwrap_or(plan.nodes);
         plan.loops = self.loops.unwrap_or(plan.loops);
         plan.seconds = self.seconds.unwrap_or(plan.seconds);
+        plan.task_drops = self.task_drops.unwrap_or(plan.task_drops);
         if let Some(members) = self.members {
             plan.members = members;
             plan.has_moves(members > 0);

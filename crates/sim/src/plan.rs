@@ -175,6 +175,8 @@ pub struct Plan {
     pub aborts: u64,
     /// Changes of a thousand that make or revoke a token, whether keys move or not.
     pub tokens: u64,
+    /// Ticks of a node of a thousand before which it drops one of its background tasks.
+    pub task_drops: u64,
     /// Rounds of repair.
     pub rounds: RoundConfig,
     /// Whether nodes begin as members, so that none asks all others what it holds.
@@ -227,6 +229,7 @@ impl Plan {
             joiners: MOST_JOINERS,
             aborts: *Random::new(seed ^ 0xab027).pick(&[0, 0, 0, 30, 300]),
             tokens: *Random::new(seed ^ 0x70c3).pick(&[0, 0, 300]),
+            task_drops: *Random::new(seed ^ 0xd70b5).pick(&[0, 0, 100]),
             founded: false,
             keeps_links: true,
             speed: Speed {

@@ -243,6 +243,12 @@ impl Background {
         }
     }
 
+    /// Drops one of the tasks under way where it waits, chosen by `pick`, and returns its name: the
+    /// simulator shows that such a task leaves nothing behind, and that its owner starts another.
+    pub fn drop_task(&mut self, pick: u64) -> Option<&'static str> {
+        self.tasks.stop_any(pick)
+    }
+
     /// How far the rebuild of this node is: nodes that have streamed all that this node is marked
     /// to lack, of all others.
     pub fn repaired(&self) -> (usize, usize) {

@@ -209,6 +209,8 @@ pub(crate) struct World {
     wanted: Vec<Arc<Layout>>,
     /// When the layout changes, and how.
     changes: Random,
+    /// Which background tasks are dropped, and when.
+    drops: Random,
     /// When a wall clock was set, and what it showed before and after.
     clocks_set: Vec<(u64, u64)>,
     /// Whether clients go on asking.
@@ -258,6 +260,7 @@ impl World {
             layouts: BTreeMap::new(),
             wanted: Vec::new(),
             changes: Random::new(plan.seed ^ 0xc0_4c11),
+            drops: Random::new(plan.seed ^ 0xd70_7a5c),
             clocks_set: Vec::new(),
             clients_run: true,
             faults: 0,

@@ -104,8 +104,23 @@ impl World {
     pub(super) fn tick(&mut self, node: usize, life: u32) {
         if self.process(Place { node, life, index: 0 }).is_some() {
             self.agenda.put(self.now + NODE_TICK_MICROS, Due::Tick { node, life });
+            self.drop_task(node);
             self.node_event(node, life, NodeEvent::Tick.into());
             self.note_forgetful(Place { node, life, index: 0 });
+        }
+    }
+
+    /// While faults happen, now and then a background task is dropped where it waits.
+    fn drop_task(&mut self, node: usize) {
+        let is_calm = self.now >= self.plan.seconds * 1_000_000;
+        if is_calm || !self.drops.permille(self.plan.task_drops) {
+            return;
+        }
+        let pick = self.drops.number();
+        let process = self.machines[node].process.as_mut();
+        let task = process.and_then(|process| process.task.as_mut());
+        if let Some(name) = task.and_then(|task| task.drop_background(pick)) {
+            self.journal.line(self.now, format_args!("n{node} drops task {name:?}"));
         }
     }
 
