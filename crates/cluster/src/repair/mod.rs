@@ -69,6 +69,8 @@ impl Repair {
         if self.is_under_way(tasks) {
             return;
         }
+        // A round whose task was dropped has not reported its end.
+        self.stop(tasks, "its task was dropped");
         let context = tasks.context().clone();
         let Some((id, report)) = self.due(&context) else { return };
         context.shared().rounds.publish(&report);
@@ -98,9 +100,7 @@ impl Repair {
     }
 
     fn stop(&mut self, tasks: &mut Tasks, why: &'static str) {
-        let Some(round) = self.round.take().filter(|round| tasks.is_under_way(*round)) else {
-            return;
-        };
+        let Some(round) = self.round.take() else { return };
         tasks.stop(round);
         let context = tasks.context();
         let Some(mut report) = context.shared().rounds.status().current else { return };
