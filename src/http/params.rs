@@ -12,7 +12,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use cluster::layout::{Change, Joiner};
+use cluster::layout::{Joiner, PlanChange};
 use cluster::{AskedQuorum, Quorum, ReplicaSet, quorum};
 use memchr::memchr;
 use profile::{Event, Format};
@@ -350,7 +350,7 @@ pub(super) fn apply(query: &str) -> Result<u128, Problem> {
 pub(super) fn change(
     query: &str,
     asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
-) -> Result<Change, Problem> {
+) -> Result<PlanChange, Problem> {
     let query = decoded(query)?;
     let [add, remove, remove_dead, weight, replicas, council] = fill(&query, PLAN)?;
     let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
@@ -370,7 +370,7 @@ pub(super) fn change(
     let copies = |text: &str| {
         plain(text).ok_or_else(|| bad(format!("replicas: {text:?} is not a number, 1..255")))
     };
-    Ok(Change {
+    Ok(PlanChange {
         add: add
             .into_iter()
             .flat_map(|add| add.split(','))

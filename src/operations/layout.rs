@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::layout::{Layout, Moves, Seat, Stage};
+use cluster::layout::{Layout, MovedCopies, Seat, Stage};
 use cluster::{NodeId, Progress, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -298,7 +298,7 @@ impl Plan {
         let topology =
             |layout: &Layout| layout.topology().expect("it was checked when it was made");
         let (before, after) = (topology(base), topology(planned));
-        let moves = Moves::between(&before, &after);
+        let moves = MovedCopies::between(&before, &after);
         let bytes_a_copy = bytes_a_copy(node, &before);
         let name = |id: NodeId| {
             let of = planned.node(id).or_else(|| base.node(id));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::handshake::Secrets;
-use cluster::layout::{Change, Joiner, Layout, PlanError, Quota};
+use cluster::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
 use cluster::{Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeEvent, NodeId, Progress};
 use serde_json::Value;
 
@@ -126,7 +126,7 @@ impl Reports {
 
     /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes that
     /// takes seconds.
-    pub(crate) async fn plan(&self, mut change: Change) -> Option<Result<Plan, PlanError>> {
+    pub(crate) async fn plan(&self, mut change: PlanChange) -> Option<Result<Plan, PlanError>> {
         let node = Arc::clone(&self.0);
         let planned = task::off_the_loop(move || {
             let base = node.shared.layouts.known();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::NodeId;
-use cluster::handshake::{ConnectionKind, Handshake, PeerSeen, Reason, Refused};
+use cluster::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen, Reason};
 use node::link::{NotPeer, Upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
@@ -42,7 +42,7 @@ pub(crate) enum DialError {
     #[error("{0}")]
     NoPeer(#[from] NotPeer),
     #[error("{0}")]
-    Refused(Refused),
+    Refused(HandshakeRefused),
 }
 
 impl From<Refusal> for DialError {
@@ -59,7 +59,7 @@ impl DialError {
     pub(super) fn complain(&self, facts: &Facts, counters: &Counters, peer: NodeId) {
         let (name, at) = (facts.name(peer), facts.authority(peer));
         match self {
-            Self::Refused(Refused { reason, text }) => {
+            Self::Refused(HandshakeRefused { reason, text }) => {
                 counters.peers.refused.add(1);
                 facts.complaints.about(peer, reason.label(), || match reason {
                     Reason::Removed => tracing::info!(peer = name, at, "{text}"),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cluster::handshake::Refused;
+use cluster::handshake::HandshakeRefused;
 use cluster::layout::VoterId;
 use cluster::{Incarnation, NodeId};
 use node::link::{PeerTable, Seen};
@@ -88,7 +88,7 @@ impl Facts {
     }
 
     /// A handshake was refused; whether because this node has no place any more, and that is new.
-    pub(super) fn is_fenced_by(&self, peer: Option<NodeId>, refused: &Refused) -> bool {
+    pub(super) fn is_fenced_by(&self, peer: Option<NodeId>, refused: &HandshakeRefused) -> bool {
         let fenced = self.table.is_fenced_by(peer, refused);
         if fenced {
             tracing::error!("this node is fenced: {}", refused.text);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::handshake::{Handshake, Nonce, PeerSeen, Reason, Refused};
+use cluster::handshake::{Handshake, HandshakeRefused, Nonce, PeerSeen, Reason};
 use node::link::HANDSHAKE_MICROS;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,7 +29,7 @@ pub(super) enum Refusal {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
-    Refused(Refused),
+    Refused(HandshakeRefused),
 }
 
 /// Greets whoever is behind `stream`, and has it served if it is a peer.
@@ -67,8 +67,8 @@ async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
     }
 }
 
-fn complain(facts: &Facts, stream: &Stream, refused: &Refused) {
-    let Refused { reason, text } = refused;
+fn complain(facts: &Facts, stream: &Stream, refused: &HandshakeRefused) {
+    let HandshakeRefused { reason, text } = refused;
     facts.complaints.about(None, reason.label(), || {
         let from =
             stream.socket().peer_addr().map_or_else(|_| String::new(), |from| from.to_string());

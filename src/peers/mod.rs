@@ -38,7 +38,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::handshake::{PeerSeen, Refused};
+use cluster::handshake::{HandshakeRefused, PeerSeen};
 use cluster::{Claim, ClusterId, ConnectionId, Event, Incarnation, Message, NodeId, Reply};
 use node::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
 use tokio::task::{AbortHandle, spawn_local};
@@ -307,7 +307,7 @@ impl PeerConnections {
         self.dispatch(seen);
     }
 
-    fn note_refusal(&self, peer: Option<NodeId>, refused: &Refused) {
+    fn note_refusal(&self, peer: Option<NodeId>, refused: &HandshakeRefused) {
         if self.inner.facts.is_fenced_by(peer, refused) {
             self.dispatch(FromPeers::Fenced);
         }

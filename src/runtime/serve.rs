@@ -206,7 +206,7 @@ fn start_node(
 
 /// What all loops know of the other nodes.
 fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<Facts> {
-    let known = handshake::Identity::new(
+    let known = handshake::HandshakeIdentity::new(
         Arc::clone(&shared.views),
         shared.own,
         Arc::clone(&shared.cluster),

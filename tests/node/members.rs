@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use cluster::handshake::Identity;
-use cluster::layout::{Change, Joiner, Layout, Voter, VoterId};
+use cluster::handshake::HandshakeIdentity;
+use cluster::layout::{Joiner, Layout, PlanChange, Voter, VoterId};
 use cluster::{Incarnation, Layouts, Logs, Member, NodeId, OwnCluster, Proof, Proofs, View, Views};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ fn first() -> Layout {
 }
 
 /// The layout that such a change ends in.
-fn changed(base: &Layout, change: &Change) -> Layout {
+fn changed(base: &Layout, change: &PlanChange) -> Layout {
     let mut layout = base.planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
@@ -28,12 +28,12 @@ pub(crate) fn c_joins() -> Layout {
     let member = Member { name: "c".to_owned(), zone: "z".to_owned(), weight: 1 };
     let add =
         vec![Joiner { member, url: "http://127.0.0.1:3".to_owned(), disk: Some(Incarnation(7)) }];
-    changed(&first(), &Change { add, ..Change::default() })
+    changed(&first(), &PlanChange { add, ..PlanChange::default() })
 }
 
 fn a_leaves() -> Layout {
     let remove = vec!["a".to_owned()];
-    changed(&first(), &Change { remove, replicas: Some(1), ..Change::default() })
+    changed(&first(), &PlanChange { remove, replicas: Some(1), ..PlanChange::default() })
 }
 
 /// Node b, which goes by a later layout, comes to node a.
@@ -49,7 +49,7 @@ pub(crate) fn tells(node: &Node, layout: &Layout) {
     let views = Arc::new(Views::new(view));
     views.note(NodeId(0), "a");
     let cluster = Arc::new(OwnCluster::new(met.cluster));
-    let later = Identity::new(views, own, cluster, secrets(SECRET), known);
+    let later = HandshakeIdentity::new(views, own, cluster, secrets(SECRET), known);
     let _ = shake(&mut upgraded(node), Arc::new(later));
 }
 

@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret, Secrets};
+use cluster::handshake::{
+    ConnectionKind, Handshake, HandshakeIdentity, HandshakeRefused, PeerSeen, Secret, Secrets,
+};
 use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
 use cluster::{
     Body, Class, Clock, Incarnation, Layouts, LogPosition, Logs, Member, Message, NodeId,
@@ -43,18 +45,18 @@ pub(crate) fn secrets(secret: &str) -> Arc<Secrets> {
 }
 
 /// Node b, as far as a handshake shows.
-fn b(topology: Topology, secret: &str) -> Arc<Identity> {
+fn b(topology: Topology, secret: &str) -> Arc<HandshakeIdentity> {
     let own = topology.own("b").unwrap();
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let proofs = Arc::new(Proofs::new(Proof::default()));
     let known = (Arc::new(Logs::first(Incarnation(7))), proofs, layouts);
     let cluster = Arc::new(OwnCluster::new(None));
-    Arc::new(Identity::new(Views::fixed(topology), own, cluster, secrets(secret), known))
+    Arc::new(HandshakeIdentity::new(Views::fixed(topology), own, cluster, secrets(secret), known))
 }
 
 pub(crate) static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
 
-pub(crate) fn good_b() -> Arc<Identity> {
+pub(crate) fn good_b() -> Arc<HandshakeIdentity> {
     b(USUAL.clone(), SECRET)
 }
 
@@ -70,8 +72,8 @@ pub(crate) fn upgraded(node: &Node) -> TcpStream {
 /// A handshake as the dialer; what was sent of it, too.
 pub(crate) fn shake(
     stream: &mut TcpStream,
-    own: Arc<Identity>,
-) -> (Result<PeerSeen, Refused>, Vec<u8>) {
+    own: Arc<HandshakeIdentity>,
+) -> (Result<PeerSeen, HandshakeRefused>, Vec<u8>) {
     let (mut sent, mut told) = (0, Vec::new());
     let mut dialing = Handshake::dial(own, NodeId(0), ConnectionKind::Small, [9; 32], &mut told);
     let mut heard = [0; 4096];

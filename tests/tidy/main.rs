@@ -7,6 +7,7 @@
 //!                  ─▶ words    what the glossary has replaced                   │
 //!                  ─▶ rooms    which room of src/ may know which               │
 //!                  ─▶ circles  files that import each other                    │
+//!                  ─▶ names    two things of one name                           │
 //!  cargo metadata  ─▶ layers   which crate may reach which                     ├─▶ findings
 //!  + deny.toml     ─▶ crates   licences, banned crates, sources                ┘
 //! ```
@@ -17,6 +18,7 @@ mod crates;
 mod imports;
 mod layers;
 mod metadata;
+mod names;
 mod rooms;
 mod spdx;
 mod text;
@@ -91,6 +93,11 @@ fn rooms_know_those_below_them() {
 #[test]
 fn imports_go_in_no_large_circle() {
     none(&circles::check(&files()));
+}
+
+#[test]
+fn a_name_is_of_one_thing() {
+    none(&names::check(&files()));
 }
 
 #[test]

@@ -2,16 +2,16 @@
 
 use bytes::Bytes;
 
-use crate::acks::ReplicaSet;
-use crate::cluster_id::ClusterId;
-use crate::compare::{CompareRequest, Compared, Damage};
-use crate::conditional::{Conditional, Done};
-use crate::directory::Incarnation;
-use crate::layout::{VoteReply, VoteRequest};
-use crate::missed::Mark;
+use crate::membership::cluster_id::ClusterId;
+use crate::membership::directory::Incarnation;
+use crate::membership::layout::{VoteReply, VoteRequest};
 pub use crate::node_id::NodeId;
-use crate::proof::{RoundId, RoundState, RoundStep};
-use crate::recent::Recalled;
+use crate::paxos::operation::{Conditional, Done};
+use crate::paxos::recent::Recalled;
+use crate::repair::compare::{CompareRequest, Compared, Damage};
+use crate::repair::watermark::{RoundId, RoundState, RoundStep};
+use crate::request::acks::ReplicaSet;
+use crate::transfer::missed::Mark;
 use record::{Outline, Record};
 
 mod page;

@@ -1,6 +1,6 @@
 //! What can't be delivered is told, and costs nobody else anything.
 
-use cluster::handshake::Identity;
+use cluster::handshake::HandshakeIdentity;
 use cluster::{Event, Reply, Request};
 use tokio::net::TcpStream;
 
@@ -89,7 +89,10 @@ fn a_peer_that_is_silent_is_given_up() {
 }
 
 /// Does what a node does up to the point where it would read envelopes.
-async fn shake_as_acceptor(stream: TcpStream, identity: std::sync::Arc<Identity>) -> Stream {
+async fn shake_as_acceptor(
+    stream: TcpStream,
+    identity: std::sync::Arc<HandshakeIdentity>,
+) -> Stream {
     let (mut stream, _) = answer_101(stream).await;
     let handshake = cluster::handshake::Handshake::accept(identity, [3; 32]);
     let shaken = crate::peers::greet::shake(&mut stream, handshake, Vec::new(), Vec::new()).await;

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::handshake::{ConnectionKind, Handshake, Identity, Secret, Secrets};
+use cluster::handshake::{ConnectionKind, Handshake, HandshakeIdentity, Secret, Secrets};
 use cluster::{
     Body, Class, Clock, ClusterId, ConnectionId, Event, Incarnation, Kind, Logs, Member,
     Membership, MembershipState, Message, NodeId, OwnCluster, Record, Reply, Request, Shared,
@@ -124,7 +124,7 @@ impl Node {
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let views = Arc::clone(&shared.views);
         let cluster = Arc::new(OwnCluster::new(Some(CLUSTER)));
-        let identity = Identity::new(views, own, cluster, secret, known);
+        let identity = HandshakeIdentity::new(views, own, cluster, secret, known);
         let bounds =
             Bounds { encoded_bytes: 4 * CONNECTION_BYTES, loops: 1, queue_bytes: QUEUE_BYTES };
         let table = PeerTable::new(shared, Arc::new(identity), 500_000, bounds);

@@ -13,35 +13,31 @@
 //! [`Background`] hands each event to the type that owns the state. Whatever waits for another node
 //! is a task (`task.rs`).
 
-mod council;
-mod founding;
-pub(crate) mod identity;
-pub(crate) mod leftovers;
-mod moving;
-mod proofs;
+pub(crate) mod effect;
+pub(crate) mod task;
 
 use std::sync::Arc;
 
-use crate::announcement::Announcement;
+use crate::background::effect::{NodeConfig, NodeEffect};
+use crate::background::task::Tasks;
 use crate::clock::Now;
-use crate::cluster_id::ClusterId;
-use crate::directory::Incarnation;
 use crate::event::{CallId, FailureKind, Shared};
-use crate::layout::Layout;
-use crate::logs::Claim;
-use crate::membership::MembershipState;
+use crate::membership::announcement::Announcement;
+use crate::membership::cluster_id::ClusterId;
+use crate::membership::directory::Incarnation;
+use crate::membership::founding::Founding;
+use crate::membership::identity::Identity;
+use crate::membership::layout::Layout;
+use crate::membership::logs::Claim;
+use crate::membership::proposals::Proposals;
+use crate::membership::stages::Stages;
+use crate::membership::state::MembershipState;
 use crate::message::{NodeId, Reply};
-use crate::node_effect::{NodeConfig, NodeEffect};
+use crate::placement::view::View;
 use crate::repair::Repair;
-use crate::task::Tasks;
+use crate::repair::proof_exchange::ProofExchange;
+use crate::transfer::cleanup::Cleanup;
 use crate::transfer::{Hints, Inbound, Marks};
-use crate::view::View;
-use council::Council;
-use founding::Founding;
-use identity::Identity;
-use leftovers::Dropping;
-use moving::Moving;
-use proofs::ProofExchange;
 
 /// Ticks after which what the others reported of their logs is stored again, if it changed: a small
 /// write for each of them.
@@ -137,9 +133,9 @@ pub struct Background {
     inbound: Inbound,
     repair: Repair,
     proofs: ProofExchange,
-    council: Council,
-    moving: Moving,
-    dropping: Dropping,
+    proposals: Proposals,
+    stages: Stages,
+    cleanup: Cleanup,
 }
 
 impl Background {
@@ -160,9 +156,9 @@ impl Background {
             inbound: Inbound::default(),
             repair: Repair::default(),
             proofs: ProofExchange::default(),
-            council: Council::default(),
-            moving: Moving::default(),
-            dropping: Dropping::default(),
+            proposals: Proposals::default(),
+            stages: Stages::default(),
+            cleanup: Cleanup::default(),
         }
     }
 
@@ -186,16 +182,16 @@ impl Background {
                 self.tasks.answered(call, result);
                 self.identity.look_at_pinged();
                 self.announcement.tick(&mut self.tasks);
-                self.inbound.look(&mut self.tasks, &mut self.identity, &self.dropping);
+                self.inbound.look(&mut self.tasks, &mut self.identity, &self.cleanup);
             }
             NodeEvent::Fenced => self.identity.fenced(&cx),
             NodeEvent::Stood { state, kept } => self.identity.stood(&cx, state, kept),
             NodeEvent::ClusterIdKept { id, kept } => self.founding.stored(&cx, id, kept),
             NodeEvent::MissedKept { node, kept } => self.marks.kept(&cx, node, kept),
-            NodeEvent::Propose(layout) => self.council.propose(&mut self.tasks, &layout),
-            NodeEvent::Behind => self.council.pull(&mut self.tasks),
+            NodeEvent::Propose(layout) => self.proposals.propose(&mut self.tasks, &layout),
+            NodeEvent::Behind => self.proposals.pull(&mut self.tasks),
             NodeEvent::LayoutsKept { kept } => cx.layouts_kept(kept),
-            NodeEvent::LeftoversDropped { done } => self.dropping.dropped(&cx, done),
+            NodeEvent::LeftoversDropped { done } => self.cleanup.dropped(&cx, done),
             NodeEvent::Tick => self.tick(),
         }
         self.identity.settle(&cx);
@@ -232,12 +228,12 @@ impl Background {
         self.proofs.tick(tasks);
         tasks.tick();
         identity.look_at_pinged();
-        self.inbound.look(tasks, identity, &self.dropping);
+        self.inbound.look(tasks, identity, &self.cleanup);
         self.repair.tick(tasks);
-        self.council.tick(tasks);
-        self.moving.tick(tasks, &mut self.council);
-        self.dropping.tick(&cx);
-        self.inbound.rebalance_due(tasks, &self.dropping);
+        self.proposals.tick(tasks);
+        self.stages.tick(tasks, &mut self.proposals);
+        self.cleanup.tick(&cx);
+        self.inbound.rebalance_due(tasks, &self.cleanup);
         if tasks.ticks().is_multiple_of(REMEMBER_TICKS) {
             identity.remember(&cx);
         }

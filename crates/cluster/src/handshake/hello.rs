@@ -8,13 +8,13 @@
 //! ```
 
 use super::{NAME_MAX, Nonce};
-use crate::cluster_id::ClusterId;
-use crate::directory::{Incarnation, LifeId, LogPosition};
-use crate::layout::VoterId;
-use crate::logs::{Claim, Reported};
+use crate::membership::cluster_id::ClusterId;
+use crate::membership::directory::{Incarnation, LifeId, LogPosition};
+use crate::membership::layout::VoterId;
+use crate::membership::logs::{Claim, Reported};
 use crate::message::NodeId;
-use crate::proof::RoundId;
-use crate::view::ViewId;
+use crate::placement::view::ViewId;
+use crate::repair::watermark::RoundId;
 
 const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 
@@ -71,7 +71,7 @@ pub struct Hello {
     pub proven: RoundId,
     /// The view that it works by.
     pub view: ViewId,
-    /// Which voter it is ([`Voter`](crate::layout::Voter)); `None` = it does not say.
+    /// Which voter it is ([`Voter`](crate::membership::layout::Voter)); `None` = it does not say.
     pub voter: Option<VoterId>,
     /// Its id, which tells it from one that had its name before.
     pub node: NodeId,

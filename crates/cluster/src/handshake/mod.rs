@@ -21,7 +21,7 @@
 //! TLS this guards against strangers, not against somebody who can change packets on their way.
 
 mod hello;
-mod identity;
+mod own_identity;
 mod secret;
 mod words;
 
@@ -31,18 +31,18 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 pub use hello::{ConnectionKind, Hello, Role};
-pub use identity::Identity;
+pub use own_identity::HandshakeIdentity;
 pub use secret::{Secret, Secrets};
-pub use words::{Reason, Refused};
+pub use words::{HandshakeRefused, Reason};
 
-use self::secret::Held;
-use crate::cluster_id::ClusterId;
-use crate::directory::{Incarnation, LifeId};
-use crate::layout::{Layout, VoterId};
-use crate::logs::Claim;
+use self::secret::HeldSecrets;
+use crate::membership::cluster_id::ClusterId;
+use crate::membership::directory::{Incarnation, LifeId};
+use crate::membership::layout::{Layout, VoterId};
+use crate::membership::logs::Claim;
 use crate::message::NodeId;
-use crate::proof::RoundId;
-use crate::view::{FIRST_EPOCH, View};
+use crate::placement::view::{FIRST_EPOCH, View};
+use crate::repair::watermark::RoundId;
 
 /// Versions of the protocol that this node speaks: the least and the greatest. A release that
 /// changes the protocol raises the greatest alone: two nodes speak the greatest that both know, so
@@ -104,7 +104,7 @@ pub struct PeerSeen {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum HandshakeStage {
     /// Waits for the other's HELLO.
     Hello,
     /// Waits for its PROOF.
@@ -118,15 +118,15 @@ enum Stage {
 /// One side of a handshake.
 #[derive(Debug)]
 pub struct Handshake {
-    identity: Arc<Identity>,
+    identity: Arc<HandshakeIdentity>,
     /// The view that it began with.
     view: Arc<View>,
     role: Role,
-    stage: Stage,
+    stage: HandshakeStage,
     nonce: Nonce,
     /// The secrets that are accepted, as of its beginning, and the one that this side proves itself
     /// with: as acceptor, the one that the dialer has.
-    secrets: Arc<Held>,
+    secrets: Arc<HeldSecrets>,
     secret: Secret,
     /// What the connection is, if it is one of TLS.
     channel: Option<Channel>,
@@ -147,7 +147,7 @@ impl Handshake {
     /// The side that made the connection, to reach `to`. `nonce` must be fresh and random. What is
     /// to be sent is appended to `out`, here and later.
     pub fn dial(
-        identity: Arc<Identity>,
+        identity: Arc<HandshakeIdentity>,
         to: NodeId,
         connection: ConnectionKind,
         nonce: Nonce,
@@ -165,11 +165,16 @@ impl Handshake {
     }
 
     /// The side that took the connection.
-    pub fn accept(identity: Arc<Identity>, nonce: Nonce) -> Self {
+    pub fn accept(identity: Arc<HandshakeIdentity>, nonce: Nonce) -> Self {
         Self::new(identity, Role::Acceptor, ConnectionKind::Small, nonce)
     }
 
-    fn new(identity: Arc<Identity>, role: Role, connection: ConnectionKind, nonce: Nonce) -> Self {
+    fn new(
+        identity: Arc<HandshakeIdentity>,
+        role: Role,
+        connection: ConnectionKind,
+        nonce: Nonce,
+    ) -> Self {
         let view = identity.views.current();
         let said = (identity.cluster.id(), None);
         let secrets = identity.secrets.held();
@@ -180,7 +185,7 @@ impl Handshake {
             identity,
             view,
             role,
-            stage: Stage::Hello,
+            stage: HandshakeStage::Hello,
             nonce,
             connection,
             to: None,
@@ -203,11 +208,12 @@ impl Handshake {
         &mut self,
         input: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<PeerSeen>, Refused> {
+    ) -> Result<Option<PeerSeen>, HandshakeRefused> {
         self.input.extend_from_slice(input);
-        while self.stage != Stage::Over {
+        while self.stage != HandshakeStage::Over {
             let Some((kind, body)) = self.next_frame()? else { return Ok(None) };
-            let peer = self.frame(kind, &body, out).inspect_err(|_| self.stage = Stage::Over)?;
+            let peer =
+                self.frame(kind, &body, out).inspect_err(|_| self.stage = HandshakeStage::Over)?;
             if peer.is_some() {
                 return Ok(peer);
             }
@@ -225,10 +231,10 @@ impl Handshake {
         self.theirs.as_ref().map(|hello| hello.name.as_str())
     }
 
-    fn next_frame(&mut self) -> Result<Option<(u8, Vec<u8>)>, Refused> {
+    fn next_frame(&mut self) -> Result<Option<(u8, Vec<u8>)>, HandshakeRefused> {
         let Some(head) = self.input.get(..FRAME_HEAD) else { return Ok(None) };
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let most = if self.stage == Stage::Verdict { VERDICT_MAX } else { HELLO_MAX };
+        let most = if self.stage == HandshakeStage::Verdict { VERDICT_MAX } else { HELLO_MAX };
         if length > most {
             return Err(self.refuse(Reason::Malformed("a frame that is too long")));
         }
@@ -246,11 +252,11 @@ impl Handshake {
         kind: u8,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<PeerSeen>, Refused> {
+    ) -> Result<Option<PeerSeen>, HandshakeRefused> {
         match (self.stage, kind) {
-            (Stage::Hello, frame::HELLO) => self.receive_hello(body, out)?,
-            (Stage::Proof, frame::PROOF) => self.check(body, out)?,
-            (Stage::Verdict, frame::VERDICT) => return self.conclude(body, out),
+            (HandshakeStage::Hello, frame::HELLO) => self.receive_hello(body, out)?,
+            (HandshakeStage::Proof, frame::PROOF) => self.check(body, out)?,
+            (HandshakeStage::Verdict, frame::VERDICT) => return self.conclude(body, out),
             // What can be said before any proof, and need not be believed.
             (_, frame::VERDICT) => {
                 return Err(self.refuse(match body.first().copied().and_then(Reason::of_code) {
@@ -264,7 +270,7 @@ impl Handshake {
     }
 
     /// Takes a HELLO.
-    fn receive_hello(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
+    fn receive_hello(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), HandshakeRefused> {
         let hello = Hello::decode(body).map_err(|what| self.refuse(Reason::Malformed(what)))?;
         let (role, versions, connection) = (hello.role, hello.versions, hello.connection);
         let (name, node) = (hello.name.clone(), self.node_of(&hello));
@@ -292,12 +298,12 @@ impl Handshake {
             self.hellos[1] = body.to_vec();
             self.prove(out);
         }
-        self.stage = Stage::Proof;
+        self.stage = HandshakeStage::Proof;
         Ok(())
     }
 
     /// Takes a PROOF.
-    fn check(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
+    fn check(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), HandshakeRefused> {
         if body.len() != PROOF_LEN {
             return Err(self.refuse(Reason::Malformed("a proof of another length")));
         }
@@ -313,12 +319,16 @@ impl Handshake {
             self.prove(out);
             self.pronounce(out);
         }
-        self.stage = Stage::Verdict;
+        self.stage = HandshakeStage::Verdict;
         Ok(())
     }
 
     /// Takes a VERDICT.
-    fn conclude(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Option<PeerSeen>, Refused> {
+    fn conclude(
+        &mut self,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<PeerSeen>, HandshakeRefused> {
         let Some((code, description)) = body.split_first() else {
             return Err(self.refuse(Reason::Malformed("a verdict without a word")));
         };
@@ -330,7 +340,7 @@ impl Handshake {
         if self.role == Role::Dialer {
             self.pronounce(out);
         }
-        self.stage = Stage::Over;
+        self.stage = HandshakeStage::Over;
         let theirs = match code {
             0 => None,
             code => Some(Reason::of_code(*code).unwrap_or(Reason::Malformed("it refuses"))),
@@ -501,17 +511,17 @@ impl Handshake {
     }
 
     /// Refuses and says so, to somebody who has proved nothing.
-    fn turn_down(&self, reason: Reason, out: &mut Vec<u8>) -> Refused {
+    fn turn_down(&self, reason: Reason, out: &mut Vec<u8>) -> HandshakeRefused {
         put_frame(out, frame::VERDICT, &[reason.code()]);
         self.refuse(reason)
     }
 
-    fn refuse(&self, reason: Reason) -> Refused {
+    fn refuse(&self, reason: Reason) -> HandshakeRefused {
         self.refused(reason, b"")
     }
 
     /// `description` is the other side's topology, if it said it.
-    fn refused(&self, reason: Reason, description: &[u8]) -> Refused {
+    fn refused(&self, reason: Reason, description: &[u8]) -> HandshakeRefused {
         let dialed = if self.role == Role::Dialer { self.asked_for() } else { String::new() };
         words::refused(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
     }

@@ -69,13 +69,13 @@ impl fmt::Debug for Secret {
 /// The secrets of a node: the one it proves itself with, and another one that it also accepts.
 #[derive(Debug, Default)]
 pub struct Secrets {
-    held: ArcSwap<Held>,
+    held: ArcSwap<HeldSecrets>,
     replaced: AtomicU64,
 }
 
 /// Those of a moment.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldSecrets {
     own: Secret,
     also: Option<Secret>,
 }
@@ -83,12 +83,12 @@ pub(super) struct Held {
 impl Secrets {
     /// A node with these.
     pub fn new(own: Secret, also: Option<Secret>) -> Self {
-        Self { held: ArcSwap::from_pointee(Held { own, also }), replaced: AtomicU64::new(0) }
+        Self { held: ArcSwap::from_pointee(HeldSecrets { own, also }), replaced: AtomicU64::new(0) }
     }
 
     /// From now on others. Connections that are there stay; returns whether anything is different.
     pub fn replace(&self, own: Secret, also: Option<Secret>) -> bool {
-        let held = Held { own, also };
+        let held = HeldSecrets { own, also };
         let differs = **self.held.load() != held;
         if differs {
             self.held.store(Arc::new(held));
@@ -112,12 +112,12 @@ impl Secrets {
         self.held().find(fits).cloned()
     }
 
-    pub(super) fn held(&self) -> Arc<Held> {
+    pub(super) fn held(&self) -> Arc<HeldSecrets> {
         self.held.load_full()
     }
 }
 
-impl Held {
+impl HeldSecrets {
     pub(super) fn own(&self) -> &Secret {
         &self.own
     }

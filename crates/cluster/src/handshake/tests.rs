@@ -4,13 +4,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster_id::OwnCluster;
-use crate::directory::LogPosition;
-use crate::layout::{Change, Joiner, Voter};
-use crate::logs::{Life, Lineage, Logs, Reported};
-use crate::proof::{Proof, Proofs};
-use crate::topology::{Member, Topology};
-use crate::view::Views;
+use crate::membership::cluster_id::OwnCluster;
+use crate::membership::directory::LogPosition;
+use crate::membership::layout::{Joiner, PlanChange, Voter};
+use crate::membership::logs::{Life, Lineage, Logs, Reported};
+use crate::placement::topology::{Member, Topology};
+use crate::placement::view::Views;
+use crate::repair::watermark::{Proof, Proofs};
 
 struct Someone {
     versions: (u16, u16),
@@ -38,7 +38,7 @@ impl Default for Someone {
 }
 
 impl Someone {
-    fn identity(&self) -> Arc<Identity> {
+    fn identity(&self) -> Arc<HandshakeIdentity> {
         /// Placing all keys takes milliseconds.
         static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(["a", "b", "c"], 3));
         let usual = self.nodes == ["a", "b", "c"] && self.replicas == 3;
@@ -50,10 +50,11 @@ impl Someone {
         let life = Life { id: self.life, begins: LogPosition(7), newest: 0 };
         let lineage = Lineage::new(Vec::new(), life);
         let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
-        let layouts = Arc::new(crate::layouts::Layouts::fixed(&topology, own));
+        let layouts = Arc::new(crate::membership::layouts::Layouts::fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
         let cluster = Arc::new(OwnCluster::new(self.cluster));
-        let mut identity = Identity::new(Views::fixed(topology), own, cluster, secrets, known);
+        let mut identity =
+            HandshakeIdentity::new(Views::fixed(topology), own, cluster, secrets, known);
         identity.versions = self.versions;
         Arc::new(identity)
     }
@@ -71,11 +72,11 @@ fn named(name: &'static str) -> Someone {
 const TO_B: NodeId = NodeId(1);
 
 /// What each side makes of the other, with the bytes handed over `step` at a time.
-type Outcome = Result<PeerSeen, Refused>;
+type Outcome = Result<PeerSeen, HandshakeRefused>;
 
 fn shake_in_steps(
-    dialer: Arc<Identity>,
-    acceptor: Arc<Identity>,
+    dialer: Arc<HandshakeIdentity>,
+    acceptor: Arc<HandshakeIdentity>,
     to: NodeId,
     step: usize,
 ) -> (Outcome, Outcome) {
@@ -112,8 +113,8 @@ fn between(
 }
 
 /// What a side has that was closed on.
-fn unheard() -> Refused {
-    Refused { reason: Reason::Malformed("closed"), text: String::new() }
+fn unheard() -> HandshakeRefused {
+    HandshakeRefused { reason: Reason::Malformed("closed"), text: String::new() }
 }
 
 fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
@@ -303,7 +304,7 @@ fn recorded(nonces: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
     (dialer, acceptor)
 }
 
-fn accepts(nonce: u8, bytes: &[u8]) -> (Result<Option<PeerSeen>, Refused>, Vec<u8>) {
+fn accepts(nonce: u8, bytes: &[u8]) -> (Result<Option<PeerSeen>, HandshakeRefused>, Vec<u8>) {
     let mut out = Vec::new();
     let outcome = Handshake::accept(named("b").identity(), [nonce; 32]).receive(bytes, &mut out);
     (outcome, out)
@@ -435,7 +436,7 @@ fn first() -> Layout {
 }
 
 /// Node `name` of a cluster that has become another one, by a change of its first members.
-fn changed(name: &str, change: &Change) -> Arc<Identity> {
+fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
     let mut layout = first().planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
@@ -444,7 +445,7 @@ fn changed(name: &str, change: &Change) -> Arc<Identity> {
 }
 
 /// Node `name`, which goes by that layout.
-fn going_by(name: &str, layout: Layout) -> Arc<Identity> {
+fn going_by(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.own(name).unwrap();
     let view = View::settled(epoch, layout.began, settled);
@@ -453,18 +454,18 @@ fn going_by(name: &str, layout: Layout) -> Arc<Identity> {
         None => view,
     };
     let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
-    let layouts = Arc::new(crate::layouts::Layouts::first(voter, layout));
+    let layouts = Arc::new(crate::membership::layouts::Layouts::first(voter, layout));
     let logs = Arc::new(Logs::first(Incarnation(100 + u64::from(own.0))));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
     let secrets = Arc::new(Secrets::new(Secret::new("open sesame".into()), None));
     let cluster = Arc::new(OwnCluster::new(Some(ClusterId(5))));
-    Arc::new(Identity::new(Arc::new(Views::new(view)), own, cluster, secrets, known))
+    Arc::new(HandshakeIdentity::new(Arc::new(Views::new(view)), own, cluster, secrets, known))
 }
 
-fn d_joins() -> Change {
+fn d_joins() -> PlanChange {
     let member = Member { name: "d".to_owned(), zone: String::new(), weight: 1 };
     let joiner = Joiner { member, url: "http://d".to_owned(), disk: Some(Incarnation(7)) };
-    Change { add: vec![joiner], ..Change::default() }
+    PlanChange { add: vec![joiner], ..PlanChange::default() }
 }
 
 #[test]
@@ -484,7 +485,8 @@ fn who_was_away_hears_of_a_joiner_from_it() {
 
 #[test]
 fn who_was_removed_is_told_so() {
-    let change = Change { remove: vec!["a".into()], replicas: Some(2), ..Change::default() };
+    let change =
+        PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
     let (a, b) = (named("a").identity(), changed("b", &change));
     let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
     let dialed = dialed.unwrap_err();
@@ -499,7 +501,8 @@ fn who_was_removed_is_told_so() {
 
 #[test]
 fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
-    let change = Change { remove: vec!["a".into()], replicas: Some(2), ..Change::default() };
+    let change =
+        PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
     for stranger in [
         Someone { cluster: Some(ClusterId(6)), ..named("a") },
         Someone { cluster: None, ..named("a") },
@@ -519,7 +522,7 @@ fn decreed(base: &Layout, own: u16, voter: u64) -> Layout {
 
 fn of_council(base: &Layout, name: &str) -> Layout {
     let council = Some(vec![name.to_owned()]);
-    base.planned(&Change { council, ..Change::default() }, |_| Some(VoterId(1))).unwrap()
+    base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(1))).unwrap()
 }
 
 /// A node that is behind hears of a decree; one that knows more, or of another decree, is on a

@@ -1,36 +1,36 @@
 //! Whether two nodes are of one cluster, by their ids and by the disks that they know: every case.
 
 use super::*;
-use crate::cluster_id::OwnCluster;
-use crate::directory::LogPosition;
-use crate::layouts::Layouts;
-use crate::logs::{Life, Lineage, Logs, Reported};
-use crate::proof::{Proof, Proofs};
-use crate::topology::{Member, Topology};
-use crate::view::Views;
+use crate::membership::cluster_id::OwnCluster;
+use crate::membership::directory::LogPosition;
+use crate::membership::layouts::Layouts;
+use crate::membership::logs::{Life, Lineage, Logs, Reported};
+use crate::placement::topology::{Member, Topology};
+use crate::placement::view::Views;
+use crate::repair::watermark::{Proof, Proofs};
 
 const G: u64 = 5;
 const H: u64 = 6;
 
 /// Which disk of the other side a node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Knows {
+enum Acquaintance {
     Nothing,
     Its,
     Another,
 }
 
-use Knows::{Another, Its, Nothing};
+use Acquaintance::{Another, Its, Nothing};
 
 /// One side of a handshake, as the table below has it.
 #[derive(Debug, Clone, Copy)]
 struct Side {
     id: u64,
-    knows: Knows,
+    knows: Acquaintance,
     has_company: bool,
 }
 
-const fn side(id: u64, knows: Knows) -> Side {
+const fn side(id: u64, knows: Acquaintance) -> Side {
     Side { id, knows, has_company: false }
 }
 
@@ -38,7 +38,7 @@ const fn in_company(side: Side) -> Side {
     Side { has_company: true, ..side }
 }
 
-fn identity(side: Side, own: NodeId) -> Arc<Identity> {
+fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
     let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(["a", "b", "c"].map(member).into(), 3).unwrap();
     let disk = |node: NodeId| Incarnation(100 + u64::from(node.0));
@@ -59,11 +59,11 @@ fn identity(side: Side, own: NodeId) -> Arc<Identity> {
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
     let secrets = Arc::new(Secrets::default());
-    Arc::new(Identity::new(Views::fixed(topology), own, Arc::new(cluster), secrets, known))
+    Arc::new(HandshakeIdentity::new(Views::fixed(topology), own, Arc::new(cluster), secrets, known))
 }
 
 /// Node a dials node b; what comes of it on both sides.
-fn shake(a: Side, b: Side) -> [Result<PeerSeen, Refused>; 2] {
+fn shake(a: Side, b: Side) -> [Result<PeerSeen, HandshakeRefused>; 2] {
     let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
     let (a, b) = (identity(a, NodeId(0)), identity(b, NodeId(1)));
     let mut dialer = Handshake::dial(a, NodeId(1), ConnectionKind::Small, [1; 32], &mut to_b);

@@ -1,8 +1,8 @@
 //! Why two nodes do not work together, for people.
 
-use super::{Hello, Identity};
-use crate::topology::difference;
-use crate::view::View;
+use super::{HandshakeIdentity, Hello};
+use crate::placement::topology::difference;
+use crate::placement::view::View;
 
 /// What one side has against the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,7 +96,7 @@ impl Reason {
 /// A handshake that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub struct Refused {
+pub struct HandshakeRefused {
     /// What it failed for.
     pub reason: Reason,
     /// The same in words, in one line.
@@ -104,11 +104,11 @@ pub struct Refused {
 }
 
 /// Whether the other side is none of the nodes that this one knows.
-fn is_unknown(ours: &Identity, theirs: Option<&Hello>) -> bool {
+fn is_unknown(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> bool {
     theirs.is_some_and(|theirs| !ours.views.current().has_named(theirs.node, &theirs.name))
 }
 
-fn forked(name: &str, ours: &Identity, theirs: Option<&Hello>) -> String {
+fn forked(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     let (own, epoch) = (ours.own_name(), ours.views.epoch());
     let theirs = theirs.map_or(0, |hello| hello.view.epoch);
     format!(
@@ -129,7 +129,7 @@ fn named((least, greatest): (u16, u16)) -> String {
 }
 
 /// What is said of two nodes that are of different clusters.
-fn of_two_clusters(name: &str, ours: &Identity, theirs: Option<&Hello>) -> String {
+fn of_two_clusters(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     let (own, layout) = (ours.own_name(), ours.layouts.entered());
     let at = |name: &str| {
         let url = layout.named(name).map(|node| node.url.as_str()).filter(|url| !url.is_empty());
@@ -156,7 +156,7 @@ fn of_two_clusters(name: &str, ours: &Identity, theirs: Option<&Hello>) -> Strin
 }
 
 /// What is said by a node that is alone to one that takes it for a member of its cluster.
-fn of_a_store_of_its_own(ours: &Identity, theirs: &Hello) -> String {
+fn of_a_store_of_its_own(ours: &HandshakeIdentity, theirs: &Hello) -> String {
     let (own, name, to) = (ours.own_name(), &theirs.name, &theirs.to);
     let cluster = theirs.cluster.map_or(String::new(), |id| format!(" {id}"));
     format!(
@@ -171,7 +171,7 @@ fn of_a_store_of_its_own(ours: &Identity, theirs: &Hello) -> String {
 }
 
 /// A name that does not fit is that of a removal if one of the two has left.
-fn of_who_has_left(reason: Reason, ours: &Identity, theirs: Option<&Hello>) -> Reason {
+fn of_who_has_left(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
     let known = ours.layouts.known();
     let peer = theirs.map(|hello| hello.node);
     let has_left = known.is_gone(ours.own()) || peer.is_some_and(|peer| known.is_gone(peer));
@@ -187,7 +187,7 @@ fn replaced(name: &str, own: &str) -> String {
     )
 }
 
-fn removed(name: &str, ours: &Identity) -> String {
+fn removed(name: &str, ours: &HandshakeIdentity) -> String {
     let own = ours.own_name();
     // It may just have been told.
     let who = match ours.layouts.known().is_gone(ours.own()) {
@@ -204,11 +204,11 @@ fn removed(name: &str, ours: &Identity) -> String {
 /// other side's topology, if it said it.
 pub(super) fn refused(
     reason: Reason,
-    ours: &Identity,
+    ours: &HandshakeIdentity,
     theirs: Option<&Hello>,
     dialed: &str,
     description: &[u8],
-) -> Refused {
+) -> HandshakeRefused {
     let name = match theirs {
         Some(hello) => hello.name.as_str(),
         None if !dialed.is_empty() => dialed,
@@ -218,7 +218,7 @@ pub(super) fn refused(
     let reason = of_who_has_left(reason, ours, theirs);
     let differs = matches!(reason, Reason::Secret | Reason::Cluster | Reason::Topology);
     if let Some(theirs) = theirs.filter(|_| differs && ours.views.with(View::is_alone)) {
-        return Refused { reason, text: of_a_store_of_its_own(ours, theirs) };
+        return HandshakeRefused { reason, text: of_a_store_of_its_own(ours, theirs) };
     }
     let text = match reason {
         Reason::Malformed(what) => format!("not a kvorum-peer/1 handshake: {what}"),
@@ -278,5 +278,5 @@ pub(super) fn refused(
             "that is this node, {own}, itself: check which URL belongs to which name in --cluster"
         ),
     };
-    Refused { reason, text }
+    HandshakeRefused { reason, text }
 }

@@ -18,11 +18,11 @@ use bytes::Bytes;
 
 use crate::event::{Demand, Effect, OpId, StoreError};
 use crate::message::{Class, Reply};
-use crate::promises::Held;
+use crate::paxos::promises::BucketHold;
+use crate::paxos::recent::Via;
+use crate::placement::topology::partition_of;
 use crate::protocol::core::{Core, Cx};
-use crate::recent::Via;
 use crate::replica::reply::{reply_to_error, reply_to_write};
-use crate::topology::partition_of;
 use record::{Record, Steps};
 
 /// How often it is looked whether a record that another loop stores is stored, in microseconds.
@@ -43,7 +43,7 @@ pub(crate) struct Acceptor {
     /// Partitions in which a record was stored just now, and others wait.
     freed: Vec<u16>,
     /// Records that conditional writes made, in pages from other nodes that are being stored.
-    pages: BTreeMap<OpId, Page>,
+    pages: BTreeMap<OpId, StoredPage>,
 }
 
 /// What a coordinator that asked for a promise is told, once the record is read.
@@ -57,7 +57,7 @@ struct Promised {
 
 /// Some records of other nodes.
 #[derive(Debug)]
-struct Page {
+struct StoredPage {
     items: Vec<(Bytes, Record)>,
     /// Whether nothing is promised until they are stored.
     pauses: bool,
@@ -80,7 +80,7 @@ struct Storing {
     /// The conditional writes that are in the record before it.
     before: Steps,
     demand: Demand,
-    held: Held,
+    held: BucketHold,
     /// Of the view by which it was asked for.
     epoch: u64,
     /// Whether it was handed to the store: until then it is only looked what is there.
@@ -304,13 +304,13 @@ impl Acceptor {
                 return false;
             }
         }
-        self.pages.insert(op, Page { items, pauses });
+        self.pages.insert(op, StoredPage { items, pauses });
         true
     }
 
     /// A page is stored, or was not.
     pub(crate) fn page_written(&mut self, core: &Core, op: OpId, is_stored: bool) {
-        let Some(Page { items, pauses }) = self.pages.remove(&op) else { return };
+        let Some(StoredPage { items, pauses }) = self.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
             let steps = record.steps();
             let via = (Via::Replica, core.view.epoch);

@@ -18,35 +18,40 @@
 //! The protocol is checked by a model: `docs/conditional-model.md`.
 
 pub(crate) mod acceptor;
-pub(crate) mod history;
-mod home;
-mod round;
-pub(crate) mod state;
+mod batch;
+pub(crate) mod change;
+pub(crate) mod kept;
+mod leader;
+pub(crate) mod operation;
+pub(crate) mod promises;
+pub(crate) mod recall;
+pub(crate) mod recent;
+pub(crate) mod turns;
 
 use std::rc::Rc;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::acks::{Acks, ReplicaSet};
 use crate::clock::{NotIssued, follows_another};
-use crate::conditional::{Change, Condition, Conditional, Done};
 use crate::event::{Answer, ClientId, Demand, FailureKind, OpId, RequestFailed, SlotId};
 use crate::message::{Class, NodeId, Reply, Request};
+use crate::paxos::operation::{Change, Condition, Conditional, Done};
+use crate::placement::topology::partition_of;
 use crate::protocol::core::Cx;
-use crate::quorum::AskedQuorum;
 use crate::request::RequestCx;
 use crate::request::Requests;
+use crate::request::acks::{Acks, ReplicaSet};
 use crate::request::part::{Errand, ReplicaError, VoteAt, Way};
+use crate::request::quorum::AskedQuorum;
 use crate::request::read::{Completion, LONG_LATE};
-use crate::request::reported::Reported;
+use crate::request::reported::ReportedRecord;
 use crate::request::sets::{Quorums, Replicas};
 use crate::request::slots::{Hedges, Slot, SlotKind, Slots, Work};
 use crate::request::write::BEHIND;
-use crate::topology::partition_of;
-use home::Queues;
+use change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork};
+use leader::Queues;
 use record::Record;
-use state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage};
 
 /// A write that was outbid is tried again after about so many microseconds, then after twice that,
 /// and so on …
@@ -74,7 +79,7 @@ impl Work for ChangeWork {
     const KIND: SlotKind = SlotKind::Change;
 
     fn is_answered(&self) -> bool {
-        matches!(self.stage, Stage::Answered(_))
+        matches!(self.stage, ChangeStage::Answered(_))
     }
 
     fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
@@ -154,7 +159,7 @@ impl Changes {
             asker,
             conditional,
             id: 0,
-            stage: Stage::Queued,
+            stage: ChangeStage::Queued,
             since: 0,
             tries: 0,
             turn: None,
@@ -217,7 +222,7 @@ impl Changes {
         let change = self.slots.work(id);
         change.tries += 1;
         change.since = cx.now.mono;
-        change.stage = Stage::Preparing { ballot, watermark };
+        change.stage = ChangeStage::Preparing { ballot, watermark };
         self.ask_all_of_change(cx, id);
     }
 
@@ -251,32 +256,34 @@ impl Changes {
         vote.state = vote.state.anew(errand);
         let fetches = matches!(vote.state, ChangeState::Fetching(_));
         let request = match (&change.stage, &vote.reported) {
-            (Stage::Preparing { .. }, Some(Reported::Outline(outline))) if fetches => {
+            (ChangeStage::Preparing { .. }, Some(ReportedRecord::Outline(outline))) if fetches => {
                 Request::Read { key, most: outline.bytes }
             }
-            (Stage::Preparing { .. }, _) if matches!(vote.state, ChangeState::Recalling(_)) => {
+            (ChangeStage::Preparing { .. }, _)
+                if matches!(vote.state, ChangeState::Recalling(_)) =>
+            {
                 // Of one that another node has done or not, nothing is known.
                 let since = change.tried.as_ref().map_or(0, |tried| tried.since);
                 Request::Recall { key, id: change.id, since, digest: change.conditional.digest }
             }
-            (Stage::Forwarded, _) => {
+            (ChangeStage::Forwarded, _) => {
                 let (id, conditional) = (change.id, change.conditional.clone());
                 // What was not said is what it is by the home's view; 0 says that.
                 let ack = slot.quorums.asked.ack.unwrap_or(0);
                 Request::Change { key, id, ack, conditional }
             }
-            (Stage::Preparing { ballot, watermark }, _) => {
+            (ChangeStage::Preparing { ballot, watermark }, _) => {
                 Request::Prepare { key, ballot: *ballot, most, watermark: *watermark }
             }
             // That no plain write came in between shows in the set that is read: the others may be
             // about to be filled.
-            (Stage::Storing { record, .. }, _)
+            (ChangeStage::Storing { record, .. }, _)
                 if follows_another(record.ballot()) && vote.place.is_read() =>
             {
                 Request::AcceptNext { key, record: record.clone() }
             }
             // After the answer too: to one whose connection was lost.
-            (Stage::Storing { record, .. } | Stage::Answered(Some(record)), _) => {
+            (ChangeStage::Storing { record, .. } | ChangeStage::Answered(Some(record)), _) => {
                 Request::Write { key, record: record.clone() }
             }
             (stage, _) => unreachable!("nobody is asked anything in {stage:?}"),
@@ -312,12 +319,12 @@ impl Changes {
         reply: Reply,
     ) {
         let Some(VoteAt(vote)) = self.slots.work(id).awaited(peer) else { return };
-        if matches!(self.slots.work(id).stage, Stage::Forwarded) {
+        if matches!(self.slots.work(id).stage, ChangeStage::Forwarded) {
             return self.home_replied(cx, id, &reply);
         }
         let authoritative = is_authoritative(&reply);
         let change = self.slots.work(id);
-        let prepares = matches!(change.stage, Stage::Preparing { .. });
+        let prepares = matches!(change.stage, ChangeStage::Preparing { .. });
         let recalls = matches!(change.votes[vote].state, ChangeState::Recalling(_));
         let reported = match reply {
             Reply::Recalled(recalled) if recalls => {
@@ -353,9 +360,9 @@ impl Changes {
                 if !record.is_of(&self.slots.get(id).key) {
                     return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Failed);
                 }
-                Some(Reported::Whole(record))
+                Some(ReportedRecord::Whole(record))
             }
-            Reply::Long { outline, .. } if prepares => Some(Reported::Outline(outline)),
+            Reply::Long { outline, .. } if prepares => Some(ReportedRecord::Outline(outline)),
             Reply::Absent { .. } if prepares => None,
             reply => {
                 let error = ReplicaError::of_refusal(&reply);
@@ -365,7 +372,7 @@ impl Changes {
         let is_gone = reported.as_ref().is_some_and(|r| cx.core.is_gone(cx.now, r, authoritative));
         let vote = &mut self.slots.work(id).votes[vote];
         if matches!(vote.state, ChangeState::Fetching(_))
-            && vote.rank() != reported.as_ref().map(Reported::rank)
+            && vote.rank() != reported.as_ref().map(ReportedRecord::rank)
         {
             // Another write has come since it promised.
             vote.state = ChangeState::Failed(ReplicaError::Outbid);
@@ -374,7 +381,7 @@ impl Changes {
             let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
             vote.reported = reported.filter(|_| is_fetched || !is_gone);
             let promises = authoritative || vote.place.is_read();
-            vote.state = if promises { ChangeState::Promised } else { ChangeState::Reported };
+            vote.state = if promises { ChangeState::Promised } else { ChangeState::ReportedRecord };
         }
         self.advance_change(cx, id);
     }
@@ -395,7 +402,7 @@ impl Changes {
         error: ReplicaError,
     ) {
         let change = self.slots.work(id);
-        if matches!(change.stage, Stage::Forwarded) {
+        if matches!(change.stage, ChangeStage::Forwarded) {
             return self.home_failed(cx, id, error);
         }
         change.votes[vote].state = ChangeState::Failed(error);
@@ -413,7 +420,7 @@ impl Changes {
         let open = change.count(ChangeState::is_asked);
         // What is done so far, and what of it counts as long as others are awaited.
         let (did, counts, needed) = match &change.stage {
-            Stage::Preparing { .. } => {
+            ChangeStage::Preparing { .. } => {
                 let promised = change.count_votes(ChangeVote::is_bound);
                 let awaits = |vote: &ChangeVote| vote.state.is_asked() && cx.core.is_up(vote.node);
                 let is_awaiting = change.votes.iter().any(awaits);
@@ -421,16 +428,16 @@ impl Changes {
                 let clear = if is_awaiting { change.count_votes(is_clear) } else { promised };
                 (promised, clear, ack)
             }
-            Stage::Storing { .. } => {
+            ChangeStage::Storing { .. } => {
                 let stored = change.count(|state| state == ChangeState::Stored);
                 (stored, stored, ack)
             }
-            Stage::Pausing
-            | Stage::Queued
-            | Stage::Follows(_)
-            | Stage::Forwarded
-            | Stage::Behind => return,
-            Stage::Answered(_) => {
+            ChangeStage::Pausing
+            | ChangeStage::Queued
+            | ChangeStage::Follows(_)
+            | ChangeStage::Forwarded
+            | ChangeStage::Behind => return,
+            ChangeStage::Answered(_) => {
                 if open.is_none() {
                     self.end_change(cx, id);
                 }
@@ -439,11 +446,11 @@ impl Changes {
         };
         if counts.suffices(needed) {
             let change = self.slots.work(id);
-            match std::mem::replace(&mut change.stage, Stage::Pausing) {
-                Stage::Preparing { ballot, watermark } => {
+            match std::mem::replace(&mut change.stage, ChangeStage::Pausing) {
+                ChangeStage::Preparing { ballot, watermark } => {
                     self.promised(cx, id, (ballot, watermark));
                 }
-                Stage::Storing { record, then } => {
+                ChangeStage::Storing { record, then } => {
                     let by = change.replicas(|vote| vote.state == ChangeState::Stored);
                     if record.ballot() > 0 {
                         self.keep(cx.core, id, record.clone(), record.ballot());
@@ -472,7 +479,7 @@ impl Changes {
     }
 
     fn store_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, record: Record, then: Done) {
-        self.slots.work(id).stage = Stage::Storing { record, then };
+        self.slots.work(id).stage = ChangeStage::Storing { record, then };
         self.ask_all_of_change(cx, id);
     }
 
@@ -484,7 +491,7 @@ impl Changes {
             let failure = change.failure();
             return self.deny_change(cx, id, failure);
         }
-        change.stage = Stage::Pausing;
+        change.stage = ChangeStage::Pausing;
         // What became of a record is not told for long.
         let doublings = if change.tried.is_some() { 0 } else { change.tries.min(PAUSE_DOUBLINGS) };
         let pause = PAUSE_MICROS << doublings;
@@ -502,7 +509,7 @@ impl Changes {
             return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Silent);
         }
         match change.stage {
-            Stage::Queued => self.look_for_turn(cx, id),
+            ChangeStage::Queued => self.look_for_turn(cx, id),
             _ => self.try_change(cx, id),
         }
     }
@@ -528,7 +535,7 @@ impl Changes {
         self.answer_followers(cx, id, acks);
         let change = self.slots.work(id);
         let open = stored.is_some() && !change.count(ChangeState::is_asked).is_none();
-        change.stage = Stage::Answered(stored);
+        change.stage = ChangeStage::Answered(stored);
         if !open {
             self.end_change(cx, id);
         }
@@ -541,7 +548,10 @@ impl Changes {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let did = |state| {
-            matches!(state, ChangeState::Stored | ChangeState::Promised | ChangeState::Reported)
+            matches!(
+                state,
+                ChangeState::Stored | ChangeState::Promised | ChangeState::ReportedRecord
+            )
         };
         let (acked, quorum) = slot.quorums.short_of(change.count(did));
         let failed = RequestFailed {
@@ -564,7 +574,7 @@ impl Changes {
     pub(crate) fn end_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let change = &slot.work;
-        let Stage::Answered(stored) = &change.stage else {
+        let ChangeStage::Answered(stored) = &change.stage else {
             let failure = change.failure();
             return self.deny_change(cx, id, failure);
         };
@@ -582,7 +592,7 @@ impl Changes {
                 cx.cx.core.lacking(&key, asked, &holders)
             };
             for peer in missed {
-                cx.hints.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+                cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
             }
         }
         self.slots.remove(id);
@@ -626,17 +636,19 @@ impl Requests for Changes {
         change.of_earlier_view |= change.is_begun();
         match change.stage {
             // The home counts by its own view, and does it anew by a later one.
-            Stage::Forwarded => {}
-            Stage::Behind => self.look_for_home(cx, id),
+            ChangeStage::Forwarded => {}
+            ChangeStage::Behind => self.look_for_home(cx, id),
             // What was asked for promises may be asked again. What may be stored is looked for, as
             // after any try that came to nothing.
-            Stage::Preparing { .. } | Stage::Storing { .. } => {
+            ChangeStage::Preparing { .. } | ChangeStage::Storing { .. } => {
                 self.make_votes(cx, id);
                 self.try_change(cx, id);
             }
             // Others know these by their id, and nobody was asked anything.
-            Stage::Queued | Stage::Follows(_) | Stage::Pausing => self.make_votes(cx, id),
-            Stage::Answered(_) => unreachable!("what is answered keeps its view"),
+            ChangeStage::Queued | ChangeStage::Follows(_) | ChangeStage::Pausing => {
+                self.make_votes(cx, id)
+            }
+            ChangeStage::Answered(_) => unreachable!("what is answered keeps its view"),
         }
     }
 
@@ -654,7 +666,7 @@ impl Requests for Changes {
         let change = self.slots.work(id);
         let is_forwarded = change.is_forwarded();
         if is_forwarded && is_later {
-            change.stage = Stage::Behind;
+            change.stage = ChangeStage::Behind;
         } else if is_forwarded {
             self.look_for_home(cx, id);
         }

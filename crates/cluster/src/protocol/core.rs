@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::clock::{Clock, Now};
 use crate::event::{Config, Demand, Effect, OpId, Shared, SlotId};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
-use crate::proof::RoundState;
-use crate::quorum::AskedQuorum;
+use crate::placement::view::View;
+use crate::repair::watermark::RoundState;
 use crate::request::part::{Errand, Way};
 use crate::request::peers::PeerLatencies;
-use crate::request::reported::Reported;
+use crate::request::quorum::AskedQuorum;
+use crate::request::reported::ReportedRecord;
 use crate::request::sets::{PerSet, Quorums, Replicas};
-use crate::view::View;
 use record::{Kind, Record};
 
 /// Work without a waiting client may take this many request deadlines: a long record over a slow
@@ -187,7 +187,7 @@ impl Core {
     ///
     /// A watermark is a time of versions, whose clock may be ahead of all wall clocks: the
     /// watermark alone ends no value.
-    pub(crate) fn is_gone(&self, now: Now, reported: &Reported, authoritative: bool) -> bool {
+    pub(crate) fn is_gone(&self, now: Now, reported: &ReportedRecord, authoritative: bool) -> bool {
         let greatest = self.shared.proofs.reported_watermark();
         if greatest == 0 {
             return false;

@@ -32,20 +32,20 @@ use crate::event::{
     RequestFailed, Shared, SlotId, StoreError,
 };
 use crate::message::{Reply, Request};
-use crate::paxos::{Changes, history};
-use crate::quorum::{AskedQuorum, Quorum};
-use crate::recent::Recalled;
+use crate::paxos::recent::Recalled;
+use crate::paxos::{Changes, recall};
+use crate::placement::view::{View, ViewId};
 use crate::replica::reply::{long, reply_to_error, reply_to_read, reply_to_write};
 use crate::replica::{Own, Replica};
 use crate::request::call::{Calls, OwnRequest};
-use crate::request::hints::Hints;
+use crate::request::missed_writes::MissedWrites;
 use crate::request::peers::PeerLatencies;
+use crate::request::quorum::{AskedQuorum, Quorum};
 use crate::request::read::Reads;
 use crate::request::sets::Replicas;
 use crate::request::slots::SlotKind;
 use crate::request::write::Writes;
 use crate::request::{RequestCx, Requests};
-use crate::view::{View, ViewId};
 use record::{Outline, Record};
 
 /// How often slots are looked at for deadlines, in microseconds: a fraction of the least deadline.
@@ -74,7 +74,7 @@ pub struct Protocol {
     core: Core,
     parts: Parts,
     replica: Replica,
-    hints: Hints,
+    missed: MissedWrites,
     next_sweep: u64,
 }
 
@@ -96,8 +96,9 @@ impl Protocol {
             replicas: Replicas::default(),
             done_here: Vec::new(),
         };
-        let (parts, replica, hints) = (Parts::default(), Replica::default(), Hints::default());
-        Self { core, parts, replica, hints, next_sweep: 0 }
+        let (parts, replica, missed) =
+            (Parts::default(), Replica::default(), MissedWrites::default());
+        Self { core, parts, replica, missed, next_sweep: 0 }
     }
 
     /// The requests under way, and the context that their methods are lent.
@@ -106,8 +107,8 @@ impl Protocol {
         now: Now,
         out: &'a mut Vec<Effect>,
     ) -> (&'a mut Parts, RequestCx<'a>) {
-        let Self { core, parts, replica, hints, .. } = self;
-        (parts, RequestCx { cx: core.cx(now, out), replica, hints })
+        let Self { core, parts, replica, missed, .. } = self;
+        (parts, RequestCx { cx: core.cx(now, out), replica, missed })
     }
 
     /// Handles one event; appends what is to be done to `out`.
@@ -158,7 +159,7 @@ impl Protocol {
                 let demand = self.core.demand_of(now, class, remaining_ms);
                 self.requested(now, connection, id, demand, (under, request), out);
             }
-            Event::Hinted { hint, kept } => self.hints.hinted(&self.core.shared, hint, kept),
+            Event::Hinted { hint, kept } => self.missed.hinted(&self.core.shared, hint, kept),
             Event::Tick => self.tick(now, out),
         }
         while self.go_on(now, out) {}
@@ -353,7 +354,7 @@ impl Protocol {
             OpId::Peer { partition, .. } => partition,
             OpId::Slot(id) => self.parts.changes.partition_of(id),
         };
-        history::recalled(&mut self.core.cx(now, out), op, partition, result);
+        recall::recalled(&mut self.core.cx(now, out), op, partition, result);
     }
 
     /// The store read a page, or compared one.

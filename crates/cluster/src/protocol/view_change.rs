@@ -18,10 +18,10 @@ use std::rc::Rc;
 use super::Protocol;
 use crate::clock::Now;
 use crate::event::{Effect, OpId, SlotId};
+use crate::placement::view::{View, ViewId};
 use crate::replica::waiting::WaitingRequest;
 use crate::request::Requests;
 use crate::request::slots::SlotKind;
-use crate::view::{View, ViewId};
 
 impl Protocol {
     /// The view by which replies to what the last event's effects ask are counted. What is sent to

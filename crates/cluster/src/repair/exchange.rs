@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::round::{End, Round};
-use crate::compare::{CompareRequest, Damage, Detail};
+use crate::background::task;
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::task;
-use crate::topology::partition_of;
+use crate::placement::topology::partition_of;
+use crate::repair::compare::{CompareRequest, Damage, Detail};
 use record::{Kind, Outline, Record, Version};
 
 /// Bytes of one list; one is asked for from each node at once.
@@ -35,7 +35,7 @@ const MAX_BYTES: u64 = 4 << 20;
 const GROWTH: u32 = 64 << 10;
 
 /// The keys that are listed.
-pub(super) struct Range {
+pub(super) struct ExchangeRange {
     pub(super) start: Bytes,
     /// The first key beyond; `None` = there is no such key.
     pub(super) end: Option<Bytes>,
@@ -85,7 +85,7 @@ struct Differing {
 
 impl Round {
     /// Makes the nodes equal in a range of keys.
-    pub(super) async fn exchange(&mut self, range: Range) -> Result<Found, End> {
+    pub(super) async fn exchange(&mut self, range: ExchangeRange) -> Result<Found, End> {
         let list = |node: &NodeId| {
             (*node, List { queue: VecDeque::new(), next: Some(range.start.clone()) })
         };
@@ -113,7 +113,7 @@ impl Round {
     async fn lengthen(
         &mut self,
         lists: &mut BTreeMap<NodeId, List>,
-        range: &Range,
+        range: &ExchangeRange,
         found: &mut Found,
     ) -> Result<(), End> {
         let (round, watermark) = (self.id, self.watermark);

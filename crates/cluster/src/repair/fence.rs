@@ -12,11 +12,11 @@
 use std::collections::BTreeMap;
 
 use super::round::{BUSY_RETRIES, End, OTHER_DRIVES, RETRY_MICROS, Round, is_given_up};
+use crate::background::task;
 use crate::clock::last_following;
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::proof::{RoundId, RoundState, RoundStep};
-use crate::rounds::BACK_OFF_MICROS;
-use crate::task;
+use crate::repair::status::BACK_OFF_MICROS;
+use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 
 /// What nodes have reported of themselves, sealed by one round.
 type States = BTreeMap<NodeId, RoundState>;

@@ -14,20 +14,25 @@
 //! newest record of a key as a replica holds it. A node begins one by itself when none was driven
 //! for `interval`, the first in the order of names soonest.
 
+pub(crate) mod compare;
 mod exchange;
 mod fence;
+pub(crate) mod proof_exchange;
 mod round;
+pub(crate) mod status;
+pub(crate) mod sums;
+pub(crate) mod watermark;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::background::effect::NodeEffect;
+use crate::background::task::{Context, TaskId, Tasks};
 use crate::clock::Clock;
-use crate::directory::LifeId;
-use crate::node_effect::NodeEffect;
-use crate::proof::RoundId;
-use crate::rounds::{RoundConfig, RoundReport};
-use crate::task::{Context, TaskId, Tasks};
+use crate::membership::directory::LifeId;
+use crate::repair::status::{RoundConfig, RoundReport};
+use crate::repair::watermark::RoundId;
 use round::Round;
 
 /// By which part of the interval each further node waits longer before it drives a round …

@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::exchange::Range;
+use super::exchange::ExchangeRange;
 use super::{Equal, Past};
-use crate::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
-use crate::directory::LifeId;
+use crate::background::task::{self, Context};
 use crate::event::FailureKind;
+use crate::membership::directory::LifeId;
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::proof::RoundId;
-use crate::rounds::{RoundReport, Unhealed};
-use crate::sums::differing;
-use crate::task::{self, Context};
-use crate::view::View;
+use crate::placement::view::View;
+use crate::repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
+use crate::repair::status::{RoundReport, Unhealed};
+use crate::repair::sums::differing;
+use crate::repair::watermark::RoundId;
 
 /// Microseconds after which a node is asked again that failed …
 pub(super) const RETRY_MICROS: u64 = 500_000;
@@ -129,7 +129,8 @@ impl Round {
             let buckets = self.differing_buckets(&parts);
             if !buckets.is_empty() {
                 let since = self.report.since;
-                let range = Range { start, end: end.clone(), since, buckets, damaged: None };
+                let range =
+                    ExchangeRange { start, end: end.clone(), since, buckets, damaged: None };
                 self.exchange(range).await?;
             }
             self.context.shared().rounds.asked(self.context.now());
@@ -230,7 +231,7 @@ impl Round {
             }
             let end = damage.last.as_ref().map(|last| [&last[..], &[0]].concat().into());
             let (start, since, buckets) = (damage.first.clone(), 0, Vec::new());
-            let range = Range { start, end, since, buckets, damaged: Some(node) };
+            let range = ExchangeRange { start, end, since, buckets, damaged: Some(node) };
             let found = self.exchange(range).await?;
             // Of records that are too old for this round damage shows only here.
             let of_others = found.damaged.into_iter().filter(|(other, _)| *other != node);

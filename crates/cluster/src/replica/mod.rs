@@ -8,9 +8,13 @@
 //!                        └─▶ Waiting:  under a later view, or until this disk is known
 //! ```
 
-pub(crate) mod council;
+pub(crate) mod before_writes;
+pub(crate) mod layout_votes;
+pub(crate) mod leftovers;
+pub(crate) mod newest;
 pub(crate) mod proving;
 pub(crate) mod reply;
+pub(crate) mod unreadable;
 pub(crate) mod waiting;
 
 use std::collections::BTreeMap;
@@ -18,16 +22,16 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::compare::CompareRequest;
 use crate::event::{ConnectionId, Demand, Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
 use crate::paxos::acceptor::{Acceptor, Arrived};
-use crate::paxos::history;
+use crate::paxos::recall;
+use crate::paxos::recent::{Via, WriteName};
+use crate::placement::topology::partition_of;
+use crate::placement::view::ViewId;
 use crate::protocol::core::{Core, Cx};
-use crate::recent::{Via, WriteName};
-use crate::topology::partition_of;
-use crate::view::ViewId;
-use council::Votes;
+use crate::repair::compare::CompareRequest;
+use layout_votes::Votes;
 use proving::Proving;
 use record::{Outline, Record};
 use reply::{long, reply_to_read, reply_to_write};
@@ -88,7 +92,7 @@ impl Replica {
         match request {
             Request::Read { key, most } => cx.out.push(Effect::Read { op, key, most, demand }),
             Request::Recall { key, id, since, digest } => {
-                history::recall(cx, op, (key, WriteName { id, digest }, since), demand);
+                recall::recall(cx, op, (key, WriteName { id, digest }, since), demand);
             }
             Request::Prepare { watermark, .. }
                 if watermark != cx.core.shared.proofs.watermark() =>

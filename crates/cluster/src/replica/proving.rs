@@ -8,9 +8,9 @@ use crate::clock::{Clock, Now};
 use crate::event::{Demand, Effect, OpId, StoreError};
 use crate::message::Reply;
 use crate::paxos::acceptor::Acceptor;
-use crate::proof::{Missed, Proof, RoundId, RoundStep};
+use crate::placement::view::View;
 use crate::protocol::core::{Core, Cx};
-use crate::view::View;
+use crate::repair::watermark::{MissedRound, Proof, RoundId, RoundStep};
 use record::Record;
 
 /// Steps of rounds of which something is being stored.
@@ -37,14 +37,14 @@ impl Proving {
                 return cx.done(op, Reply::Ahead);
             }
             RoundStep::Ask => return reply_round_state(cx, op),
-            RoundStep::Commit { .. } if shared.proofs.missed(round) == Missed::Known => {
+            RoundStep::Commit { .. } if shared.proofs.missed(round) == MissedRound::Known => {
                 return reply_round_state(cx, op);
             }
             RoundStep::Commit { floor, .. } if floor > Clock::limit(cx.now.wall, 2 * skew) => {
                 return cx.done(op, Reply::Ahead);
             }
             RoundStep::Commit { floor, is_uniform } => {
-                if shared.proofs.missed(round) == Missed::Outdated {
+                if shared.proofs.missed(round) == MissedRound::Outdated {
                     let proof = Proof { proven: round, floor, is_uniform, ..Proof::default() };
                     shared.received_proof(shared.own, proof);
                     return reply_round_state(cx, op);

@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 use crate::clock::Now;
 use crate::event::{Demand, OpId};
 use crate::message::{Reply, Request};
+use crate::placement::view::ViewId;
 use crate::protocol::core::Cx;
-use crate::view::ViewId;
 
 /// So many requests wait on one loop for a view that is decided and has not come here; more are
 /// refused as overload. It takes a round of messages to come, and a busy loop has some hundreds of

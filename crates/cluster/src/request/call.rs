@@ -11,8 +11,8 @@ use super::sets::Quorums;
 use super::slots::{Slot, SlotKind, Slots, Work};
 use crate::event::{CallId, Demand, Effect, FailureKind, SlotId};
 use crate::message::{Class, Filter, NodeId, PageRequest, Reply, Request};
-use crate::quorum::{AskedQuorum, Quorum};
 use crate::request::RequestCx;
+use crate::request::quorum::{AskedQuorum, Quorum};
 
 /// A call under way.
 #[derive(Debug)]

@@ -6,12 +6,16 @@
 //!  (paxos)       ── Changes: conditional writes
 //! ```
 
+pub(crate) mod acks;
 pub(crate) mod call;
-pub(crate) mod hints;
+pub(crate) mod choice;
+pub(crate) mod missed_writes;
 pub(crate) mod part;
 pub(crate) mod peers;
+pub(crate) mod quorum;
 pub(crate) mod read;
 pub(crate) mod reported;
+pub(crate) mod scan;
 pub(crate) mod sets;
 pub(crate) mod slots;
 pub(crate) mod write;
@@ -23,7 +27,7 @@ use crate::event::SlotId;
 use crate::message::{NodeId, Reply};
 use crate::protocol::core::Cx;
 use crate::replica::Replica;
-use hints::Hints;
+use missed_writes::MissedWrites;
 use part::{Errand, ReplicaError, Way};
 use slots::{Slots, Work};
 
@@ -32,7 +36,7 @@ use slots::{Slots, Work};
 pub(crate) struct RequestCx<'a> {
     pub(crate) cx: Cx<'a>,
     pub(crate) replica: &'a mut Replica,
-    pub(crate) hints: &'a mut Hints,
+    pub(crate) missed: &'a mut MissedWrites,
 }
 
 impl<'a> Deref for RequestCx<'a> {

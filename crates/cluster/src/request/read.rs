@@ -20,8 +20,8 @@
 //! is fetched only if it is the newest and this node does not have it, once there is room for it.
 
 mod alone;
+pub(crate) mod read_votes;
 mod repair;
-pub(crate) mod state;
 mod tally;
 
 use std::rc::Rc;
@@ -30,15 +30,15 @@ use bytes::Bytes;
 
 use super::Requests;
 use super::part::{Errand, ReplicaError, VoteAt};
-use super::reported::Reported;
+use super::reported::ReportedRecord;
 use super::sets::{PerSet, Quorums};
 use super::slots::{Hedges, Slot, SlotKind, Slots, Work};
 use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailed, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::quorum::AskedQuorum;
 use crate::request::RequestCx;
+use crate::request::quorum::AskedQuorum;
+use read_votes::{Read, ReadStage, ReadState, ReadVote, Reader};
 use record::Record;
-use state::{Read, ReadState, ReadVote, Reader, Stage};
 use tally::{ReadStep, Tally, to_repair};
 
 /// One read in so many asks all replicas, so that latencies are known and differences are found
@@ -90,7 +90,7 @@ impl Work for Read {
     const KIND: SlotKind = SlotKind::Read;
 
     fn is_answered(&self) -> bool {
-        matches!(self.stage, Stage::Answered(_))
+        matches!(self.stage, ReadStage::Answered(_))
     }
 
     fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
@@ -137,7 +137,7 @@ impl Reads {
         let quorums = Quorums::of(asked, &cx.core.view);
         let mut votes = self.spare.pop().unwrap_or_default();
         fill_votes(cx, &key, quorums.from(), &mut votes);
-        let stage = Stage::Asking { asked_again: 0, asks_again: false };
+        let stage = ReadStage::Asking { asked_again: 0, asks_again: false };
         let id = self.slots.add(Slot {
             view: Rc::clone(&cx.core.view),
             deadline,
@@ -209,14 +209,14 @@ impl Reads {
         let slot = self.slots.get(id);
         let read = &slot.work;
         match &read.stage {
-            Stage::Answered(_) => unreachable!("an answered read is not hedged"),
-            Stage::Decided(newest) => {
+            ReadStage::Answered(_) => unreachable!("an answered read is not hedged"),
+            ReadStage::Decided(newest) => {
                 let next = newest.as_ref().and_then(|newest| to_repair(slot, newest, PerSet::BOTH));
                 let Some(vote) = next else { return };
                 self.repair(cx, id, vote);
             }
-            Stage::Asking { asks_again: true, .. } => return self.ask_again(cx, id),
-            Stage::Asking { .. } => match (Tally::of(cx, slot).to_fetch(), read.first_idle()) {
+            ReadStage::Asking { asks_again: true, .. } => return self.ask_again(cx, id),
+            ReadStage::Asking { .. } => match (Tally::of(cx, slot).to_fetch(), read.first_idle()) {
                 (Some(VoteAt(vote)), _) if !read.votes[vote].state.is_fetching() => {
                     let since = Tally::of(cx, slot).long_under_way().unwrap_or(0);
                     if cx.now.mono < since + LONG_LATE {
@@ -233,7 +233,7 @@ impl Reads {
     }
 
     fn ask_again_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        let Stage::Asking { asked_again, asks_again } = &mut self.slots.work(id).stage else {
+        let ReadStage::Asking { asked_again, asks_again } = &mut self.slots.work(id).stage else {
             unreachable!("what is decided is not asked again");
         };
         if !std::mem::replace(asks_again, true) {
@@ -268,13 +268,13 @@ impl Reads {
         for vote in &mut read.votes {
             (vote.state, vote.reported) = (ReadState::Idle, None);
         }
-        read.stage = Stage::Asking { asked_again: 0, asks_again: false };
+        read.stage = ReadStage::Asking { asked_again: 0, asks_again: false };
         self.ask_again_later(cx, id);
     }
 
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let read = self.slots.work(id);
-        if let Stage::Asking { asks_again, .. } = &mut read.stage {
+        if let ReadStage::Asking { asks_again, .. } = &mut read.stage {
             *asks_again = false;
         }
         if read.votes.iter().all(|vote| vote.state == ReadState::Idle) {
@@ -282,7 +282,7 @@ impl Reads {
         }
         for vote in 0..read.votes.len() {
             let voter = &mut self.slots.work(id).votes[vote];
-            if voter.state == (ReadState::Reported { authoritative: false }) {
+            if voter.state == (ReadState::ReportedRecord { authoritative: false }) {
                 // It will report its record again.
                 if let Some(reported) = &mut voter.reported {
                     reported.shed();
@@ -298,7 +298,7 @@ impl Reads {
         cx: &mut RequestCx<'_>,
         id: SlotId,
         node: NodeId,
-        reported: Option<Reported>,
+        reported: Option<ReportedRecord>,
         authoritative: bool,
     ) {
         let is_gone = reported.as_ref().is_some_and(|r| cx.core.is_gone(cx.now, r, authoritative));
@@ -310,8 +310,8 @@ impl Reads {
             // A reply to what it was asked before; the one to the repair is yet to come.
             return;
         }
-        voter.state = ReadState::Reported { authoritative };
-        let is_long = matches!(reported, Some(Reported::Outline(_)));
+        voter.state = ReadState::ReportedRecord { authoritative };
+        let is_long = matches!(reported, Some(ReportedRecord::Outline(_)));
         voter.reported = reported;
         if is_long {
             self.hedges.at(cx.now.mono + LONG_LATE, id);
@@ -339,7 +339,7 @@ impl Reads {
             Ok(record) => {
                 let time = record.as_ref().map(|record| record.when());
                 let authoritative = cx.core.shared.membership.is_authoritative(time);
-                self.reported(cx, id, own, record.map(Reported::Whole), authoritative);
+                self.reported(cx, id, own, record.map(ReportedRecord::Whole), authoritative);
             }
             Err(error) => {
                 let error = slot.note_store_error(error);
@@ -383,7 +383,7 @@ impl Reads {
         let slot = self.slots.get(id);
         if !slot.work.is_decided() {
             let newest = Tally::of(cx, slot).newest().cloned();
-            self.slots.work(id).stage = Stage::Decided(newest);
+            self.slots.work(id).stage = ReadStage::Decided(newest);
         }
     }
 
@@ -393,7 +393,7 @@ impl Reads {
         let node = self.slots.work(id).votes[vote].node;
         let errand = cx.core.errand_to(cx.now, node);
         let read = self.slots.work(id);
-        let fetched = read.votes[vote].reported.as_ref().map(Reported::rank);
+        let fetched = read.votes[vote].reported.as_ref().map(ReportedRecord::rank);
         for reported in read.votes.iter_mut().filter_map(|vote| vote.reported.as_mut()) {
             if Some(reported.rank()) != fetched {
                 reported.shed();
@@ -401,8 +401,8 @@ impl Reads {
         }
         let voter = &mut read.votes[vote];
         let most = match &voter.reported {
-            Some(Reported::Outline(outline)) => outline.bytes,
-            Some(Reported::Whole(_)) | None => u32::MAX,
+            Some(ReportedRecord::Outline(outline)) => outline.bytes,
+            Some(ReportedRecord::Whole(_)) | None => u32::MAX,
         };
         voter.state = ReadState::Fetching { authoritative: voter.state.is_authoritative(), errand };
         self.ask_for(cx, id, node, most);
@@ -411,7 +411,7 @@ impl Reads {
     fn answer_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId, newest: Option<Record>) {
         let read = self.slots.work(id);
         let reader = read.reader;
-        read.stage = Stage::Answered(newest.clone());
+        read.stage = ReadStage::Answered(newest.clone());
         // Repairs that turned out not to be needed: nobody waits for them any more.
         self.background += read.count_states(ReadState::is_repairing);
         reader.answer(cx, Answer::Found(newest));
@@ -514,10 +514,10 @@ impl Requests for Reads {
                 if !record.is_of(&self.slots.get(id).key) {
                     return self.failed(cx, id, peer, ReplicaError::Failed);
                 }
-                (Some(Reported::Whole(record)), authoritative)
+                (Some(ReportedRecord::Whole(record)), authoritative)
             }
             Reply::Long { outline, authoritative } => {
-                (Some(Reported::Outline(outline)), authoritative)
+                (Some(ReportedRecord::Outline(outline)), authoritative)
             }
             Reply::Absent { authoritative } => (None, authoritative),
             reply => return self.repair_replied(cx, id, peer, &reply),
@@ -550,7 +550,7 @@ impl Requests for Reads {
         let slot = self.slots.get_mut(id);
         slot.quorums = Quorums::of(slot.quorums.asked, &cx.core.view);
         fill_votes(cx, &slot.key, slot.quorums.from(), &mut slot.work.votes);
-        slot.work.stage = Stage::Asking { asked_again: 0, asks_again: false };
+        slot.work.stage = ReadStage::Asking { asked_again: 0, asks_again: false };
         self.ask_first(cx, id, false);
     }
 

@@ -4,14 +4,14 @@ use record::{Outline, Rank, Record};
 
 /// What a replica reported of its record.
 #[derive(Debug, Clone)]
-pub(crate) enum Reported {
+pub(crate) enum ReportedRecord {
     /// All of it.
     Whole(Record),
     /// Without its content: it is long and was not sent, or the content was dropped.
     Outline(Outline),
 }
 
-impl Reported {
+impl ReportedRecord {
     pub(crate) fn rank(&self) -> Rank {
         match self {
             Self::Whole(record) => record.rank(),

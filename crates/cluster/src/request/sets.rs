@@ -12,9 +12,9 @@
 use std::ops::Add;
 
 use crate::message::NodeId;
-use crate::quorum::{AskedQuorum, Quorum};
-use crate::topology::Topology;
-use crate::view::View;
+use crate::placement::topology::Topology;
+use crate::placement::view::View;
+use crate::request::quorum::{AskedQuorum, Quorum};
 use record::Record;
 
 /// The place of a node that is not in a set: behind all places.

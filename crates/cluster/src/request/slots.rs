@@ -18,7 +18,7 @@ use super::part::{Errand, ReplicaError};
 use super::sets::{PerSet, Quorums, copies_of};
 use crate::event::{Demand, SlotId, StoreError};
 use crate::message::{Class, NodeId};
-use crate::view::View;
+use crate::placement::view::View;
 use record::Record;
 
 /// The kinds of requests, as slots' ids tell them.

@@ -23,17 +23,17 @@ use super::Requests;
 use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, SlotKind, Slots, Work};
-use crate::acks::Acks;
 use crate::event::{
     Answer, ClientId, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError,
 };
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::quorum::AskedQuorum;
 use crate::request::RequestCx;
+use crate::request::acks::Acks;
+use crate::request::quorum::AskedQuorum;
 use record::Record;
-use state::{Stage, Write, WriteState, WriteVote};
+use write_votes::{Write, WriteStage, WriteState, WriteVote};
 
-pub(crate) mod state;
+pub(crate) mod write_votes;
 
 /// Why a write can't be given a version above a record that is there already.
 pub(crate) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
@@ -53,7 +53,7 @@ impl Work for Write {
     const KIND: SlotKind = SlotKind::Write;
 
     fn is_answered(&self) -> bool {
-        matches!(self.stage, Stage::Answered { .. })
+        matches!(self.stage, WriteStage::Answered { .. })
     }
 
     fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
@@ -77,7 +77,7 @@ impl Writes {
         let quorums = Quorums::of(asked, &cx.core.view);
         let mut votes = self.spare.pop().unwrap_or_default();
         fill_votes(cx, &key, quorums.from(), &mut votes);
-        let (stage, may_be_held) = (Stage::Asking { overtaken: None }, false);
+        let (stage, may_be_held) = (WriteStage::Asking { overtaken: None }, false);
         let write = Write { client, record, stage, may_be_held, votes };
         let id = self.slots.add(Slot {
             view: Rc::clone(&cx.core.view),
@@ -147,7 +147,7 @@ impl Writes {
         // `ack` of them must have replied: the first that holds a newer record need not be the one
         // that holds the newest, and the new version must be above that.
         let held = write.held();
-        if let Stage::Asking { overtaken } = &mut write.stage {
+        if let WriteStage::Asking { overtaken } = &mut write.stage {
             *overtaken = (*overtaken).max(newer);
             if let Some(overtaken) = *overtaken
                 && held.suffices(ack)
@@ -183,12 +183,12 @@ impl Writes {
         let write = &mut slot.work;
         assert_eq!(
             write.stage,
-            Stage::Asking { overtaken: Some(overtaken) },
+            WriteStage::Asking { overtaken: Some(overtaken) },
             "it is given a new version once"
         );
         assert!(version.time > overtaken, "it comes after what has overtaken it");
         write.record = write.record.with_version(&slot.key, version);
-        write.stage = Stage::Anew;
+        write.stage = WriteStage::Anew;
         self.ask_all(cx, id);
     }
 
@@ -256,7 +256,7 @@ impl Writes {
                 cx.cx.core.lacking(&key, asked, &holders)
             };
             for peer in missed {
-                cx.hints.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+                cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
             }
         }
         let mut votes = self.slots.remove(id).work.votes;

@@ -26,11 +26,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::{FIRST_WAIT_MICROS, Failed, Items, MOST_WAIT_MICROS};
+use crate::background::effect::NodeEffect;
+use crate::background::task::{Context, TaskId, Tasks};
 use crate::clock::Clock;
-use crate::hints::hint_bytes;
 use crate::message::{Class, NodeId, Page, Reply, Request};
-use crate::node_effect::NodeEffect;
-use crate::task::{Context, TaskId, Tasks};
+use crate::transfer::ledger::hint_bytes;
 use record::Record;
 
 /// Bytes of one batch of hints. One is under way for each node, which bounds the rate to what it

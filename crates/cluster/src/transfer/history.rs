@@ -30,11 +30,11 @@ use bytes::Bytes;
 
 use super::pace::Pace;
 use super::{Failed, RETRY_MICROS};
+use crate::background::effect::NodeEffect;
+use crate::background::task::{self, Context, TaskId, Tasks};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
-use crate::node_effect::NodeEffect;
-use crate::remembered::{Recollections, Remembered, Until};
-use crate::task::{self, Context, TaskId, Tasks};
-use crate::view::View;
+use crate::placement::view::View;
+use crate::transfer::remembered::{Recollections, Remembered, Until};
 
 /// Bytes of all pages that are held at once, about …
 const PAGES_BYTES: usize = 4 << 20;
@@ -58,20 +58,20 @@ pub(crate) enum Purpose {
 /// The walk over what others remember.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    under_way: Option<UnderWay>,
+    under_way: Option<HistoryUnderWay>,
     /// For what purpose a walk has ended since this was looked at.
     ended: Rc<Cell<Option<Purpose>>>,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct HistoryUnderWay {
     walk: TaskId,
     purpose: Purpose,
     sources: Vec<NodeId>,
 }
 
 /// One walk: from the first name to the last, over the traces of all sources together.
-struct Walk {
+struct HistoryWalk {
     context: Context,
     pace: Rc<Pace>,
     purpose: Purpose,
@@ -99,7 +99,7 @@ impl History {
         sources: &[NodeId],
         pace: &Rc<Pace>,
     ) {
-        let is_it = |under_way: &UnderWay| {
+        let is_it = |under_way: &HistoryUnderWay| {
             under_way.purpose == purpose
                 && under_way.sources == sources
                 && tasks.is_under_way(under_way.walk)
@@ -108,9 +108,9 @@ impl History {
             return;
         }
         self.stop(tasks);
-        let walk = Walk::new(tasks.context(), pace, purpose, sources);
+        let walk = HistoryWalk::new(tasks.context(), pace, purpose, sources);
         let walk = tasks.spawn("history", walk.run(Rc::clone(&self.ended)));
-        self.under_way = Some(UnderWay { walk, purpose, sources: sources.to_vec() });
+        self.under_way = Some(HistoryUnderWay { walk, purpose, sources: sources.to_vec() });
     }
 
     /// Ends the walk that is under way, for another placement is in force.
@@ -175,7 +175,7 @@ impl Reporter {
     }
 }
 
-impl Walk {
+impl HistoryWalk {
     fn new(context: &Context, pace: &Rc<Pace>, purpose: Purpose, sources: &[NodeId]) -> Self {
         let nodes = sources.iter().copied().chain([context.shared().own]);
         Self {

@@ -9,13 +9,13 @@
 use std::sync::atomic::Ordering;
 
 use super::{History, Purpose, Rebalance, Rebuild, sources, takes};
-use crate::background::identity::{Identity, lacks_since};
-use crate::background::leftovers::Dropping;
-use crate::layouts::TakingStep;
-use crate::membership::MembershipState;
+use crate::background::task::{Context, Tasks};
+use crate::membership::identity::{Identity, lacks_since};
+use crate::membership::layouts::TakingStep;
+use crate::membership::state::MembershipState;
 use crate::message::NodeId;
-use crate::missed::Mark;
-use crate::task::{Context, Tasks};
+use crate::transfer::cleanup::Cleanup;
+use crate::transfer::missed::Mark;
 
 /// The transfers to this node.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Inbound {
     }
 
     /// A transfer may have come further.
-    pub(crate) fn look(&mut self, tasks: &mut Tasks, identity: &mut Identity, dropping: &Dropping) {
+    pub(crate) fn look(&mut self, tasks: &mut Tasks, identity: &mut Identity, cleanup: &Cleanup) {
         let cx = tasks.context().clone();
         if self.rebuild.take_news() {
             self.rebuild.drop_done(&cx);
@@ -48,7 +48,7 @@ impl Inbound {
         }
         if self.rebalance.take_news() {
             cx.keep_layouts();
-            self.rebalance_due(tasks, dropping);
+            self.rebalance_due(tasks, cleanup);
         }
         match self.history.take_ended() {
             None => {}
@@ -123,7 +123,7 @@ impl Inbound {
     }
 
     /// Takes the partitions that move to this node.
-    pub(crate) fn rebalance_due(&mut self, tasks: &mut Tasks, dropping: &Dropping) {
+    pub(crate) fn rebalance_due(&mut self, tasks: &mut Tasks, cleanup: &Cleanup) {
         let cx = tasks.context().clone();
         let shared = cx.shared();
         if !shared.lacks.load(Ordering::SeqCst) {
@@ -134,7 +134,7 @@ impl Inbound {
         // it, and that is among what is streamed back. Once they are, that is to be durable first.
         let is_to_be_emptied = shared.is_to_be_emptied() && takes(&layout, shared.own);
         if is_to_be_emptied && shared.layouts.has_leftovers() {
-            dropping.want(&cx);
+            cleanup.want(&cx);
         }
         // What it has lost is streamed back first.
         if shared.membership.state() != MembershipState::Member {

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::{FIRST_WAIT_MICROS, MOST_WAIT_MICROS};
+use crate::background::effect::NodeEffect;
+use crate::background::task::{Context, TaskId, Tasks};
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::missed::{Mark, Numbered};
-use crate::node_effect::NodeEffect;
-use crate::task::{Context, TaskId, Tasks};
+use crate::transfer::missed::{Mark, Numbered};
 
 /// The marks that are on their way to other nodes.
 #[derive(Debug, Default)]

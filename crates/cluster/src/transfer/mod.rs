@@ -12,13 +12,19 @@
 //! [`Rebalance`] takes the partitions that move to this node. [`Hints`] and [`Marks`] go the other
 //! way: this node sends what other nodes missed, or that they did.
 
+pub(crate) mod cleanup;
+pub(crate) mod filter;
+pub(crate) mod forgotten;
 mod hints;
 mod history;
 mod inbound;
+pub(crate) mod ledger;
 mod marks;
+pub(crate) mod missed;
 mod pace;
 mod rebalance;
 mod rebuild;
+pub(crate) mod remembered;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -26,10 +32,10 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use crate::background::task::{self, Context};
 use crate::message::{Class, NodeId, Page, PageRequest, Reply, Request};
-use crate::missed::Mark;
-use crate::task::{self, Context};
-use crate::topology::partition_of;
+use crate::placement::topology::partition_of;
+use crate::transfer::missed::Mark;
 pub(crate) use hints::Hints;
 #[cfg(test)]
 pub(crate) use history::PATIENCE_MICROS;

@@ -10,9 +10,9 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 
+use crate::background::effect::NODE_TICK_MICROS;
+use crate::background::task::Context;
 use crate::clock::Now;
-use crate::node_effect::NODE_TICK_MICROS;
-use crate::task::Context;
 use record::Record;
 
 /// A page that takes so many times as long to be written as the quickest of the transition did

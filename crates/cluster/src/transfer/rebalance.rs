@@ -25,13 +25,13 @@ use bytes::Bytes;
 
 use super::pace::{Pace, bytes_of};
 use super::{Failed, Items, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
-use crate::filter::{MAX_KNOWN, moved_digest};
-use crate::layout::{Layout, Stage};
-use crate::layouts::TakingStep;
+use crate::background::task::{self, Context, TaskId, Tasks};
+use crate::membership::layout::{Layout, Stage};
+use crate::membership::layouts::TakingStep;
 use crate::message::{Class, Filter, NodeId, PageRequest, Reply, Request};
-use crate::proof::{RoundId, RoundStep};
-use crate::task::{self, Context, TaskId, Tasks};
-use crate::topology::partition_of;
+use crate::placement::topology::partition_of;
+use crate::repair::watermark::{RoundId, RoundStep};
+use crate::transfer::filter::{MAX_KNOWN, moved_digest};
 use record::Record;
 
 /// How often in a row a source may fail before the pass goes on without it: it has to take part in
@@ -42,14 +42,14 @@ pub(crate) const FAILURES: u32 = 6;
 #[derive(Debug, Default)]
 pub(crate) struct Rebalance {
     task: Option<TaskId>,
-    progress: Rc<Progress>,
+    progress: Rc<RebalanceProgress>,
     /// How fast it takes.
     pub(crate) pace: Rc<Pace>,
 }
 
 /// How far this node has come in one transition.
 #[derive(Debug, Default)]
-struct Progress {
+struct RebalanceProgress {
     /// Whether all was taken once from the first replicas.
     first_is_done: Cell<bool>,
     /// Until when a source that failed is left alone, in microseconds of the monotonic clock.
@@ -90,13 +90,13 @@ impl Rebalance {
 /// A rebalance under way: the body of the task.
 struct Transfer {
     context: Context,
-    progress: Rc<Progress>,
+    progress: Rc<RebalanceProgress>,
     pace: Rc<Pace>,
     left_ahead: LeftAhead,
 }
 
 /// A range of keys in a pass over all of them.
-struct Range {
+struct PassRange {
     /// Whether each source sends what it is the first replica of, or what this node does not know.
     first: bool,
     seed: u64,
@@ -193,7 +193,7 @@ impl Transfer {
     /// Takes from each source what it is the first replica of.
     async fn first_pass(&self) {
         let (seed, start) = (self.seed(), Bytes::new());
-        let range = Range { first: true, seed, start, end: None, known: Vec::new() };
+        let range = PassRange { first: true, seed, start, end: None, known: Vec::new() };
         let sources = self.sources_due().await;
         task::all(sources.into_iter().map(|source| self.take(source, &range))).await;
         self.progress.first_is_done.set(true);
@@ -220,7 +220,7 @@ impl Transfer {
     }
 
     /// What this node holds of the range that begins there.
-    async fn look(&self, seed: u64, start: Bytes) -> Range {
+    async fn look(&self, seed: u64, start: Bytes) -> PassRange {
         let own = self.context.shared().own;
         loop {
             let filter = Filter::Moved { node: own, first: false, seed, known: Vec::new() };
@@ -230,7 +230,7 @@ impl Transfer {
                 let digest =
                     |(key, record): &(Bytes, Record)| moved_digest(seed, key, record.rank());
                 let known = page.items.iter().map(digest).take(MAX_KNOWN).collect();
-                return Range { first: false, seed, start, end: page.next, known };
+                return PassRange { first: false, seed, start, end: page.next, known };
             }
             self.context.pause(RETRY_MICROS).await;
         }
@@ -239,7 +239,7 @@ impl Transfer {
     /// Takes a source's pages of a range. A source that does not answer, goes by another view, or
     /// can't tell what a majority holds, is asked for the same page again. Returns whether all is
     /// taken: the source has not failed too often.
-    async fn take(&self, source: NodeId, range: &Range) -> bool {
+    async fn take(&self, source: NodeId, range: &PassRange) -> bool {
         let (mut start, mut failures) = (range.start.clone(), 0);
         loop {
             self.context.until(|now| self.pace.may_ask(now)).await;
@@ -263,11 +263,11 @@ impl Transfer {
     async fn page(
         &self,
         source: NodeId,
-        range: &Range,
+        range: &PassRange,
         start: Bytes,
     ) -> Result<Option<Bytes>, Failed> {
         let context = &self.context;
-        let Range { first, seed, end, known, .. } = range;
+        let PassRange { first, seed, end, known, .. } = range;
         let (node, first, seed, known) = (context.shared().own, *first, *seed, known.clone());
         let filter = Filter::Moved { node, first, seed, known };
         let request = PageRequest { start, end: end.clone(), filter, max_bytes: PAGE_BYTES };

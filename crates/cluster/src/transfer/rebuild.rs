@@ -28,10 +28,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::{Failed, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
-use crate::membership::MembershipState;
+use crate::background::task::{Context, TaskId, Tasks};
+use crate::membership::state::MembershipState;
 use crate::message::{Filter, NodeId, PageRequest};
-use crate::missed::Numbered;
-use crate::task::{Context, TaskId, Tasks};
+use crate::transfer::missed::Numbered;
 use record::Record;
 
 /// Ticks after which future records are asked for again: they may be gone.
@@ -41,13 +41,13 @@ const AHEAD_TICKS: u64 = 240;
 #[derive(Debug, Default)]
 pub(crate) struct Rebuild {
     walks: BTreeMap<NodeId, TaskId>,
-    done: Rc<Done>,
+    done: Rc<StreamedMarks>,
     pub(crate) left_ahead: LeftAhead,
 }
 
 /// The marks that other nodes have streamed.
 #[derive(Debug, Default)]
-struct Done {
+struct StreamedMarks {
     /// The number of each mark as it was when this node came to the end of a walk for it.
     by_node: RefCell<BTreeMap<NodeId, BTreeMap<Option<u16>, u64>>>,
     /// Whether a walk has ended since this was looked at.
@@ -56,7 +56,7 @@ struct Done {
 
 /// What one walk over a node's records is to bring.
 #[derive(Debug)]
-struct Walk {
+struct RebuildWalk {
     source: NodeId,
     marks: Vec<Numbered>,
     since: u64,
@@ -103,7 +103,7 @@ impl Rebuild {
                 (!is_ahead || asks_ahead) && !self.done.has(source, marked)
             };
             let due = marks.iter().filter(due).copied().collect();
-            if let Some(walk) = Walk::over(&context, source, due) {
+            if let Some(walk) = RebuildWalk::over(&context, source, due) {
                 let (done, left_ahead) = (Rc::clone(&self.done), self.left_ahead.clone());
                 let walk = walk.run(context.clone(), left_ahead, done);
                 self.walks.insert(source, tasks.spawn("rebuild", walk));
@@ -142,7 +142,7 @@ impl Rebuild {
     }
 }
 
-impl Done {
+impl StreamedMarks {
     fn has(&self, peer: NodeId, marked: &Numbered) -> bool {
         let by_node = self.by_node.borrow();
         let done = by_node.get(&peer).and_then(|done| done.get(&marked.mark.partition));
@@ -150,7 +150,7 @@ impl Done {
     }
 }
 
-impl Walk {
+impl RebuildWalk {
     /// The walk for these marks, if there are any, and both nodes can promise what it needs.
     fn over(context: &Context, source: NodeId, marks: Vec<Numbered>) -> Option<Self> {
         let since = marks.iter().map(|marked| marked.mark.since).min()?;
@@ -170,7 +170,7 @@ impl Walk {
     }
 
     /// Streams all pages of the source. One that fails is asked for again.
-    async fn run(self, context: Context, left_ahead: LeftAhead, done: Rc<Done>) {
+    async fn run(self, context: Context, left_ahead: LeftAhead, done: Rc<StreamedMarks>) {
         let mut start = Bytes::new();
         loop {
             match self.page(&context, &left_ahead, start.clone()).await {

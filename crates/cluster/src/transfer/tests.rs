@@ -1,7 +1,7 @@
 use super::*;
+use crate::background::task::Tasks;
+use crate::background::task::tests::{requests, tasks};
 use crate::event::{CallId, FailureKind};
-use crate::task::Tasks;
-use crate::task::tests::{requests, tasks};
 use record::{Fields, Kind, Version};
 
 const SOURCE: NodeId = NodeId(1);

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::messages::take_message;
-use super::reader::Reader;
+use super::reader::FieldReader;
 use super::{
     ENVELOPE_HEAD, ENVELOPE_MAX, Head, ITEM_HEAD, Item, Malformed, PIECE_MAX, Sender, WHOLE_MAX,
     flag, kind,
 };
-use crate::directory::LogPosition;
+use crate::membership::directory::LogPosition;
 use crate::message::Message;
-use crate::view::ViewId;
+use crate::placement::view::ViewId;
 
 /// Bytes of the envelope that `input` begins with, head included; `None` = too few bytes to know.
 pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
@@ -77,7 +77,7 @@ impl Envelope {
             };
         }
         self.left -= 1;
-        let (head, mut from) = Reader::open(&self.bytes, self.at)?;
+        let (head, mut from) = FieldReader::open(&self.bytes, self.at)?;
         let item = match head.kind {
             kind::PIECE..=kind::GOODBYE => take_between(&head, &mut from)?,
             _ if ITEM_HEAD + from.left() > WHOLE_MAX => {
@@ -91,7 +91,7 @@ impl Envelope {
 }
 
 /// Items that are no messages.
-fn take_between(head: &Head, from: &mut Reader<'_>) -> Result<Item, Malformed> {
+fn take_between(head: &Head, from: &mut FieldReader<'_>) -> Result<Item, Malformed> {
     let has_id = matches!(head.kind, kind::LINK_PING | kind::LINK_PONG);
     if !has_id && head.id != 0 {
         return Err(Malformed("an id where there is no request"));
@@ -114,7 +114,7 @@ fn take_between(head: &Head, from: &mut Reader<'_>) -> Result<Item, Malformed> {
 
 /// The message that was put together from pieces.
 pub fn message_of(bytes: Bytes) -> Result<Message, Malformed> {
-    let (head, mut from) = Reader::open(&bytes, 0)?;
+    let (head, mut from) = FieldReader::open(&bytes, 0)?;
     let message = take_message(head, &mut from)?;
     if from.close()? != bytes.len() {
         return Err(Malformed("a message of another length than its pieces"));

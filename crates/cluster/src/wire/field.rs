@@ -5,12 +5,12 @@ use bytes::Bytes;
 use super::Malformed;
 use super::flag;
 use super::out::Out;
-use super::reader::Reader;
-use crate::acks::ReplicaSet;
-use crate::cluster_id::ClusterId;
-use crate::directory::Incarnation;
+use super::reader::FieldReader;
+use crate::membership::cluster_id::ClusterId;
+use crate::membership::directory::Incarnation;
 use crate::message::NodeId;
-use crate::missed::{MAX_LISTED, Mark};
+use crate::request::acks::ReplicaSet;
+use crate::transfer::missed::{MAX_LISTED, Mark};
 use record::{Kind, Outline, Rank, Record, Version};
 
 /// A part of a body, as bytes. How many those are follows from what is written.
@@ -21,7 +21,7 @@ pub(super) trait Field {
     fn put(value: &Self::Value, out: &mut impl Out);
 
     /// Takes what `put` wrote, and nothing else: whatever is read is written in the same way again.
-    fn take(from: &mut Reader<'_>) -> Result<Self::Value, Malformed>;
+    fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed>;
 }
 
 /// Least bytes of an entry: a key's length, a byte of it, and a record's length.
@@ -46,7 +46,7 @@ impl Field for u8 {
         out.u8(*value);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         from.u8()
     }
 }
@@ -58,7 +58,7 @@ impl Field for u32 {
         out.u32(*value);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         from.u32()
     }
 }
@@ -70,7 +70,7 @@ impl Field for u64 {
         out.u64(*value);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         from.u64()
     }
 }
@@ -82,7 +82,7 @@ impl Field for Incarnation {
         out.u64(value.0);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         Self::of_number(from.u64()?).ok_or(Malformed("an incarnation of 0"))
     }
 }
@@ -94,7 +94,7 @@ impl Field for NodeId {
         out.u16(value.0);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         from.u16().map(Self)
     }
 }
@@ -109,7 +109,7 @@ impl Field for IdIfAny {
         out.u64(ClusterId::number(*value));
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Option<ClusterId>, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Option<ClusterId>, Malformed> {
         from.u64().map(ClusterId::of_number)
     }
 }
@@ -121,7 +121,7 @@ impl Field for ReplicaSet {
         out.u8(value.0);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         from.u8().map(Self)
     }
 }
@@ -138,7 +138,7 @@ impl Field for Authoritative {
         }
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<bool, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<bool, Malformed> {
         Ok(from.flag(flag::AUTHORITATIVE))
     }
 }
@@ -156,7 +156,7 @@ impl Field for MostIfAny {
         }
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<u32, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<u32, Malformed> {
         if from.left() == 0 {
             return Ok(u32::MAX);
         }
@@ -179,7 +179,7 @@ impl Field for DigestIfAny {
         }
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
         if from.left() == 0 {
             return Ok(0);
         }
@@ -200,7 +200,7 @@ impl Field for Key {
         out.key(value);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Bytes, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Bytes, Malformed> {
         from.key()
     }
 }
@@ -213,7 +213,7 @@ impl Field for Record {
         out.bytes(value.raw());
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         let length = from.u32()? as usize;
         Self::parse(from.take(length)?).map_err(|_| Malformed("a malformed record"))
     }
@@ -237,7 +237,7 @@ impl Field for Outline {
         out.u32(bytes);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         let version = Version { time: from.u64()?, origin: from.u32()? };
         let ballot = from.u64()?;
         let kind = match from.u8()? {
@@ -266,7 +266,7 @@ impl Field for Entries {
         }
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self::Value, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed> {
         let count = from.count(ENTRY_LEAST)?;
         // An entry in memory is many times as long as the least one in bytes.
         let mut entries = Vec::with_capacity(count.min(ENTRIES_AT_ONCE));
@@ -278,9 +278,9 @@ impl Field for Entries {
 }
 
 /// Marks of partitions of which a node may lack records.
-pub(super) struct Marks;
+pub(super) struct MarkList;
 
-impl Field for Marks {
+impl Field for MarkList {
     type Value = Vec<Mark>;
 
     fn put(value: &Self::Value, out: &mut impl Out) {
@@ -291,7 +291,7 @@ impl Field for Marks {
         }
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self::Value, Malformed> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed> {
         let count = from.u32()? as usize;
         if count > MAX_LISTED + 1 || count > from.left() / MARK_LEN {
             return Err(Malformed("more marks than there can be"));

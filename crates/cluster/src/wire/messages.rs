@@ -7,19 +7,19 @@
 //!   message ◀─ take ─ head │ fields …
 //! ```
 
-use super::compare::Ranges;
-use super::field::{Authoritative, DigestIfAny, Entries, Field, IdIfAny, Key, Marks, MostIfAny};
+use super::compare_fields::Ranges;
+use super::field::{Authoritative, DigestIfAny, Entries, Field, IdIfAny, Key, MarkList, MostIfAny};
 use super::out::{Counted, OpenItem, Out};
-use super::reader::Reader;
+use super::reader::FieldReader;
 use super::{Head, ITEM_HEAD, Malformed, kind};
-use crate::acks::ReplicaSet;
-use crate::compare::{CompareRequest, Compared};
-use crate::conditional::{Conditional, Done};
-use crate::directory::Incarnation;
-use crate::layout::{VoteReply, VoteRequest};
+use crate::membership::directory::Incarnation;
+use crate::membership::layout::{VoteReply, VoteRequest};
 use crate::message::{Body, Class, Message, MovesState, NodeId, Page, PageRequest, Reply, Request};
-use crate::proof::{RoundId, RoundState, RoundStep};
-use crate::recent::Recalled;
+use crate::paxos::operation::{Conditional, Done};
+use crate::paxos::recent::Recalled;
+use crate::repair::compare::{CompareRequest, Compared};
+use crate::repair::watermark::{RoundId, RoundState, RoundStep};
+use crate::request::acks::ReplicaSet;
 use record::{Outline, Record};
 
 /// Messages that may be long.
@@ -69,7 +69,7 @@ macro_rules! bodies {
                 }
             }
 
-            fn take_body(kind: u8, from: &mut Reader<'_>) -> Result<Self, Malformed> {
+            fn take_body(kind: u8, from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
                 Ok(match kind {
                     $($kind => {
                         $($(let $field = <$field_as>::take(from)?;)+)?
@@ -90,7 +90,7 @@ bodies! {
     0x03 Writes { items: Entries },
     0x04 Page(page: PageRequest),
     0x05 Ping,
-    0x06 Missed { node: NodeId, marks: Marks },
+    0x06 Missed { node: NodeId, marks: MarkList },
     0x07 Prepare { key: Key, ballot: u64, most: u32, watermark: u64 },
     0x08 Change { key: Key, id: u64, ack: u8, conditional: Conditional },
     0x09 Recall { key: Key, id: u64, since: u64, digest: DigestIfAny },
@@ -163,7 +163,7 @@ pub fn message_len(message: &Message) -> usize {
 }
 
 /// Takes the message that has this head.
-pub(super) fn take_message(head: Head, from: &mut Reader<'_>) -> Result<Message, Malformed> {
+pub(super) fn take_message(head: Head, from: &mut FieldReader<'_>) -> Result<Message, Malformed> {
     let Head { kind, class, id, remaining_ms } = head;
     let body = if kind < kind::PIECE {
         let class = class_of(class)?;

@@ -11,17 +11,17 @@
 //! overtake it. Nothing here trusts a length: whatever is not exactly as it would have been encoded
 //! is [`Malformed`], and ends the connection.
 
-mod compare;
-mod conditional;
-mod council;
+mod compare_fields;
+mod conditional_fields;
+mod council_fields;
 mod envelope;
 mod field;
 mod messages;
-mod moves;
+mod moves_fields;
 mod out;
-mod page;
+mod page_fields;
 mod pieces;
-mod proof;
+mod proof_fields;
 mod reader;
 mod writer;
 
@@ -32,9 +32,9 @@ pub use messages::{LongKind, message_len};
 pub use pieces::{Announced, Assembly, Cut};
 pub use writer::Writer;
 
-use crate::directory::LogPosition;
+use crate::membership::directory::LogPosition;
 use crate::message::Message;
-use crate::view::ViewId;
+use crate::placement::view::ViewId;
 
 /// Bytes before an envelope's items.
 pub const ENVELOPE_HEAD: usize = 48;

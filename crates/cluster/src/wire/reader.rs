@@ -10,7 +10,7 @@ const BOUND_MAX: usize = KEY_MAX + 1;
 
 /// Reads one item.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct FieldReader<'a> {
     bytes: &'a Bytes,
     at: usize,
     /// Where the item ends.
@@ -19,7 +19,7 @@ pub(super) struct Reader<'a> {
     flags: u8,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// Reads the head of the item that begins there.
     pub(super) fn open(bytes: &'a Bytes, at: usize) -> Result<(Head, Self), Malformed> {
         let mut reader = Self { bytes, at, end: bytes.len(), flags: 0 };

@@ -3,20 +3,20 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 use super::*;
-use crate::acks::ReplicaSet;
-use crate::cluster_id::ClusterId;
-use crate::compare::{CompareRequest, Compared, Damage, Detail, Sum};
-use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
-use crate::directory::{Incarnation, LifeId};
-use crate::layout::{Layout, VoteReply, VoteRequest};
+use crate::membership::cluster_id::ClusterId;
+use crate::membership::directory::{Incarnation, LifeId};
+use crate::membership::layout::{Layout, VoteReply, VoteRequest};
 use crate::message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
 };
-use crate::missed::Mark;
-use crate::proof::{Proof, RoundId, RoundState, RoundStep};
-use crate::recent::Recalled;
-use crate::topology::{Member, Topology};
-use crate::view::ViewId;
+use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, Tag};
+use crate::paxos::recent::Recalled;
+use crate::placement::topology::{Member, Topology};
+use crate::placement::view::ViewId;
+use crate::repair::compare::{CompareRequest, Compared, Damage, Detail, Sum};
+use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
+use crate::request::acks::ReplicaSet;
+use crate::transfer::missed::Mark;
 use conditional::conditional_writes;
 use record::{Fields, Kind, Record, Version};
 

@@ -386,7 +386,8 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
         ["h", "i"].map(|host| ["1", "2", "3"].map(|port| format!("http://{host}:{port}")).to_vec());
     let was = open(&before);
     let (base, ballot) = (was.known(), 3);
-    let change = cluster::layout::Change { council: Some(vec!["a".into()]), ..Default::default() };
+    let change =
+        cluster::layout::PlanChange { council: Some(vec!["a".into()]), ..Default::default() };
     let next = Arc::new(base.planned(&change, |_| Some(VoterId(7))).unwrap());
     let prepare = VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let accept = VoteRequest::Accept { ballot, layout: Arc::clone(&next) };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
+use cluster::handshake::{HandshakeIdentity, HandshakeRefused, PeerSeen, Reason};
 use cluster::layout::VoterId;
 use cluster::wire::Sender;
 use cluster::{ByNode, Incarnation, LifeId, MembershipState, NodeId, Now, Shared, View, ViewId};
@@ -30,7 +30,7 @@ pub struct PeerTable {
     /// What the node's coordinators share.
     pub shared: Arc<Shared>,
     /// Who it is in handshakes.
-    pub identity: Arc<Identity>,
+    pub identity: Arc<HandshakeIdentity>,
     /// How far another node's clock may be ahead, in microseconds.
     pub max_skew_micros: u64,
     /// What may wait.
@@ -47,7 +47,7 @@ impl PeerTable {
     /// Nothing was seen yet.
     pub fn new(
         shared: Arc<Shared>,
-        identity: Arc<Identity>,
+        identity: Arc<HandshakeIdentity>,
         max_skew_micros: u64,
         bounds: Bounds,
     ) -> Self {
@@ -184,7 +184,7 @@ impl PeerTable {
 
     /// A handshake was refused, which this node began with a peer or was asked for by anyone.
     /// Returns whether this node is fenced by that, and was not before.
-    pub fn is_fenced_by(&self, peer: Option<NodeId>, refused: &Refused) -> bool {
+    pub fn is_fenced_by(&self, peer: Option<NodeId>, refused: &HandshakeRefused) -> bool {
         let membership = &self.shared.membership;
         if let (Some(peer), Reason::Replaced) = (peer, refused.reason) {
             self.shared.known_disk.refused(peer);

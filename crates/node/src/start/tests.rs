@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io;
 
-use cluster::layout::{Change, Joiner, Layout, VoterId};
+use cluster::layout::{Joiner, Layout, PlanChange, VoterId};
 use cluster::{Member, Topology};
 use lsm::{Engine, Fields, Kind, MemDisk, Options, Record, Space, Version};
 
@@ -80,11 +80,11 @@ fn changed(layout: &Layout, add: &[&str], remove: &[&str]) -> Layout {
         url: format!("http://{name}"),
         disk: Some(Incarnation(7)),
     };
-    let change = Change {
+    let change = PlanChange {
         add: add.iter().map(joins).collect(),
         remove: remove.iter().map(|name| (*name).to_owned()).collect(),
         replicas: Some(1),
-        ..Change::default()
+        ..PlanChange::default()
     };
     layout.planned(&change, |_| Some(VoterId(5))).unwrap()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::NodeId;
-use cluster::layout::Change;
+use cluster::layout::PlanChange;
 
 use super::power::End;
 use super::{Due, World};
@@ -57,7 +57,7 @@ impl World {
         let change = self.traffic(|world| {
             let process = world.machines[AWAY].process.as_ref().expect("nothing ends it");
             let (life, shared) = (process.life, Arc::clone(&process.shared));
-            let change = Change { add: world.joiners(joiners), ..Change::default() };
+            let change = PlanChange { add: world.joiners(joiners), ..PlanChange::default() };
             let planned = world.planned(AWAY, &shared.layouts.known(), &change);
             world.propose(AWAY, life, planned.expect("names and ids are new"));
             let mut looks = 0;

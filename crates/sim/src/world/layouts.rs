@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::layout::{Change, Kinds, Layout, Methods, Seat, Stage, Token, Voter, VoterId};
+use cluster::layout::{Kinds, Layout, Methods, PlanChange, Seat, Stage, Token, Voter, VoterId};
 use cluster::{FIRST_EPOCH, NodeEvent, NodeId};
 
 use super::{Due, World};
@@ -91,7 +91,12 @@ impl World {
     }
 
     /// The layout that makes a change, as a node plans it that knows who is up.
-    pub(super) fn planned(&self, node: usize, known: &Layout, change: &Change) -> Option<Layout> {
+    pub(super) fn planned(
+        &self,
+        node: usize,
+        known: &Layout,
+        change: &PlanChange,
+    ) -> Option<Layout> {
         known.planned(change, self.voters_of(node)?).ok()
     }
 
@@ -110,7 +115,7 @@ impl World {
         })
     }
 
-    fn wanted_change(&mut self, known: &Layout) -> Change {
+    fn wanted_change(&mut self, known: &Layout) -> PlanChange {
         let has_lost = known.nodes.iter().any(|node| self.is_lost(node));
         if has_lost || self.plan.moves > 0 && self.changes.permille(self.plan.moves) {
             let changes_members = self.plan.changes_members();
@@ -123,10 +128,10 @@ impl World {
         }
     }
 
-    pub(super) fn another_council(&mut self, known: &Layout) -> Change {
+    pub(super) fn another_council(&mut self, known: &Layout) -> PlanChange {
         let names = known.nodes.iter().map(|node| node.member.name.clone());
         let council = Some(self.some_councillors(names.collect()));
-        Change { council, ..Change::default() }
+        PlanChange { council, ..PlanChange::default() }
     }
 
     pub(super) fn some_councillors(&mut self, mut names: Vec<String>) -> Vec<String> {
@@ -139,8 +144,8 @@ impl World {
     }
 
     /// Other weights, or another number of copies, or both.
-    pub(super) fn moving_change(&mut self, known: &Layout) -> Change {
-        let mut change = Change::default();
+    pub(super) fn moving_change(&mut self, known: &Layout) -> PlanChange {
+        let mut change = PlanChange::default();
         if self.changes.permille(OF_COPIES) {
             let mut numbers = vec![2, 3, 5];
             if self.plan.forgets_nothing() {

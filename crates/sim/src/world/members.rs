@@ -8,7 +8,7 @@
 //!                               └──── its disk is lost ──▶ lost ──removed as dead ─────┘
 //! ```
 
-use cluster::layout::{Change, Joiner, Layout, Node, Seat, Stage, VoterId};
+use cluster::layout::{Joiner, Layout, Node, PlanChange, Seat, Stage, VoterId};
 use cluster::{Incarnation, Member, NodeId, Topology};
 use lsm::{Engine, MemDisk};
 use node::StartError;
@@ -189,9 +189,9 @@ impl World {
     }
 
     /// Nodes that join, leave, or are lost, and perhaps other weights, copies and councillors.
-    pub(super) fn members_change(&mut self, known: &Layout) -> Change {
+    pub(super) fn members_change(&mut self, known: &Layout) -> PlanChange {
         let more = self.changes.permille(OF_MORE);
-        let mut change = if more { self.moving_change(known) } else { Change::default() };
+        let mut change = if more { self.moving_change(known) } else { PlanChange::default() };
         if !self.plan.forgets_nothing() && self.changes.permille(OF_LOST) {
             let node = usize::from(self.changes.pick(&known.nodes).id.0);
             if self.machines[node].is_there() && self.may_lose_disk(node) {
@@ -216,7 +216,7 @@ impl World {
     fn exchange_nodes(
         &mut self,
         known: &Layout,
-        change: &mut Change,
+        change: &mut PlanChange,
         mut leave: usize,
         mut add: usize,
     ) {
@@ -441,7 +441,7 @@ impl World {
             return;
         }
         let planned = if last.stage == Stage::Settled {
-            let mut change = Change::default();
+            let mut change = PlanChange::default();
             self.exchange_nodes(&last, &mut change, 0, 0);
             self.planned(node, &last, &change)
         } else {

@@ -201,7 +201,7 @@ impl World {
         let layouts = Arc::clone(&shared.layouts);
         let known = (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), layouts);
         let views = Arc::clone(&shared.views);
-        let identity = handshake::Identity::new(
+        let identity = handshake::HandshakeIdentity::new(
             views,
             shared.own,
             Arc::clone(&shared.cluster),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cluster::handshake::{ConnectionKind, Handshake, PeerSeen, Refused};
+use cluster::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen};
 use cluster::{ConnectionId, Event, NodeEvent, NodeId};
 use node::link::{Attempt, Came, Connection, Way};
 
@@ -151,7 +151,7 @@ impl World {
         true
     }
 
-    fn refused(&mut self, place: Place, id: u64, refused: &Refused, out: &mut Outbox) {
+    fn refused(&mut self, place: Place, id: u64, refused: &HandshakeRefused, out: &mut Outbox) {
         let Place { node, life, .. } = place;
         let line = format_args!("n{node} refuses {id}: {}", refused.reason.label());
         self.journal.line(self.now, line);

@@ -9,10 +9,10 @@
 use super::{ASK_ALL_EVERY, Reads};
 use crate::clock::Now;
 use crate::event::Answer;
+use crate::placement::topology::partition_of;
 use crate::protocol::core::Core;
-use crate::quorum::AskedQuorum;
-use crate::request::reported::Reported;
-use crate::topology::partition_of;
+use crate::request::quorum::AskedQuorum;
+use crate::request::reported::ReportedRecord;
 use record::Record;
 
 impl Reads {
@@ -51,7 +51,7 @@ impl Reads {
         }
         self.begun += 1;
         let reported =
-            held.map(Reported::Whole).filter(|reported| !core.is_gone(now, reported, true));
-        Some(Answer::Found(reported.and_then(Reported::into_whole)))
+            held.map(ReportedRecord::Whole).filter(|reported| !core.is_gone(now, reported, true));
+        Some(Answer::Found(reported.and_then(ReportedRecord::into_whole)))
     }
 }

@@ -2,12 +2,12 @@
 //! hold it, and to the others after the answer.
 
 use super::Reads;
-use super::state::{ReadState, ReadVote, Stage};
+use super::read_votes::{ReadStage, ReadState, ReadVote};
 use super::tally::Tally;
 use crate::event::{Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::paxos::acceptor::Arrived;
-use crate::recent::Via;
+use crate::paxos::recent::Via;
 use crate::request::part::{ReplicaError, VoteAt};
 use crate::request::slots::Work;
 use crate::request::{RequestCx, Requests};
@@ -64,10 +64,10 @@ impl Reads {
         let (copies, rank) = (slot.copies_of(&newest), newest.rank());
         let read = self.slots.work(id);
         if read.newest().is_none_or(|record| record.rank() < rank) {
-            read.stage = Stage::Answered(Some(newest));
+            read.stage = ReadStage::Answered(Some(newest));
         }
         let is_stale = |vote: &ReadVote| {
-            matches!(vote.state, ReadState::Reported { .. })
+            matches!(vote.state, ReadState::ReportedRecord { .. })
                 && !vote.place.within(copies).is_none()
                 && vote.reported.as_ref().is_none_or(|reported| reported.rank() < rank)
         };

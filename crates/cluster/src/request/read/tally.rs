@@ -2,12 +2,12 @@
 //! next step of the read.
 
 use super::ASK_AGAIN_TIMES;
-use super::state::{Read, ReadState, ReadVote, Stage};
+use super::read_votes::{Read, ReadStage, ReadState, ReadVote};
 use crate::clock::Now;
 use crate::event::FailureKind;
 use crate::protocol::core::{Core, Cx};
 use crate::request::part::{ReplicaError, VoteAt};
-use crate::request::reported::Reported;
+use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
 use record::Record;
@@ -46,7 +46,7 @@ impl<'a> Tally<'a> {
 
     pub(super) fn next_step(self) -> ReadStep {
         let read = &self.slot.work;
-        if let Stage::Asking { asked_again, .. } = read.stage {
+        if let ReadStage::Asking { asked_again, .. } = read.stage {
             if let Some(step) = self.step_of_asking(asked_again) {
                 return step;
             }
@@ -167,13 +167,13 @@ impl<'a> Tally<'a> {
     }
 
     /// What a replica reported that was not purged since.
-    fn left_of(self, vote: &'a ReadVote) -> Option<&'a Reported> {
+    fn left_of(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
         let greatest = self.core.shared.proofs.reported_watermark();
         vote.reported.as_ref().filter(|r| r.when() > greatest || self.counts(vote))
     }
 
     /// What was reported, without future records if enough replicas reported none.
-    fn reported_of(self) -> impl Iterator<Item = &'a Reported> {
+    fn reported_of(self) -> impl Iterator<Item = &'a ReportedRecord> {
         let settled = self.settled() >= usize::from(self.slot.quorums.read.ack);
         let most = if settled { self.core.takes_up_to(self.now) } else { u64::MAX };
         let reported = self.slot.work.votes.iter().filter_map(move |vote| self.left_of(vote));
@@ -182,7 +182,7 @@ impl<'a> Tally<'a> {
 
     /// The newest of the records that are here whole.
     pub(super) fn newest(self) -> Option<&'a Record> {
-        let whole = self.reported_of().filter_map(Reported::whole);
+        let whole = self.reported_of().filter_map(ReportedRecord::whole);
         whole.max_by(|one, other| one.rank().cmp(&other.rank()))
     }
 
@@ -190,19 +190,20 @@ impl<'a> Tally<'a> {
     /// whole; preferably one that was not asked to send it yet.
     pub(super) fn to_fetch(self) -> Option<VoteAt> {
         let read = &self.slot.work;
-        let is_long = |vote: &ReadVote| matches!(vote.reported, Some(Reported::Outline(_)));
+        let is_long = |vote: &ReadVote| matches!(vote.reported, Some(ReportedRecord::Outline(_)));
         if !read.votes.iter().any(is_long) {
             return None;
         }
-        let newest = self.reported_of().map(Reported::rank).max()?;
+        let newest = self.reported_of().map(ReportedRecord::rank).max()?;
         if self.newest().is_some_and(|record| record.rank() == newest) {
             return None;
         }
         let reports = |vote: &ReadVote| {
             vote.reported.as_ref().is_some_and(|reported| reported.rank() == newest)
         };
-        let has_reported =
-            |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && reports(vote);
+        let has_reported = |vote: &ReadVote| {
+            matches!(vote.state, ReadState::ReportedRecord { .. }) && reports(vote)
+        };
         let is_asked = |vote: &ReadVote| vote.state.is_fetching() && reports(vote);
         read.first(has_reported).or_else(|| read.first(is_asked))
     }
@@ -225,12 +226,12 @@ impl<'a> Tally<'a> {
     fn may_settle(self, asked_again: u32) -> bool {
         let read = &self.slot.work;
         let counts = |vote: &ReadVote| {
-            matches!(vote.state, ReadState::Reported { .. } | ReadState::Asked(_))
+            matches!(vote.state, ReadState::ReportedRecord { .. } | ReadState::Asked(_))
         };
         let reported = read.count_read(counts);
         let own_is_not = read.votes.iter().any(|vote| {
             vote.node == self.core.shared.own
-                && vote.state == (ReadState::Reported { authoritative: false })
+                && vote.state == (ReadState::ReportedRecord { authoritative: false })
         });
         let settles = own_is_not && self.core.shared.membership.is_settling();
         reported >= usize::from(self.slot.quorums.read.ack)
@@ -256,7 +257,7 @@ pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Op
     let lacks =
         |vote: &ReadVote| !vote.place.within(copies).min(short).is_none() && !vote.holds(newest);
     let has_reported =
-        |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && lacks(vote);
+        |vote: &ReadVote| matches!(vote.state, ReadState::ReportedRecord { .. }) && lacks(vote);
     let is_idle = |vote: &ReadVote| vote.state == ReadState::Idle && lacks(vote);
     read.first(has_reported).or_else(|| read.first(is_idle))
 }

@@ -9,22 +9,22 @@ use bytes::Bytes;
 
 use super::*;
 
+use crate::background::effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
 use crate::background::{Background, NodeEvent};
 use crate::clock::{Clock, Now};
-use crate::directory::{Incarnation, LifeId};
 use crate::event::FailureKind;
 use crate::event::{CallId, Shared};
-use crate::layout::{Change, Layout, VoterId};
-use crate::layouts::Lacks;
-use crate::logs::Logs;
-use crate::membership::Membership;
+use crate::membership::directory::{Incarnation, LifeId};
+use crate::membership::layout::{Layout, PlanChange, VoterId};
+use crate::membership::layouts::Lacks;
+use crate::membership::logs::Logs;
+use crate::membership::state::Membership;
 use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request};
-use crate::node_effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
-use crate::proof::{Proof, RoundId, RoundState, RoundStep};
-use crate::remembered::Remembered;
-use crate::rounds::RoundConfig;
-use crate::topology::partition_of;
-use crate::topology::{Member, Topology};
+use crate::placement::topology::partition_of;
+use crate::placement::topology::{Member, Topology};
+use crate::repair::status::RoundConfig;
+use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
+use crate::transfer::remembered::Remembered;
 use crate::transfer::{FAILURES, LONGEST_REST_MICROS, RETRY_MICROS, UNHINDERED_MICROS};
 use record::{Fields, Kind, Outline, Rank, Record, Version};
 
@@ -104,7 +104,7 @@ impl Own {
 
     fn more_of_node_0(&self) -> Layout {
         let weights = vec![("n0".to_owned(), 3)];
-        let change = Change { weights, ..Change::default() };
+        let change = PlanChange { weights, ..PlanChange::default() };
         self.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap()
     }
 
@@ -466,7 +466,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
     rest_is_empty(&mut own, open);
     let (record, _) = own.shared.layouts.encode();
     let first = Layout { ..own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
-    let again = crate::layouts::Layouts::decode(&record, first).unwrap();
+    let again = crate::membership::layouts::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.taken(), own.shared.layouts.taken());
     assert_eq!(again.lacks(NodeId(0)), Lacks::ToTake, "what came since stays");
 }
@@ -518,7 +518,7 @@ fn what_it_has_taken_is_counted_by_change() {
 fn what_is_left_is_taken_where_no_majority_is_left() {
     let mut own = Own::settled(MembershipState::Member, None);
     let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
-    let change = Change { remove_lost, replicas: Some(2), ..Change::default() };
+    let change = PlanChange { remove_lost, replicas: Some(2), ..PlanChange::default() };
     let prepared = own.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
     own.learns(prepared.clone());
     own.learns(prepared.next_stage().unwrap());
@@ -567,14 +567,17 @@ fn a_node_that_has_left_is_not_waited_for() {
 fn who_stays_takes_where_the_number_of_copies_changes() {
     let base = Own::settled(MembershipState::Member, None).shared.layouts.known();
     let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
-    let joiner =
-        crate::layout::Joiner { member, url: "http://n4".to_owned(), disk: Some(Incarnation(9)) };
+    let joiner = crate::membership::layout::Joiner {
+        member,
+        url: "http://n4".to_owned(),
+        disk: Some(Incarnation(9)),
+    };
     for (change, stays, joins) in [
-        (Change { replicas: Some(4), ..Change::default() }, true, false),
-        (Change { replicas: Some(2), ..Change::default() }, true, false),
-        (Change { replicas: Some(1), ..Change::default() }, true, false),
-        (Change { remove: vec!["n3".to_owned()], ..Change::default() }, true, false),
-        (Change { add: vec![joiner], ..Change::default() }, false, true),
+        (PlanChange { replicas: Some(4), ..PlanChange::default() }, true, false),
+        (PlanChange { replicas: Some(2), ..PlanChange::default() }, true, false),
+        (PlanChange { replicas: Some(1), ..PlanChange::default() }, true, false),
+        (PlanChange { remove: vec!["n3".to_owned()], ..PlanChange::default() }, true, false),
+        (PlanChange { add: vec![joiner], ..PlanChange::default() }, false, true),
     ] {
         let prepared = base.planned(&change, |_| Some(VoterId(5))).unwrap();
         assert!(!takes(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");

@@ -1,7 +1,7 @@
 //! A councillor: what it says is durable, and it does not vote before it knows what it may have
 //! lost.
 
-use cluster::layout::{Change, Layout, VoteReply, VoteRequest, VoterId};
+use cluster::layout::{Layout, PlanChange, VoteReply, VoteRequest, VoterId};
 use cluster::{Membership, MembershipState};
 
 use super::*;
@@ -9,7 +9,7 @@ use super::*;
 /// The layout that all begin with, and one that may follow.
 fn layouts(stage: &Stage) -> [Arc<Layout>; 2] {
     let first = stage.shared.layouts.known();
-    let change = Change { council: Some(vec!["a".to_owned()]), ..Change::default() };
+    let change = PlanChange { council: Some(vec!["a".to_owned()]), ..PlanChange::default() };
     let next = first.planned(&change, |_| Some(VoterId(5))).unwrap();
     [first, Arc::new(next)]
 }

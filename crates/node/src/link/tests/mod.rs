@@ -8,7 +8,9 @@ mod handshakes;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret, Secrets};
+use cluster::handshake::{
+    ConnectionKind, Handshake, HandshakeIdentity, HandshakeRefused, PeerSeen, Secret, Secrets,
+};
 use cluster::{
     Body, Class, Clock, ClusterId, ConnectionId, Event, Incarnation, Kind, Life, LifeId, Lineage,
     LogPosition, Logs, Member, Membership, MembershipState, Message, NodeId, Now, OwnCluster,
@@ -53,7 +55,7 @@ impl Setup {
         let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let views = Arc::clone(&shared.views);
         let cluster = Arc::new(OwnCluster::new(Some(self.cluster)));
-        let identity = Identity::new(views, own, cluster, secret, known);
+        let identity = HandshakeIdentity::new(views, own, cluster, secret, known);
         let bounds = Bounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };
         Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), 500_000, bounds))
     }
@@ -180,7 +182,7 @@ impl End {
 }
 
 /// What A, who dials, and B make of each other.
-fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<PeerSeen, Refused>; 2] {
+fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<PeerSeen, HandshakeRefused>; 2] {
     let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
     let dialer = Arc::clone(&a.identity);
     let mut dialer = Handshake::dial(dialer, to, ConnectionKind::Small, [1; 32], &mut to_b);

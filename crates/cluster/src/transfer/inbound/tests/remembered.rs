@@ -1,7 +1,7 @@
 //! What sources remember of writes with an idempotency key, once all records are taken.
 
 use super::*;
-use crate::recent::Via;
+use crate::paxos::recent::Via;
 use crate::transfer::PATIENCE_MICROS;
 
 const VIAS: [Via; 3] = [Via::Accept, Via::Replica, Via::Chosen];
@@ -128,7 +128,7 @@ fn a_source_that_forgot_some_leaves_it_without_knowledge() {
     assert!(forgets(&own, &one));
     let (bytes, _) = own.shared.layouts.encode();
     let known = (*own.shared.layouts.known()).clone();
-    let again = crate::layouts::Layouts::decode(&bytes, known).unwrap();
+    let again = crate::membership::layouts::Layouts::decode(&bytes, known).unwrap();
     assert!(again.has_forgotten(Some(one.partition())) > 0, "also after a restart");
     let stays = (0..=u16::MAX).find(|partition| {
         let view = own.shared.view();

@@ -1,0 +1,450 @@
+//! Background tasks: a deterministic executor of `async` functions inside the protocol.
+//!
+//! ```text
+//!   spawn ──────────────▶ ┌───────┐ ─▶ polled: Context::call ─▶ NodeEffect::Call ─▶ a node
+//!   Returned (an answer) ▶│ Tasks │ ─▶ polled: the task that made the call         │
+//!   Tick ───────────────▶ └───────┘ ─▶ polled: all, for what they wait for         │
+//!        ▲                                                                        │
+//!        └────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A task is polled only while its node handles an event, in the order in which answers come; no
+//! thread wakes a task, and a task reads no clock but the event's. So a node with tasks stays a
+//! function of its state, the time and the event.
+//!
+//! A node has a task for its round of repair, and one for each other node that streams to it. Their
+//! owners start the next one only after the last has ended.
+//!
+//! Every wait ends: a call returns by the deadline of its class, and each condition that a task
+//! waits for includes a time. A task holds nothing of its node's state across a wait: the world
+//! may have changed meanwhile. Whoever owns a task drops it with [`Tasks::stop`]; that drops its
+//! calls, and an answer which comes later is nobody's.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as PollContext, Poll, Waker};
+
+use crate::background::effect::{NodeConfig, NodeEffect};
+use crate::clock::Now;
+use crate::event::{CallId, FailureKind, Shared};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::placement::view::View;
+
+/// Names a task of a node, until the node's process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TaskId(u64);
+
+/// The tasks of a node.
+pub(crate) struct Tasks {
+    context: Context,
+    tasks: BTreeMap<TaskId, Task>,
+    next: u64,
+}
+
+struct Task {
+    name: &'static str,
+    future: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+/// What a task sees of its node, and acts through.
+#[derive(Clone)]
+pub(crate) struct Context(Rc<ContextInner>);
+
+struct ContextInner {
+    shared: Arc<Shared>,
+    config: NodeConfig,
+    view: RefCell<Arc<View>>,
+    now: Cell<Now>,
+    /// The task that is being polled.
+    polled: Cell<TaskId>,
+    /// Ticks since the start.
+    ticks: Cell<u64>,
+    /// Whether what this node knows of layouts is being stored.
+    keeps_layouts: Cell<bool>,
+    next_call: Cell<u64>,
+    calls: RefCell<BTreeMap<CallId, WaitingCall>>,
+    effects: RefCell<Vec<NodeEffect>>,
+}
+
+/// A call that a task waits for.
+struct WaitingCall {
+    task: TaskId,
+    answer: Option<Result<Reply, FailureKind>>,
+}
+
+impl Tasks {
+    pub(crate) fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
+        let view = RefCell::new(shared.view());
+        let inner = ContextInner {
+            shared,
+            config,
+            view,
+            now: Cell::new(Now { mono: 0, wall: 0 }),
+            polled: Cell::new(TaskId(0)),
+            ticks: Cell::new(0),
+            keeps_layouts: Cell::new(false),
+            next_call: Cell::new(0),
+            calls: RefCell::default(),
+            effects: RefCell::default(),
+        };
+        Self { context: Context(Rc::new(inner)), tasks: BTreeMap::new(), next: 0 }
+    }
+
+    /// The context that the node's tasks act through.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The node handles an event at this time.
+    pub(crate) fn handles_at(&self, now: Now) {
+        self.context.0.now.set(now);
+    }
+
+    /// Another view is in force.
+    pub(crate) fn follow(&self, view: &Arc<View>) {
+        *self.context.0.view.borrow_mut() = Arc::clone(view);
+    }
+
+    /// Starts a task, and runs it up to its first wait.
+    pub(crate) fn spawn(
+        &mut self,
+        name: &'static str,
+        future: impl Future<Output = ()> + 'static,
+    ) -> TaskId {
+        let id = TaskId(self.next);
+        self.next += 1;
+        self.tasks.insert(id, Task { name, future: Box::pin(future) });
+        self.poll(id);
+        id
+    }
+
+    /// Drops a task where it waits, with its calls.
+    pub(crate) fn stop(&mut self, id: TaskId) {
+        self.tasks.remove(&id);
+    }
+
+    /// Drops one of the tasks under way where it waits, chosen by `pick`; returns its name.
+    pub(crate) fn stop_any(&mut self, pick: u64) -> Option<&'static str> {
+        let at = pick.checked_rem(self.tasks.len() as u64)?;
+        let id = *self.tasks.keys().nth(at as usize)?;
+        self.tasks.remove(&id).map(|task| task.name)
+    }
+
+    /// Whether a task has not ended.
+    pub(crate) fn is_under_way(&self, id: TaskId) -> bool {
+        self.tasks.contains_key(&id)
+    }
+
+    /// A call has returned: the task that made the call goes on. Returns `false` if no task waits
+    /// for the call: it was dropped.
+    pub(crate) fn answered(&mut self, call: CallId, result: CallResult) -> bool {
+        let task = {
+            let mut calls = self.context.0.calls.borrow_mut();
+            let Some(waiting) = calls.get_mut(&call) else { return false };
+            waiting.answer = Some(result);
+            waiting.task
+        };
+        self.poll(task);
+        true
+    }
+
+    /// Time has passed: tasks that wait for a condition look at it.
+    pub(crate) fn tick(&mut self) {
+        self.context.0.ticks.set(self.ticks() + 1);
+        for id in self.tasks.keys().copied().collect::<Vec<_>>() {
+            self.poll(id);
+        }
+    }
+
+    /// Ticks since the start.
+    pub(crate) fn ticks(&self) -> u64 {
+        self.context.0.ticks.get()
+    }
+
+    /// Moves what tasks have asked for to the node's effects.
+    pub(crate) fn drain_effects(&self, out: &mut Vec<NodeEffect>) {
+        out.append(&mut self.context.0.effects.borrow_mut());
+    }
+
+    fn poll(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        self.context.0.polled.set(id);
+        let mut context = PollContext::from_waker(Waker::noop());
+        if task.future.as_mut().poll(&mut context).is_ready() {
+            self.tasks.remove(&id);
+        }
+    }
+}
+
+impl Context {
+    /// The time of the event that is being handled. It changes with every wait.
+    pub(crate) fn now(&self) -> Now {
+        self.0.now.get()
+    }
+
+    /// The view in force. It may change with every wait.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.0.view.borrow())
+    }
+
+    /// All other nodes of the view, of both sets while partitions move. A node that is about to
+    /// leave may be the only one that holds a write, or a mark; one that is about to join takes
+    /// part in writes, and misses some like any other.
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        let own = self.0.shared.own;
+        self.0.view.borrow().ids().filter(|node| *node != own).collect()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    pub(crate) fn config(&self) -> &NodeConfig {
+        &self.0.config
+    }
+
+    /// The greatest time of a version that this node stores at present.
+    pub(crate) fn takes_up_to(&self) -> u64 {
+        self.0.shared.clock.takes_up_to(self.now(), self.0.config.max_skew_micros)
+    }
+
+    /// Whether a time of a version is so far ahead of this node's clock that nobody stores it.
+    pub(crate) fn is_ahead(&self, time: u64) -> bool {
+        self.0.shared.clock.is_ahead(time, self.now(), self.0.config.max_skew_micros)
+    }
+
+    /// A number that no other call of this node has.
+    fn next_call(&self) -> CallId {
+        let next = self.0.next_call.get();
+        self.0.next_call.set(next + 1);
+        CallId(next)
+    }
+
+    pub(crate) fn effect(&self, effect: NodeEffect) {
+        self.0.effects.borrow_mut().push(effect);
+    }
+
+    /// Has stored what this node knows of layouts, unless that is under way.
+    pub(crate) fn keep_layouts(&self) {
+        if !self.0.keeps_layouts.replace(true) {
+            self.effect(NodeEffect::KeepLayouts);
+        }
+    }
+
+    /// The record of layouts was stored, or could not be: then that is tried again with the next
+    /// tick.
+    pub(crate) fn layouts_kept(&self, kept: bool) {
+        self.0.keeps_layouts.set(false);
+        if kept && self.0.shared.layouts.is_unkept() {
+            self.keep_layouts();
+        }
+    }
+
+    /// Asks a node, which may be this one, once the future is polled. Returns by the deadline of
+    /// the class.
+    pub(crate) fn call(&self, node: NodeId, class: Class, request: Request) -> PendingCall {
+        self.call_for(move |call| NodeEffect::Call { call, node, class, request })
+    }
+
+    /// Has an effect carried out that ends as a call does, once the future is polled.
+    pub(crate) fn call_for(
+        &self,
+        effect: impl FnOnce(CallId) -> NodeEffect + 'static,
+    ) -> PendingCall {
+        PendingCall { context: self.clone(), state: CallState::Meant(Box::new(effect)) }
+    }
+
+    /// Waits for so many microseconds, rounded up to the node's tick.
+    pub(crate) async fn pause(&self, micros: u64) {
+        let until = self.now().mono + micros;
+        self.until(|now| now.mono >= until).await;
+    }
+
+    /// Waits until a condition holds. The condition is looked at with each tick, and has to come
+    /// true by some time.
+    pub(crate) async fn until(&self, condition: impl Fn(Now) -> bool) {
+        std::future::poll_fn(|_| match condition(self.now()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+}
+
+/// What a call returns.
+pub(crate) type CallResult = Result<Reply, FailureKind>;
+
+/// A call, and what it returns.
+pub(crate) struct PendingCall {
+    context: Context,
+    state: CallState,
+}
+
+enum CallState {
+    Meant(Box<dyn FnOnce(CallId) -> NodeEffect>),
+    Made(CallId),
+    Over,
+}
+
+impl Future for PendingCall {
+    type Output = Result<Reply, FailureKind>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut PollContext<'_>) -> Poll<Self::Output> {
+        let context = self.context.clone();
+        match std::mem::replace(&mut self.state, CallState::Over) {
+            CallState::Meant(effect) => {
+                let call = context.next_call();
+                let waiting = WaitingCall { task: context.0.polled.get(), answer: None };
+                context.0.calls.borrow_mut().insert(call, waiting);
+                context.effect(effect(call));
+                self.state = CallState::Made(call);
+                Poll::Pending
+            }
+            CallState::Made(call) => {
+                let mut calls = context.0.calls.borrow_mut();
+                let answer = calls.get_mut(&call).and_then(|waiting| waiting.answer.take());
+                let Some(answer) = answer else {
+                    self.state = CallState::Made(call);
+                    return Poll::Pending;
+                };
+                calls.remove(&call);
+                Poll::Ready(answer)
+            }
+            CallState::Over => unreachable!("a call is polled after it has returned"),
+        }
+    }
+}
+
+impl Drop for PendingCall {
+    /// An answer that comes later finds no call.
+    fn drop(&mut self) {
+        if let CallState::Made(call) = self.state {
+            self.context.0.calls.borrow_mut().remove(&call);
+        }
+    }
+}
+
+/// Calls to several nodes, at most one to each, whose results come one by one.
+pub(crate) struct Asked {
+    context: Context,
+    calls: Vec<(NodeId, PendingCall)>,
+}
+
+impl Asked {
+    pub(crate) fn new(context: &Context) -> Self {
+        Self { context: context.clone(), calls: Vec::new() }
+    }
+
+    /// Asks a node, unless a call to it is under way.
+    pub(crate) fn ask(&mut self, node: NodeId, class: Class, request: Request) {
+        if self.calls.iter().all(|(asked, _)| *asked != node) {
+            self.calls.push((node, self.context.call(node, class, request)));
+        }
+    }
+
+    /// Drops the calls that are under way.
+    pub(crate) fn forget(&mut self) {
+        self.calls.clear();
+    }
+
+    /// The next result; `None` = none has come before the next tick.
+    pub(crate) async fn next_in_this_tick(&mut self) -> Option<(NodeId, CallResult)> {
+        let ticks = self.context.0.ticks.get();
+        std::future::poll_fn(|cx| {
+            for at in 0..self.calls.len() {
+                let (node, call) = &mut self.calls[at];
+                if let Poll::Ready(result) = Pin::new(call).poll(cx) {
+                    let node = *node;
+                    self.calls.remove(at);
+                    return Poll::Ready(Some((node, result)));
+                }
+            }
+            match self.context.0.ticks.get() == ticks {
+                true => Poll::Pending,
+                false => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+}
+
+/// Waits for all of these at once; their results, in the same order.
+pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let results = bounded(futures.into_iter().map(|future| (0, future)), usize::MAX, u64::MAX);
+    results.await
+}
+
+/// Waits for all of these at once, or for the first that fails: the others are dropped then.
+pub(crate) async fn try_all<T, E, F>(futures: impl IntoIterator<Item = F>) -> Result<Vec<T>, E>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut waiting: Vec<_> =
+        futures.into_iter().map(|future| (Some(Box::pin(future)), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut is_over = true;
+        for (future, result) in &mut waiting {
+            let Some(pending) = future else { continue };
+            match pending.as_mut().poll(context) {
+                Poll::Ready(Ok(done)) => (*future, *result) = (None, Some(done)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => is_over = false,
+            }
+        }
+        if is_over { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await?;
+    Ok(waiting.into_iter().filter_map(|(_, result)| result).collect())
+}
+
+/// Runs jobs, at most `most` at once and of a weight of at most `most_weight` altogether, or a
+/// single one that weighs more; their results, in the same order. A job is begun when there is room
+/// for it.
+pub(crate) async fn bounded<F: Future>(
+    jobs: impl IntoIterator<Item = (u64, F)>,
+    most: usize,
+    most_weight: u64,
+) -> Vec<F::Output> {
+    let mut jobs = jobs.into_iter().enumerate().peekable();
+    let mut under_way: Vec<(usize, u64, Pin<Box<F>>)> = Vec::new();
+    let mut weight = 0;
+    let mut results = BTreeMap::new();
+    std::future::poll_fn(|context| {
+        loop {
+            under_way.retain_mut(|(at, weighs, job)| match job.as_mut().poll(context) {
+                Poll::Ready(result) => {
+                    weight -= *weighs;
+                    results.insert(*at, result);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            let mut has_begun = false;
+            while let Some((at, (weighs, job))) = jobs.next_if(|(_, (weighs, _))| {
+                under_way.is_empty() || under_way.len() < most && weight + weighs <= most_weight
+            }) {
+                weight += weighs;
+                under_way.push((at, weighs, Box::pin(job)));
+                has_begun = true;
+            }
+            if !has_begun {
+                return if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending };
+            }
+        }
+    })
+    .await;
+    results.into_values().collect()
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.tasks.values().map(|task| task.name)).finish()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,54 @@
+//! Who a node is, whom it expects, and what proves that it belongs there.
+
+use std::sync::Arc;
+
+use super::{Secrets, VERSIONS};
+use crate::membership::cluster_id::OwnCluster;
+use crate::membership::layouts::Layouts;
+use crate::membership::logs::Logs;
+use crate::message::NodeId;
+use crate::placement::view::Views;
+use crate::repair::watermark::Proofs;
+
+/// Who this node is, and whom it expects: shared by all its handshakes.
+#[derive(Debug)]
+pub struct HandshakeIdentity {
+    /// [`VERSIONS`], save in tests of an upgrade.
+    pub(super) versions: (u16, u16),
+    pub(super) views: Arc<Views>,
+    own: NodeId,
+    own_name: String,
+    /// The cluster that this node belongs to.
+    pub(super) cluster: Arc<OwnCluster>,
+    pub(super) secrets: Arc<Secrets>,
+    /// What is known of the nodes' disks, this one's included.
+    pub(super) logs: Arc<Logs>,
+    /// What this node knows of proofs.
+    pub(super) proofs: Arc<Proofs>,
+    /// Which voter it is.
+    pub(super) layouts: Arc<Layouts>,
+}
+
+impl HandshakeIdentity {
+    /// Node `own` of the cluster.
+    pub fn new(
+        views: Arc<Views>,
+        own: NodeId,
+        cluster: Arc<OwnCluster>,
+        secrets: Arc<Secrets>,
+        (logs, proofs, layouts): (Arc<Logs>, Arc<Proofs>, Arc<Layouts>),
+    ) -> Self {
+        let own_name = views.name_of(own);
+        let versions = VERSIONS;
+        Self { versions, views, own, own_name, cluster, secrets, logs, proofs, layouts }
+    }
+
+    /// The id of this node.
+    pub fn own(&self) -> NodeId {
+        self.own
+    }
+
+    pub(super) fn own_name(&self) -> &str {
+        &self.own_name
+    }
+}

@@ -1,0 +1,52 @@
+//! Asks the other nodes whether they know this node's disk, as long as this node is no member: see
+//! `known_disk.rs`.
+
+use std::collections::BTreeMap;
+
+use crate::background::task::{Context, TaskId, Tasks};
+use crate::message::{Class, NodeId, Reply, Request};
+
+/// Microseconds after which a node is asked again that did not say that it knows the disk.
+const RETRY_MICROS: u64 = 100_000;
+
+/// The tasks that ask the other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Announcement(BTreeMap<NodeId, TaskId>);
+
+impl Announcement {
+    /// Asks whoever is not known to know the disk, as long as this node is no member.
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
+        let context = tasks.context().clone();
+        let (shared, others) = (context.shared(), context.others());
+        let is_member = shared.membership.is_undoubted_member();
+        self.0.retain(|node, task| {
+            let is_asked = !is_member && others.contains(node) && tasks.is_under_way(*task);
+            if !is_asked {
+                tasks.stop(*task);
+            }
+            is_asked
+        });
+        for node in others.iter().filter(|_| !is_member) {
+            if !self.0.contains_key(node) && !shared.known_disk.is_known_by(*node) {
+                self.0.insert(*node, tasks.spawn("announce", announce(context.clone(), *node)));
+            }
+        }
+        shared.known_disk.look(is_member, &others);
+    }
+}
+
+/// Asks a node until it knows this node's disk.
+async fn announce(context: Context, node: NodeId) {
+    let shared = context.shared();
+    let request =
+        Request::KnowsDisk { node: shared.own, incarnation: shared.logs.own_incarnation() };
+    loop {
+        let losses = shared.known_disk.losses(node);
+        match context.call(node, Class::Client, request.clone()).await {
+            Ok(Reply::Pong) => return shared.known_disk.answered(node, losses),
+            Ok(_) => {}
+            Err(_) => shared.known_disk.unreached(node, losses),
+        }
+        context.pause(RETRY_MICROS).await;
+    }
+}

@@ -1,0 +1,122 @@
+use super::*;
+use crate::membership::directory::Incarnation;
+use crate::membership::layout::{Joiner, PlanChange};
+use crate::placement::topology::{Member, Topology};
+
+fn member(name: &str) -> Member {
+    Member { name: name.to_owned(), zone: String::new(), weight: 1 }
+}
+
+fn first() -> Layout {
+    let members = ["a", "b", "c"].map(member).to_vec();
+    Layout::first(&Topology::new(members, 3).unwrap(), |id| format!("http://{}", id.0))
+}
+
+fn seat(node: u16, voter: u64) -> Seat {
+    Seat { node: NodeId(node), voter: Some(VoterId(voter)) }
+}
+
+/// A council of `base` decides that.
+fn decided(base: &Layout, council: &[&str]) -> Layout {
+    let council = Some(council.iter().map(|name| (*name).to_owned()).collect());
+    base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(5))).unwrap()
+}
+
+fn moving(base: &Layout) -> Layout {
+    let add = vec![Joiner {
+        member: member("d"),
+        url: "http://d".to_owned(),
+        disk: Some(Incarnation(9)),
+    }];
+    let remove = vec!["c".to_owned()];
+    base.planned(&PlanChange { add, remove, ..PlanChange::default() }, |_| Some(VoterId(5)))
+        .unwrap()
+}
+
+#[test]
+fn one_node_decides_what_follows() {
+    let first = first();
+    let decreed = first.decreed(NodeId(0), VoterId(77), &[]).unwrap();
+    assert_eq!((decreed.epoch, decreed.stage), (1_000_000, Stage::Settled));
+    assert_eq!((&decreed.council[..], decreed.base), (&[seat(0, 77)][..], first.id()));
+    assert_eq!((&decreed.nodes, decreed.began), (&first.nodes, first.began), "no key moves");
+    assert_eq!(decreed.decrees, [Decree { base: 1, epoch: 1_000_000, number: 77 }]);
+    assert_eq!(Layout::from_bytes(&decreed.to_bytes()), Ok(decreed.clone()));
+    let next = decided(&decreed, &["a", "b", "c"]);
+    assert_eq!((next.epoch, &next.decrees), (1_000_001, &decreed.decrees));
+    let again = next.decreed(NodeId(1), VoterId(78), &[]).unwrap();
+    assert_eq!((again.epoch, again.decrees.len()), (2_000_000, 2));
+    assert_eq!(Layout::from_bytes(&again.to_bytes()), Ok(again.clone()));
+    assert_eq!(first.decreed(NodeId(9), VoterId(1), &[]), Err(NoDecree::NoMember));
+    let mut full = next;
+    full.decrees = vec![full.decrees[0]; MAX_DECREES];
+    assert_eq!(full.decreed(NodeId(0), VoterId(1), &[]), Err(NoDecree::TooMany));
+}
+
+#[test]
+fn what_moves_goes_back_until_reads_have_switched() {
+    let prepare = moving(&first());
+    let read_old = prepare.next_stage().unwrap();
+    let read_new = read_old.next_stage().unwrap();
+    let back = prepare.decreed(NodeId(0), VoterId(1), &[]).unwrap();
+    assert_eq!((back.stage, back.began, back.before.as_ref()), (Stage::Settled, 1, None));
+    assert_eq!(back.next_id, prepare.next_id, "ids that were given stay given");
+    let back = read_old.decreed(NodeId(0), VoterId(1), &[]).unwrap();
+    assert_eq!((back.stage, back.began), (Stage::Settled, 1_000_000));
+    assert_eq!(back.nodes.len(), 3);
+    assert_eq!(
+        read_old.decreed(NodeId(3), VoterId(1), &[]),
+        Err(NoDecree::NoMember),
+        "it has not joined"
+    );
+
+    let forward = read_new.decreed(NodeId(3), VoterId(1), &[NodeId(1)]).unwrap();
+    assert_eq!((forward.stage, forward.began), (Stage::ReadNew, read_new.began));
+    assert_eq!(forward.nodes, read_new.nodes);
+    let lost: Vec<bool> = forward.before.unwrap().nodes.iter().map(|node| node.is_lost).collect();
+    assert_eq!(lost, [false, true, false], "the end does not wait for it");
+    assert_eq!(read_new.decreed(NodeId(2), VoterId(1), &[]), Err(NoDecree::NoMember), "it leaves");
+}
+
+#[test]
+fn who_went_by_what_a_decree_did_not_know_is_on_a_fork() {
+    let first = first();
+    let second = decided(&first, &["a", "b", "c"]);
+    let third = decided(&second, &["b"]);
+    let decreed = second.decreed(NodeId(0), VoterId(7), &[]).unwrap();
+    let next = decided(&decreed, &["a"]);
+    let of_another = decided(&second.decreed(NodeId(1), VoterId(8), &[]).unwrap(), &["a"]);
+    let again = next.decreed(NodeId(2), VoterId(9), &[]).unwrap();
+    let is_of_one_line = |one: &Layout, other: &Layout| {
+        assert_eq!(one.is_of_one_line(other), other.is_of_one_line(one));
+        one.is_of_one_line(other)
+    };
+    for late in [&decreed, &next, &again] {
+        assert!(is_of_one_line(&first, late) && is_of_one_line(&second, late));
+        assert!(!is_of_one_line(&third, late), "the decree did not know of it");
+        assert!(late.forks_from(third.epoch));
+        assert!(!late.forks_from(second.epoch) && !late.forks_from(late.epoch));
+    }
+    assert!(is_of_one_line(&next, &again) && is_of_one_line(&decreed, &again));
+    assert!(!is_of_one_line(&decided(&next, &["b"]), &again));
+    for other in [&decreed, &next, &again] {
+        assert!(!is_of_one_line(&of_another, other), "two decrees for one layout");
+    }
+    assert!(is_of_one_line(&second, &of_another));
+}
+
+#[test]
+fn decrees_that_make_no_line_are_refused() {
+    let decreed = first().decreed(NodeId(0), VoterId(7), &[]).unwrap();
+    let again = decreed.decreed(NodeId(0), VoterId(8), &[]).unwrap();
+    let refused = |change: &dyn Fn(&mut Layout)| {
+        let mut layout = again.clone();
+        change(&mut layout);
+        let why = Layout::from_bytes(&layout.to_bytes()).unwrap_err();
+        assert_eq!(why, "its decrees don't follow on each other");
+    };
+    refused(&|layout| layout.decrees.swap(0, 1));
+    refused(&|layout| layout.decrees[0].base = 2_000_000);
+    refused(&|layout| layout.epoch = 1_999_999);
+    refused(&|layout| layout.decrees[1].base = 5);
+}

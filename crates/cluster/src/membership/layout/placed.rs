@@ -1,0 +1,75 @@
+//! Where keys are with the nodes of a layout. That takes a microsecond and more for each node and
+//! a thousand partitions, and a layout's nodes are placed by whoever plans it, applies it, and goes
+//! by it: they are placed once, as long as somebody in this process holds what came of it.
+
+use parking_lot::Mutex;
+
+use super::Node;
+use crate::node_id::NodeId;
+use crate::placement::topology::{Topology, TopologyError};
+
+/// What somebody holds, and what was made last.
+static MADE: Mutex<Vec<Topology>> = Mutex::new(Vec::new());
+
+/// Where keys are with these nodes.
+pub(crate) fn placed(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
+    let of = |node: &Node| (node.id, node.member.clone(), node.hash_weight);
+    let mut by_name: Vec<&Node> = nodes.iter().collect();
+    by_name.sort_by(|a, b| a.member.name.cmp(&b.member.name));
+    let is_same = |made: &&Topology| {
+        let is = |(id, node): (NodeId, &&Node)| {
+            let (member, hash_weight) = (made.member(id), made.hash_weight(id));
+            (id, member, hash_weight) == (node.id, &node.member, node.hash_weight)
+        };
+        let are_as_many = made.nodes() == nodes.len() && made.wanted_copies() == replicas;
+        are_as_many && made.ids().zip(&by_name).all(is)
+    };
+    if let Some(made) = made().iter().find(is_same) {
+        return Ok(made.clone());
+    }
+    let topology = Topology::with_hash_weights(nodes.iter().map(of).collect(), replicas)?;
+    let mut made = made();
+    made.retain(Topology::is_shared);
+    made.push(topology.clone());
+    Ok(topology)
+}
+
+fn made() -> parking_lot::MutexGuard<'static, Vec<Topology>> {
+    MADE.lock()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::topology::{HashWeight, Member};
+
+    fn node(id: u16, zone: &str) -> Node {
+        Node {
+            id: NodeId(id),
+            member: Member { name: format!("placed-{id}"), zone: zone.to_owned(), weight: 1 },
+            hash_weight: HashWeight::new(1 << 16).unwrap(),
+            url: String::new(),
+            first_disk: None,
+            is_lost: false,
+        }
+    }
+
+    #[test]
+    fn nodes_are_placed_once_as_long_as_somebody_holds_that() {
+        let nodes: Vec<Node> = (0..3).map(|id| node(id, "")).collect();
+        let first = placed(&nodes, 2).unwrap();
+        let others = [
+            placed(&nodes[..2], 2).unwrap(),
+            placed(&nodes, 3).unwrap(),
+            placed(&[node(0, "x"), node(1, ""), node(2, "")], 2).unwrap(),
+            placed(&[node(0, ""), node(1, ""), node(3, "")], 2).unwrap(),
+        ];
+        assert!(others.iter().all(|other| !other.shares_with(&first)));
+        let mut again = nodes;
+        again.rotate_left(1);
+        again[0].url = "http://elsewhere".to_owned();
+        assert!(placed(&again, 2).unwrap().shares_with(&first));
+        assert!(first.is_shared());
+        assert!(placed(&[again[0].clone(), again[0].clone(), again[1].clone()], 2).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! What a node knows of layouts, as its disk has it.
+
+use super::*;
+use crate::membership::layout::PlanChange;
+use crate::placement::topology::Member;
+
+fn first() -> Layout {
+    let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
+    let topology = Topology::new(vec![member("a"), member("b")], 2).unwrap();
+    Layout::first(&topology, |id| format!("http://{}", id.0))
+}
+
+fn next(base: &Layout) -> Arc<Layout> {
+    let council = Some(vec!["b".to_owned()]);
+    Arc::new(
+        base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(9)))
+            .unwrap(),
+    )
+}
+
+/// As a node has it that has accepted the second layout, and its record.
+fn accepted() -> (Layouts, Vec<u8>) {
+    let own = Voter { node: NodeId(0), id: Some(VoterId(0x0102_0304_0506_0708)), is_first: true };
+    let layouts = Layouts::first(own, first());
+    let (base, layout) = (layouts.known(), next(&first()));
+    layouts.asked(&VoteRequest::Prepare { base, ballot: 0x11 });
+    layouts.asked(&VoteRequest::Accept { ballot: 0x12, layout });
+    let (record, _) = layouts.encode();
+    (layouts, record)
+}
+
+/// What a node of this release finds again.
+#[test]
+fn the_bytes_are_those_of_the_document() {
+    let (layouts, record) = accepted();
+    let mut expected = vec![1, 1, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+    expected.extend([0x12, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0]);
+    for layout in [&*next(&first()), &*layouts.known()] {
+        let bytes = layout.to_bytes();
+        expected.extend((bytes.len() as u32).to_le_bytes());
+        expected.extend(bytes);
+    }
+    // Nothing was taken yet.
+    expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([0; 34]);
+    assert_eq!(record, expected);
+    let again = Layouts::decode(&record, first()).unwrap();
+    assert_eq!((again.encode().0, again.voter()), (record, layouts.voter()));
+}
+
+#[test]
+fn what_is_no_record_is_told_from_a_newer_one() {
+    let (_, record) = accepted();
+    let why = |bytes: &[u8]| Layouts::decode(bytes, first()).unwrap_err();
+    for cut in 0..record.len() {
+        assert!(matches!(why(&record[..cut]), Unreadable::Damaged(_)), "cut at {cut}");
+    }
+    assert!(matches!(why(&[&record[..], &[0]].concat()), Unreadable::Damaged(_)));
+    assert_eq!(why(&[&[2], &record[1..]].concat()), Unreadable::Later(2));
+}
+
+#[test]
+fn a_layout_rules_once_it_is_not_the_first() {
+    let (layouts, record) = accepted();
+    assert_eq!(Layouts::rules(&record), Ok(None), "it is accepted only");
+    layouts.learn(&next(&first()));
+    let (record, _) = layouts.encode();
+    let (node, layout) = Layouts::rules(&record).unwrap().unwrap();
+    assert_eq!((node, layout.id()), (NodeId(0), next(&first()).id()));
+}
+
+#[test]
+fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
+    let (_, record) = accepted();
+    let record = Layouts::without_votes(&record).unwrap();
+    let copy = Layouts::decode(&record, first()).unwrap();
+    assert!(!copy.has_votes() && !copy.has_seat() && copy.completed().is_none());
+    assert_eq!(copy.known().id(), first().id());
+    assert!(copy.loses_votes(VoterId(3)) && !copy.loses_votes(VoterId(3)), "it is news once");
+    assert!(copy.has_votes() && copy.is_unkept());
+}
+
+/// A record that was made before a change says nothing of that, whatever is stored last.
+#[test]
+fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
+    let own = Voter { node: NodeId(0), id: Some(VoterId(5)), is_first: true };
+    let (layouts, views) = (Layouts::first(own, first()), View::first(topology_of(&first())));
+    let views = Views::new(views);
+    let prepare = |ballot| VoteRequest::Prepare { base: layouts.known(), ballot };
+    assert!(layouts.asked(&prepare(1)).1);
+    let (_, early) = layouts.encode();
+    let later = next(&first());
+    assert!(layouts.asked(&VoteRequest::Decided(Arc::clone(&later))).1);
+    let (_, late) = layouts.encode();
+    assert!(!layouts.kept(&early, &views) && layouts.is_unkept());
+    assert!(layouts.asked(&VoteRequest::Ask).1, "what it would tell is not durable");
+    assert!(layouts.kept(&late, &views) && !layouts.kept(&early, &views));
+    assert_eq!((layouts.is_unkept(), views.epoch()), (false, 2));
+    assert!(!layouts.asked(&VoteRequest::Ask).1);
+}
+
+fn topology_of(layout: &Layout) -> Topology {
+    placed(&layout.nodes, layout.replicas).unwrap()
+}

@@ -1,0 +1,306 @@
+//! One node with others that a test plays: what it asks of them about layouts, and what comes of
+//! their answers.
+
+use super::*;
+use crate::background::effect::{NodeConfig, NodeEffect};
+use crate::background::{Background, NodeEvent};
+use crate::clock::{Clock, Now};
+use crate::event::{CallId, Shared};
+use crate::membership::cluster_id::ClusterId;
+use crate::membership::directory::{Incarnation, LogPosition};
+use crate::membership::layout::{PlanChange as Wanted, VoterId};
+use crate::membership::logs::{Claim, Logs, Reported};
+use crate::membership::state::{Membership, MembershipState};
+use crate::placement::topology::{Member, Topology};
+use crate::repair::status::RoundConfig;
+
+const NODES: u16 = 3;
+
+/// This node, and what it wants done.
+struct Own {
+    shared: Arc<Shared>,
+    node: Background,
+    mono: u64,
+    asked: Vec<(CallId, NodeId, VoteRequest)>,
+    keeps: usize,
+    stands: Vec<MembershipState>,
+}
+
+impl Own {
+    fn new(state: MembershipState) -> Self {
+        let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
+        let topology = Topology::new((0..NODES).map(member).collect(), 3).unwrap();
+        let clock = Arc::new(Clock::start(7, 1_000_000, 0));
+        let membership = Membership::new(state, 1, false);
+        let logs = Arc::new(Logs::first(Incarnation(100)));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
+        let config = NodeConfig {
+            deadline_micros: 0,
+            syncs_always: true,
+            max_skew_micros: 500_000,
+            rounds: RoundConfig::NONE,
+            stream_rate: None,
+            remembered: |_, _| None,
+        };
+        let node = Background::new(Arc::clone(&shared), config);
+        Self { shared, node, mono: 1, asked: Vec::new(), keeps: 0, stands: Vec::new() }
+    }
+
+    fn handle(&mut self, event: NodeEvent) {
+        let now = Now { mono: self.mono, wall: 1_000_000 + self.mono };
+        let mut out = Vec::new();
+        self.node.handle(now, event, &mut out);
+        for effect in out {
+            match effect {
+                NodeEffect::Call { call, node, request: Request::Council(request), .. } => {
+                    self.asked.push((call, node, request));
+                }
+                NodeEffect::KeepLayouts => self.keeps += 1,
+                NodeEffect::Stand(state) => self.stands.push(state),
+                _ => {}
+            }
+        }
+    }
+
+    fn after(&mut self, micros: u64) {
+        self.mono += micros;
+        self.handle(NodeEvent::Tick);
+    }
+
+    /// All that was asked since this was called last is answered, or not.
+    fn answered(&mut self, reply: impl Fn(NodeId, &VoteRequest) -> Option<VoteReply>) {
+        for (call, node, request) in std::mem::take(&mut self.asked) {
+            let result = reply(node, &request).map(Reply::Council).ok_or(FailureKind::Failed);
+            self.handle(NodeEvent::Returned { call, result });
+        }
+    }
+
+    /// Which steps it asks whom for, since this was called last; none of them is answered.
+    fn steps(&mut self) -> Vec<(u16, &'static str)> {
+        let step = |request: &VoteRequest| match request {
+            VoteRequest::Ask => "ask",
+            VoteRequest::Prepare { .. } => "prepare",
+            VoteRequest::Accept { .. } => "accept",
+            VoteRequest::Decided(_) => "decided",
+        };
+        self.asked.drain(..).map(|(_, node, request)| (node.0, step(&request))).collect()
+    }
+
+    /// What it knows is durable.
+    fn kept(&mut self) {
+        let (_, kept) = self.shared.layouts.encode();
+        self.shared.layouts.kept(&kept, &self.shared.views);
+        self.handle(NodeEvent::LayoutsKept { kept: true });
+    }
+
+    /// The layout with this council that follows on the one that it knows.
+    fn plan(&self, council: &[&str]) -> Arc<Layout> {
+        let council = council.iter().map(|name| (*name).to_owned()).collect();
+        let change = Wanted { council: Some(council), ..Wanted::default() };
+        Arc::new(self.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap())
+    }
+
+    fn progress(&self) -> (u64, Progress) {
+        let change = self.shared.layouts.change().unwrap();
+        (change.layout.epoch, change.progress)
+    }
+}
+
+/// Councillors that vote for whatever they are asked.
+fn votes(_: NodeId, request: &VoteRequest) -> Option<VoteReply> {
+    Some(match request {
+        VoteRequest::Ask => return None,
+        VoteRequest::Prepare { .. } => VoteReply::Promise(None),
+        VoteRequest::Accept { .. } => VoteReply::Accepted,
+        VoteRequest::Decided(_) => VoteReply::Learned,
+    })
+}
+
+fn silent(_: NodeId, _: &VoteRequest) -> Option<VoteReply> {
+    None
+}
+
+const ALL_PREPARE: [(u16, &str); 3] = [(0, "prepare"), (1, "prepare"), (2, "prepare")];
+
+#[test]
+fn a_plan_that_is_applied_twice_is_one_change() {
+    let mut own = Own::new(MembershipState::Member);
+    let plan = own.plan(&["n0"]);
+    own.handle(NodeEvent::Propose(Arc::clone(&plan)));
+    assert_eq!(own.steps(), ALL_PREPARE);
+    // Nobody answers; whoever applied it tries once more. Another plan does not displace it.
+    for again in [plan, own.plan(&["n1"])] {
+        own.handle(NodeEvent::Propose(again));
+        assert_eq!((own.steps(), own.progress()), (vec![], (2, Progress::Asking)));
+    }
+}
+
+#[test]
+fn a_change_that_is_decided_and_not_known_everywhere_does_not_hold_up_the_next() {
+    let mut own = Own::new(MembershipState::Member);
+    let first = own.plan(&["n2"]);
+    own.handle(NodeEvent::Propose(Arc::clone(&first)));
+    // The only councillor of the new layout is away.
+    let but_decided = |node, request: &VoteRequest| {
+        votes(node, request).filter(|reply| *reply != VoteReply::Learned)
+    };
+    (0..3).for_each(|_| own.answered(but_decided));
+    assert_eq!(own.progress(), (2, Progress::Decided));
+    // Applied once more it is not *done* either: nobody but this node may know it.
+    own.handle(NodeEvent::Propose(Arc::clone(&first)));
+    assert_eq!(own.progress(), (2, Progress::Decided));
+    own.kept();
+    let second = own.plan(&["n0", "n1", "n2"]);
+    own.handle(NodeEvent::Propose(second));
+    assert_eq!(own.progress(), (3, Progress::Asking));
+    (0..3).for_each(|_| own.answered(votes));
+    assert_eq!(own.progress(), (3, Progress::Done));
+}
+
+#[test]
+fn what_is_known_already_is_done_once_its_council_knows_it() {
+    let mut own = Own::new(MembershipState::Member);
+    let plan = own.plan(&["n1", "n2", "n0"]);
+    own.shared.layouts.learn(&plan);
+    own.handle(NodeEvent::Propose(plan));
+    assert_eq!(own.progress(), (2, Progress::Decided));
+    own.answered(|node, request| votes(node, request).filter(|_| node.0 == 1));
+    assert_eq!(own.progress(), (2, Progress::Decided), "one of three");
+    own.after(250_000);
+    own.answered(votes);
+    assert_eq!(own.progress(), (2, Progress::Done));
+}
+
+/// That it was accepted says nothing of who knows that it is decided.
+#[test]
+fn a_late_vote_is_not_taken_for_having_learned() {
+    let mut own = Own::new(MembershipState::Member);
+    own.handle(NodeEvent::Propose(own.plan(&["n0", "n1", "n2"])));
+    own.answered(votes);
+    own.answered(votes);
+    assert_eq!(own.progress(), (2, Progress::Decided));
+    own.answered(|_, _| Some(VoteReply::Accepted));
+    assert_eq!(own.progress(), (2, Progress::Decided));
+    own.after(250_000);
+    own.answered(votes);
+    assert_eq!(own.progress(), (2, Progress::Done));
+}
+
+#[test]
+fn who_is_outbid_again_and_again_waits_longer_each_time() {
+    let mut own = Own::new(MembershipState::Member);
+    own.handle(NodeEvent::Propose(own.plan(&["n0"])));
+    let mut waits = Vec::new();
+    for ballot in 1..=7 {
+        own.answered(|_, _| Some(VoteReply::Outbid(10 * ballot)));
+        let begun = own.mono;
+        while own.asked.is_empty() {
+            own.after(10_000);
+        }
+        waits.push((own.mono - begun) / 1000);
+        assert_eq!(own.progress(), (2, Progress::Asking));
+    }
+    assert_eq!(waits, [50, 100, 200, 400, 800, 1600, 1600], "milliseconds");
+}
+
+#[test]
+fn who_has_no_vote_is_told_to_whoever_waits() {
+    let mut own = Own::new(MembershipState::Member);
+    own.handle(NodeEvent::Propose(own.plan(&["n0"])));
+    let one_votes = |node: NodeId, request: &VoteRequest| match node.0 {
+        0 => votes(node, request),
+        _ => Some(VoteReply::NoVote),
+    };
+    own.answered(one_votes);
+    let without = |own: &Own| own.shared.layouts.change().unwrap().without_vote;
+    assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
+    own.after(PROPOSAL_MICROS);
+    own.answered(silent);
+    own.after(1);
+    assert_eq!(own.progress(), (2, Progress::GivenUp));
+    assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
+}
+
+#[test]
+fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
+    let mut own = Own::new(MembershipState::Member);
+    let later = own.plan(&["n1"]);
+    assert!(own.shared.layouts.received_epoch(NodeId(2), 2));
+    own.handle(NodeEvent::Behind);
+    assert_eq!((own.asked[0].1, own.asked.len()), (NodeId(2), 1));
+    own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
+    assert_eq!((own.keeps, own.shared.views.epoch()), (1, 1), "it is not durable yet");
+    own.kept();
+    assert_eq!(own.shared.views.epoch(), 2);
+    own.after(250_000);
+    assert_eq!(own.steps(), []);
+}
+
+#[test]
+fn who_went_by_a_later_layout_and_knows_none_any_more_is_not_asked_for_ever() {
+    let mut own = Own::new(MembershipState::Member);
+    let (first, later) = (own.shared.layouts.known(), own.plan(&["n1"]));
+    assert!(own.shared.layouts.received_epoch(NodeId(2), 2));
+    own.handle(NodeEvent::Behind);
+    // It has a new disk by now.
+    own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&first))));
+    own.after(250_000);
+    assert_eq!(own.steps(), []);
+    assert!(own.shared.layouts.received_epoch(NodeId(1), 2), "whoever says so next is asked");
+    own.handle(NodeEvent::Behind);
+    assert_eq!(own.asked[0].1, NodeId(1));
+    own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
+    assert_eq!(own.shared.layouts.known(), later);
+}
+
+#[test]
+fn what_was_accepted_and_not_heard_of_again_is_completed() {
+    let mut own = Own::new(MembershipState::Member);
+    let (base, layout) = (own.shared.layouts.known(), own.plan(&["n1"]));
+    for request in [
+        VoteRequest::Prepare { base, ballot: 4 },
+        VoteRequest::Accept { ballot: 4, layout: Arc::clone(&layout) },
+    ] {
+        own.shared.layouts.asked(&request);
+    }
+    own.kept();
+    own.after(250_000);
+    assert_eq!(own.steps(), [], "its proposer is given time");
+    own.after(COMPLETE_AFTER + 16 * 4 * OUTBID_WAIT);
+    assert_eq!(own.asked.len(), usize::from(NODES));
+    (0..3).for_each(|_| own.answered(votes));
+    assert_eq!(own.shared.layouts.known(), layout);
+    assert!(own.shared.layouts.change().is_none(), "nobody wanted it here");
+}
+
+/// A layout may seat a node that is being rebuilt. If its directory is put back to an earlier
+/// state then, what it voted is lost, though nothing more of its data is.
+#[test]
+fn who_is_being_rebuilt_loses_its_votes_once_more() {
+    let mut own = Own::new(MembershipState::Rebuilding);
+    let layouts = Arc::clone(&own.shared.layouts);
+    let seated = layouts.voter();
+    assert_ne!(seated.id, Some(own.shared.logs.voter()));
+    let claim = Claim { incarnation: Incarnation(99), reported: Reported::default() };
+    let met = |peer| NodeEvent::PeerSeen {
+        peer,
+        incarnation: Incarnation(7),
+        knows_us: Some(claim),
+        never_another: false,
+        cluster: ClusterId::of_number(1),
+    };
+    own.shared.logs.doubt(NodeId(1));
+    own.handle(met(NodeId(1)));
+    assert_eq!(layouts.voter().id, Some(own.shared.logs.voter()));
+    assert!(!layouts.voter().is_first);
+    assert_eq!(own.stands, [MembershipState::Rebuilding], "it is stored");
+    own.shared.logs.wrote(LogPosition(9));
+    let reported = || own.shared.logs.position_for(NodeId(1));
+    assert_eq!(reported(), LogPosition::START, "and only then may a peer forget it");
+    assert!(own.shared.logs.is_in_doubt(), "nor does it vote before");
+    own.handle(NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true });
+    assert_eq!(own.shared.logs.position_for(NodeId(1)), LogPosition(9));
+    assert!(!own.shared.logs.is_in_doubt());
+    own.handle(met(NodeId(2)));
+    assert_eq!(own.stands.len(), 1, "nothing more is lost");
+}

@@ -1,0 +1,133 @@
+//! A transition from one stage to the next: councillors ask all nodes how far they are, and have
+//! the next layout decided once it may be.
+//!
+//! ```text
+//!  prepare ─▶ all nodes of after are up, and hold nothing of another time
+//!  read old ─▶ all nodes of after have taken all
+//!  read new ─▶ most of before have entered ─▶ settled
+//! ```
+//!
+//! The first councillor does that; each of the others begins a little after the one before it, if
+//! the stage lasts.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::proposals::Proposals;
+use crate::background::task::{self, Context, TaskId, Tasks};
+use crate::membership::layout::{Layout, Proposal, Stage};
+use crate::message::{Class, MovesState, NodeId, Reply, Request};
+
+/// How often nodes are asked, in microseconds.
+const ASK_MICROS: u64 = 500_000;
+
+/// How much later than the one before it a councillor begins, in microseconds.
+const LATER_MICROS: u64 = 2_000_000;
+
+/// A councillor's part in the stage of a transition.
+#[derive(Debug, Default)]
+pub(crate) struct Stages {
+    under_way: Option<StageUnderWay>,
+}
+
+#[derive(Debug)]
+struct StageUnderWay {
+    /// The stage's epoch.
+    epoch: u64,
+    /// The task that asks the nodes how far they are.
+    survey: TaskId,
+    reports: Rc<Reports>,
+}
+
+/// How far nodes are, as they have reported last.
+#[derive(Debug, Default)]
+struct Reports {
+    by_node: RefCell<BTreeMap<NodeId, MovesState>>,
+}
+
+impl Reports {
+    /// Whether the stage is at its end. A node that is declared lost goes by nothing any more.
+    fn are_through(&self, layout: &Layout) -> bool {
+        let reported = self.by_node.borrow();
+        let before = layout.before.iter().flat_map(|before| &before.nodes);
+        match layout.stage {
+            Stage::Settled => false,
+            Stage::Prepare | Stage::ReadOld => layout.nodes.iter().all(|node| {
+                let state = reported.get(&node.id);
+                state.is_some_and(|state| state.epoch == layout.epoch && state.has_all)
+            }),
+            Stage::ReadNew => {
+                let all = before.clone().count();
+                let entered = before.filter(|node| {
+                    let state = reported.get(&node.id);
+                    node.is_lost || state.is_some_and(|state| state.epoch >= layout.epoch)
+                });
+                entered.count() > all / 2
+            }
+        }
+    }
+}
+
+/// Asks all nodes how far they are, again and again, from this councillor's turn on.
+async fn survey(cx: Context, place: usize, reports: Rc<Reports>) {
+    cx.pause(place as u64 * LATER_MICROS).await;
+    let nodes: Vec<NodeId> = cx.view().ids().collect();
+    task::all(nodes.into_iter().map(|node| ask(cx.clone(), node, Rc::clone(&reports)))).await;
+}
+
+/// Asks a node how far it is, again and again.
+async fn ask(cx: Context, node: NodeId, reports: Rc<Reports>) {
+    loop {
+        let since = cx.now().mono;
+        let result = cx.call(node, Class::Client, Request::Moves).await;
+        match result {
+            Ok(Reply::Moves(state)) => reports.by_node.borrow_mut().insert(node, state),
+            _ => reports.by_node.borrow_mut().remove(&node),
+        };
+        cx.shared().moves.publish(reports.by_node.borrow().clone());
+        cx.until(|now| now.mono >= since + ASK_MICROS).await;
+    }
+}
+
+impl Stages {
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks, council: &mut Proposals) {
+        let cx = tasks.context().clone();
+        let layout = cx.shared().layouts.entered();
+        let place = layout.council.iter().position(|seat| seat.node == cx.shared().own);
+        let place = place.filter(|_| layout.stage != Stage::Settled);
+        let is_over = |under_way: &mut StageUnderWay| {
+            place.is_none()
+                || under_way.epoch != layout.epoch
+                || !tasks.is_under_way(under_way.survey)
+        };
+        if let Some(over) = self.under_way.take_if(is_over) {
+            tasks.stop(over.survey);
+            if place.is_none() {
+                cx.shared().moves.publish(BTreeMap::new());
+            }
+        }
+        let Some(place) = place else { return };
+        let under_way = self.under_way.get_or_insert_with(|| {
+            let reports = Rc::<Reports>::default();
+            let survey = tasks.spawn("stage", survey(cx.clone(), place, Rc::clone(&reports)));
+            StageUnderWay { epoch: layout.epoch, survey, reports }
+        });
+        // Another layout may be known, and not in force yet.
+        let known = cx.shared().layouts.known();
+        let is_next = known.epoch == layout.epoch && !council.decides_already(tasks);
+        let has_asked = !under_way.reports.by_node.borrow().is_empty();
+        if has_asked
+            && is_next
+            && under_way.reports.are_through(&layout)
+            && let Some(next) = layout.next_stage().map(Arc::new)
+        {
+            let ballot = cx.shared().layouts.promised() + 1;
+            council.decide(tasks, Proposal::new(known, Arc::clone(&next), ballot), next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

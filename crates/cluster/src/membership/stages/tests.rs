@@ -1,0 +1,129 @@
+//! The first councillor, with other nodes that a test plays: what they must have reported before it
+//! has the next stage decided.
+
+use super::*;
+use crate::background::effect::{NodeConfig, NodeEffect};
+use crate::background::{Background, NodeEvent};
+use crate::clock::{Clock, Now};
+use crate::event::{CallId, FailureKind, Shared};
+use crate::membership::directory::Incarnation;
+use crate::membership::layout::{PlanChange, VoteRequest, VoterId};
+use crate::membership::logs::Logs;
+use crate::membership::state::{Membership, MembershipState};
+use crate::placement::topology::{Member, Topology};
+use crate::repair::status::RoundConfig;
+
+const NODES: u16 = 4;
+
+/// Node 0 of four, and what it asks the others.
+struct Own {
+    shared: Arc<Shared>,
+    node: Background,
+    mono: u64,
+    asked: Vec<(CallId, NodeId)>,
+    proposed: bool,
+}
+
+impl Own {
+    /// Partitions are about to move.
+    fn new() -> Self {
+        let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
+        let topology = Topology::new((0..NODES).map(member).collect(), 3).unwrap();
+        let clock = Arc::new(Clock::start(7, 1_000_000, 0));
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        let logs = Arc::new(Logs::first(Incarnation(100)));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
+        let config = NodeConfig {
+            deadline_micros: 0,
+            syncs_always: true,
+            max_skew_micros: 500_000,
+            rounds: RoundConfig::NONE,
+            stream_rate: None,
+            remembered: |_, _| None,
+        };
+        let node = Background::new(Arc::clone(&shared), config);
+        let mut own = Self { shared, node, mono: 1, asked: Vec::new(), proposed: false };
+        let weights = vec![("n0".to_owned(), 3)];
+        let change = PlanChange { weights, ..PlanChange::default() };
+        let prepared = own.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
+        own.goes_by(prepared);
+        own
+    }
+
+    fn goes_by(&mut self, layout: Layout) {
+        self.shared.layouts.learn(&Arc::new(layout));
+        let (_, kept) = self.shared.layouts.encode();
+        self.shared.enters(&kept);
+        self.handle(NodeEvent::LayoutsKept { kept: true });
+    }
+
+    /// What follows is decided, without it.
+    fn goes_on(&mut self) -> u64 {
+        let next = self.shared.layouts.known().next_stage().unwrap();
+        let epoch = next.epoch;
+        self.goes_by(next);
+        epoch
+    }
+
+    fn handle(&mut self, event: NodeEvent) {
+        let now = Now { mono: self.mono, wall: 1_000_000 + self.mono };
+        let mut out = Vec::new();
+        self.node.handle(now, event, &mut out);
+        for effect in out {
+            match effect {
+                NodeEffect::Call { call, node, request: Request::Moves, .. } => {
+                    self.asked.push((call, node));
+                }
+                NodeEffect::Call { request: Request::Council(request), .. } => {
+                    self.proposed |= matches!(request, VoteRequest::Prepare { .. });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// All nodes are asked, and answer with an epoch and whether they have all, or not at all.
+    /// Returns whether this node has the next stage decided then.
+    fn told(&mut self, tells: [Option<(u64, bool)>; NODES as usize]) -> bool {
+        self.proposed = false;
+        self.mono += ASK_MICROS;
+        self.handle(NodeEvent::Tick);
+        let asked = std::mem::take(&mut self.asked);
+        assert_eq!(asked.len(), tells.len());
+        for (call, node) in asked {
+            let result = tells[usize::from(node.0)].map(|(epoch, has_all)| {
+                let state = MovesState { epoch, has_all, sources: (0, 0), records: 0, bytes: 0 };
+                Reply::Moves(state)
+            });
+            let result = result.ok_or(FailureKind::Failed);
+            self.handle(NodeEvent::Returned { call, result });
+        }
+        self.mono += ASK_MICROS;
+        self.handle(NodeEvent::Tick);
+        for (call, _) in std::mem::take(&mut self.asked) {
+            self.handle(NodeEvent::Returned { call, result: Err(FailureKind::Failed) });
+        }
+        self.proposed
+    }
+}
+
+#[test]
+fn reads_switch_once_all_have_all_under_that_layout() {
+    let mut own = Own::new();
+    let epoch = own.goes_on();
+    let (has, lacks) = (Some((epoch, true)), Some((epoch, false)));
+    assert!(!own.told([has, has, has, lacks]));
+    assert!(!own.told([has, has, has, None]), "who is away may lack something");
+    assert!(!own.told([has, has, has, Some((epoch - 1, true))]), "it goes by an earlier one");
+    assert!(own.told([has; 4]));
+}
+
+#[test]
+fn it_ends_once_most_nodes_of_before_have_entered() {
+    let mut own = Own::new();
+    let before = own.goes_on();
+    let epoch = own.goes_on();
+    let (entered, behind) = (Some((epoch, true)), Some((before, true)));
+    assert!(!own.told([entered, entered, behind, None]), "two of four are no majority");
+    assert!(own.told([entered, entered, None, entered]));
+}

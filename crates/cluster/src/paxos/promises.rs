@@ -1,0 +1,195 @@
+//! What this node, as a replica, has promised to coordinators of conditional writes: to store
+//! nothing under a lower ballot.
+//!
+//! ```text
+//!  the key's partition ─▶ its bucket: the greatest ballot that was promised for any key in it,
+//!                         and whether a record is being stored there
+//!  all keys ────────────▶ the floor: what was promised for all, at the start, and to nodes that
+//!                         are rebuilt
+//! ```
+//!
+//! Keys that share a bucket may be refused without need, and try again. Promises are in memory
+//! only: none is given above the clock's durable bound, and a process begins with that bound as its
+//! floor.
+//!
+//! Only one record is stored in a bucket at a time, from the look at what the store holds until it
+//! is durable and visible there: nobody is promised anything in between.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crate::placement::topology::{PARTITIONS, partition_of};
+
+#[derive(Debug, Default)]
+struct Bucket {
+    promise: AtomicU64,
+    /// Whether a record is being stored.
+    held: AtomicBool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Promises {
+    floor: AtomicU64,
+    /// The floor below which nothing is being stored.
+    settled: AtomicU64,
+    /// Pages of records that are being stored without a look at promises: none is given meanwhile.
+    pages: AtomicUsize,
+    /// Not allocated before the first conditional write.
+    buckets: OnceLock<Box<[Bucket]>>,
+}
+
+/// A bucket in which a record is being stored. Must be handed to [`Promises::free`].
+#[derive(Debug)]
+pub(crate) struct BucketHold(u16);
+
+impl BucketHold {
+    /// The partition whose bucket it is.
+    pub(crate) fn partition(&self) -> u16 {
+        self.0
+    }
+}
+
+impl Promises {
+    /// `floor`: nothing above it was promised before.
+    pub(crate) fn new(floor: u64) -> Self {
+        let [floor, settled] = [floor, floor].map(AtomicU64::new);
+        Self { floor, settled, pages: AtomicUsize::new(0), buckets: OnceLock::new() }
+    }
+
+    /// Promises this ballot for all keys. Returns whether all is stored by now that was let pass
+    /// before; if not, that must be asked once more.
+    pub(crate) fn raise(&self, floor: u64) -> bool {
+        if self.settled.load(Ordering::SeqCst) >= floor {
+            return true;
+        }
+        self.floor.fetch_max(floor, Ordering::SeqCst);
+        // A bucket is taken before the floor is looked at: what does not show here sees the floor.
+        let stores = |bucket: &Bucket| {
+            bucket.held.load(Ordering::SeqCst) && bucket.promise.load(Ordering::SeqCst) < floor
+        };
+        let settled = !self.buckets.get().is_some_and(|buckets| buckets.iter().any(stores));
+        if settled {
+            self.settled.fetch_max(floor, Ordering::SeqCst);
+        }
+        settled
+    }
+
+    /// The greatest ballot that was promised, for whatever key.
+    pub(crate) fn greatest(&self) -> u64 {
+        let of = |bucket: &Bucket| bucket.promise.load(Ordering::SeqCst);
+        let buckets = self.buckets.get().and_then(|buckets| buckets.iter().map(of).max());
+        self.floor().max(buckets.unwrap_or(0))
+    }
+
+    /// Gives no promises, until [`Promises::resume`] was called as often.
+    pub(crate) fn pause(&self) {
+        self.pages.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Ends one [`Promises::pause`].
+    pub(crate) fn resume(&self) {
+        let before = self.pages.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "each pause ends once");
+    }
+
+    /// Promises a ballot for a key. Refused is one that is not above what was promised; that is
+    /// returned.
+    pub(crate) fn promise(&self, key: &[u8], ballot: u64) -> Result<(), u64> {
+        let held = self.take(key, |promised| ballot > promised, ballot)?;
+        self.free(held);
+        Ok(())
+    }
+
+    /// Takes the key's bucket to store a record of this ballot, which is promised by that. Refused
+    /// is one below what was promised.
+    pub(crate) fn hold(&self, key: &[u8], ballot: u64) -> Result<BucketHold, u64> {
+        self.take(key, |promised| ballot >= promised, ballot)
+    }
+
+    /// The record is durable and visible, or will never be.
+    pub(crate) fn free(&self, BucketHold(place): BucketHold) {
+        let was_held = self.buckets()[usize::from(place)].held.swap(false, Ordering::Release);
+        assert!(was_held, "a bucket is freed once");
+    }
+
+    fn take(
+        &self,
+        key: &[u8],
+        suffices: impl FnOnce(u64) -> bool,
+        ballot: u64,
+    ) -> Result<BucketHold, u64> {
+        let place = partition_of(key);
+        let bucket = &self.buckets()[usize::from(place)];
+        if bucket.held.swap(true, Ordering::SeqCst) {
+            return Err(self.floor().max(bucket.promise.load(Ordering::Relaxed)));
+        }
+        let promised = self.floor().max(bucket.promise.load(Ordering::Relaxed));
+        if !suffices(promised) || self.pages.load(Ordering::SeqCst) > 0 {
+            self.free(BucketHold(place));
+            return Err(promised);
+        }
+        assert!(ballot >= promised, "a promise never falls");
+        bucket.promise.store(ballot, Ordering::SeqCst);
+        Ok(BucketHold(place))
+    }
+
+    fn floor(&self) -> u64 {
+        self.floor.load(Ordering::SeqCst)
+    }
+
+    fn buckets(&self) -> &[Bucket] {
+        self.buckets.get_or_init(|| (0..PARTITIONS).map(|_| Bucket::default()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_is_above_all_before_it() {
+        let promises = Promises::new(5);
+        assert_eq!(promises.promise(b"k", 5), Err(5));
+        assert_eq!(promises.promise(b"k", 7), Ok(()));
+        assert_eq!(promises.promise(b"k", 7), Err(7));
+        assert_eq!(promises.promise(b"other", 6), Ok(()));
+        assert!(promises.raise(9));
+        assert_eq!((promises.promise(b"k", 9), promises.promise(b"other", 10)), (Err(9), Ok(())));
+    }
+
+    #[test]
+    fn nothing_is_promised_while_a_record_is_stored() {
+        let promises = Promises::new(0);
+        assert_eq!(promises.promise(b"k", 3), Ok(()));
+        assert_eq!(promises.hold(b"k", 2).unwrap_err(), 3);
+        let held = promises.hold(b"k", 3).unwrap();
+        assert_eq!(promises.promise(b"k", 4), Err(3));
+        assert_eq!(promises.hold(b"k", 4).unwrap_err(), 3);
+        promises.free(held);
+        assert_eq!(promises.promise(b"k", 4), Ok(()));
+    }
+
+    #[test]
+    fn a_floor_that_rises_meanwhile_is_obeyed() {
+        let promises = Promises::new(0);
+        let (early, late) = (promises.hold(b"k", 7).unwrap(), promises.hold(b"l", 8).unwrap());
+        assert!(!promises.raise(8), "the early one is not stored yet");
+        assert_eq!(promises.hold(b"m", 7).unwrap_err(), 8);
+        promises.free(early);
+        assert!(promises.raise(8), "a later one need not be waited for");
+        promises.free(late);
+    }
+
+    #[test]
+    fn while_a_page_is_stored_nothing_is_promised() {
+        let promises = Promises::new(0);
+        promises.pause();
+        promises.pause();
+        assert!(promises.raise(4));
+        promises.resume();
+        assert_eq!((promises.promise(b"k", 5), promises.hold(b"k", 5).unwrap_err()), (Err(4), 4));
+        promises.resume();
+        assert_eq!((promises.promise(b"k", 4), promises.promise(b"k", 5)), (Err(4), Ok(())));
+    }
+}

@@ -1,0 +1,79 @@
+//! A replica's memory of conditional writes that it has stored, which a coordinator asks for when
+//! the key does not tell any more what became of an earlier try.
+
+use bytes::Bytes;
+
+use super::acceptor::is_to_take;
+use crate::clock::Clock;
+use crate::event::{Demand, Effect, OpId, Shared, StoreError};
+use crate::message::Reply;
+use crate::paxos::operation::{REMEMBERED_MICROS, has_idempotency_key};
+use crate::paxos::recent::{Recalled, WriteName};
+use crate::placement::topology::partition_of;
+use crate::protocol::core::{Core, Cx};
+use crate::replica::reply::reply_to_error;
+
+/// Another node, or this one, asks for a conditional write that was first tried under `since`;
+/// of one with an idempotency key that does not matter, for it may be from long ago.
+pub(crate) fn recall(
+    cx: &mut Cx<'_>,
+    op: OpId,
+    (key, asked, since): (Bytes, WriteName, u64),
+    demand: Demand,
+) {
+    let recalled = match cx.core.shared.recent.recall(&key, asked, since) {
+        // The store may know it better.
+        Recalled::Never
+        | Recalled::Forgotten
+        | Recalled::Reused
+        | Recalled::Stored { ballot: 0, .. }
+            if has_idempotency_key(asked.id) =>
+        {
+            return cx.out.push(Effect::Recall { op, key, asked, demand });
+        }
+        // A life that lost its disk may have stored it.
+        Recalled::Never if since <= forgets_before(cx.core, partition_of(&key)) => {
+            Recalled::Forgotten
+        }
+        recalled => recalled,
+    };
+    cx.done(op, Reply::Recalled(recalled));
+}
+
+/// Up to which time of a version this node does not know what was tried: it may have lost that
+/// with a disk, or the partition has moved to it since.
+fn forgets_before(core: &Core, partition: u16) -> u64 {
+    let Shared { membership, layouts, .. } = &*core.shared;
+    membership.promised_before().max(layouts.forgets_before(partition))
+}
+
+/// Up to which time of a version this node does not know which writes with an idempotency key
+/// were stored: it may have lost that with a disk, or not have been told all that those
+/// remembered which had the partition before.
+fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
+    let Shared { membership, layouts, .. } = &*core.shared;
+    let lost = membership.words_lost_before();
+    match partition {
+        None => lost,
+        Some(partition) if is_to_take(core, || partition) => u64::MAX,
+        partition => lost.max(layouts.has_forgotten(partition)),
+    }
+}
+
+/// The store looked for a write that has an idempotency key. `partition` is the key's.
+pub(crate) fn recalled(
+    cx: &mut Cx<'_>,
+    op: OpId,
+    partition: Option<u16>,
+    result: Result<Option<Recalled>, StoreError>,
+) {
+    let lost = Clock::micros(has_forgotten(cx.core, partition));
+    let reply = match result {
+        Ok(Some(recalled)) => Reply::Recalled(recalled),
+        // A life that lost its disk may have stored it.
+        Ok(None) if lost + REMEMBERED_MICROS > cx.now.wall => Reply::Recalled(Recalled::Forgotten),
+        Ok(None) => Reply::Recalled(Recalled::Never),
+        Err(error) => reply_to_error(&error),
+    };
+    cx.done(op, reply);
+}

@@ -1,0 +1,334 @@
+//! Which conditional writes this node, as a replica, has stored lately: so that a coordinator whose
+//! try was lost can learn what became of it, although the key itself does not tell any more.
+//!
+//! ```text
+//!  a record with a ballot is stored ─▶ each operation in it: (key, id) ─▶ step, sum
+//!  Recall (key, id, ballot of the first try) ─▶ Stored │ Never │ Forgotten
+//! ```
+//!
+//! What is not noted was never stored here, unless it may have been forgotten: all that was noted
+//! under a ballot up to a bound, which rises as old entries go, and begins as the floor of promises
+//! does, for this is in memory only.
+//!
+//! Where keys are placed otherwise, all of before is forgotten. What a majority of the replicas of
+//! *now* accepted need not have been chosen: while keys move, a majority of those of before had to
+//! accept it too, and who was asked meanwhile may have been told that it never was.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::paxos::operation::{Done, Tag, are_other_requests};
+use crate::transfer::remembered::Remembered;
+use record::{Operation, Record, Steps, Version};
+
+/// So many are kept: eight seconds of the 8,000 in a second that one key takes. Some 6 MiB.
+const MOST: usize = 65_536;
+
+/// What a replica knows of a conditional write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recalled {
+    /// It never stored a record with it.
+    Never,
+    /// It has stored one.
+    Stored {
+        /// Under this ballot, the first time; 0 = it came from another replica, not from its
+        /// coordinator.
+        ballot: u64,
+        /// What came of the write in that record.
+        done: Done,
+    },
+    /// It may have stored one.
+    Forgotten,
+    /// It has stored another request with the same idempotency key.
+    Reused,
+}
+
+/// A write as a coordinator asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteName {
+    /// What it is known by.
+    pub id: u64,
+    /// The digest of the client's request, if it has an idempotency key; 0 = unknown.
+    pub digest: u64,
+}
+
+impl WriteName {
+    /// What a replica recalls that has stored a write with the same id, of a request with this
+    /// digest.
+    pub fn stored(self, digest: u64, ballot: u64, done: Done) -> Recalled {
+        match are_other_requests(self.digest, digest) {
+            true => Recalled::Reused,
+            false => Recalled::Stored { ballot, done },
+        }
+    }
+}
+
+/// A hash of the key, and the write's id.
+type Name = (u64, u64);
+
+#[derive(Debug)]
+struct Stored {
+    ballot: u64,
+    family: Version,
+    step: u32,
+    result: Option<i64>,
+    digest: u64,
+}
+
+#[derive(Debug)]
+struct KeptWrite {
+    /// With a hasher without a seed, as all of the protocol.
+    stored: HashMap<Name, Stored, BuildHasherDefault<DefaultHasher>>,
+    /// In the order of noting, each with the ballot of its record.
+    order: VecDeque<(Name, u64)>,
+    /// What was noted up to this ballot may be forgotten.
+    forgotten: u64,
+    /// The greatest ballot of what was noted.
+    greatest: u64,
+    /// Since this epoch keys are placed as they are.
+    placed: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    kept: Mutex<KeptWrite>,
+}
+
+/// How a record came to a replica that has stored it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// It was accepted under its ballot: if a majority has it so, it is chosen.
+    Accept = 0,
+    /// In a page or as a hint, from a replica that held it: that proves nothing of this one.
+    Replica = 1,
+    /// Those that had the partition before this one have reported that it was chosen there.
+    Chosen = 2,
+}
+
+impl Recent {
+    /// `forgotten`: all ballots up to this one may have been stored before.
+    pub(crate) fn new(forgotten: u64) -> Self {
+        let (stored, order) = (HashMap::default(), VecDeque::new());
+        let (greatest, placed) = (0, 0);
+        Self { kept: Mutex::new(KeptWrite { stored, order, forgotten, greatest, placed }) }
+    }
+
+    /// From this epoch on keys are placed otherwise. All that was tried under a ballot up to
+    /// `until` may have been stored before.
+    pub(crate) fn forget(&self, epoch: u64, until: u64) {
+        let mut kept = self.kept.lock();
+        if epoch > kept.placed {
+            kept.placed = epoch;
+            kept.forgotten = kept.forgotten.max(kept.greatest).max(until);
+            kept.stored.clear();
+            kept.order.clear();
+        }
+    }
+
+    /// A record is stored, which was taken in under `epoch`. `before`: the steps of the one that
+    /// was held until then, of which all operations were noted, or are known to be forgotten.
+    pub(crate) fn note(
+        &self,
+        key: &[u8],
+        record: &Record,
+        [before, steps]: [&Steps; 2],
+        (via, epoch): (Via, u64),
+    ) {
+        let (hash, family) = (xxh3_64(key), record.version());
+        let ballot = if via == Via::Accept { record.ballot() } else { 0 };
+        let mut kept = self.kept.lock();
+        let KeptWrite { stored, order, forgotten, greatest, placed } = &mut *kept;
+        *greatest = (*greatest).max(record.ballot());
+        if epoch < *placed {
+            *forgotten = (*forgotten).max(record.ballot());
+            return;
+        }
+        for (step, operation) in steps.numbered() {
+            if before.has(operation.id) {
+                continue;
+            }
+            let Operation { id, result, digest } = *operation;
+            let name = (hash, id);
+            let known = stored.get(&name);
+            if known.is_none() {
+                order.push_back((name, record.ballot()));
+            }
+            // Of two requests with one idempotency key it is the later one that may be chosen.
+            let is_newer =
+                |known: &Stored| known.ballot == 0 || are_other_requests(known.digest, digest);
+            if known.is_none_or(|known| ballot > 0 && is_newer(known)) {
+                stored.insert(name, Stored { ballot, family, step, result, digest });
+            }
+        }
+        while order.len() > MOST {
+            if let Some((name, ballot)) = order.pop_front() {
+                stored.remove(&name);
+                *forgotten = (*forgotten).max(ballot);
+            }
+        }
+        assert_eq!(
+            stored.len(),
+            order.len(),
+            "each is in the order once, or could not be forgotten"
+        );
+    }
+
+    /// What is remembered of writes is known better, by those that had their partitions before.
+    pub(crate) fn correct(&self, remembered: &[Remembered]) {
+        let mut kept = self.kept.lock();
+        for &Remembered { key_hash, id, ballot, family, step, result, digest, .. } in remembered {
+            if let Some(known) = kept.stored.get_mut(&(key_hash, id)) {
+                *known = Stored { ballot, family, step, result, digest };
+            }
+        }
+    }
+
+    /// What is known of a write that was first tried under `since`.
+    pub(crate) fn recall(&self, key: &[u8], asked: WriteName, since: u64) -> Recalled {
+        let id = asked.id;
+        let kept = self.kept.lock();
+        match kept.stored.get(&(xxh3_64(key), id)) {
+            Some(&Stored { ballot, family, step, result, digest }) => {
+                let tag = Tag { version: family, last: Some((step, id)) };
+                let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
+                asked.stored(digest, ballot, done)
+            }
+            None if since <= kept.forgotten => Recalled::Forgotten,
+            None => Recalled::Never,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::{Fields, Kind};
+
+    const NONE: Steps = Steps { step: 0, operations: Vec::new() };
+    const FAMILY: Version = Version { time: 5, origin: 1 };
+
+    fn record(ballot: u64) -> Record {
+        let fields = Fields { ballot, ..Fields::new(Kind::Value, FAMILY) };
+        Record::new(b"k", &fields, &[])
+    }
+
+    fn steps(step: u32, ids: &[u64]) -> Steps {
+        let operation = |id: &u64| Operation { id: *id, result: Some(*id as i64), digest: 0 };
+        Steps { step, operations: ids.iter().map(operation).collect() }
+    }
+
+    fn stored(ballot: u64, step: u32, id: u64) -> Recalled {
+        let tag = Tag { version: FAMILY, last: Some((step, id)) };
+        let (result, expiry_ms, fence) = (Some(id as i64), 0, 0);
+        Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms, fence } }
+    }
+
+    fn told_of(recent: &Recent, key: &[u8], id: u64, since: u64) -> Recalled {
+        recent.recall(key, WriteName { id, digest: 0 }, since)
+    }
+
+    fn of_request(step: u32, id: u64, digest: u64) -> Steps {
+        let operations = vec![Operation { id, result: Some(id as i64), digest }];
+        Steps { step, operations }
+    }
+
+    #[test]
+    fn another_request_with_the_same_id_is_told_apart_and_the_later_accept_holds() {
+        let recent = Recent::new(0);
+        let told = |digest| recent.recall(b"k", WriteName { id: 5, digest }, 9);
+        recent.note(b"k", &record(10), [&NONE, &of_request(1, 5, 7)], (Via::Accept, 1));
+        assert_eq!(
+            [told(7), told(0), told(8)],
+            [stored(10, 1, 5), stored(10, 1, 5), Recalled::Reused]
+        );
+        recent.note(b"k", &record(20), [&NONE, &of_request(1, 5, 8)], (Via::Replica, 1));
+        assert_eq!(told(7), stored(10, 1, 5), "it proves nothing");
+        recent.note(b"k", &record(30), [&NONE, &of_request(2, 5, 8)], (Via::Accept, 1));
+        assert_eq!([told(7), told(8)], [Recalled::Reused, stored(30, 2, 5)]);
+        recent.note(b"k", &record(40), [&NONE, &of_request(3, 5, 0)], (Via::Accept, 1));
+        assert_eq!(told(8), stored(30, 2, 5), "of an unknown request the first one is told");
+    }
+
+    #[test]
+    fn what_was_stored_first_is_told() {
+        let recent = Recent::new(10);
+        recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], (Via::Accept, 1));
+        recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], (Via::Accept, 1));
+        let told = |id| told_of(&recent, b"k", id, 15);
+        assert_eq!(
+            [told(1), told(2), told(3)],
+            [stored(20, 2, 1), stored(20, 3, 2), stored(30, 4, 3)]
+        );
+        assert_eq!((told(4), told_of(&recent, b"l", 1, 15)), (Recalled::Never, Recalled::Never));
+        assert_eq!(
+            told_of(&recent, b"k", 4, 10),
+            Recalled::Forgotten,
+            "it may be of an earlier life"
+        );
+    }
+
+    #[test]
+    fn what_was_held_before_is_not_noted_again() {
+        let recent = Recent::new(0);
+        let (before, after) = (steps(3, &[1, 2]), steps(4, &[1, 5, 3]));
+        recent.note(b"k", &record(20), [&before, &after], (Via::Accept, 1));
+        let told = |id| told_of(&recent, b"k", id, 15);
+        assert_eq!(
+            [told(1), told(5), told(3)],
+            [Recalled::Never, stored(20, 3, 5), stored(20, 4, 3)]
+        );
+    }
+
+    #[test]
+    fn a_record_of_another_replica_proves_nothing() {
+        let recent = Recent::new(0);
+        recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Replica, 1));
+        assert_eq!(told_of(&recent, b"k", 1, 15), stored(0, 1, 1));
+        recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], (Via::Accept, 1));
+        assert_eq!(told_of(&recent, b"k", 1, 15), stored(30, 1, 1));
+    }
+
+    #[test]
+    fn what_goes_is_known_to_be_forgotten() {
+        let recent = Recent::new(0);
+        for id in 1..=MOST as u64 + 2 {
+            recent.note(
+                b"k",
+                &record(100 + id),
+                [&NONE, &steps(id as u32, &[id])],
+                (Via::Accept, 1),
+            );
+        }
+        assert_eq!(told_of(&recent, b"k", 2, 102), Recalled::Forgotten);
+        assert_eq!(told_of(&recent, b"k", 3, 102), stored(103, 3, 3));
+        assert_eq!(told_of(&recent, b"k", 2, 103), Recalled::Never);
+    }
+
+    #[test]
+    fn what_other_replicas_accepted_is_forgotten() {
+        let recent = Recent::new(0);
+        recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Accept, 3));
+        recent.forget(4, 30);
+        assert_eq!(told_of(&recent, b"k", 1, 20), Recalled::Forgotten);
+        assert_eq!(
+            told_of(&recent, b"k", 2, 30),
+            Recalled::Forgotten,
+            "others may have accepted it"
+        );
+        assert_eq!(told_of(&recent, b"k", 2, 31), Recalled::Never);
+        // Its write had begun before.
+        recent.note(b"k", &record(40), [&NONE, &steps(1, &[3])], (Via::Accept, 3));
+        assert_eq!(told_of(&recent, b"k", 3, 40), Recalled::Forgotten);
+        recent.note(b"k", &record(50), [&NONE, &steps(1, &[4])], (Via::Accept, 4));
+        assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
+        // Another loop sees the same.
+        recent.forget(4, 99);
+        assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
+        recent.forget(5, 0);
+        assert_eq!(told_of(&recent, b"k", 5, 50), Recalled::Forgotten);
+    }
+}

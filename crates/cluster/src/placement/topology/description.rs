@@ -1,0 +1,155 @@
+//! A topology as text: what is hashed, what nodes send each other and keep on disk, and what tells
+//! people how two of them differ.
+//!
+//! ```text
+//! kvorum-topology 1
+//! partitions 65536
+//! replicas 3
+//! node a weight 1 zone x
+//! node b weight 2
+//! ```
+//!
+//! Nodes whose ids are not their places in this list, or whose hash weights are not their weights,
+//! have form 2, and say them: `node b id 7 weight 2 hash 131100 zone x`. A hash weight that is the
+//! weight is not said.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{FORM, FORM_WITH_IDS, HashWeight, Member, PARTITIONS};
+use crate::node_id::NodeId;
+
+/// `members` are sorted by name, `ids` and `weights` are theirs.
+pub(super) fn describe(
+    members: &[Member],
+    ids: &[NodeId],
+    weights: &[HashWeight],
+    replicas: u8,
+) -> String {
+    let by_place = ids.iter().enumerate().all(|(place, id)| usize::from(id.0) == place);
+    let own = |(member, weight): (&Member, &HashWeight)| *weight == HashWeight::of(member.weight);
+    let by_weight = members.iter().zip(weights).all(own);
+    let form = if by_place && by_weight { FORM } else { FORM_WITH_IDS };
+    let mut text =
+        format!("kvorum-topology {form}\npartitions {PARTITIONS}\nreplicas {replicas}\n");
+    for ((member, id), hash) in members.iter().zip(ids).zip(weights) {
+        let Member { name, zone, weight } = member;
+        let id = if form == FORM { String::new() } else { format!(" id {}", id.0) };
+        let said =
+            if own((member, hash)) { String::new() } else { format!(" hash {}", hash.get()) };
+        let zone = if zone.is_empty() { String::new() } else { format!(" zone {zone}") };
+        writeln!(text, "node {name}{id} weight {weight}{said}{zone}")
+            .expect("writing to a String cannot fail");
+    }
+    text
+}
+
+/// What differs between two descriptions, in one line; `None` if nothing does. `whose` the second
+/// one is stands in the line: "the peer's". A text that is no description is a difference.
+pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
+    if ours == theirs {
+        return None;
+    }
+    let (Some(ours), Some(theirs)) = (parse(ours), parse(theirs)) else {
+        return Some(format!("{whose} topology has a format that this release does not support"));
+    };
+    let says_ids = [ours.form, theirs.form].contains(&FORM_WITH_IDS);
+    let mut found = Vec::new();
+    for name in theirs.nodes.keys().filter(|name| !ours.nodes.contains_key(*name)) {
+        found.push(format!("node {} is in {whose} list and not in ours", name.escape_debug()));
+    }
+    for (name, node) in &ours.nodes {
+        let shown = name.escape_debug();
+        let Some(other) = theirs.nodes.get(name) else {
+            found.push(format!("node {shown} is in our list and not in {whose}"));
+            continue;
+        };
+        if node.id != other.id && says_ids {
+            let (here, there) = (node.id, other.id);
+            found.push(format!("node {shown} has id {here} in our list, {there} in {whose}"));
+        }
+        if node.weight != other.weight {
+            let (here, there) = (node.weight, other.weight);
+            found.push(format!("node {shown} has weight {here} in our list, {there} in {whose}"));
+        }
+        if node.hash != other.hash && node.weight == other.weight {
+            let hash = |node: &DescribedNode<'_>| match node.hash {
+                Some(hash) => hash.to_string(),
+                None => "that of its weight".to_owned(),
+            };
+            let (here, there) = (hash(node), hash(other));
+            found.push(format!(
+                "node {shown} has hash weight {here} in our list, {there} in {whose}"
+            ));
+        }
+        if node.zone != other.zone {
+            let zone = |node: &DescribedNode<'_>| match node.zone {
+                Some(zone) => format!("zone {}", zone.escape_debug()),
+                None => "no zone".to_owned(),
+            };
+            let (here, there) = (zone(node), zone(other));
+            found.push(format!("node {shown} has {here} in our list, {there} in {whose}"));
+        }
+    }
+    for (what, here, there) in [
+        ("replicas", ours.replicas, theirs.replicas),
+        ("partitions", ours.partitions, theirs.partitions),
+    ] {
+        if here != there {
+            found.push(format!("{what}: {here} in our topology, {there} in {whose}"));
+        }
+    }
+    match found.len() {
+        0 => Some(format!("{whose} topology is written differently")),
+        1 => found.pop(),
+        more => Some(format!("{}; {} more differences", found[0], more - 1)),
+    }
+}
+
+struct Described<'a> {
+    form: u32,
+    partitions: u32,
+    replicas: u32,
+    nodes: BTreeMap<&'a str, DescribedNode<'a>>,
+}
+
+struct DescribedNode<'a> {
+    id: u16,
+    weight: u32,
+    /// Its hash weight, if that is said.
+    hash: Option<u32>,
+    zone: Option<&'a str>,
+}
+
+fn parse(text: &str) -> Option<Described<'_>> {
+    let mut lines = text.lines();
+    let mut number = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    let form: u32 = number("kvorum-topology")?;
+    let (partitions, replicas) = (number("partitions")?, number("replicas")?);
+    let node = |(place, line)| {
+        let mut words = str::split(line, ' ');
+        let mut value = |name: &str| words.next().filter(|word| *word == name).and(words.next());
+        let name = value("node")?;
+        let id = match form {
+            FORM => u16::try_from(place).ok()?,
+            FORM_WITH_IDS => value("id")?.parse().ok()?,
+            _ => return None,
+        };
+        let weight = value("weight")?.parse().ok()?;
+        let mut next = words.next();
+        let mut hash = None;
+        if form == FORM_WITH_IDS && next == Some("hash") {
+            hash = Some(words.next()?.parse().ok()?);
+            next = words.next();
+        }
+        let zone = match next {
+            None => None,
+            Some("zone") => Some(words.next()?),
+            Some(_) => return None,
+        };
+        words.next().is_none().then_some((name, DescribedNode { id, weight, hash, zone }))
+    };
+    let nodes = lines.enumerate().map(node).collect::<Option<_>>()?;
+    let is_known = form == FORM || form == FORM_WITH_IDS;
+    is_known.then_some(Described { form, partitions, replicas, nodes })
+}

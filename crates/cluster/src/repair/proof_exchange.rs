@@ -1,0 +1,59 @@
+//! Proofs that other nodes know and this one does not, and the other way round.
+
+use crate::background::effect::NodeEffect;
+use crate::background::task::{Context, TaskId, Tasks};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::repair::watermark::{MissedRound, RoundId, RoundStep};
+
+/// The exchange of proofs with other nodes, outside of rounds.
+#[derive(Debug, Default)]
+pub(crate) struct ProofExchange {
+    /// The task that takes over a proof which others have reported.
+    take_over: Option<TaskId>,
+}
+
+/// Asks a node for a step of a round, and notes the proof that the node reports.
+async fn exchange(cx: Context, node: NodeId, round: RoundId, step: RoundStep) {
+    let result = cx.call(node, Class::Repair, Request::Round { round, step }).await;
+    if let Ok(Reply::Round(state)) = result
+        && node != cx.shared().own
+    {
+        cx.shared().received_proof(node, state.proof);
+    }
+}
+
+impl ProofExchange {
+    /// A peer was seen: what it knows of proofs is asked for, where there may be any.
+    pub(crate) fn seen(&self, tasks: &mut Tasks, peer: NodeId) {
+        let cx = tasks.context().clone();
+        if cx.config().rounds.interval_micros != 0 || cx.shared().proofs.seal() != 0 {
+            tasks.spawn("proof", exchange(cx, peer, RoundId::default(), RoundStep::Ask));
+        }
+    }
+
+    /// Takes over a proof that another node reported, and hands over its own to those that lag.
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
+        let cx = tasks.context().clone();
+        let (proofs, own) = (&cx.shared().proofs, cx.shared().own);
+        let known = proofs.known();
+        let step = RoundStep::Commit { floor: known.floor, is_uniform: known.is_uniform };
+        for node in proofs.take_lagging() {
+            tasks.spawn("proof", exchange(cx.clone(), node, known.proven, step));
+        }
+        let Some(reported) = proofs.reported() else { return };
+        let takes_over = self.take_over.is_some_and(|task| tasks.is_under_way(task));
+        match proofs.missed(reported.proven) {
+            MissedRound::Known => {}
+            MissedRound::TakesOver if takes_over => {}
+            MissedRound::TakesOver => {
+                let step =
+                    RoundStep::Commit { floor: reported.floor, is_uniform: reported.is_uniform };
+                let take_over = exchange(cx.clone(), own, reported.proven, step);
+                self.take_over = Some(tasks.spawn("proof", take_over));
+            }
+            MissedRound::Outdated => {
+                cx.effect(NodeEffect::Outdated { proven: reported.proven.time })
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! This node's vote about layouts, when another node asks for it: what it says waits until it is
+//! durable.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Effect, OpId, StoreError};
+use crate::membership::layout::{VoteReply, VoteRequest};
+use crate::message::Reply;
+use crate::protocol::core::Cx;
+
+/// Votes that are being stored, and what is to be said then.
+#[derive(Debug, Default)]
+pub(crate) struct Votes {
+    storing: BTreeMap<OpId, VoteReply>,
+}
+
+impl Votes {
+    pub(crate) fn council_asked(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
+        // Its directory is a copy: it must not vote beside the other one.
+        if cx.core.shared.membership.is_fenced() {
+            return cx.done(op, Reply::Council(VoteReply::NoVote));
+        }
+        // The directory may be an earlier state of itself: whoever has had a vote of it says so,
+        // and learns of the next one when that claim is settled. The asker tries again.
+        let is_vote = matches!(asked, VoteRequest::Prepare { .. } | VoteRequest::Accept { .. });
+        let is_known =
+            cx.core.shared.membership.is_confirmed() && !cx.core.shared.logs.is_in_doubt();
+        if is_vote && !is_known {
+            return cx.done(op, Reply::Busy);
+        }
+        let (reply, must_be_kept) = cx.core.shared.layouts.asked(asked);
+        if must_be_kept {
+            self.storing.insert(op, reply);
+            cx.out.push(Effect::KeepLayouts { op });
+        } else {
+            cx.done(op, Reply::Council(reply));
+        }
+    }
+
+    /// What was kept of a vote is durable, or is not.
+    pub(crate) fn was_kept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        result: &Result<Option<u64>, StoreError>,
+    ) -> bool {
+        let Some(reply) = self.storing.remove(&op) else { return false };
+        let reply = match result {
+            Ok(_) => Reply::Council(reply),
+            Err(error) => super::reply::reply_to_error(error),
+        };
+        cx.done(op, reply);
+        true
+    }
+}

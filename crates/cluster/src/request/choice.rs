@@ -1,0 +1,182 @@
+//! Who is asked for a range: for every partition the first `ack` of its first `from` replicas, in
+//! the order of preference.
+//!
+//! Which nodes are asked for any partition at all follows from the zones, without a look at the
+//! partitions: a node is not asked if `ack` nodes that come before it are replicas of everything
+//! that it holds. Only if more nodes are missing than a quorum can spare are the partitions that
+//! those hold looked at.
+
+use crate::message::NodeId;
+use crate::placement::topology::Topology;
+use crate::request::quorum::Quorum;
+
+/// Those of `preference` that may be chosen for some partition, in a large cluster perhaps a few
+/// more; `None` if one has fewer than `ack` of its replicas in there.
+pub(crate) fn asked<'a>(
+    topology: &Topology,
+    quorum: Quorum,
+    preference: &'a [NodeId],
+) -> Option<&'a [NodeId]> {
+    assert!(quorum.ack <= quorum.from, "more answers are wanted than there are replicas");
+    let spare = usize::from(quorum.from - quorum.ack);
+    let mut is_missing = vec![true; topology.nodes()];
+    preference.iter().for_each(|node| is_missing[topology.place(*node)] = false);
+    let missing: Vec<NodeId> =
+        topology.ids().filter(|node| is_missing[topology.place(*node)]).collect();
+    // Those that are not asked before a node in question is: the missing ones, it, and all behind.
+    let mut behind = topology.overlap(quorum.from);
+    missing.iter().for_each(|node| behind.add(topology.place(*node)));
+    if behind.most() > spare && topology.have_more_than(spare, &missing, quorum.from) {
+        return None;
+    }
+    let mut count = preference.len();
+    for node in preference.iter().rev() {
+        behind.add(topology.place(*node));
+        if behind.most() > spare {
+            break;
+        }
+        count -= 1;
+    }
+    Some(&preference[..count])
+}
+
+/// Works out who of a partition's replicas is asked.
+#[derive(Debug)]
+pub(crate) struct Chooser<'a> {
+    topology: &'a Topology,
+    quorum: Quorum,
+    /// Each node's turn in the order of preference, by its place; [`u16::MAX`] = it is not asked.
+    turns: Vec<u16>,
+    /// Whether all nodes are replicas and all of them are asked.
+    everybody: bool,
+    /// Whether only one node is asked for each key.
+    alone: bool,
+    replicas: Vec<NodeId>,
+}
+
+impl<'a> Chooser<'a> {
+    /// For a quorum, and the nodes that are asked, best first.
+    pub(crate) fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
+        let mut turns = vec![u16::MAX; topology.nodes()];
+        for (node, turn) in preference.iter().zip(0..) {
+            if let Some(place) = topology.place_of(*node) {
+                turns[place] = turn;
+            }
+        }
+        let everybody = usize::from(quorum.ack) == topology.nodes();
+        let alone = quorum.ack == 1 || preference.len() == 1;
+        Self { topology, quorum, turns, everybody, alone, replicas: Vec::new() }
+    }
+
+    /// Whether every node is asked for every key.
+    pub(crate) fn is_everybody(&self) -> bool {
+        self.everybody
+    }
+
+    /// Whether only one node is asked for each key.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Those that are asked, at most `ack`.
+    pub(crate) fn choose(&mut self, partition: u16) -> &[NodeId] {
+        self.topology.replicas(partition, self.quorum.from, &mut self.replicas);
+        let turn = |node: &NodeId| self.turns[self.topology.place(*node)];
+        self.replicas.retain(|node| turn(node) != u16::MAX);
+        self.replicas.sort_unstable_by_key(turn);
+        self.replicas.truncate(usize::from(self.quorum.ack));
+        &self.replicas
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::topology::{Member, PARTITIONS, work};
+
+    fn topology(nodes: usize, zones: usize) -> Topology {
+        let zone = |n: usize| if zones == 0 { String::new() } else { format!("z{}", n % zones) };
+        let member = |n| Member { name: format!("n{n:04}"), zone: zone(n), weight: 1 };
+        Topology::new((0..nodes).map(member).collect(), 3).unwrap()
+    }
+
+    /// All nodes from `own` on, without those that are `missing`.
+    fn order(topology: &Topology, own: u16, missing: &[u16]) -> Vec<NodeId> {
+        let nodes = topology.nodes() as u16;
+        let all = (0..nodes).map(|n| (own + n) % nodes);
+        all.filter(|node| !missing.contains(node)).map(NodeId).collect()
+    }
+
+    /// The nodes that are chosen for any partition, by looking at all of them.
+    fn chosen(topology: &Topology, quorum: Quorum, preference: &[NodeId]) -> Option<Vec<NodeId>> {
+        let mut chooser = Chooser::new(topology, quorum, preference);
+        let mut chosen = vec![false; topology.nodes()];
+        for partition in 0..=(PARTITIONS - 1) as u16 {
+            let nodes = chooser.choose(partition);
+            if nodes.len() < usize::from(quorum.ack) {
+                return None;
+            }
+            nodes.iter().for_each(|node| chosen[usize::from(node.0)] = true);
+        }
+        Some(preference.iter().copied().filter(|node| chosen[usize::from(node.0)]).collect())
+    }
+
+    #[test]
+    fn those_are_asked_that_are_chosen_for_some_partition() {
+        for (nodes, zones) in [(3, 0), (5, 0), (7, 0), (6, 3), (7, 3), (8, 2), (5, 1)] {
+            let topology = topology(nodes, zones);
+            for (ack, from) in [(1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (1, 4), (4, 4), (2, 5)] {
+                let quorum = Quorum { ack, from };
+                if usize::from(from) > nodes {
+                    continue;
+                }
+                for missing in [&[][..], &[1], &[0, 3], &[2, 1], &[4, 3, 2]] {
+                    let order = order(&topology, 1, missing);
+                    let asked = asked(&topology, quorum, &order).map(<[NodeId]>::to_vec);
+                    let chosen = chosen(&topology, quorum, &order);
+                    let what = format!("{quorum:?}, {nodes} in {zones} zones without {missing:?}");
+                    assert_eq!(asked, chosen, "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_begins_without_a_walk_over_the_partitions() {
+        for (nodes, zones) in [(5, 0), (20, 0), (21, 3), (100, 0)] {
+            let topology = topology(nodes, zones);
+            for (ack, from) in [(1, 2), (2, 3), (3, 5), (6, 10)] {
+                let quorum = Quorum { ack, from };
+                if usize::from(from) > nodes {
+                    continue;
+                }
+                work::take();
+                let failed: Vec<u16> = (1..=u16::from(from - ack)).collect();
+                assert!(asked(&topology, quorum, &order(&topology, 0, &[])).is_some());
+                assert!(asked(&topology, quorum, &order(&topology, 0, &failed)).is_some());
+                assert_eq!(work::take(), 0, "{nodes} nodes in {zones} zones, {quorum:?}");
+            }
+        }
+        // A whole zone is spared as one node is.
+        let topology = topology(21, 3);
+        let zone: Vec<u16> = (0..21).filter(|node| node % 3 == 1).collect();
+        assert!(
+            asked(&topology, Quorum { ack: 2, from: 3 }, &order(&topology, 0, &zone)).is_some()
+        );
+        assert_eq!(work::take(), 0);
+    }
+
+    /// Then it has to be known whether some partition lacks too many of its replicas.
+    #[test]
+    fn with_too_many_missing_only_what_they_hold_is_looked_at() {
+        for nodes in [5, 20, 100, 400] {
+            let (topology, quorum) = (topology(nodes, 0), Quorum { ack: 2, from: 3 });
+            let order = order(&topology, 0, &[2, 3]);
+            work::take();
+            let asked = asked(&topology, quorum, &order).is_some();
+            let looks = work::take();
+            assert!(looks <= PARTITIONS / 64, "{looks} looks with {nodes} nodes");
+            assert_eq!(asked, chosen(&topology, quorum, &order).is_some());
+        }
+    }
+}

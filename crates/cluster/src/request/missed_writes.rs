@@ -1,0 +1,60 @@
+//! Hints on their way into this node's store, until it is known whether the store has them. What
+//! the store does not take becomes a mark, so that the replica is repaired instead.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::event::{Effect, HintId, Shared};
+use crate::message::NodeId;
+use crate::protocol::core::Cx;
+use crate::transfer::ledger::hint_bytes;
+use crate::transfer::missed::Mark;
+use record::Record;
+
+/// A hint that is not known to be stored yet.
+#[derive(Debug)]
+struct HintUnderWay {
+    peer: NodeId,
+    /// Bytes that the ledger has reserved for it.
+    bytes: u64,
+    /// The mark that takes its place if it can't be stored.
+    mark: Mark,
+}
+
+/// Hints that are not known to be stored: as many as the ledger has room for.
+#[derive(Debug, Default)]
+pub(crate) struct MissedWrites {
+    under_way: BTreeMap<HintId, HintUnderWay>,
+    next: u64,
+}
+
+impl MissedWrites {
+    /// A node missed a write: that becomes a hint, or a mark if there is no room for a hint. This
+    /// node keeps no hints for itself.
+    pub(crate) fn missed_by(&mut self, cx: &mut Cx<'_>, peer: NodeId, key: Bytes, record: Record) {
+        let shared = &cx.core.shared;
+        let bytes = hint_bytes(&key, &record);
+        if peer == shared.own || !shared.hints.admit(peer, bytes) {
+            shared.miss(peer, &key, &record);
+            return;
+        }
+        let hint = HintId(self.next);
+        self.next += 1;
+        let mark = shared.mark_of(&key, &record);
+        self.under_way.insert(hint, HintUnderWay { peer, bytes, mark });
+        cx.out.push(Effect::Hint { hint, peer, key, record });
+    }
+
+    /// A hint was stored, or could not be.
+    pub(crate) fn hinted(&mut self, shared: &Shared, hint: HintId, kept: bool) {
+        let hinted = self.under_way.remove(&hint);
+        let HintUnderWay { peer, bytes, mark } = hinted.expect("each hint is completed once");
+        if kept {
+            shared.hints.kept(peer, bytes);
+        } else {
+            shared.hints.lost(peer, bytes);
+            shared.missed.mark(peer, mark);
+        }
+    }
+}

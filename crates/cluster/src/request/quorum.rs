@@ -1,0 +1,150 @@
+//! How many replicas hold a key and how many of them must answer.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::placement::topology::Topology;
+
+/// The largest number of copies: it has one byte in a record.
+const MAX_FROM: u32 = u8::MAX as u32;
+
+/// `ack` of `from` replicas must answer: `1 <= ack <= from`, unless members went since it was asked
+/// for, so that nothing satisfies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quorum {
+    /// How many must answer.
+    pub ack: u8,
+    /// How many hold the key.
+    pub from: u8,
+}
+
+/// What a client said of a quorum. What it did not say is the default of the topology that the
+/// request is counted by, and differs from one to the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AskedQuorum {
+    /// How many must answer; `None` = a majority.
+    pub ack: Option<u8>,
+    /// How many hold the key; `None` = the default number of copies.
+    pub from: Option<u8>,
+}
+
+impl AskedQuorum {
+    /// What it is by a topology. What was said stays, though it may have too few nodes by now.
+    pub fn by(self, topology: &Topology) -> Quorum {
+        let from = self.from.unwrap_or_else(|| topology.default_copies());
+        Quorum { ack: self.ack.unwrap_or(from / 2 + 1), from }
+    }
+}
+
+/// `2/3`; what was not said is `-`.
+impl Display for AskedQuorum {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let said = |number: Option<u8>| number.map_or("-".to_owned(), |number| number.to_string());
+        write!(f, "{}/{}", said(self.ack), said(self.from))
+    }
+}
+
+/// Both were said.
+impl From<Quorum> for AskedQuorum {
+    fn from(Quorum { ack, from }: Quorum) -> Self {
+        Self { ack: Some(ack), from: Some(from) }
+    }
+}
+
+/// Why a pair of `ack` and `from` makes no sense here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// An answer from nobody is no answer.
+    #[error("ack is 0: at least one replica must answer")]
+    NoAck,
+    /// Nothing is stored nowhere.
+    #[error("from is 0: at least one node must hold the key")]
+    NoFrom,
+    /// More answers wanted than there are replicas.
+    #[error("ack={ack} must not exceed from={from}")]
+    AckOverFrom {
+        /// `ack` as asked for.
+        ack: u32,
+        /// `from` as asked for, or the default.
+        from: u32,
+    },
+    /// More copies wanted than there are nodes.
+    #[error("from={from} must not exceed the number of nodes, {nodes}")]
+    FromOverNodes {
+        /// `from` as asked for.
+        from: u32,
+        /// Nodes of the cluster.
+        nodes: u32,
+    },
+    /// More copies wanted than a record can say.
+    #[error("from={from} must not exceed {MAX_FROM}")]
+    FromOverByte {
+        /// `from` as asked for.
+        from: u32,
+    },
+}
+
+/// Fills in what was not said (`from` = min(`nodes`, `replicas`), `ack` = a majority of `from`) and
+/// refuses what can't be.
+pub fn quorum(
+    ack: Option<u32>,
+    from: Option<u32>,
+    nodes: u32,
+    replicas: u32,
+) -> Result<Quorum, Refusal> {
+    assert!(nodes > 0 && replicas > 0, "a cluster has a node, and a key a replica");
+    let from = from.unwrap_or_else(|| nodes.min(replicas).min(MAX_FROM));
+    let ack = ack.unwrap_or(from / 2 + 1);
+    if from == 0 {
+        return Err(Refusal::NoFrom);
+    }
+    if from > MAX_FROM {
+        return Err(Refusal::FromOverByte { from });
+    }
+    if from > nodes {
+        return Err(Refusal::FromOverNodes { from, nodes });
+    }
+    if ack == 0 {
+        return Err(Refusal::NoAck);
+    }
+    if ack > from {
+        return Err(Refusal::AckOverFrom { ack, from });
+    }
+    assert!(1 <= ack && ack <= from && from <= MAX_FROM.min(nodes), "what can't be is refused");
+    Ok(Quorum { ack: ack as u8, from: from as u8 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_a_majority_of_the_replicas() {
+        for (nodes, replicas, ack, from) in [
+            (1, 3, 1, 1),
+            (2, 3, 2, 2),
+            (3, 3, 2, 3),
+            (5, 3, 2, 3),
+            (5, 5, 3, 5),
+            (300, 300, 128, 255),
+        ] {
+            assert_eq!(quorum(None, None, nodes, replicas), Ok(Quorum { ack, from }));
+        }
+        assert_eq!(quorum(None, Some(4), 5, 3), Ok(Quorum { ack: 3, from: 4 }));
+        assert_eq!(quorum(Some(1), None, 5, 3), Ok(Quorum { ack: 1, from: 3 }));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (ack, from, nodes, refusal) in [
+            (Some(0), None, 3, Refusal::NoAck),
+            (None, Some(0), 3, Refusal::NoFrom),
+            (Some(4), None, 3, Refusal::AckOverFrom { ack: 4, from: 3 }),
+            (Some(2), Some(1), 3, Refusal::AckOverFrom { ack: 2, from: 1 }),
+            (None, Some(4), 3, Refusal::FromOverNodes { from: 4, nodes: 3 }),
+            (None, Some(256), 300, Refusal::FromOverByte { from: 256 }),
+            (Some(u32::MAX), Some(u32::MAX), 3, Refusal::FromOverByte { from: u32::MAX }),
+        ] {
+            assert_eq!(quorum(ack, from, nodes, 3), Err(refusal));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A range over the whole cluster: pages of several nodes, merged into one walk over the keys.
+//!
+//! ```text
+//!  nodes asked, in the order of preference      pages, each sorted
+//!   own    a c d │ f …   ─┐
+//!   peer 2 a b d │ e …   ─┼─▶ least key of all, newest record ─▶ item, unless a tombstone
+//!   peer 5 b c   │ (end) ─┘
+//! ```
+//!
+//! For every partition, the first `ack` nodes of its first `from` replicas in the order of
+//! preference send what they hold, so a range sees what as many reads would. Nodes keep nothing
+//! between two pages. When one fails, it is taken off the list and the walk goes on from where it
+//! is, with the next replicas in its place. So it does when a view of another placement comes into
+//! force, with the nodes of that one: pages of two placements don't fit together. While partitions
+//! move, the set that is read is asked, as reads do; what is told need not be held by the other.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::event::Shared;
+use crate::message::{Filter, NodeId, Page, PageRequest};
+use crate::placement::view::{View, Views};
+use crate::request::choice;
+use crate::request::quorum::{AskedQuorum, Quorum};
+use record::{Kind, Record};
+
+/// Bytes of one page.
+pub const PAGE_BYTES: u32 = 64 * 1024;
+
+/// What a range read does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScanStep {
+    /// The next key and its newest record, which is a value.
+    Item(Bytes, Record),
+    /// Ask this node for this page, and hand it in.
+    Ask(NodeId, PageRequest),
+    /// Nothing can be done before a page comes.
+    Wait,
+    /// There are no more keys.
+    End,
+    /// For some partition fewer than `ack` of its replicas can be asked.
+    OutOfReach,
+}
+
+#[derive(Debug)]
+struct Source {
+    node: NodeId,
+    items: VecDeque<(Bytes, Record)>,
+    /// Items of the page when it came.
+    page_len: usize,
+    /// Where its next page begins.
+    next: Option<Bytes>,
+    asked: bool,
+    /// Whether any page of it came.
+    answered: bool,
+}
+
+impl Source {
+    /// Whether most of a page was taken and there is another.
+    fn is_low(&self) -> bool {
+        !self.asked && self.next.is_some() && self.items.len() <= self.page_len / 4
+    }
+}
+
+/// One range read.
+#[derive(Debug)]
+pub struct Scan {
+    views: Arc<Views>,
+    own: NodeId,
+    /// The view that its pages are of.
+    view: Arc<View>,
+    asked: AskedQuorum,
+    /// What that is by the view.
+    quorum: Quorum,
+    /// The least key that was not passed yet.
+    start: Bytes,
+    end: Option<Bytes>,
+    /// Nodes that can be asked, best first.
+    preference: Vec<NodeId>,
+    sources: Vec<Source>,
+    out_of_reach: bool,
+    begins_anew: bool,
+    /// Whether only this node is asked, for all that it holds.
+    local: bool,
+}
+
+impl Scan {
+    /// A walk over `start ≤ key < end`. This node is asked first, then the others in the order
+    /// of the topology.
+    pub fn new(shared: &Shared, asked: AskedQuorum, start: Bytes, end: Option<Bytes>) -> Self {
+        Self::of(shared, asked, start, end, false)
+    }
+
+    /// A walk over what this node holds, whoever else does.
+    pub fn local(shared: &Shared, start: Bytes, end: Option<Bytes>) -> Self {
+        Self::of(shared, AskedQuorum::default(), start, end, true)
+    }
+
+    fn of(
+        shared: &Shared,
+        asked: AskedQuorum,
+        start: Bytes,
+        end: Option<Bytes>,
+        local: bool,
+    ) -> Self {
+        let view = shared.view();
+        let mut scan = Self {
+            views: Arc::clone(&shared.views),
+            own: shared.own,
+            quorum: asked.by(&view.topology),
+            view,
+            asked,
+            start,
+            end,
+            preference: Vec::new(),
+            sources: Vec::new(),
+            out_of_reach: false,
+            begins_anew: false,
+            local,
+        };
+        scan.begin_with_all();
+        scan
+    }
+
+    /// Asks whoever is to be asked of all nodes of the view.
+    fn begin_with_all(&mut self) {
+        let topology = &self.view.topology;
+        if self.local {
+            let all = topology.nodes().min(255) as u8;
+            self.quorum = Quorum { ack: all, from: all };
+            self.preference = vec![self.own];
+        } else {
+            self.quorum = self.asked.by(topology);
+            self.preference = topology.ids().collect();
+            // A node that is about to join is none of those that are read yet.
+            self.preference.rotate_left(topology.place_of(self.own).unwrap_or(0));
+        }
+        self.begin();
+    }
+
+    /// Whether a view of another placement has come into force: then the walk begins anew by that
+    /// one, from where it is.
+    fn is_of_before(&mut self) -> bool {
+        if self.view.epoch == self.views.epoch() {
+            return false;
+        }
+        let view = self.views.current();
+        let is_of_before = !self.view.agrees_with(view.id());
+        self.view = view;
+        if is_of_before {
+            self.begins_anew = true;
+            self.begin_with_all();
+        }
+        is_of_before
+    }
+
+    /// Asks whoever is to be asked, from where the walk is.
+    fn begin(&mut self) {
+        let Quorum { ack, from } = self.quorum;
+        let topology = &self.view.topology;
+        // Members may have gone since it was asked for.
+        let is_possible = ack <= from && usize::from(from) <= topology.nodes();
+        let asked = if self.local {
+            Some(&self.preference[..]).filter(|nodes| !nodes.is_empty())
+        } else {
+            let asked = || choice::asked(topology, self.quorum, &self.preference);
+            is_possible.then(asked).flatten()
+        };
+        self.out_of_reach = false;
+        let start = &self.start;
+        let source = |node| Source {
+            node,
+            items: VecDeque::new(),
+            page_len: 0,
+            next: Some(start.clone()),
+            asked: false,
+            answered: false,
+        };
+        match asked {
+            Some(nodes) => self.sources = nodes.iter().copied().map(source).collect(),
+            None => self.out_of_reach = true,
+        }
+    }
+
+    /// What to do next.
+    pub fn step(&mut self) -> ScanStep {
+        if self.out_of_reach {
+            return ScanStep::OutOfReach;
+        }
+        loop {
+            if let Some(source) = self.sources.iter_mut().find(|source| source.is_low()) {
+                source.asked = true;
+                let start = source.next.clone().expect("one that is low goes on somewhere");
+                let filter = Filter::Chosen {
+                    ack: self.quorum.ack,
+                    from: self.quorum.from,
+                    preference: self.preference.clone(),
+                };
+                let (end, max_bytes) = (self.end.clone(), PAGE_BYTES);
+                return ScanStep::Ask(source.node, PageRequest { start, end, filter, max_bytes });
+            }
+            if self.sources.iter().any(|source| source.items.is_empty() && source.asked) {
+                return ScanStep::Wait;
+            }
+            let heads = self.sources.iter().filter_map(|source| source.items.front());
+            let Some(key) = heads.map(|(key, _)| key).min().cloned() else { return ScanStep::End };
+            let record = self.take(&key);
+            let mut passed = key.to_vec();
+            passed.push(0);
+            self.start = passed.into();
+            if record.kind() == Kind::Value {
+                return ScanStep::Item(key, record);
+            }
+        }
+    }
+
+    /// The newest record of `key`, taken out of all pages.
+    fn take(&mut self, key: &Bytes) -> Record {
+        let mut newest: Option<Record> = None;
+        for source in &mut self.sources {
+            if source.items.front().is_none_or(|(at, _)| at != key) {
+                continue;
+            }
+            let (_, record) = source.items.pop_front().expect("it was there just now");
+            if newest.as_ref().is_none_or(|held| held.rank() < record.rank()) {
+                newest = Some(record);
+            }
+        }
+        newest.expect("some page has the key")
+    }
+
+    /// A page came. A page of a node that is not authoritative does not count: see
+    /// [`MembershipState`](crate::MembershipState).
+    pub fn page(&mut self, node: NodeId, page: Page) {
+        if self.is_of_before() {
+            return;
+        }
+        if !page.authoritative && !self.local {
+            self.failed(node);
+            return;
+        }
+        let Some(source) = self.sources.iter_mut().find(|source| source.node == node) else {
+            return;
+        };
+        source.asked = false;
+        source.answered = true;
+        source.next = page.next;
+        source.items.extend(page.items);
+        source.page_len = source.items.len();
+    }
+
+    /// A node can't be asked. The walk begins again with the others; pages that were asked for
+    /// before are void, and must not be handed in.
+    pub fn failed(&mut self, node: NodeId) {
+        if self.is_of_before() {
+            return;
+        }
+        self.preference.retain(|held| *held != node);
+        self.begins_anew = true;
+        self.begin();
+    }
+
+    /// Drops all pages and asks for them again, from where the walk is: a range that waits for
+    /// memory must not hold memory that others wait for. Pages that were asked for before are void.
+    pub fn anew(&mut self) {
+        if !self.is_of_before() {
+            self.begins_anew = true;
+            self.begin();
+        }
+    }
+
+    /// Whether the walk began again since this was called last: pages that were asked for before
+    /// are void.
+    pub fn begins_anew(&mut self) -> bool {
+        std::mem::take(&mut self.begins_anew)
+    }
+
+    /// The least key that the range may still return; `None` = there are no more. The range has
+    /// returned all items before it.
+    pub fn position(&self) -> Option<Bytes> {
+        if self.out_of_reach {
+            return Some(self.start.clone());
+        }
+        let next = |source: &Source| {
+            let first = source.items.front().map(|(key, _)| key);
+            first.or(source.next.as_ref()).cloned()
+        };
+        self.sources.iter().filter_map(next).min()
+    }
+
+    /// Drops all pages: the range ends where it is.
+    pub fn stop(&mut self) {
+        self.sources.clear();
+        self.out_of_reach = false;
+    }
+
+    /// Whether every node that is asked has sent a page: enough nodes answer, however far it is to
+    /// the next item.
+    pub fn is_served(&self) -> bool {
+        !self.out_of_reach && self.sources.iter().all(|source| source.answered)
+    }
+
+    /// A node is busy, or has refused: its page is to be asked for again.
+    pub fn retry(&mut self, node: NodeId) {
+        if self.is_of_before() {
+            return;
+        }
+        if let Some(source) = self.sources.iter_mut().find(|source| source.node == node) {
+            source.asked = false;
+        }
+    }
+}

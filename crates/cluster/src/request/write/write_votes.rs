@@ -1,0 +1,194 @@
+//! What is known of a write under way, and of each replica's part in it.
+
+use crate::event::{ClientId, FailureKind, Part};
+use crate::message::NodeId;
+use crate::request::acks::ReplicaSet;
+use crate::request::part::{Errand, ReplicaError, VoteAt, Way, failure};
+use crate::request::sets::{self, PerSet};
+use crate::request::slots::Work;
+use record::Record;
+
+/// A write under way.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) client: ClientId,
+    pub(crate) record: Record,
+    pub(crate) stage: WriteStage,
+    /// Whether some node may hold it by what was asked under an earlier view.
+    pub(crate) may_be_held: bool,
+    /// One for each replica.
+    pub(crate) votes: Vec<WriteVote>,
+}
+
+/// How far a write is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteStage {
+    /// Its replicas are asked to store it under its first version.
+    Asking {
+        /// The greatest time of a newer record's version that a replica holds beside it.
+        overtaken: Option<u64>,
+    },
+    /// The same under a second version. Replicas that stored the first one still hold that.
+    Anew,
+    /// The client was answered; the replies to come decide about hints.
+    Answered {
+        /// Whether it had been given a second version.
+        anew: bool,
+    },
+}
+
+/// One replica's part in a write.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteVote {
+    pub(crate) node: NodeId,
+    pub(crate) place: PerSet,
+    pub(crate) state: WriteState,
+}
+
+/// What a replica did with a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteState {
+    /// It was asked to store it.
+    Asked(Errand),
+    /// It stored it.
+    Holds,
+    /// It did not do its part.
+    Failed {
+        /// Why the replica failed.
+        error: ReplicaError,
+        /// Whether the write had been sent twice: a replica that refuses the second one may have
+        /// stored the first.
+        was_resent: bool,
+    },
+}
+
+impl WriteState {
+    pub(crate) fn errand_mut(&mut self) -> Option<&mut Errand> {
+        match self {
+            Self::Asked(errand) => Some(errand),
+            Self::Holds | Self::Failed { .. } => None,
+        }
+    }
+
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    /// Whether the replica holds the write, or may: it was sent the write and did not refuse it. A
+    /// message that waits for a connection goes out once there is one: [`Write::is_worth_waiting`]
+    /// waits for that, but at the deadline it may still be waiting.
+    pub(crate) fn may_hold(self) -> bool {
+        match self {
+            Self::Asked(_) | Self::Holds | Self::Failed { was_resent: true, .. } => true,
+            Self::Failed { error, .. } => {
+                matches!(error, ReplicaError::Silent | ReplicaError::Failed | ReplicaError::Hidden)
+            }
+        }
+    }
+
+    /// Whether the write may have reached the replica, and be held there.
+    pub(crate) fn has_arrived(self) -> bool {
+        match self {
+            Self::Asked(errand) => errand.may_have_arrived(),
+            _ => self.may_hold(),
+        }
+    }
+
+    pub(crate) fn fail(&mut self, error: ReplicaError) {
+        let Self::Asked(errand) = *self else { unreachable!("{self:?} can't fail any more") };
+        *self = Self::Failed { error, was_resent: errand.way == Way::Resent };
+    }
+}
+
+impl Write {
+    /// Returns whether the write can be given a new version yet.
+    pub(super) fn may_restart(&self) -> bool {
+        matches!(self.stage, WriteStage::Asking { .. })
+    }
+
+    pub(crate) fn is_anew(&self) -> bool {
+        matches!(self.stage, WriteStage::Anew | WriteStage::Answered { anew: true })
+    }
+
+    pub(crate) fn answered(&mut self) {
+        assert!(!self.is_answered(), "a write is answered once");
+        self.stage = WriteStage::Answered { anew: self.is_anew() };
+    }
+
+    pub(crate) fn count(&self, wanted: impl Fn(WriteState) -> bool) -> PerSet {
+        sets::count(self.votes.iter().filter(|vote| wanted(vote.state)).map(|vote| vote.place))
+    }
+
+    pub(crate) fn held(&self) -> PerSet {
+        self.count(|state| state == WriteState::Holds)
+    }
+
+    /// How many hold it, and how many have yet to reply.
+    pub(crate) fn held_and_open(&self) -> (PerSet, PerSet) {
+        let (mut held, mut open) = (PerSet::default(), PerSet::default());
+        for vote in &self.votes {
+            match vote.state {
+                WriteState::Holds => held = held + vote.place.sets(),
+                WriteState::Asked(_) => open = open + vote.place.sets(),
+                WriteState::Failed { .. } => {}
+            }
+        }
+        (held, open)
+    }
+
+    /// Whether some replica may hold it.
+    pub(crate) fn may_hold(&self) -> bool {
+        let may_hold = |vote: &WriteVote| vote.state.may_hold();
+        self.may_be_held || self.is_anew() || self.votes.iter().any(may_hold)
+    }
+
+    /// Those of the set that is read.
+    pub(crate) fn held_by(&self) -> ReplicaSet {
+        let held = self.votes.iter().filter(|vote| vote.state == WriteState::Holds);
+        ReplicaSet::of(held.map(|vote| usize::from(vote.place.read)))
+    }
+
+    /// The vote of a node that has yet to reply; `None` = what it says is stale.
+    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+        let place = self.votes.iter().position(|vote| vote.node == node && vote.state.is_open());
+        place.map(VoteAt)
+    }
+
+    /// The deadline is over for replicas that have not replied.
+    pub(crate) fn fall_silent(&mut self) {
+        for vote in self.votes.iter_mut().filter(|vote| vote.state.is_open()) {
+            vote.state.fail(ReplicaError::Silent);
+        }
+    }
+
+    fn failures(&self) -> impl Iterator<Item = ReplicaError> + Clone {
+        self.votes.iter().filter_map(|vote| match vote.state {
+            WriteState::Failed { error, .. } => Some(error),
+            WriteState::Asked(_) | WriteState::Holds => None,
+        })
+    }
+
+    pub(crate) fn failure(&self) -> FailureKind {
+        if !self.held().is_none() { FailureKind::TooFew } else { failure(self.failures()) }
+    }
+
+    /// Whether a write that can't succeed any more waits for its open votes nevertheless: they
+    /// decide whether *all* replicas were busy or full, and whether none was sent it, so that it
+    /// may safely be tried again.
+    pub(crate) fn is_worth_waiting(&self) -> bool {
+        let none =
+            !self.is_anew() && !self.may_be_held && self.count(WriteState::has_arrived).is_none();
+        let is_open = !self.count(WriteState::is_open).is_none();
+        is_open && (none || self.failure() != FailureKind::TooFew)
+    }
+
+    /// What each replica did.
+    pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
+        let part = |vote: &WriteVote| match vote.state {
+            WriteState::Asked(_) => Part::Open,
+            WriteState::Holds => Part::Done,
+            WriteState::Failed { error, .. } => error.part(),
+        };
+        self.votes.iter().map(|vote| (vote.node, part(vote))).collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! Dropping what is placed on other nodes by now, once at a time, and again if it failed or if more
+//! was wanted to go meanwhile: see [`Leftovers`](crate::Leftovers).
+
+use crate::background::effect::NodeEffect;
+use crate::background::task::Context;
+use crate::membership::layout::Stage;
+
+/// How long after a failure it is tried again, in microseconds: a full disk is given some time.
+const AGAIN: u64 = 5_000_000;
+
+/// What is under way of it.
+#[derive(Debug, Default)]
+pub(crate) struct Cleanup {
+    /// How often it was wanted when this began, and since which epoch keys were placed as they
+    /// were.
+    begun: Option<(u64, u64)>,
+    not_before: u64,
+}
+
+impl Cleanup {
+    pub(crate) fn tick(&mut self, cx: &Context) {
+        let layout = cx.shared().layouts.entered();
+        // At the end of a transition partitions have left this node, or were about to come to it;
+        // and it may have been away since, when the next one is prepared.
+        let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
+        if is_due && cx.shared().layouts.has_leftovers() {
+            self.want(cx);
+        }
+        let is_idle = self.begun.is_none() && self.not_before <= cx.now().mono;
+        if is_idle && cx.shared().leftovers.wanted() {
+            self.begun = Some((cx.shared().leftovers.times(), layout.began));
+            cx.effect(NodeEffect::DropLeftovers);
+        }
+    }
+
+    /// They are to go, by the placement that is in force: what is under way may have begun by
+    /// another one.
+    pub(crate) fn want(&self, cx: &Context) {
+        let began = cx.shared().layouts.entered().began;
+        let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
+        let wanted = cx.shared().leftovers.times();
+        let is_last = self.begun.is_none_or(|(times, _)| times == wanted);
+        if !cx.shared().leftovers.wanted() || is_of_another && is_last {
+            cx.shared().leftovers.want();
+        }
+    }
+
+    pub(crate) fn dropped(&mut self, cx: &Context, done: bool) {
+        let Some((times, began)) = self.begun.take() else { return };
+        if done {
+            cx.shared().leftovers.dropped(times);
+            cx.shared().layouts.emptied(began);
+            if cx.shared().layouts.is_unkept() {
+                cx.keep_layouts();
+            }
+            self.tick(cx);
+        } else {
+            self.not_before = cx.now().mono + AGAIN;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::background::effect::NodeConfig;
+    use crate::background::{Background, NodeEvent};
+    use crate::clock::{Clock, Now};
+    use crate::event::Shared;
+    use crate::membership::directory::Incarnation;
+    use crate::membership::logs::Logs;
+    use crate::membership::state::{Membership, MembershipState};
+    use crate::message::NodeId;
+    use crate::placement::topology::{Member, Topology};
+
+    /// A node alone, so that it has nothing else to do.
+    fn node() -> (Arc<Shared>, Background) {
+        let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
+        let topology = Topology::new(vec![member], 1).unwrap();
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        let (clock, logs) =
+            (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
+        (Arc::clone(&shared), Background::new(shared, NodeConfig::IDLE))
+    }
+
+    /// How often leftovers are to be dropped because of an event.
+    fn drops(node: &mut Background, mono: u64, event: NodeEvent) -> usize {
+        let mut out = Vec::new();
+        node.handle(Now { mono, wall: mono }, event, &mut out);
+        out.iter().filter(|effect| matches!(effect, NodeEffect::DropLeftovers)).count()
+    }
+
+    const DONE: NodeEvent = NodeEvent::LeftoversDropped { done: true };
+    const FAILED: NodeEvent = NodeEvent::LeftoversDropped { done: false };
+
+    #[test]
+    fn they_are_dropped_once_for_all_that_wanted_it_before() {
+        let (shared, mut node) = node();
+        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 0);
+        shared.leftovers.want();
+        shared.leftovers.want();
+        assert_eq!(drops(&mut node, 2, NodeEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 3, NodeEvent::Tick), 0, "it is under way");
+        assert!(shared.leftovers.wanted());
+        assert_eq!(drops(&mut node, 4, DONE), 0);
+        assert!(!shared.leftovers.wanted());
+        assert_eq!(drops(&mut node, 5, NodeEvent::Tick), 0);
+    }
+
+    #[test]
+    fn what_was_wanted_meanwhile_begins_after_it() {
+        let (shared, mut node) = node();
+        shared.leftovers.want();
+        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 1);
+        shared.leftovers.want();
+        assert_eq!(drops(&mut node, 2, DONE), 1);
+        assert!(shared.leftovers.wanted());
+        assert_eq!(drops(&mut node, 3, DONE), 0);
+        assert!(!shared.leftovers.wanted());
+    }
+
+    #[test]
+    fn a_failure_is_tried_again_later() {
+        let (shared, mut node) = node();
+        shared.leftovers.want();
+        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 2, FAILED), 0);
+        assert!(shared.leftovers.wanted());
+        assert_eq!(drops(&mut node, 1 + AGAIN, NodeEvent::Tick), 0);
+        assert_eq!(drops(&mut node, 2 + AGAIN, NodeEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 3 + AGAIN, DONE), 0);
+        assert!(!shared.leftovers.wanted());
+    }
+}

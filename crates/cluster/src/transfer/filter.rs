@@ -1,0 +1,267 @@
+//! Which of a node's keys a page is to have.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::message::{Filter, NodeId};
+use crate::placement::topology::{Topology, partition_of};
+use crate::placement::view::View;
+use crate::request::choice::Chooser;
+use crate::request::quorum::Quorum;
+use record::{Kind, Rank};
+
+/// Digests in a page request at most: 128 KiB.
+pub const MAX_KNOWN: usize = 16 * 1024;
+
+/// What stands for a record of a key when a node reports which ones it holds. The seed is drawn by
+/// that node, so that nobody can make two records of one digest.
+pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
+    let mut digest = Xxh3::with_seed(seed);
+    digest.update(key);
+    let Rank { version, ballot, kind, check } = rank;
+    let numbers = [version.time, u64::from(version.origin), ballot, kind as u64, check];
+    digest.update(numbers.map(u64::to_le_bytes).as_flattened());
+    digest.digest()
+}
+
+/// Which of a node's keys belong onto another node.
+#[derive(Debug)]
+struct HeldFilter<'a> {
+    node: NodeId,
+    since: u64,
+    /// In their order; none = all.
+    partitions: &'a [u16],
+}
+
+impl HeldFilter<'_> {
+    fn wants(&self, looked: &mut Looked<'_>, key: &[u8], copies: u8, time: u64) -> bool {
+        let partition = partition_of(key);
+        let listed =
+            self.partitions.is_empty() || self.partitions.binary_search(&partition).is_ok();
+        if time < self.since || !listed {
+            return false;
+        }
+        let Looked { view, replicas } = looked;
+        let mut is_replica = |topology: &Topology| {
+            look_up(topology, partition, copies, replicas);
+            replicas.contains(&self.node)
+        };
+        is_replica(&view.topology) || view.other.as_ref().is_some_and(is_replica)
+    }
+}
+
+/// Which of them move to another node.
+#[derive(Debug)]
+struct MovedFilter<'a> {
+    node: NodeId,
+    /// Only of what this node is the first replica of, and was written up to this time: what was
+    /// written since was sent to the other node too. That is not certain, and the next pass looks.
+    first: Option<u64>,
+    seed: u64,
+    /// In their order.
+    known: Vec<u64>,
+    /// Of the nodes of before.
+    before: &'a Topology,
+    after: &'a Topology,
+}
+
+impl MovedFilter<'_> {
+    fn wants(
+        &self,
+        looked: &mut Looked<'_>,
+        own: NodeId,
+        key: &[u8],
+        (copies, rank): (u8, Rank),
+    ) -> bool {
+        let partition = partition_of(key);
+        let replicas = &mut looked.replicas;
+        look_up(self.after, partition, copies, replicas);
+        if !replicas.contains(&self.node) {
+            return false;
+        }
+        let after = replicas.len();
+        look_up(self.before, partition, copies, replicas);
+        let is_new = !replicas.contains(&self.node);
+        // Who holds keys of which there are fewer copies from now on is sent what it lacks only.
+        let is_meant = match self.first {
+            Some(until) => is_new && replicas.first() == Some(&own) && rank.when() <= until,
+            None => is_new || replicas.len() > after,
+        };
+        let is_known = || self.known.binary_search(&moved_digest(self.seed, key, rank)).is_ok();
+        is_meant && (self.known.is_empty() || !is_known())
+    }
+}
+
+/// What is remembered of which partitions another node is to remember too.
+#[derive(Debug)]
+struct RememberedFilter {
+    node: NodeId,
+    lost: bool,
+    /// The last partition that was looked at: they come in their order.
+    last: Option<(u16, bool)>,
+}
+
+impl RememberedFilter {
+    fn wants(&mut self, view: &View, own: NodeId, name: &[u8]) -> bool {
+        let Some(first) = name.first_chunk() else { return false };
+        let partition = u16::from_be_bytes(*first);
+        match self.last {
+            Some((last, wants)) if last == partition => wants,
+            _ => {
+                let tells = own == self.node || view.topology.holds(own, partition, 0);
+                let wants = match self.lost {
+                    true => tells && view.topology.holds(self.node, partition, 0),
+                    false => tells && view.hands_over(partition, self.node),
+                };
+                self.last = Some((partition, wants));
+                wants
+            }
+        }
+    }
+}
+
+fn look_up(topology: &Topology, partition: u16, copies: u8, into: &mut Vec<NodeId>) {
+    topology.replicas(partition, topology.copies_of(copies), into);
+}
+
+/// What replicas are looked up in, and into.
+#[derive(Debug)]
+struct Looked<'a> {
+    view: &'a View,
+    replicas: Vec<NodeId>,
+}
+
+/// Says which of a node's keys a page is to have.
+#[derive(Debug)]
+pub struct PartitionFilter<'a> {
+    own: NodeId,
+    kind: FilterKind<'a>,
+    looked: Looked<'a>,
+}
+
+#[derive(Debug)]
+enum FilterKind<'a> {
+    Chosen(Chooser<'a>),
+    HeldBy(HeldFilter<'a>),
+    Moved(MovedFilter<'a>),
+    Remembered(RememberedFilter),
+    /// No key passes, because nothing moves.
+    None,
+}
+
+impl<'a> PartitionFilter<'a> {
+    /// For pages of the node `own`, which places keys so since `placed_at`
+    /// ([`Shared::placed_at`](crate::Shared::placed_at)).
+    pub fn new(view: &'a View, own: NodeId, placed_at: u64, filter: &'a Filter) -> Self {
+        let kind = match filter {
+            Filter::Chosen { ack, from, preference } => {
+                let quorum = Quorum { ack: *ack, from: *from };
+                FilterKind::Chosen(Chooser::new(&view.topology, quorum, preference))
+            }
+            Filter::HeldBy { node, since, promise: _, partitions } => {
+                FilterKind::HeldBy(HeldFilter { node: *node, since: *since, partitions })
+            }
+            Filter::Moved { node, first, seed, known } => match &view.other {
+                Some(other) => {
+                    let mut known = known.clone();
+                    known.sort_unstable();
+                    let (before, after) = (&view.topology, other);
+                    let (node, first, seed) = (*node, first.then_some(placed_at), *seed);
+                    FilterKind::Moved(MovedFilter { node, first, seed, known, before, after })
+                }
+                None => FilterKind::None,
+            },
+            Filter::Remembered { node, lost } => {
+                FilterKind::Remembered(RememberedFilter { node: *node, lost: *lost, last: None })
+            }
+        };
+        Self { own, kind, looked: Looked { view, replicas: Vec::new() } }
+    }
+
+    /// Whether the page is to have this key, or what is remembered under this name; `copies` and
+    /// the `rank` are what its record says.
+    /// Where no other node is asked for the key, nothing but values is sent: there is no older
+    /// record that a tombstone would hide.
+    pub fn wants(&mut self, key: &[u8], copies: u8, rank: Rank) -> bool {
+        let Self { own, kind, looked } = self;
+        match kind {
+            FilterKind::Chosen(chooser) if chooser.is_alone() && rank.kind != Kind::Value => false,
+            FilterKind::Chosen(chooser) if chooser.is_everybody() => true,
+            FilterKind::Chosen(chooser) => chooser.choose(partition_of(key)).contains(own),
+            FilterKind::HeldBy(held) => held.wants(looked, key, copies, rank.when()),
+            FilterKind::Moved(moved) => moved.wants(looked, *own, key, (copies, rank)),
+            FilterKind::Remembered(remembered) => remembered.wants(looked.view, *own, key),
+            FilterKind::None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::topology::Member;
+    use record::Version;
+
+    fn topology(ids: &[u16], copies: u8) -> Topology {
+        let member = |id: &u16| {
+            let name = format!("n{id}");
+            (NodeId(*id), Member { name, zone: String::new(), weight: 1 })
+        };
+        Topology::of(ids.iter().map(member).collect(), copies).unwrap()
+    }
+
+    /// When keys were placed so.
+    const PLACED_AT: u64 = 5;
+
+    fn rank(time: u64) -> Rank {
+        let version = Version { time, origin: 1 };
+        Rank { version, ballot: 0, kind: Kind::Value, check: 3 }
+    }
+
+    /// Every other key was written since keys are placed so.
+    fn rank_of(key: u8) -> Rank {
+        rank(PLACED_AT + u64::from(key % 2))
+    }
+
+    /// How many of a hundred keys the nodes of before send to a node, each of them.
+    fn sent(view: &View, to: u16, first: bool, known: &[u64]) -> Vec<usize> {
+        let filter = Filter::Moved { node: NodeId(to), first, seed: 9, known: known.to_vec() };
+        let sends = |own: NodeId| {
+            let mut sends = PartitionFilter::new(view, own, PLACED_AT, &filter);
+            let holds = |key: &u8| view.topology.holds(own, partition_of(&[*key]), 0);
+            (0..100).filter(|key| holds(key) && sends.wants(&[*key], 0, rank_of(*key))).count()
+        };
+        view.topology.ids().map(sends).collect()
+    }
+
+    #[test]
+    fn what_moves_is_sent_once_and_then_by_all_who_hold_something_else() {
+        let (before, after) = (topology(&[0, 1, 2], 3), topology(&[0, 1, 2, 3], 3));
+        let view = View::moving(2, 2, before, after);
+        let all = sent(&view, 3, false, &[]);
+        let moves = all[0];
+        assert!((60..90).contains(&moves), "three of four: {all:?}");
+        assert_eq!(all, [moves; 3], "each of them holds it");
+        let moves_to =
+            |key: &u8| view.other.as_ref().unwrap().holds(NodeId(3), partition_of(&[*key]), 0);
+        let first = sent(&view, 3, true, &[]);
+        let written_before = (0..100).step_by(2).filter(moves_to).count();
+        assert_eq!(first.iter().sum::<usize>(), written_before, "the rest went to all: {first:?}");
+        assert_eq!(sent(&view, 0, false, &[]), [0; 3], "who stays gets nothing");
+        let known: Vec<u64> = (0..100).map(|key| moved_digest(9, &[key], rank_of(key))).collect();
+        assert_eq!(sent(&view, 3, false, &known), [0; 3]);
+        let older: Vec<u64> = (0..100).map(|key| moved_digest(9, &[key], rank(4))).collect();
+        assert_eq!(sent(&view, 3, false, &older), all);
+    }
+
+    #[test]
+    fn where_copies_become_fewer_those_that_stay_are_sent_what_they_lack() {
+        let view = View::moving(2, 2, topology(&[0, 1, 2], 3), topology(&[0], 3));
+        assert_eq!(sent(&view, 0, true, &[]), [0; 3], "it holds most of it");
+        assert_eq!(sent(&view, 0, false, &[]), [100; 3]);
+    }
+
+    #[test]
+    fn without_a_move_nothing_is_sent() {
+        assert_eq!(sent(&View::first(topology(&[0, 1, 2], 3)), 1, false, &[]), [0; 3]);
+    }
+}

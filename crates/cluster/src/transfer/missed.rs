@@ -1,0 +1,271 @@
+//! What nodes are known to lack: writes that a replica missed and that no hint brings it.
+//!
+//! ```text
+//!   a write's slot ends ─▶ mark (node, partition, time of the write)
+//!     of another node ─▶ kept here durably ─▶ handed to that node (`Missed`) ─▶ dropped here
+//!     of this node    ─▶ kept here durably ─▶ streamed from all others
+//!                                             (`transfer/rebuild.rs`)             ─▶ dropped here
+//! ```
+//!
+//! A mark says: in this partition the node may lack records written at `since` or later. Marks of
+//! one partition become one, with the least time. When a node has too many marks to list, they
+//! become one mark for all partitions. A mark that is made again while the first one is worked off
+//! counts as another one: that is what the numbers are for.
+
+use std::collections::BTreeMap;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::node_id::NodeId;
+use crate::placement::topology::PARTITIONS;
+use crate::replica::unreadable::Unreadable;
+
+/// Partitions of one node that are marked one by one. With more, all of them are: a page request
+/// names those that are meant, and this many take 8 KiB.
+pub const MAX_LISTED: usize = 4096;
+
+/// The first byte of encoded marks.
+const FORMAT: u8 = 1;
+
+/// Bytes of an encoded mark.
+const MARK_LEN: usize = 12;
+
+/// What stands for all partitions in an encoded mark.
+const ALL: u32 = u32::MAX;
+
+/// A node may lack records of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// The partition; `None` = all.
+    pub partition: Option<u16>,
+    /// The least time of a version that it may lack.
+    pub since: u64,
+}
+
+/// A mark with its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbered {
+    /// What the node may lack.
+    pub mark: Mark,
+    /// Greater than that of every mark made before.
+    pub number: u64,
+}
+
+/// The marks of one node.
+#[derive(Debug, Default)]
+struct NodeMarks {
+    /// Time and number, by partition.
+    marks: BTreeMap<Option<u16>, (u64, u64)>,
+    /// Changes so far, and how many of them are known to be kept.
+    changes: u64,
+    kept: u64,
+}
+
+impl NodeMarks {
+    fn put(&mut self, mark: Mark, number: u64) {
+        let entry = self.marks.entry(mark.partition).or_insert((mark.since, number));
+        *entry = (entry.0.min(mark.since), number);
+        self.changes += 1;
+        if self.marks.len() > MAX_LISTED {
+            let since = self.marks.values().map(|(since, _)| *since).min();
+            self.marks.clear();
+            self.marks.insert(None, (since.expect("there are marks"), number));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct MissedMarks {
+    nodes: BTreeMap<NodeId, NodeMarks>,
+    numbers: u64,
+}
+
+/// All marks that a node keeps, of itself and of others. Shared by its loops; only used where
+/// something went wrong, so one lock does.
+#[derive(Debug, Default)]
+pub struct Missed(Mutex<MissedMarks>);
+
+impl MissedMarks {
+    fn of(&mut self, node: NodeId) -> &mut NodeMarks {
+        self.nodes.entry(node).or_default()
+    }
+}
+
+impl Missed {
+    fn lock(&self) -> MutexGuard<'_, MissedMarks> {
+        self.0.lock()
+    }
+
+    /// Adds a mark.
+    pub fn mark(&self, node: NodeId, mark: Mark) {
+        let mut inner = self.lock();
+        inner.numbers += 1;
+        let number = inner.numbers;
+        inner.of(node).put(mark, number);
+    }
+
+    /// The marks of a node.
+    pub fn of(&self, node: NodeId) -> Vec<Numbered> {
+        let mut inner = self.lock();
+        let marks = inner.of(node).marks.iter();
+        let numbered = |(partition, (since, number)): (&Option<u16>, &(u64, u64))| Numbered {
+            mark: Mark { partition: *partition, since: *since },
+            number: *number,
+        };
+        marks.map(numbered).collect()
+    }
+
+    /// The least time of a version that a node may lack in this partition by a mark of it alone;
+    /// 0 = it has none.
+    pub(crate) fn since(&self, node: NodeId, partition: u16) -> u64 {
+        let mut inner = self.lock();
+        let marks = &inner.of(node).marks;
+        marks.get(&Some(partition)).map_or(0, |(since, _)| *since)
+    }
+
+    /// Drops a mark that has been worked off, unless it was made anew meanwhile.
+    pub fn done(&self, node: NodeId, partition: Option<u16>, number: u64) {
+        let mut inner = self.lock();
+        let marks = inner.of(node);
+        if marks.marks.get(&partition).is_some_and(|(_, held)| *held <= number) {
+            marks.marks.remove(&partition);
+            marks.changes += 1;
+        }
+    }
+
+    /// Partitions of a node that it may lack records of.
+    pub fn partitions(&self, node: NodeId) -> u32 {
+        let mut inner = self.lock();
+        let marks = &inner.of(node).marks;
+        if marks.contains_key(&None) { PARTITIONS as u32 } else { marks.len() as u32 }
+    }
+
+    /// Whether the marks of a node have changed since they were kept.
+    pub fn is_unkept(&self, node: NodeId) -> bool {
+        let mut inner = self.lock();
+        let marks = inner.of(node);
+        marks.changes != marks.kept
+    }
+
+    /// The marks of a node as they are stored, and the number that is to be handed to
+    /// [`Missed::kept`] once they are.
+    pub fn encode(&self, node: NodeId) -> (Vec<u8>, u64) {
+        let mut inner = self.lock();
+        let marks = inner.of(node);
+        let mut bytes = Vec::with_capacity(1 + MARK_LEN * marks.marks.len());
+        bytes.push(FORMAT);
+        for (partition, (since, _)) in &marks.marks {
+            bytes.extend_from_slice(&partition.map_or(ALL, u32::from).to_le_bytes());
+            bytes.extend_from_slice(&since.to_le_bytes());
+        }
+        (bytes, marks.changes)
+    }
+
+    /// What [`Missed::encode`] returned with this number is durable.
+    pub fn kept(&self, node: NodeId, changes: u64) {
+        let mut inner = self.lock();
+        let marks = inner.of(node);
+        marks.kept = marks.kept.max(changes);
+    }
+
+    /// Reads what an earlier life of this node stored.
+    pub fn found(&self, node: NodeId, bytes: &[u8]) -> Result<(), Unreadable> {
+        let marks = match bytes.split_first() {
+            Some((&FORMAT, marks)) if marks.len().is_multiple_of(MARK_LEN) => marks,
+            Some((&FORMAT, _)) | None => {
+                return Err(Unreadable::Damaged(format!("{} bytes: damaged", bytes.len())));
+            }
+            Some((format, _)) => return Err(Unreadable::Later(*format)),
+        };
+        for mark in marks.chunks_exact(MARK_LEN) {
+            let (partition, since) = mark.split_at(4);
+            let partition = u32::from_le_bytes(partition.try_into().expect("four bytes"));
+            let since = u64::from_le_bytes(since.try_into().expect("eight bytes"));
+            let partition = match partition {
+                ALL => None,
+                partition => match u16::try_from(partition) {
+                    Ok(partition) => Some(partition),
+                    Err(_) => {
+                        let why = format!("partition {partition}: damaged");
+                        return Err(Unreadable::Damaged(why));
+                    }
+                },
+            };
+            self.mark(node, Mark { partition, since });
+        }
+        let mut inner = self.lock();
+        let marks = inner.of(node);
+        marks.kept = marks.changes;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(0);
+    const B: NodeId = NodeId(1);
+
+    fn mark(partition: u16, since: u64) -> Mark {
+        Mark { partition: Some(partition), since }
+    }
+
+    #[test]
+    fn marks_of_one_partition_become_one_with_the_least_time() {
+        let missed = Missed::default();
+        missed.mark(B, mark(7, 30));
+        missed.mark(B, mark(7, 10));
+        missed.mark(B, mark(7, 20));
+        let marks: Vec<Mark> = missed.of(B).iter().map(|numbered| numbered.mark).collect();
+        assert_eq!(marks, [mark(7, 10)]);
+        assert_eq!((missed.partitions(A), missed.partitions(B)), (0, 1));
+    }
+
+    #[test]
+    fn a_mark_made_anew_is_not_dropped_by_what_was_worked_off_before() {
+        let missed = Missed::default();
+        missed.mark(A, mark(7, 10));
+        let before = missed.of(A)[0].number;
+        missed.mark(A, mark(7, 20));
+        missed.done(A, Some(7), before);
+        assert_eq!(missed.partitions(A), 1);
+        missed.done(A, Some(7), missed.of(A)[0].number);
+        assert_eq!(missed.partitions(A), 0);
+    }
+
+    #[test]
+    fn too_many_partitions_become_all_of_them() {
+        let missed = Missed::default();
+        for partition in 0..=MAX_LISTED as u16 {
+            missed.mark(A, mark(partition, 100 + u64::from(partition)));
+        }
+        let marks = missed.of(A);
+        assert_eq!(marks.len(), 1);
+        assert_eq!(marks[0].mark, Mark { partition: None, since: 100 });
+        assert_eq!(missed.partitions(A), 65_536);
+    }
+
+    #[test]
+    fn what_was_kept_is_found_again_and_damage_is_reported() {
+        let missed = Missed::default();
+        missed.mark(B, mark(0, 5));
+        missed.mark(B, mark(65_535, 6));
+        missed.mark(B, Mark { partition: None, since: 7 });
+        assert!(missed.is_unkept(B) && !missed.is_unkept(A));
+        let (bytes, changes) = missed.encode(B);
+        missed.mark(B, mark(1, 8));
+        missed.kept(B, changes);
+        assert!(missed.is_unkept(B), "one came after it");
+
+        let next = Missed::default();
+        next.found(B, &bytes).unwrap();
+        assert!(!next.is_unkept(B));
+        let all: Vec<Mark> = next.of(B).iter().map(|numbered| numbered.mark).collect();
+        assert_eq!(all, [Mark { partition: None, since: 7 }, mark(0, 5), mark(65_535, 6)]);
+        for length in [0, 2, bytes.len() - 1] {
+            assert!(Missed::default().found(B, &bytes[..length]).is_err(), "{length}");
+        }
+        assert_eq!(Missed::default().found(B, &[9]), Err(Unreadable::Later(9)));
+    }
+}

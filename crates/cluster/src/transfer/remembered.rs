@@ -1,0 +1,262 @@
+//! What replicas remember of writes with an idempotency key, and what of that a node remembers to
+//! which their partition moves.
+//!
+//! ```text
+//!  replicas of before ─▶ accepted it under one ballot: a majority ─▶ chosen
+//!                   └──▶ hold a trace of it: a majority, with those that could not be asked
+//!                          ├─ yes ─▶ came from a replica: neither "never" nor "done" is told
+//!                          └─ no ──▶ nothing: no majority has accepted it
+//! ```
+//!
+//! What holds before and after each move: of each write that was chosen a majority of the replicas
+//! has a trace. So if as many say "never" as are needed for that to be believed, it was not chosen.
+
+use crate::node_id::NodeId;
+use crate::paxos::recent::Via;
+use record::Version;
+
+/// A write with an idempotency key, as a replica remembers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// A hash of the key, of which the first bits are its partition.
+    pub key_hash: u64,
+    /// What the write is known by.
+    pub id: u64,
+    /// The time of a version by which its age is known. Of two traces of one write the later one
+    /// holds, of two with one time the one whose `via` comes later.
+    pub time: u64,
+    /// How it came here.
+    pub via: Via,
+    /// The ballot that it was accepted or chosen under; 0 = it came from a replica.
+    pub ballot: u64,
+    /// The family that it went on from.
+    pub family: Version,
+    /// Which step of that it was.
+    pub step: u32,
+    /// What an addition came to.
+    pub result: Option<i64>,
+    /// The digest of the client's request; 0 = unknown.
+    pub digest: u64,
+}
+
+impl Remembered {
+    /// What it is ordered by.
+    pub fn name(&self) -> [u8; 16] {
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&self.key_hash.to_be_bytes());
+        name[8..].copy_from_slice(&self.id.to_be_bytes());
+        name
+    }
+
+    /// The partition of its key.
+    pub fn partition(&self) -> u16 {
+        (self.key_hash >> 48) as u16
+    }
+
+    /// Whether both say the same of the write, and under which ballot.
+    fn says_as(&self, other: &Self) -> bool {
+        let said = |it: &Self| (it.ballot, it.family, it.step, it.result);
+        said(self) == said(other)
+    }
+
+    /// The same, with the digest of the client's request as another trace of it knows it.
+    fn with_digest(self, mut traces: impl Iterator<Item = Remembered>) -> Self {
+        let knows = |other: &Self| other.digest != 0 && self.ballot > 0 && other.says_as(&self);
+        match self.digest {
+            0 => traces.find(knows).map_or(self, |other| Self { digest: other.digest, ..self }),
+            _ => self,
+        }
+    }
+
+    fn as_of_replica(self, time: u64) -> Self {
+        Self { time, via: Via::Replica, ballot: 0, ..self }
+    }
+}
+
+/// Whose recollections of writes with an idempotency key a node puts together, of one partition.
+#[derive(Debug, Clone, Copy)]
+pub struct Recollections<'a> {
+    /// The node that learns.
+    pub own: NodeId,
+    /// Of when its own traces are.
+    pub until: Until,
+    /// The partition's replicas of before.
+    pub before: &'a [NodeId],
+    /// How many of those could not be asked.
+    pub unasked: usize,
+}
+
+/// Of when the traces are that a node has itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// What it accepted up to this seal was not of this transition.
+    Seal(u64),
+    /// It has lost those of before: what it has, it accepted since as one of these replicas.
+    Lost,
+}
+
+impl Recollections<'_> {
+    fn majority(&self) -> usize {
+        self.before.len() / 2 + 1
+    }
+
+    /// Whether those that were asked are so few that a majority may remember a write and none of
+    /// them.
+    pub(crate) fn are_too_few(&self) -> bool {
+        self.unasked >= self.majority()
+    }
+
+    /// What the node is to remember of a write that it does not yet, by the traces of it: its own
+    /// and those of others.
+    pub fn remember(&self, traces: &[(NodeId, Remembered)]) -> Option<Remembered> {
+        let own = traces.iter().find(|(node, _)| *node == self.own).map(|(_, own)| *own);
+        if own.is_some_and(|own| own.via == Via::Chosen) {
+            return None;
+        }
+        let all = || traces.iter().map(|(_, trace)| trace);
+        let of_before = || traces.iter().filter(|(node, _)| self.before.contains(node));
+        let is_accepted = |trace: &&Remembered| {
+            let accepts = |(_, other): &&(NodeId, Remembered)| {
+                other.via == Via::Accept && other.says_as(trace)
+            };
+            of_before().filter(accepts).count() >= self.majority()
+        };
+        let chosen = all().filter(|trace| trace.via == Via::Chosen).min_by_key(|t| t.ballot);
+        if let Some(chosen) = chosen.or_else(|| all().find(is_accepted)) {
+            let time = chosen.time.max(own.map_or(0, |own| own.time));
+            let chosen = chosen.with_digest(all().copied());
+            return Some(Remembered { via: Via::Chosen, time, ..chosen });
+        }
+        match own {
+            // That it accepted a write under the replicas of before, or at another time, must not
+            // count among those of after: it may have been one of a few.
+            Some(own) if own.via == Via::Accept => {
+                let is_of_before = match self.until {
+                    Until::Seal(seal) => self.before.contains(&self.own) || own.ballot <= seal,
+                    Until::Lost => false,
+                };
+                is_of_before.then(|| own.as_of_replica(own.time))
+            }
+            Some(_) => None,
+            None if of_before().count() + self.unasked >= self.majority() => {
+                let latest = all().max_by_key(|trace| trace.time)?;
+                Some(latest.as_of_replica(latest.time))
+            }
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: NodeId = NodeId(9);
+    const BEFORE: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+    fn trace(via: Via, ballot: u64) -> Remembered {
+        let family = Version { time: 7, origin: 1 };
+        let (key_hash, id) = (0x0102_0304_0506_0708, 5);
+        let at = if via == Via::Replica { 0 } else { ballot };
+        let (step, result, digest) = (2, None, 0);
+        Remembered { key_hash, id, time: ballot, via, ballot: at, family, step, result, digest }
+    }
+
+    fn accepted(ballot: u64) -> Remembered {
+        trace(Via::Accept, ballot)
+    }
+
+    fn recollections(before: &[NodeId], unasked: usize) -> Recollections<'_> {
+        Recollections { own: OWN, until: Until::Seal(50), before, unasked }
+    }
+
+    fn remember(unasked: usize, traces: &[(u16, Remembered)]) -> Option<Remembered> {
+        let traces: Vec<_> = traces.iter().map(|(node, trace)| (NodeId(*node), *trace)).collect();
+        recollections(&BEFORE, unasked).remember(&traces)
+    }
+
+    #[test]
+    fn what_a_majority_accepted_under_one_ballot_is_chosen() {
+        let chosen = Some(trace(Via::Chosen, 8));
+        assert_eq!(remember(0, &[(1, accepted(8)), (3, accepted(8))]), chosen);
+        let twice = [(1, accepted(6)), (2, accepted(8)), (3, accepted(8))];
+        assert_eq!(remember(0, &twice), chosen);
+        let other = Remembered { step: 3, ..accepted(8) };
+        let unclear = remember(0, &[(1, accepted(8)), (2, other)]).unwrap();
+        assert_eq!((unclear.via, unclear.ballot), (Via::Replica, 0));
+    }
+
+    #[test]
+    fn a_digest_that_one_of_those_knows_is_kept() {
+        let known = Remembered { digest: 77, ..accepted(8) };
+        let chosen = Some(Remembered { digest: 77, ..trace(Via::Chosen, 8) });
+        assert_eq!(remember(0, &[(1, accepted(8)), (3, known)]), chosen);
+        let told = Remembered { digest: 77, ..trace(Via::Chosen, 8) };
+        assert_eq!(remember(0, &[(2, told)]), chosen);
+        let other = Remembered { digest: 77, ..accepted(6) };
+        let unclear = remember(0, &[(1, accepted(8)), (2, other)]).unwrap();
+        assert_eq!((unclear.via, unclear.digest), (Via::Replica, 0), "it may be another request");
+    }
+
+    #[test]
+    fn what_is_chosen_stays_so_whoever_tells_it() {
+        let chosen = trace(Via::Chosen, 8);
+        assert_eq!(remember(0, &[(2, chosen)]), Some(chosen));
+        assert_eq!(remember(0, &[(2, chosen), (9, chosen)]), None, "it is known");
+        let earlier = trace(Via::Chosen, 6);
+        assert_eq!(remember(0, &[(2, chosen), (3, earlier)]), Some(earlier));
+    }
+
+    #[test]
+    fn a_trace_of_a_majority_is_kept_and_one_of_fewer_is_not() {
+        let replica = |ballot| Some(trace(Via::Replica, ballot));
+        assert_eq!(remember(0, &[(1, accepted(6)), (2, accepted(8))]), replica(8));
+        assert_eq!(remember(0, &[(1, accepted(6)), (2, trace(Via::Replica, 9))]), replica(9));
+        assert_eq!(remember(0, &[(1, accepted(6))]), None);
+        assert_eq!(remember(1, &[(1, accepted(6))]), replica(6), "another may have accepted it");
+        assert_eq!(remember(0, &[(1, accepted(6)), (4, accepted(6))]), None, "no replica");
+    }
+
+    #[test]
+    fn where_a_majority_was_not_asked_nothing_is_known_of_what_has_no_trace() {
+        assert!(!recollections(&BEFORE, 1).are_too_few());
+        assert!(recollections(&BEFORE, 2).are_too_few());
+        assert!(recollections(&BEFORE[..1], 1).are_too_few());
+    }
+
+    #[test]
+    fn what_is_chosen_holds_against_what_the_node_has_itself() {
+        let both = [(1, accepted(6)), (2, accepted(6)), (9, trace(Via::Replica, 30))];
+        let chosen = Remembered { time: 30, ..trace(Via::Chosen, 6) };
+        assert_eq!(remember(0, &both), Some(chosen));
+    }
+
+    #[test]
+    fn who_lost_its_traces_keeps_what_may_have_been_chosen_with_them() {
+        let own = NodeId(1);
+        let lost = Recollections { own, until: Until::Lost, ..recollections(&BEFORE, 1) };
+        let remember = |traces: &[(u16, Remembered)]| {
+            let traces: Vec<_> = traces.iter().map(|(node, it)| (NodeId(*node), *it)).collect();
+            lost.remember(&traces)
+        };
+        assert_eq!(remember(&[(2, accepted(8))]), Some(trace(Via::Replica, 8)), "with its own");
+        let both = [(2, accepted(8)), (3, accepted(8))];
+        assert_eq!(remember(&both), Some(trace(Via::Chosen, 8)));
+        assert_eq!(remember(&[(1, accepted(9))]), None, "its own is of now, and stays");
+        assert_eq!(remember(&[(1, accepted(9)), (2, accepted(9))]), Some(trace(Via::Chosen, 9)));
+        assert!(!lost.are_too_few());
+        assert!(Recollections { unasked: 2, ..lost }.are_too_few(), "another one can't tell");
+    }
+
+    #[test]
+    fn what_it_accepted_at_another_time_or_with_few_others_counts_no_more() {
+        let replica = |ballot| Some(trace(Via::Replica, ballot));
+        assert_eq!(remember(0, &[(9, accepted(40))]), replica(40));
+        assert_eq!(remember(0, &[(9, accepted(60))]), None, "it is of this transition");
+        assert_eq!(remember(0, &[(9, trace(Via::Replica, 40))]), None);
+        let stays = Recollections { own: NodeId(1), ..recollections(&BEFORE, 0) };
+        assert_eq!(stays.remember(&[(NodeId(1), accepted(60))]), replica(60));
+        let both = [(NodeId(1), accepted(60)), (NodeId(2), accepted(60))];
+        assert_eq!(stays.remember(&both), Some(trace(Via::Chosen, 60)));
+    }
+}
