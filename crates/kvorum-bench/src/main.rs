@@ -1,4 +1,4 @@
-//! The `kvorum-bench` binary: the measuring kit (`crates/load`) as commands. `kvorum bench` runs
+//! The `kvorum-bench` binary: the commands of the load crate (`crates/load`). `kvorum bench` runs
 //! it.
 
 #![forbid(unsafe_code)]
@@ -21,13 +21,13 @@ use load::search::Error;
 
 use crate::known::KVORUM;
 
-/// Exit code for a command line that makes no sense, as clap's own.
+/// Exit code for an invalid command line, as in clap.
 const USAGE: u8 = 2;
 
 /// Exit code for a warning under `--strict`.
 const WARNED: u8 = 3;
 
-/// Exit code after ctrl-C, as shells have it: 128 + SIGINT.
+/// Exit code after Ctrl-C, as in shells: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// Measure kvorum, or any other HTTP server.
@@ -92,8 +92,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// A failed assertion is a bug whose extent is unknown: figures after it are worth nothing. Cargo's
-/// `panic = "abort"` can't say so, for errors of Lua scripts unwind through Rust's frames.
+/// Aborts on panic: a failed assertion is a bug of unknown extent, and later figures would be
+/// worthless. Cargo's `panic = "abort"` is not an option, because Lua errors unwind through Rust's
+/// frames.
 fn abort_on_panic() {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {

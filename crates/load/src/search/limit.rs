@@ -13,9 +13,9 @@
 //!                after the other as fast as ever, and all are used (Little: rate × time)
 //!  lock          answers take several times as long as at the lowest rates, while the machine
 //!                has CPU to spare, others (and the host of a virtual machine) take < 10 % of it,
-//!                no thread of the server was runnable without a CPU for ≥ 10 % of the time, and the
-//!                client was not itself held up: so requests wait for one another, by a lock, a
-//!                queue, a pool of threads
+//!                no thread of the server was runnable without a CPU for ≥ 10 % of the time, and
+//!                the client was not itself held up: so requests wait for one another, by a
+//!                lock, a queue, a pool of threads
 //!  unknown       none of these
 //! ```
 //!
