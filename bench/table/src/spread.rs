@@ -1,20 +1,20 @@
-//! Repeats of one measurement.
+//! Spread of repeated measurements.
 
 use std::fmt;
 
-/// Median, least and greatest of some repeats.
+/// Median, least and greatest value of the repeats.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The middle one; of an even number, the mean of the two in the middle.
+    /// The median; for an even number, the mean of the two in the middle.
     pub median: f64,
-    /// The least of the repeats.
+    /// The least value.
     pub min: f64,
-    /// The greatest of the repeats.
+    /// The greatest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of nothing there is none.
+    /// Returns `None` without repeats.
     pub fn of(repeats: &[f64]) -> Option<Self> {
         let mut sorted = repeats.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -103,7 +103,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// Says what is wrong with the command line, and what was meant if that can be told.
+/// Prints the error of the command line, with a suggestion if there is one.
 fn refused(error: &clap::Error) -> ExitCode {
     let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
     let measures =
@@ -135,7 +135,7 @@ fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCo
     }
 }
 
-/// Prints what a command has to tell.
+/// Prints a command's output.
 fn print(outcome: Result<String, impl Display>) -> ExitCode {
     let printed = outcome.map_err(|error| error.to_string()).and_then(|text| {
         let printed = io::stdout().write_all(text.as_bytes());
@@ -144,7 +144,7 @@ fn print(outcome: Result<String, impl Display>) -> ExitCode {
     printed.map_or_else(|line| failed(1, line), |()| ExitCode::SUCCESS)
 }
 
-/// Says why on one line. Nobody reading it is no reason to fail otherwise.
+/// Prints a one-line error. A closed stderr is no further failure.
 fn failed(code: u8, line: impl Display) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvorum-bench: {line}");
     ExitCode::from(code)

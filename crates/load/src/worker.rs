@@ -109,7 +109,7 @@ pub(crate) struct Worker<'a> {
 pub(crate) struct Stops<'a> {
     /// The caller asks to end the run.
     pub(crate) asked: &'a AtomicBool,
-    /// Another thread failed.
+    /// A thread of the run failed.
     pub(crate) failed: &'a AtomicBool,
 }
 

@@ -117,7 +117,7 @@ fn text(html: &str) -> String {
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 }
 
-/// Creates a run of `count` answers within ten seconds with latencies around `ms`, at most `3 ms`.
+/// Creates a run of `count` answers within ten seconds with latencies up to three times `ms`.
 pub(crate) fn run(rate: f64, ms: f64, count: u64) -> Run {
     let curve = [(0.0, 0.5), (0.5, 1.0), (0.9, 1.5), (0.99, 2.0), (0.999, 2.5), (1.0, 3.0)];
     let spectrum = curve.map(|(quantile, times)| Point { value: ms * times, quantile, count });
