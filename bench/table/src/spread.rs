@@ -29,14 +29,14 @@ impl Spread {
     }
 }
 
-/// `of` over `to`, repeat by repeat: what drifts on the machine drifts in both.
+/// Ratios of `of` over `to`, repeat by repeat: any drift of the machine affects both.
 pub fn ratio(of: &[f64], to: &[f64]) -> Option<Spread> {
     let ratios: Vec<f64> =
         of.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect();
     Spread::of(&ratios)
 }
 
-/// `median (min–max)`, digits by size.
+/// Formats `median (min–max)`, with digits by size.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = match self.median.abs() {
