@@ -1,14 +1,14 @@
-//! A network of its own for a cluster, whose links can be cut, in one direction too, made lossy
-//! and made slow. Needs root.
+//! A private network for a cluster, whose links can be cut, also in one direction, made lossy and
+//! made slow. Needs root.
 //!
 //! ```text
 //!   kvorum-PID-N-hub:  bridge 10.213.7.254 ── the clients
 //!        │          │          │
 //!     .7.1:8080  .7.2:8080  .7.3:8080      a node each, in kvorum-PID-N-1, -2, -3;
-//!                                          what must not arrive is dropped there by nft
+//!                                          nft drops packets there that must not arrive
 //! ```
 //!
-//! Nothing reaches out of it: the hub is a network namespace too, entered by the thread that plays
+//! The network is isolated: the hub is a network namespace too, entered by the thread that injects
 //! the fault.
 
 use std::fs::File;
@@ -23,19 +23,19 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::Failure;
 use crate::ground::run;
 
-/// Where nodes listen.
+/// Port of the nodes.
 const PORT: u16 = 8080;
 
-/// Where namespaces with names are.
+/// Directory of named namespaces.
 const NAMES: &str = "/run/netns";
 
-/// What all of ours begin with; the process that made them follows.
+/// Prefix of this program's namespaces; the id of the process that made them follows.
 const PREFIX: &str = "kvorum-";
 
 /// Distinguishes the networks of one process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// The network, taken down when dropped.
+/// The network, removed when dropped.
 #[derive(Debug)]
 pub struct Net {
     name: String,
@@ -46,7 +46,7 @@ fn ip(args: &[&str]) -> Result<(), Failure> {
     run("ip", args)
 }
 
-/// Removes what processes left behind that were killed.
+/// Removes the namespaces of killed processes.
 fn sweep() {
     for entry in std::fs::read_dir(NAMES).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -58,7 +58,7 @@ fn sweep() {
 }
 
 impl Net {
-    /// A network with places for so many nodes.
+    /// Creates a network for `nodes` nodes.
     pub fn new(nodes: usize) -> Result<Self, Failure> {
         if !rustix::process::geteuid().is_root() {
             return Err(Failure::Skipped("network namespaces need root".to_owned()));
@@ -103,7 +103,7 @@ impl Net {
         Ipv4Addr::new(10, 213, 7, node as u8 + 1)
     }
 
-    /// Where a node listens.
+    /// Returns the address of a node.
     pub fn address(&self, node: usize) -> SocketAddr {
         SocketAddr::from((self.host(node), PORT))
     }
