@@ -148,7 +148,7 @@ pub(crate) fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     Ok(offsets)
 }
 
-/// Returns the environment of a node with the wall clock given by the file at `offset`.
+/// Returns the wrapper that runs a node with the wall clock given by the file at `offset`.
 /// `LIBFAKETIME` names the library if it is not at its usual path.
 pub(crate) fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
     let named = std::env::var("LIBFAKETIME").ok();

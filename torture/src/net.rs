@@ -108,13 +108,13 @@ impl Net {
         SocketAddr::from((self.host(node), PORT))
     }
 
-    /// What a node's command line begins with, so that it runs in its place. `ip netns exec` would
-    /// copy all mounts too: a disk that a test beside this one unmounts would stay mounted there.
+    /// Returns the wrapper that runs a node in its namespace. `ip netns exec` would copy all mounts
+    /// too: a disk that a concurrent test unmounts would stay mounted there.
     pub fn wrapper(&self, node: usize) -> Vec<String> {
         vec!["nsenter".to_owned(), format!("--net={NAMES}/{}", self.space(node))]
     }
 
-    /// Runs `play` on a thread that stands at the hub, as do all threads and processes it starts.
+    /// Runs `play` on a thread in the hub's namespace, as are all threads and processes it starts.
     pub fn inside<T: Send>(
         &self,
         play: impl FnOnce() -> Result<T, Failure> + Send,
@@ -135,7 +135,7 @@ impl Net {
         run(&wrapper[0], &[&wrapper[1], "nft", rule])
     }
 
-    /// From now on what `from` sends does not reach `to`: it vanishes.
+    /// Drops all packets from `from` to `to` from now on.
     pub fn cut(&self, from: usize, to: usize) -> Result<(), Failure> {
         self.nft(to, &format!("add rule inet kvorum in ip saddr {} drop", self.host(from)))
     }
@@ -146,12 +146,12 @@ impl Net {
         self.cut(other, one)
     }
 
-    /// Cuts one node off from all the others. Clients still reach it.
+    /// Cuts one node off from all others. Clients still reach it.
     pub fn isolate(&self, node: usize) -> Result<(), Failure> {
         (0..self.nodes).filter(|other| *other != node).try_for_each(|other| self.part(node, other))
     }
 
-    /// So many of a hundred packets between any two nodes vanish.
+    /// Drops this percentage of the packets between any two nodes.
     pub fn lose(&self, percent: u32) -> Result<(), Failure> {
         let nodes = format!("{}-{}", self.host(0), self.host(self.nodes - 1));
         (0..self.nodes).try_for_each(|node| {
@@ -160,7 +160,7 @@ impl Net {
         })
     }
 
-    /// A node sends at most so much, as in `1mbit`, whoever it is for.
+    /// Limits the rate at which a node sends, as in `1mbit`, to any destination.
     pub fn slow_down(&self, node: usize, rate: &str) -> Result<(), Failure> {
         let space = self.space(node);
         let limit = ["rate", rate, "burst", "16kb", "latency", "400ms"];
@@ -168,11 +168,11 @@ impl Net {
         run("tc", &[&args[..], &limit].concat())
     }
 
-    /// All links are as they were at first.
+    /// Restores all links.
     pub fn heal(&self) -> Result<(), Failure> {
         for node in 0..self.nodes {
             self.nft(node, "flush chain inet kvorum in")?;
-            // There is nothing to delete where nothing was slow.
+            // The deletion fails on links that were never slow.
             let _ = run("tc", &["-n", &self.space(node), "qdisc", "del", "dev", "eth", "root"]);
         }
         Ok(())
@@ -181,7 +181,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // What was never made can't be removed; that is all that can go wrong here.
+        // The removal can fail only for namespaces that were never made.
         for node in 0..self.nodes {
             let _ = ip(&["netns", "del", &self.space(node)]);
         }
