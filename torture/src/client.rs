@@ -21,7 +21,7 @@ pub struct Client {
 /// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status code.
+    /// Status code of the answer.
     pub status: u16,
     /// Version of the record: `ETag` without its quotes, or the receipt's.
     pub version: Option<String>,

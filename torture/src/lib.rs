@@ -90,7 +90,7 @@ pub enum Failure {
     /// The node did not start. (The row decides which node may refuse to.)
     #[error("BROKEN: {0}")]
     Refused(String),
-    /// This machine can't run the row.
+    /// The machine can't run the row.
     #[error("skipped: {0}")]
     Skipped(String),
     /// A failure outside the node.

@@ -202,9 +202,9 @@ fn now_ms() -> u64 {
 /// A node's stage in the last round that it took part in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// Its fence is set; the records it received need not be durable.
+    /// The repair fence is set; records received before it need not be durable.
     Sealed,
-    /// Those records are durable; the node does not know whether they are on all nodes.
+    /// Records before the fence are durable; the node does not know whether they are on all nodes.
     Ready,
     /// The round is proven.
     Proven,

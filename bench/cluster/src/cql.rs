@@ -28,7 +28,7 @@ pub(crate) use driver::Client;
 pub(crate) enum Ask {
     /// A write to one of many keys, on condition of the value that all keys have.
     Equal,
-    /// The same write, always to one key.
+    /// A write to a single hot key, on condition of the value that all keys have.
     EqualHot,
     /// A write to one key on condition that it does not exist, although it does.
     Absent,

@@ -20,7 +20,7 @@ const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1).unwrap();
 pub(crate) enum Service {
     /// No time but that of the answer.
     None,
-    /// The same time for every request.
+    /// A fixed time for every request.
     Fixed(Duration),
     /// A longer time for every tenth request, by number.
     Bimodal(Duration, Duration),

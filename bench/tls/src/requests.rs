@@ -40,7 +40,7 @@ impl Row {
     }
 }
 
-/// The same servers in plain text, then with TLS.
+/// Equal clusters, in plain text and with TLS.
 struct Pair {
     servers: [Vec<Server>; 2],
     plans: [Plan; 2],

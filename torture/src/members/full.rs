@@ -95,7 +95,7 @@ impl Row<'_> {
     fn is_named(&self, name: &str) -> Result<(), Failure> {
         let (begun, mut since) = (Instant::now(), None);
         loop {
-            // Its exit code does not matter: nodes may use different layouts.
+            // The exit code does not matter: nodes may use different layouts.
             let status = self.cluster.command(self.setup, ASKED, &["status"])?.stdout;
             let status = String::from_utf8_lossy(&status).into_owned();
             let slow = format!("not yet {name} (took ");

@@ -39,7 +39,7 @@ pub(crate) struct Figures {
     pub(crate) servers: Vec<Usage>,
     /// Servers' metrics: growth of counters, gauges at the end.
     pub(crate) metrics: Vec<Metrics>,
-    /// How the server ended, if it did, with its last lines of output.
+    /// The end of the server, if it ended, with its last lines of output.
     pub(crate) died: Option<String>,
     /// True if Ctrl-C ended the trial.
     pub(crate) interrupted: bool,

@@ -14,7 +14,7 @@ use crate::known::Known;
 pub(crate) enum Prepare {
     /// Each of the workload's keys once.
     Keys,
-    /// This many requests of a script.
+    /// A number of requests of a script.
     Script(PathBuf, u64),
 }
 

@@ -20,7 +20,7 @@ pub(super) const DAY_MICROS: i64 = 86_400_000_000;
 pub(crate) enum Remedy {
     /// A paused process continues.
     Resume(usize),
-    /// These paths are open again.
+    /// Blocked paths are open again.
     Unblock(Vec<(usize, usize)>),
     /// The partition ends or begins once more, with this many steps left.
     Flap { ways: Vec<(usize, usize)>, left: u32, blocked: bool, period: u64 },
