@@ -1,5 +1,5 @@
-//! Row 25: bits flip in the tables of one replica. It returns no wrong value and no wrong 404,
-//! other replicas copy no damage from it, and after a wipe and a rebuild it is correct again.
+//! Row 25: bits flip in the tables of one replica. The replica returns no wrong value and no wrong
+//! 404, other replicas copy no damage from it, and after a wipe and a rebuild it is correct again.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

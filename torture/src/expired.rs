@@ -46,7 +46,7 @@ fn put(client: &mut Client, key: &str, query: &str, value: &[u8]) -> Result<(), 
     }
 }
 
-/// Three nodes: values that expire, every second of them over an older value without expiry.
+/// Three nodes: values that expire, every other one of them over an older value without expiry.
 pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let keys: Vec<String> = (0..setup.size(1024, 128)).map(|n| key(n, "gone")).collect();

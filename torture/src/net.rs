@@ -140,7 +140,7 @@ impl Net {
         self.nft(to, &format!("add rule inet kvorum in ip saddr {} drop", self.host(from)))
     }
 
-    /// Cuts in both directions.
+    /// Cuts the link between two nodes in both directions.
     pub fn part(&self, one: usize, other: usize) -> Result<(), Failure> {
         self.cut(one, other)?;
         self.cut(other, one)

@@ -271,7 +271,7 @@ impl Shared {
                 };
                 self.ledger.put(key, len)
             };
-            // Keys are unique even between two runs with the same seed.
+            // Idempotency keys are unique even between two runs with the same seed.
             let token = || {
                 let nanos = self.ledger.now().as_nanos();
                 format!("Idempotency-Key: \"{key}-{nanos}\"\r\n")

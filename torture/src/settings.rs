@@ -68,8 +68,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (mut wiped, mut peak, mut read) = (0, 0, 0);
     for round in 0..setup.rounds as usize {
         let node = 1 + round % (NODES - 1);
-        // The first two rounds give both other nodes little memory: a wiped node must get everything
-        // from such nodes.
+        // The first two rounds give both other nodes little memory: a wiped node must get
+        // everything from such nodes.
         let chosen = if round < 2 { round } else { random.below(SETTINGS.len() as u64) as usize };
         if random.percent(50) {
             cluster.kill(node)?

@@ -1,6 +1,6 @@
-//! The measured Cassandra cluster: three nodes, each a JVM with an address of its own. It is
-//! measured if `CASSANDRA` names the directory in which `bench/cluster/cassandra/build.sh`
-//! installed it.
+//! The measured Cassandra cluster: three nodes, each a JVM with an address of its own. The section
+//! runs if `CASSANDRA` names the directory in which `bench/cluster/cassandra/build.sh` installed
+//! Cassandra.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

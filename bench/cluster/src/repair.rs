@@ -75,7 +75,7 @@ struct Round {
     differing: u64,
     /// Bytes exchanged between the round's coordinator and each other node.
     sent: f64,
-    /// True if the tombstones from before may be purged.
+    /// True if tombstones written before the round may be purged.
     is_proven: bool,
 }
 

@@ -213,7 +213,8 @@ impl Bench {
     }
 }
 
-/// Returns the CPU time of this process, because others may be running on the machine.
+/// CPU time of this process, which other processes on the machine don't affect as they do wall
+/// time.
 fn cpu_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());

@@ -1,5 +1,5 @@
-//! System calls of a request, and its CPU time by layer. They are measured in separate runs,
-//! because counting has a cost.
+//! System calls of a request, and its CPU time by layer. Separate runs measure them, because
+//! counting has a cost.
 
 use std::fs;
 use std::path::Path;

@@ -114,7 +114,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Answers `GET /kNUMBER` until the client disconnects, which is no failure.
+/// Answers `GET /kNUMBER` until the client disconnects, which is not a failure.
 fn serve(mut stream: TcpStream, shared: &Shared) -> Option<()> {
     rustix::thread::set_current_timer_slack(Some(TIMER_SLACK)).ok()?;
     stream.set_nodelay(true).ok()?;

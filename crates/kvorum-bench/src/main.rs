@@ -144,7 +144,7 @@ fn print(outcome: Result<String, impl Display>) -> ExitCode {
     printed.map_or_else(|line| failed(1, line), |()| ExitCode::SUCCESS)
 }
 
-/// Prints a one-line error. A closed stderr is no further failure.
+/// Prints a one-line error. A closed stderr is not a further failure.
 fn failed(code: u8, line: impl Display) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvorum-bench: {line}");
     ExitCode::from(code)

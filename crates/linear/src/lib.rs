@@ -109,9 +109,9 @@ pub enum End {
     Before(u64),
 }
 
-/// Expiry of a value. Its time is known, but not the time at which an operation was evaluated,
-/// which is read from some node's clock. A read may return an expired value or hide it; other
-/// checks verify that it hides expired values.
+/// Expiry of a value. The time of expiry is known, but not the time at which an operation was
+/// evaluated, which is read from some node's clock. A read may return an expired value or hide it;
+/// other checks verify that expired values are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
     /// Expiry of the value written or found, in milliseconds; 0 = never, or for an addition that of

@@ -1,5 +1,5 @@
-//! The `coldhot` command: measures the effect of warm caches. It makes four runs: `PUT`s and
-//! `GET`s, each on a cold server and on a hot one.
+//! The `coldhot` command: measures the effect of warm caches in four runs: `PUT`s and `GET`s, each
+//! on a cold server and on a hot one.
 //!
 //! Two consecutive runs on one server differ in more than warmth: the second `PUT` run meets the
 //! data of the first. So each run has a store of its own, and every store has the same history

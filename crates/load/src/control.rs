@@ -20,8 +20,8 @@ pub struct Interval {
     pub tally: Tally,
 }
 
-/// Callback for each second and for the remainder at the end. It runs on a thread of its own with
-/// the lowest priority, so the load continues meanwhile.
+/// Callback for each second and for the remainder at the end. The callback runs on a thread of its
+/// own with the lowest priority, so the load continues meanwhile.
 pub type Watch<'a> = Box<dyn FnMut(&Interval) + Send + 'a>;
 
 /// Callback for the moment when all connections are open and the first request is about to be sent.

@@ -166,7 +166,7 @@ pub struct Latency {
     /// The greatest sample.
     pub max: f64,
     /// Percentiles 0.5 to 1 of wrk2's short distribution and those used by objectives and tables.
-    /// They are exact; the points of the spectrum are not.
+    /// These percentiles are exact, unlike the points of the spectrum.
     pub percentiles: Vec<Point>,
     /// wrk2's detailed spectrum.
     pub spectrum: Vec<Point>,
@@ -281,8 +281,8 @@ impl Latency {
     }
 }
 
-/// A search, a cold–hot series or a sweep: the contents of `series.json`. Its runs are in
-/// directories beside it.
+/// A search, a cold–hot series or a sweep: the contents of `series.json`. The runs are in
+/// directories beside that file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Series {

@@ -28,8 +28,8 @@ const LOWEST_PRIORITY: i32 = 19;
 /// Time between telling the threads the start and the start itself: enough to wake them all.
 const LEAD: Duration = Duration::from_millis(5);
 
-/// Sends requests by `plan` and returns the results. It takes at most 5 s to connect, then warm-up,
-/// duration and drain together.
+/// Sends requests by `plan` and returns the results. Connecting takes at most 5 s; warm-up,
+/// duration and drain follow.
 pub fn run(plan: &Plan) -> Result<Outcome, Error> {
     run_under(plan, &mut [], &Control::default())
 }

@@ -268,7 +268,7 @@ impl Outcome {
 }
 
 /// Returns the growth of the backlog per sample, by least squares over the last two thirds of the
-/// run; `None` if it does not grow. A constant backlog is no problem.
+/// run; `None` if it does not grow. A constant backlog is harmless.
 fn growth(backlog: &[u64], rate: f64) -> Option<f64> {
     let last = *backlog.last()? as f64;
     let third = backlog.len() / 3;

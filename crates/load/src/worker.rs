@@ -24,9 +24,9 @@ use crate::schedule::{Schedule, Slot, Step, nanos, owned};
 use crate::script::Script;
 use crate::tally::Tally;
 
-/// Greatest delay, in nanoseconds, with which the kernel may wake this thread. Its default of 50 µs
-/// would be part of every latency; exact wake-ups for each slot of a fast plan would use up the CPU
-/// that sends.
+/// Greatest delay, in nanoseconds, with which the kernel may wake this thread. The kernel's default
+/// of 50 µs would be part of every latency; exact wake-ups for each slot of a fast plan would use
+/// up the CPU that sends.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
 /// Time limit for connecting at the start.
@@ -35,8 +35,8 @@ pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before a broken connection reconnects, in nanoseconds.
 const RETRY_AFTER: u64 = 10_000_000;
 
-/// Longest sleep of a thread, in nanoseconds. It then checks whether the run is to end, and samples
-/// the rate of answers.
+/// Longest sleep of a thread, in nanoseconds. After each sleep the thread checks whether the run is
+/// to end, and samples the rate of answers.
 const TICK: u64 = 100_000_000;
 
 /// Number of backlog samples.
@@ -518,7 +518,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Notes a TLS refusal: a server that rejects the client's certificate, or requires one, says
-    /// so only after the handshake. It will refuse the next attempt too.
+    /// so only after the handshake. Such a server will refuse the next attempt too.
     fn note_refusal(&mut self, index: usize) {
         let connection = &self.connections[index];
         let tls = self.plan.targets[connection.target].tls.as_ref();

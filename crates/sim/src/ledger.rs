@@ -195,7 +195,7 @@ impl Ledger {
         Self { defaults: vec![default_copies], ..Self::default() }
     }
 
-    /// Records the start of an operation. Its number is also that of its write, if any. No clock
+    /// Records the start of an operation, whose number is also that of its write, if any. No clock
     /// that may evaluate the operation is behind `earliest_ms`.
     pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: Asked) -> u64 {
         self.next += 1;
@@ -375,7 +375,7 @@ impl Ledger {
                 self.accuse(now, what);
             }
         }
-        // A returned record is held by as many of its replicas as were asked.
+        // After the read, as many of the record's replicas as were asked hold the record.
         if let Some(record) = record
             && self.is_kept(operation)
             && let Some((held_by, from)) = self.holders(operation, key, record.copies())

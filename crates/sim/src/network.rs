@@ -68,7 +68,7 @@ struct Way {
     slow: u64,
 }
 
-/// Properties of a healthy path.
+/// Delays and buffer size of a healthy path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Speed {
     pub(crate) least_micros: u64,

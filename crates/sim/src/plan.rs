@@ -177,7 +177,7 @@ pub struct Plan {
     pub tokens: u64,
     /// Parameters of repair rounds.
     pub rounds: RoundConfig,
-    /// True if nodes begin as members, so that none asks all others for their records.
+    /// True if nodes begin as members. Otherwise each first asks all others for their records.
     pub founded: bool,
     /// True if each node keeps a connection to each other node, as in production. A simulation of
     /// thousands of nodes would consist of nothing else.

@@ -84,8 +84,8 @@ fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
-/// A round sets its fence by a clock that is ahead of all wall clocks; meanwhile a value is read
-/// whose expiry lies before the fence but has not come yet.
+/// A round fences writes up to a time that is ahead of all wall clocks. Meanwhile a value is read
+/// whose expiry is below the fence but still ahead of the wall clocks.
 #[test]
 fn a_watermark_that_is_ahead_ends_no_value() {
     let mut plan = Plan::of(151_048);

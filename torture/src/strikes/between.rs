@@ -101,7 +101,7 @@ impl Row<'_> {
         Err(Failure::Environment(format!("in {TRIES} rounds {moment:?} never came")))
     }
 
-    /// Kills or suspends a node. It continues at once, or after a round of another node.
+    /// Kills or suspends a node, which continues at once, or after a round of another node.
     fn strike_one(&mut self, node: usize, stops: bool) -> Result<(), Failure> {
         match stops {
             true => self.cluster.node(node)?.signal(Signal::STOP)?,

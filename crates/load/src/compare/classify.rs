@@ -29,8 +29,8 @@ const LEAST_RATIO: f64 = 0.01;
 /// Least difference between shares of errors that is called real: one in a thousand.
 const LEAST_SHARE: f64 = 0.001;
 
-/// Least relative difference between two single runs. Their stretches don't show it: memory layout,
-/// file placement and neighbours change from start to start.
+/// Least relative difference between two single runs. Stretches of a run don't show the difference
+/// between starts: memory layout, file placement and neighbours change from start to start.
 const SINGLE_RUN_RATIO: f64 = 0.05;
 
 /// The verdict on one metric.

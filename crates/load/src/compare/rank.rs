@@ -1,12 +1,12 @@
-//! Rank statistics: test whether two small samples differ, and by how much. They assume no
-//! distribution: latencies have heavy tails, and one stalled run must not decide.
+//! Rank statistics: test whether two small samples differ, and by how much. The statistics assume
+//! no distribution: latencies have heavy tails, and one stalled run must not decide.
 //!
 //! *Test*: Mann and Whitney's U ("On a Test of Whether one of Two Random Variables is
 //! Stochastically Larger than the Other", 1947), exact: if A and B are the same, each order of all
 //! their figures is equally likely, and the counts of those orders for each U follow by a recursion
 //! over the largest figure. *Effect*: the median of all differences between a B and an A (Hodges
-//! and Lehmann, "Estimates of Location Based on Rank Tests", 1963). Its interval ends at the
-//! differences whose ranks the test just does not reject, so test and interval never contradict
+//! and Lehmann, "Estimates of Location Based on Rank Tests", 1963). The interval of the effect
+//! contains exactly the shifts that the test does not reject, so test and interval never contradict
 //! each other.
 
 /// Most figures in a sample. The recursion takes time in the squared product of both sample sizes.

@@ -1,4 +1,5 @@
-//! Counts the requests in the string that `request()` returns. It is checked once, as in wrk.
+//! Counts the requests in the string that `request()` returns. The string is checked once, as in
+//! wrk.
 
 /// Most headers of one request: a script with more is mistaken.
 const MAX_HEADERS: usize = 256;

@@ -139,7 +139,7 @@ fn connections(figures: &Figures, unloaded: f64) -> Option<Limit> {
 
 fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
     let now = figures.answer_ms();
-    // Without idle CPU, whoever uses it, answers may be waiting for a CPU.
+    // Without idle CPU, answers may be waiting for a CPU.
     let rested = figures.servers.iter().any(|usage| usage.idle >= IDLE_LIMIT);
     if !rested || now < SLOWED * unloaded || cpu_was_taken(figures, now - unloaded) {
         return None;

@@ -66,7 +66,7 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
         kept.save()?;
     }
     let failed = ended.err().filter(|error| !error.is_interrupt());
-    // Results from before an error are still true.
+    // Findings made before an error are still true.
     if failed.is_none() || !kept.discard_if_empty() {
         say_all(args, &kept);
     }

@@ -40,7 +40,7 @@ impl Data {
         Ok(Self { parent, _care })
     }
 
-    /// The data directory. It does not exist yet: many servers want to create it themselves.
+    /// The data directory, which does not exist yet: many servers want to create it themselves.
     pub fn path(&self) -> PathBuf {
         self.parent.path().join("data")
     }

@@ -80,7 +80,7 @@ impl Error {
         move |cause| Self::Write { path: path.display().to_string(), cause }
     }
 
-    /// Returns true if the user ended the series, which is no failure.
+    /// Returns true if the user ended the series, which is not a failure.
     pub(crate) fn is_interrupt(&self) -> bool {
         matches!(self, Self::Server(server::Error::Interrupted))
     }

@@ -134,8 +134,8 @@ impl Workload {
         Plan { pace, duration: ask.duration, ..self.asked.plan.clone() }
     }
 
-    /// Runs the plan. Scripts are reloaded for each run. Their `done` prints for people, so it is
-    /// not called.
+    /// Runs the plan. Scripts are reloaded for each run. A script's `done` prints for people, so it
+    /// is not called.
     fn run(&self, plan: &Plan, control: &Control<'_>) -> Result<Outcome, Error> {
         let mut scripts = match plan.requests {
             Requests::Script => Some(Scripts::load(&self.asked.sources, plan.threads)?),

@@ -315,7 +315,7 @@ impl World {
         for (place, node) in order.iter().enumerate() {
             let node = usize::from(node.0);
             let own = held.get(&node);
-            // A round may bring a record to a node that is no replica but holds a record which the
+            // A round may bring a record to a node that is not a replica but holds a record which the
             // new one hides; there it stays.
             let stays = |own: &Record| {
                 self.stands_for_hidden(node, key, own, &self.hidden_copies(node, key))

@@ -197,7 +197,7 @@ impl Shared {
     }
 }
 
-/// Serves until the connection ends: a client that disconnects is no failure of the test.
+/// Serves until the connection ends: a client that disconnects is not a failure of the test.
 fn serve(wire: Box<dyn Wire>, socket: &TcpStream, shared: &Shared) -> Option<()> {
     let mut reader = BufReader::new(wire);
     loop {

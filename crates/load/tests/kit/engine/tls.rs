@@ -67,7 +67,8 @@ impl Authority {
     }
 }
 
-/// Configures a server with this certificate, which asks clients for one of the CA `clients`.
+/// Configures a server with this certificate; if `clients` is given, the server requires client
+/// certificates of that CA.
 fn config(pair: Pair, clients: Option<&Authority>) -> Arc<ServerConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
