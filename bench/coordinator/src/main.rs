@@ -213,8 +213,7 @@ impl Bench {
     }
 }
 
-/// CPU time of this process, which other processes on the machine don't affect as they do wall
-/// time.
+/// CPU time of this process: unlike wall time, it excludes other processes on the machine.
 fn cpu_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());

@@ -7,13 +7,14 @@
 //!  configurations    way until it has; if none is left, the history is not linearizable
 //! ```
 //!
-//! An operation without an answer stays open for ever, and need not take effect. If two
-//! configurations differ only in such operations, and one has used a subset of those that the other
-//! has used, it can do all that the other can, and the other is dropped.
+//! An operation without an answer stays open for ever, and need not take effect. Let two
+//! configurations differ only in the operations without an answer that have taken effect. If those
+//! of one are a subset of the other's, the first can do all that the other can, and the other is
+//! dropped.
 //!
 //! Many such operations still leave too many configurations. So the search first tries
-//! configurations that use few of them: an order found there is a valid one. If it finds none, it
-//! tries all.
+//! configurations that use few of them: an order found there is a valid one. If the search finds
+//! none, it tries all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
