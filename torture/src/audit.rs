@@ -46,7 +46,7 @@ const SAMPLES: usize = 3;
 /// Results of reads of many keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Valid answers.
+    /// Number of valid answers.
     pub right: u64,
     /// Requests without an answer, or with 503 or 504.
     pub unavailable: u64,

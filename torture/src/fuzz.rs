@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::random::Random;
 use crate::{Failure, Setup};
 
-/// Concurrent clients.
+/// Number of concurrent clients.
 const CLIENTS: u64 = 4;
 
 /// Time for which a client that has sent everything and closed its half waits for the end. The node

@@ -119,7 +119,7 @@ fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
     times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// Running clients.
+/// The clients while they run.
 #[derive(Debug)]
 pub struct Prober {
     shared: Arc<Shared>,

@@ -48,7 +48,7 @@ pub struct Tag {
 /// Condition of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// Always true.
+    /// Met by every state.
     Any,
     /// The key has a value.
     Exists,
@@ -129,11 +129,11 @@ pub struct Operation {
     pub number: u64,
     /// Time of the call.
     pub call: u64,
-    /// The request.
+    /// Request of the client.
     pub asked: Asked,
     /// Expiry of the value written or found, and time of evaluation.
     pub life: Life,
-    /// The outcome.
+    /// Outcome of the operation.
     pub end: End,
 }
 

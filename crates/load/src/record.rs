@@ -143,7 +143,7 @@ pub struct Counts {
     /// Number of times that the server closed a connection after an answer and the client reopened
     /// it.
     pub reconnects: u64,
-    /// Bytes received.
+    /// Bytes received from the servers.
     pub bytes: u64,
 }
 

@@ -178,7 +178,7 @@ pub struct Tally {
     /// Number of times that the server closed a connection after an answer and the client reopened
     /// it.
     pub reconnects: u64,
-    /// Requests sent.
+    /// Requests sent, answered or not.
     pub sent: u64,
     /// Answers within the plan's duration.
     pub in_time: u64,
@@ -186,7 +186,7 @@ pub struct Tally {
     pub unfinished: u64,
     /// Values read that differ from the value written.
     pub wrong_values: u64,
-    /// Bytes received.
+    /// Bytes received from the servers.
     pub bytes: u64,
 }
 

@@ -54,7 +54,7 @@ pub(crate) enum ClientOutcome {
     Nothing,
 }
 
-/// A request.
+/// A request as its client sends it.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) what: What,

@@ -9,19 +9,19 @@ pub(super) const WRK: &str = "wrk.lua";
 /// The phase of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Running the file.
+    /// The run of the file.
     Load,
-    /// Calling `setup(thread)`.
+    /// The call of `setup(thread)`.
     Setup,
-    /// Calling `init(args)`.
+    /// The call of `init(args)`.
     Init,
-    /// Calling `request()`.
+    /// The call of `request()`.
     Request,
-    /// Calling `response(status, headers, body)`.
+    /// The call of `response(status, headers, body)`.
     Response,
-    /// Calling `delay()`.
+    /// The call of `delay()`.
     Delay,
-    /// Calling `done(summary, latency, requests)`.
+    /// The call of `done(summary, latency, requests)`.
     Done,
 }
 

@@ -18,7 +18,7 @@ pub struct Summary<'a> {
     pub duration: Duration,
     /// Number of answers.
     pub requests: u64,
-    /// Bytes received.
+    /// Bytes received from the servers.
     pub bytes: u64,
     /// Connections that could not be established.
     pub connect: u64,

@@ -86,7 +86,7 @@ pub enum FilesError {
         key: PathBuf,
         /// Path of the certificate.
         cert: PathBuf,
-        /// The mismatch.
+        /// The mismatch of key and certificate.
         source: rustls::Error,
     },
     /// A certificate can't be used as a CA.
@@ -94,7 +94,7 @@ pub enum FilesError {
     NotCa {
         /// Path of the certificate.
         path: PathBuf,
-        /// The reason.
+        /// The error of the certificate.
         source: rustls::Error,
     },
     /// The system has no CAs; the error, if any, says why.

@@ -315,8 +315,8 @@ impl World {
         for (place, node) in order.iter().enumerate() {
             let node = usize::from(node.0);
             let own = held.get(&node);
-            // A round may bring a record to a node that is not a replica but holds a record which the
-            // new one hides; there it stays.
+            // A round may bring a record to a node that is not a replica but holds a record which
+            // the new one hides; there the new record stays.
             let stays = |own: &Record| {
                 self.stands_for_hidden(node, key, own, &self.hidden_copies(node, key))
             };
