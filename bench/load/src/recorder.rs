@@ -24,7 +24,7 @@ pub(crate) enum Service {
     Fixed(Duration),
     /// A longer time for every tenth request, by number.
     Bimodal(Duration, Duration),
-    /// No answers for `length` from each full period on.
+    /// A stall: no request is answered in the first `length` of each `period`.
     Stall { period: Duration, length: Duration },
 }
 

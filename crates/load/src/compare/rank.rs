@@ -6,7 +6,7 @@
 //! their figures is equally likely, and the counts of those orders for each U follow by a recursion
 //! over the largest figure. *Effect*: the median of all differences between a B and an A (Hodges
 //! and Lehmann, "Estimates of Location Based on Rank Tests", 1963). The interval of the effect
-//! contains exactly the shifts that the test does not reject, so test and interval never contradict
+//! contains the shifts that the test does not reject, so test and interval never contradict
 //! each other.
 
 /// Most figures in a sample. The recursion takes time in the squared product of both sample sizes.

@@ -20,7 +20,7 @@ use crate::trial::Figures;
 /// Share of time on a CPU above which a client's thread was the limit.
 pub(crate) const CPU_LIMIT: f64 = 0.95;
 
-/// Least share of the plan that a passing trial must send.
+/// Least share of the plan that a passing trial must answer in time.
 const ACHIEVED: f64 = 0.99;
 
 /// A verdict and its reason.

@@ -3,8 +3,8 @@
 //! nothing moves any more.
 //!
 //! ```text
-//!  settled ─┬─ another council ─▶ settled
-//!           └─ weights, copies ─▶ read old ─┬─ councillors ─▶ read new ─▶ settled
+//!  settled ─┬─ another quorum ──▶ settled
+//!           └─ weights, copies ─▶ read old ─┬─ by quorum ───▶ read new ─▶ settled
 //!                                           └─ reverted ────▶ settled
 //! ```
 

@@ -4,8 +4,8 @@
 //! has lost its disk for good is removed as dead.
 //!
 //! ```text
-//!   asks ──a layout has it──▶ joined ──removed──▶ leaves ──the new council knows──▶ gone
-//!                               └──── its disk is lost ──▶ lost ──removed as dead ─────┘
+//!   asks ──a layout has it──▶ joined ──removed──▶ leaves ──the new quorum knows──▶ gone
+//!                               └──── its disk is lost ──▶ lost ──removed as dead ────┘
 //! ```
 
 use cluster::layout::{Change, Joiner, Layout, Node, Seat, Stage, VoterId};
