@@ -1,4 +1,4 @@
-//! Writes inputs to begin with, into `fuzz/corpus`: valid ones, from which the fuzzer comes to what
+//! Writes seed inputs into `fuzz/corpus`: valid inputs, from which the fuzzer reaches states that
 //! it would hardly guess.
 //!
 //! ```text
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use lsm::MemDisk;
 
-/// The items of the protocol, one a line: name, head and body.
+/// The items of the protocol, one per line: name, head and body.
 const ITEMS: &str = include_str!("../../crates/cluster/src/wire/fixture.txt");
 
 const ENVELOPE_HEAD: [u8; 48] = [0; 48];
@@ -53,7 +53,7 @@ fn wire() -> std::io::Result<()> {
         }
         put("wire_decode", &format!("envelope-{number}"), &[&[1], &ENVELOPE_HEAD, &item])?;
         put("wire_decode", &format!("message-{number}"), &[&[2], &item])?;
-        // A piece that holds all of the message, and is the last.
+        // A piece that holds the whole message, and is the last.
         let length = item.len() as u32;
         let head = [&[0x40, 8, 0, 0][..], &length.to_le_bytes(), &[0; 12]].concat();
         put("wire_decode", &format!("piece-{number}"), &[&[1], &ENVELOPE_HEAD, &head, &item])?;

@@ -1,8 +1,8 @@
-//! The load generator's reader of answers: any bytes are answers or are refused, and it is the same
-//! wherever they are cut.
+//! The load generator's parser of answers: any bytes are answers or are refused, with the same
+//! result wherever they are cut.
 //!
 //! ```text
-//!  input: mode u8 │ length of a piece u8 … 0 │ what the server sends
+//!  input: mode u8 │ length of a piece u8 … 0 │ the server's bytes
 //!  mode & 1: heads and bodies are kept
 //!       & 2: every other answer is one to HEAD
 //!       & 4: the pieces are 32 times as long
@@ -45,7 +45,7 @@ struct Answer {
     body: Vec<u8>,
 }
 
-/// The answers that came, and of the rest whether it is none, or an answer once the stream ends.
+/// Parses all answers; for the rest, returns whether it is an answer once the stream ends.
 fn answers<'a>(pieces: impl Iterator<Item = &'a [u8]>, mode: u8) -> (Vec<Answer>, Option<bool>) {
     let mut answers = Vec::new();
     let mut reply = Reply::new(mode & 1 != 0);

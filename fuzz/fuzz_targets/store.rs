@@ -1,5 +1,5 @@
-//! Stores on disks in memory, small ones, and all that can be read from them: what the targets
-//! `wal` and `table` have in common.
+//! Shared parts of the targets `wal` and `table`: small stores on disks in memory, and every way to
+//! read them.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use lsm::{
     Version, Wait,
 };
 
-/// What the store is called that is made here.
+/// Id of the stores created here.
 pub const STORE_ID: u64 = 0x0123_4567_89ab_cdef;
 
 pub const SPACES: [Space; 5] =
     [Space::Data, Space::Hints, Space::Node, Space::Conditions, Space::Idempotency];
 
-/// Small enough that most of the time is spent in what is looked at.
+/// Options for small stores, so that most of the time is spent in the code under test.
 pub fn options(compress: bool) -> Options {
     Options {
         new_store_id: STORE_ID,
@@ -34,7 +34,7 @@ pub fn open(disk: &MemDisk, compress: bool) -> Result<Engine, Error> {
     Engine::open(Arc::new(disk.clone()), options(compress))
 }
 
-/// Nothing but the bytes is at fault, and an error says so.
+/// Panics on any error but one that blames the bytes.
 pub fn is_fair<T>(outcome: Result<T, Error>) -> Option<T> {
     match outcome {
         Ok(done) => Some(done),
@@ -43,10 +43,10 @@ pub fn is_fair<T>(outcome: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// A key with its record, but for what belongs to the node that holds it.
+/// A key with its record, without the fields that belong to the node holding it.
 pub type Entry = (Space, Vec<u8>, Vec<u8>);
 
-/// All that the store holds.
+/// Reads all entries of the store.
 pub fn contents(engine: &Engine) -> Result<Vec<Entry>, Error> {
     let (snapshot, mut found) = (engine.snapshot(), Vec::new());
     for space in SPACES {
@@ -58,7 +58,7 @@ pub fn contents(engine: &Engine) -> Result<Vec<Entry>, Error> {
     Ok(found)
 }
 
-/// Reads in every other way that there is.
+/// Reads in every other way.
 pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
     let snapshot = engine.snapshot();
     for space in SPACES {
@@ -81,7 +81,7 @@ pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
     }
 }
 
-/// Writes of every kind, each a group of its own.
+/// Writes one group of each kind.
 pub fn write(engine: &Engine, times: std::ops::Range<u64>) {
     let operations = [(11, Some(-12)), (13, None)];
     let operations = operations.map(|(id, result)| Operation { id, result, digest: 0 });

@@ -1,11 +1,11 @@
-//! A table of a store, changed or replaced: the store is not opened, or whatever it then reads,
-//! compacts or scans succeeds or says that the table is damaged.
+//! A table of a store, patched or replaced: the store is not opened, or every later read,
+//! compaction and scan succeeds or reports that the table is corrupt.
 //!
 //! ```text
 //!  input: mode u8 │ which table u8 │ patch … or the whole file
 //!  patch: offset u16 │ length u8 │ bytes
 //!  mode & 1: the checks of blocks are made right, where the table had blocks
-//!       & 2: that of the table's end, too, and the manifest names the table that came of it
+//!       & 2: that of the table's end, too, and the manifest names the resulting table
 //!       & 4: the input is the whole file, no patches
 //! ```
 //!
@@ -22,11 +22,11 @@ use lsm::MemDisk;
 use store::{STORE_ID, contents, is_fair, look_around, open};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// The layouts that `docs/file-format.md` has.
+/// Lengths from the layouts in `docs/file-format.md`.
 const FOOTER: usize = 72;
 const MANIFEST_HEAD: usize = 40;
 const EDIT_HEAD: usize = 12;
-/// From a table's check in the manifest back to its length.
+/// Distance in the manifest from a table's length to its check.
 const LENGTH_BEFORE_CHECK: usize = 24;
 
 macro_rules! fixture {
@@ -67,7 +67,7 @@ fn tables_of(disk: &MemDisk) -> Vec<Table> {
     (1..8).filter_map(table).collect()
 }
 
-/// Where the blocks of a sound table lie: one ends where eight bytes are the check of all before.
+/// Finds the blocks of a valid table: a block ends where eight bytes are the check of all before.
 fn blocks_of(bytes: &[u8], seed: u64) -> Vec<Range<usize>> {
     let (mut blocks, mut start) = (Vec::new(), 0);
     while start < bytes.len() {
@@ -128,7 +128,7 @@ fn patched(table: &[u8], mut patches: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The manifest with another length and check of a table.
+/// Returns the manifest with another length and check of a table.
 fn renamed(disk: &MemDisk, old: &[u8], (length, check): (u64, u64)) -> Vec<u8> {
     let mut manifest = disk.file("MANIFEST").expect("every store has one");
     let old_check = &old[old.len() - 8..];

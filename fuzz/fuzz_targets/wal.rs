@@ -1,5 +1,5 @@
-//! The log of a store that was killed, replayed from any bytes: it is refused or replayed, and what
-//! was replayed is still there after a power cut.
+//! The log of a killed store, replayed from arbitrary bytes: it is refused or replayed, and the
+//! replayed records survive a power cut.
 //!
 //! ```text
 //!  input: mode u8 │ [length of the first segment u16] │ bytes of the segments
@@ -19,12 +19,12 @@ use lsm::MemDisk;
 use store::{STORE_ID, contents, is_fair, look_around, open};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// The layouts that `docs/file-format.md` has.
+/// Lengths from the layouts in `docs/file-format.md`.
 const SEGMENT_HEAD: usize = 64;
 const GROUP_HEAD: usize = 40;
 const OPERATION_HEAD: usize = 7;
 
-/// A store that was killed while its log was in use: nothing is in tables.
+/// A store that was killed while its log was in use: its tables are empty.
 static KILLED: LazyLock<MemDisk> = LazyLock::new(|| {
     let disk = MemDisk::new();
     open(&disk, false).expect("an empty disk becomes a store");
@@ -62,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(contents(&engine).expect("it was read before"), held);
 });
 
-/// Makes the checks of a segment right, and the lengths of groups no longer than what is there.
+/// Corrects the checks of a segment, and shortens groups to the bytes that exist.
 fn mend(segment: &mut [u8], number: u64, records: bool) {
     let Some((head, mut groups)) = segment.split_at_mut_checked(SEGMENT_HEAD) else { return };
     let check = xxh3_64_with_seed(&head[..56], number);

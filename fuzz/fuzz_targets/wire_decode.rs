@@ -1,11 +1,11 @@
-//! What one node reads from another: any bytes are refused or are messages, and messages that are
-//! encoded again are the same bytes.
+//! The decoder of messages between nodes: any bytes are refused or are messages, and encoding a
+//! decoded message yields the same bytes.
 //!
 //! ```text
 //!  input: mode u8 │ bytes
 //!  mode 0: the bytes as they are
 //!       1: an envelope, whose check, length and number of items are made right
-//!       2: a message that was put together from pieces
+//!       2: a message that was assembled from pieces
 //! ```
 #![no_main]
 
@@ -18,8 +18,8 @@ use cluster::{LogPosition, Message, ViewId};
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Messages announced as longer than that are not put together: a receiver takes memory for them
-/// by what it has left.
+/// Longest message that is assembled: a receiver reserves memory for it according to its free
+/// memory.
 const LONGEST: usize = 1 << 20;
 
 fuzz_target!(|input: &[u8]| {
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What a connection does with bytes that came.
+/// Processes received bytes as a connection does.
 fn stream(mut bytes: &[u8]) {
     let mut assembly = Assembly::default();
     while let Ok(Some(length)) = envelope_len(bytes) {
@@ -75,7 +75,7 @@ fn put(writer: &mut Writer, item: &Item) {
 const SENDER: Sender =
     Sender { view: ViewId { epoch: 1, placement: 2 }, clock: 3, position: LogPosition(4) };
 
-/// Takes a piece of a long message; whether the connection goes on.
+/// Adds a piece of a long message. Returns true if the connection continues.
 fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
     if assembly.held() == 0 && Announced::by(piece).is_ok_and(|long| long.bytes > LONGEST) {
         return false;
@@ -88,7 +88,7 @@ fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
     true
 }
 
-/// A message that was put together is the same after it was cut and put together once more.
+/// Checks that an assembled message is the same after it was cut and assembled once more.
 fn long_message(bytes: Bytes) {
     let Ok(message) = message_of(bytes.clone()) else { return };
     assert_eq!(message_len(&message), bytes.len(), "{message:?}");
@@ -117,7 +117,7 @@ fn cut(message: &Message) -> Vec<u8> {
     }
 }
 
-/// The bytes as an envelope that says of itself what is so.
+/// Returns the bytes as an envelope whose head is consistent with them.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut envelope = bytes[..bytes.len().min(ENVELOPE_MAX)].to_vec();
     if envelope.len() < ENVELOPE_HEAD {

@@ -1,5 +1,5 @@
-//! Writes of three kinds, and every key read at several nodes, each wrong answer counted by its
-//! kind: for faults that leave some keys wrong and others right.
+//! Writes of three kinds, then reads of every key at several nodes; each wrong answer is counted by
+//! kind. For faults that leave some keys wrong and others right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,53 +14,54 @@ use crate::cluster::Cluster;
 use crate::ledger::{Ledger, Said, Wrong};
 use crate::writers::said;
 
-/// Both for writes and for reads.
+/// Quorum of writes and of reads.
 pub const VOTES: &str = "&ack=2&from=3";
 
-/// Every `ack` of every `from` there is on three nodes.
+/// Every pair of `ack` and `from` on three nodes.
 pub const QUORUMS: [&str; 6] =
     ["&ack=1&from=1", "&ack=1&from=2", "&ack=2&from=2", "&ack=1&from=3", VOTES, "&ack=3&from=3"];
 
 /// Clients at each node, each with one request in flight.
 const CLIENTS: usize = 16;
 
-/// How long an answer may take: beyond a node's own deadline.
+/// Time limit of an answer: beyond a node's own deadline.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long one write may be refused before the whole counts as failed.
+/// Time for which one write may be refused before the whole audit fails.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long what is there may have no answer: on a busy machine nodes miss their own deadlines.
+/// Time for which an existing key may have no answer: on a busy machine nodes miss their own
+/// deadlines.
 const READ_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Before what was refused is tried again.
+/// Pause before a refused request is retried.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Bytes of a value.
+/// Length of a value in bytes.
 const VALUE_LEN: usize = 200;
 
-/// Wrong keys that are named.
+/// Number of wrong keys that are named.
 const SAMPLES: usize = 3;
 
-/// What reads of many keys brought.
+/// Results of reads of many keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Answers that may be given.
+    /// Number of valid answers.
     pub right: u64,
     /// Requests without an answer, or with 503 or 504.
     pub unavailable: u64,
-    /// Older values than the newest acknowledged one.
+    /// Values older than the newest acknowledged one.
     pub old: u64,
-    /// Values of keys whose delete was acknowledged.
+    /// Values of keys whose deletion was acknowledged.
     pub deleted: u64,
-    /// 404 for keys of which a value was acknowledged.
+    /// 404 for keys with an acknowledged value.
     pub absent: u64,
-    /// Some of the keys that were wrong.
+    /// Some of the wrong keys.
     samples: BTreeSet<String>,
 }
 
 impl Found {
-    /// Answers that must not be given.
+    /// Number of invalid answers.
     pub fn wrong(&self) -> u64 {
         self.old + self.deleted + self.absent
     }
@@ -125,8 +126,8 @@ pub fn prepare(
     Ok(())
 }
 
-/// Overwrites and deletes what [`prepare`] wrote, and writes `count` new keys, each until two of
-/// three have acknowledged it.
+/// Overwrites and deletes the keys of [`prepare`], and writes `count` new keys, each until two of
+/// three replicas have acknowledged it.
 pub fn edit(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -145,7 +146,7 @@ pub fn edit(
     Ok(())
 }
 
-/// Writes one key through one node, until two of three have acknowledged it.
+/// Writes one key through one node, until two of three replicas have acknowledged it.
 pub fn write_one(address: SocketAddr, ledger: &Ledger, key: &str) -> Result<(), Failure> {
     let mut client = Patient { address, client: None };
     client.write(ledger, key, Some(VALUE_LEN), VOTES)
@@ -165,7 +166,7 @@ pub fn delete(
     Ok(())
 }
 
-/// Asks each of these nodes for each of these keys once.
+/// Reads each of these keys once from each of these nodes.
 pub fn read(addresses: &[SocketAddr], ledger: &Ledger, keys: &[String]) -> Result<Found, Failure> {
     read_by(addresses, ledger, keys, VOTES)
 }
@@ -190,8 +191,8 @@ fn read_by(
     Ok(found)
 }
 
-/// The same until every answer is right, with all that was found on the way, and how long it took;
-/// `None` = not within `at_most`.
+/// Repeats the reads until every answer is right. Returns all findings on the way, and the time it
+/// took; `None` if it did not succeed within `at_most`.
 pub fn read_until_right(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -214,7 +215,7 @@ pub fn read_until_right(
     }
 }
 
-/// One range over all keys through each of these nodes; those that break off say nothing.
+/// Reads one range over all keys through each of these nodes; a broken range yields no findings.
 pub fn ranges(addresses: &[SocketAddr], ledger: &Ledger) -> Result<Found, Failure> {
     ranges_by(addresses, ledger, VOTES)
 }
@@ -241,9 +242,9 @@ fn ranges_by(addresses: &[SocketAddr], ledger: &Ledger, votes: &str) -> Result<F
     Ok(found)
 }
 
-/// What each node of a cluster says, all of which must hold the same, and what each holds itself:
-/// under every quorum one range over all keys, and about `some` keys by themselves. All of it has
-/// to be right, and there; what has no answer is asked for again.
+/// Checks that all nodes hold the same, and that every node's answers are right and complete: under
+/// every quorum one range over all keys, and about `some` single keys. A request without an answer
+/// is repeated.
 pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64, Failure> {
     cluster.is_equal()?;
     let keys = ledger.keys();
@@ -272,7 +273,7 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
     Ok(answers)
 }
 
-/// Asks until all of it has an answer, or one is wrong.
+/// Repeats the requests until all have an answer, or one is wrong.
 fn until_answered(ask: impl Fn() -> Result<Found, Failure>) -> Result<Found, Failure> {
     let begun = Instant::now();
     loop {
@@ -285,7 +286,7 @@ fn until_answered(ask: impl Fn() -> Result<Found, Failure>) -> Result<Found, Fai
     }
 }
 
-/// What a node holds itself, judged key by key.
+/// Checks the records of one node, key by key.
 pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<Found, Failure> {
     let held = cluster.dump(node)?;
     let mut found = Found::default();
@@ -296,7 +297,8 @@ pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<Found, Fa
     Ok(found)
 }
 
-/// The same until all of it is right; how long it took, `None` = not within `at_most`.
+/// Repeats the check until all records are right. Returns the time it took; `None` if it did not
+/// succeed within `at_most`.
 pub fn until_held(
     cluster: &Cluster,
     node: usize,
@@ -316,7 +318,7 @@ pub fn until_held(
     }
 }
 
-/// Runs clients at these nodes: each with its place among all of them, and how many they are.
+/// Runs clients at these nodes; each gets its index among all clients, and their number.
 fn in_parallel<T: Send>(
     addresses: &[SocketAddr],
     work: impl Fn(&mut Patient, u64, u64) -> Result<T, Failure> + Sync,
@@ -338,7 +340,7 @@ fn in_parallel<T: Send>(
     })
 }
 
-/// A client that connects anew when its connection ended.
+/// A client that reconnects when its connection has ended.
 struct Patient {
     address: SocketAddr,
     client: Option<Client>,

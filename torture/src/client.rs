@@ -1,14 +1,15 @@
-//! One blocking HTTP/1.1 connection: just enough to say what was asked and know what was answered.
+//! A blocking HTTP/1.1 client with one connection: the minimum for exact requests and known
+//! answers.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take. Beyond it the outcome counts as unknown.
+/// Time limit of an answer. Beyond it the outcome counts as unknown.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long to wait before an overloaded node is asked again.
+/// Pause before a request to an overloaded node is repeated.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// One connection to a node.
@@ -17,18 +18,18 @@ pub struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// An answer that came whole.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status code.
+    /// Status code of the answer.
     pub status: u16,
-    /// The version of what it is about: `ETag`, without its quotes, or the receipt's.
+    /// Version of the record: `ETag` without its quotes, or the receipt's.
     pub version: Option<String>,
-    /// When the value expires, in milliseconds since 1970, if it does: `Kvorum-Expires`.
+    /// Expiry of the value in milliseconds since 1970, if any: `Kvorum-Expires`.
     pub expires_ms: Option<u64>,
     /// Body of the answer.
     pub body: Vec<u8>,
-    /// The node takes no more requests on this connection.
+    /// True if the node accepts no more requests on this connection.
     pub closes: bool,
 }
 
@@ -46,8 +47,8 @@ fn malformed(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
 }
 
-/// Reads something from a node, again as long as the connection breaks: while others wait for
-/// memory, a node breaks off who reads slowly, as this process may on a busy machine.
+/// Reads from a node, and repeats the read if the connection breaks: while other requests wait for
+/// memory, a node disconnects slow readers, and this process may be slow on a busy machine.
 pub fn read_patiently<T>(
     address: SocketAddr,
     mut read: impl FnMut(&mut Client) -> io::Result<T>,
@@ -61,7 +62,7 @@ pub fn read_patiently<T>(
     }
 }
 
-/// Whether the other end broke off.
+/// Returns true if the other end closed the connection.
 fn is_broken(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&error.kind())
@@ -73,7 +74,7 @@ impl Client {
         Self::connect_within(address, PATIENCE)
     }
 
-    /// Connects, and gives this and everything later up after `patience`.
+    /// Connects with `patience` as the time limit of this and every later operation.
     pub fn connect_within(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
@@ -82,7 +83,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// One that was kept, if the node has not closed it; or a new one.
+    /// Returns the kept connection if the node has not closed it, else a new one.
     pub fn reused(kept: Option<Self>, address: SocketAddr, patience: Duration) -> io::Result<Self> {
         match kept.filter(Self::is_open) {
             Some(client) => Ok(client),
@@ -90,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Whether the node has not closed the connection. (What it sent is left unread.)
+    /// Returns true if the node has not closed the connection. Received bytes stay unread.
     pub fn is_open(&self) -> bool {
         let stream = self.stream.get_ref();
         let mut byte = [0];
@@ -108,7 +109,7 @@ impl Client {
         self.send_with(method, target, "", body)
     }
 
-    /// The same with `headers`, each a line that is ended.
+    /// Sends a request with `headers`, each a line with its end.
     fn send_with(
         &mut self,
         method: &str,
@@ -146,13 +147,13 @@ impl Client {
         Ok(Answer { status, version, expires_ms, body, closes })
     }
 
-    /// Asks and waits. An error means that nobody knows what became of it.
+    /// Sends a request and reads the answer. After an error the outcome is unknown.
     pub fn request(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<Answer> {
         self.send(method, target, body)?;
         self.answer()
     }
 
-    /// The same with `headers`, each a line that is ended.
+    /// Sends a request with `headers`, each a line with its end, and reads the answer.
     pub fn request_with(
         &mut self,
         method: &str,
@@ -169,7 +170,8 @@ impl Client {
         self.request("GET", &target(key), b"")
     }
 
-    /// The same; asks again for as long as the node is overloaded, or breaks off because of that.
+    /// `GET` of a key that needs no encoding, repeated while the node is overloaded, or disconnects
+    /// because it is.
     pub fn get_patiently(&mut self, key: &str) -> io::Result<Answer> {
         let (address, begun) = (self.stream.get_ref().peer_addr()?, Instant::now());
         loop {
@@ -187,7 +189,7 @@ impl Client {
         }
     }
 
-    /// Reads everything from `start` on, item by item: key, value. Asks again if the node is
+    /// Reads all items from `start` on, as key and value. Repeats the request if the node is
     /// overloaded.
     pub fn scan(
         &mut self,
@@ -242,7 +244,7 @@ impl Client {
         }
     }
 
-    /// The next chunk; `None` after the last.
+    /// Reads the next chunk; `None` after the last.
     fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let line = self.line()?;
         let length = usize::from_str_radix(&line, 16).map_err(|_| malformed(&line))?;
@@ -264,12 +266,12 @@ impl Client {
     }
 }
 
-/// Where a key that needs no encoding is.
+/// Returns the request target of a key that needs no encoding.
 pub fn target(key: &str) -> String {
     format!("/v0/entity?id={key}")
 }
 
-/// Key and value of a range's item.
+/// Splits an item of a range into key and value.
 pub fn split_item(item: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = item.iter().position(|byte| *byte == b'\n')?;
     Some((&item[..end], &item[end + 1..]))

@@ -1,16 +1,17 @@
-//! Clients that go on until their row tells them to stop, each a thread.
+//! Client threads that run until their row stops them.
 
 use std::thread::{self, JoinHandle};
 
 use crate::Failure;
 use crate::random::Random;
 
-/// So many threads.
+/// The client threads of a row.
 #[derive(Debug)]
 pub(crate) struct Clients(Vec<JoinHandle<Result<(), Failure>>>);
 
 impl Clients {
-    /// Starts `count` of them; `play` is given a number, from 0 on, and chance of its own.
+    /// Starts `count` clients; `play` gets the client's number, from 0 on, and its own random
+    /// generator.
     pub(crate) fn start<F>(count: usize, random: &mut Random, play: F) -> Result<Self, Failure>
     where
         F: Fn(usize, Random) -> Result<(), Failure> + Clone + Send + 'static,
@@ -23,7 +24,7 @@ impl Clients {
         (0..count).map(client).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Waits for their end, once they were told.
+    /// Waits for the clients to end, after they were told to.
     pub(crate) fn join(self) -> Result<(), Failure> {
         for client in self.0 {
             client.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;

@@ -1,7 +1,7 @@
-//! Row 23: the wall clocks of three nodes are minutes apart, jump while they run, and step back
-//! over a restart (by libfaketime; the monotonic clock stays as it is), after which a node does not
-//! start if that is far. Clients write each key through one node after another: what was
-//! acknowledged is never shadowed by something older.
+//! Row 23: the wall clocks of three nodes are minutes apart, jump while the nodes run, and step
+//! back over a restart (by libfaketime; the monotonic clock is unaffected). After a large step back
+//! a node refuses to start. Clients write each key through one node after another; an acknowledged
+//! write is never shadowed by an older one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Where Debian and Ubuntu put it.
+/// Paths of the library on Debian and Ubuntu.
 const LIBRARIES: [&str; 2] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
 ];
 
-/// As far as the row asks for, in seconds.
+/// Greatest clock error of the row, in seconds.
 const MOST: u64 = 300;
 
 const PACE: Pace = Pace {
@@ -36,17 +36,17 @@ const PACE: Pace = Pace {
     tries: 2,
 };
 
-/// So far back a start goes on: the clock begins at its bound.
+/// Greatest step back in seconds with which a node still starts: its clock begins at its bound.
 const NEAR: i64 = 30;
 
-/// One in so many requests may fail at two nodes: what the one with the wrong clock stored before
-/// it noticed.
+/// One in this many requests may fail at two nodes: the node with the wrong clock stored its write
+/// before it noticed.
 const SERVED: u64 = 4;
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(20);
 
-/// `rounds` of jumps.
+/// Runs `rounds` of clock jumps.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
     let offsets = faked(&mut cluster)?;
@@ -64,7 +64,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         set(&offsets[node], offset)?;
         thread::sleep(lasts);
         if random.percent(50) {
-            // Back over a restart, beyond what it had issued: far back it does not start.
+            // A step back over a restart, to before issued versions: after a large step the node
+            // does not start.
             let back = if random.percent(50) { MOST as i64 } else { NEAR };
             set(&offsets[node], -back)?;
             cluster.kill(node)?;
@@ -83,7 +84,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         figures.requests += seen.requests;
         figures.refused += seen.retried;
         figures.failed += seen.failed.len();
-        // All right again, for what differs must be able to agree.
+        // The clocks are set right again, so that differing replicas can agree.
         offsets.iter().try_for_each(|path| set(path, 0))?;
         cluster.until_ready()?;
         figures.read = figures.read.max(cluster.agree(BY_ITSELF)?.read);
@@ -113,8 +114,8 @@ struct Figures {
     read: usize,
 }
 
-/// Starts a node whose clock is right, after `kvorum repair-clock` if it was ahead for so long that
-/// its start is refused; what the repair said.
+/// Starts a node whose clock is right, after `kvorum repair-clock` if its start is refused because
+/// the clock was ahead for long; returns the output of the repair.
 pub(crate) fn start_repaired(
     setup: &Setup,
     cluster: &mut Cluster,
@@ -135,7 +136,7 @@ pub(crate) fn start_repaired(
     Ok(Some(said))
 }
 
-/// Has every node of a planned cluster run with a wall clock that can be [`set`] by its file.
+/// Makes every node of a planned cluster run with a wall clock that [`set`] controls by a file.
 pub(crate) fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     let nodes = 0..cluster.launches.len();
     let offsets: Vec<PathBuf> =
@@ -147,8 +148,8 @@ pub(crate) fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     Ok(offsets)
 }
 
-/// Runs a node with the wall clock that the file at `offset` says. `LIBFAKETIME` names the library
-/// if it is elsewhere than usual.
+/// Returns the wrapper that runs a node with the wall clock given by the file at `offset`.
+/// `LIBFAKETIME` names the library if it is not at its usual path.
 pub(crate) fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
     let named = std::env::var("LIBFAKETIME").ok();
     let library =
@@ -164,13 +165,13 @@ pub(crate) fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
     ])
 }
 
-/// A node's wall clock is off by so many seconds from now on. Replaced as a whole: the library must
-/// not read half of it.
+/// Sets a node's wall clock off by `seconds` from now on. The file is replaced atomically, so that
+/// the library never reads half of it.
 pub(crate) fn set(path: &Path, seconds: i64) -> Result<(), Failure> {
     set_millis(path, seconds * 1000)
 }
 
-/// The same in thousandths.
+/// Sets a node's wall clock off by `millis` from now on.
 pub(crate) fn set_millis(path: &Path, millis: i64) -> Result<(), Failure> {
     let new = path.with_extension("new");
     let (sign, off) = (if millis < 0 { '-' } else { '+' }, millis.unsigned_abs());

@@ -1,4 +1,4 @@
-//! Several nodes of one cluster, each a process that can be broken by itself.
+//! Several nodes of one cluster, each a process that can be broken separately.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,47 +17,47 @@ use crate::net::Net;
 use crate::node::{Launch, Node};
 use crate::{Failure, Setup, ports};
 
-/// How long the cluster may take to serve after its start, or to agree after a fault.
+/// Time limit for the cluster to serve after its start, or to agree after a fault.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// Interval between two looks.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Files of a node's own, and what is in the second: the token for its admin routes.
+/// Files of each node, and the contents of the second: the token for its admin routes.
 const SECRET: &str = "secret";
 const TOKEN: &str = "token";
 pub(crate) const ADMIN_TOKEN: &str = "a token of the test's own";
 
-/// What a node holds: values by key.
+/// Records of a node: values by key.
 pub type Dump = BTreeMap<String, Vec<u8>>;
 
-/// Between two tries of a plan that adds a node which has not asked yet.
+/// Interval between two attempts at a plan that adds a node which has not asked to join yet.
 const PLAN_AGAIN: Duration = Duration::from_millis(100);
 
 /// A cluster. Dropping it kills its processes.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Option<Node>>,
-    /// How each is started.
+    /// Launch parameters of each node.
     pub launches: Vec<Launch>,
     addresses: Vec<SocketAddr>,
     dir: TempDir,
 }
 
-/// What became equal, and how.
+/// The way in which replicas became equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Agreement {
     /// Number of keys.
     pub keys: usize,
-    /// How long it took until all replicas held the same by themselves.
+    /// Time until all replicas were equal without reads.
     pub took: Duration,
-    /// Keys that had to be read with all replicas asked, for that they agreed. (A write that was
-    /// acknowledged by enough while its coordinator was killed has no hint.)
+    /// Number of keys that became equal only by a read with all replicas. (A write acknowledged by
+    /// enough replicas while its coordinator was killed has no hint.)
     pub read: usize,
 }
 
 impl Cluster {
-    /// Starts `count` nodes with these flags, in `net` if there is one, and waits until they are a
+    /// Starts `count` nodes with these flags, in `net` if there is one, and waits until they form a
     /// cluster.
     pub fn start(
         setup: &Setup,
@@ -71,7 +71,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The same without starting anything.
+    /// Prepares the cluster without starting any node.
     pub fn plan(
         setup: &Setup,
         count: usize,
@@ -93,7 +93,8 @@ impl Cluster {
             launch.listen = addresses[node];
             if let Some(net) = net {
                 launch.wrapper = net.wrapper(node);
-                // Any address but loopback wants these, and TLS, which clients here do not speak.
+                // Any address but loopback requires these flags, and TLS, which the clients here
+                // lack.
                 launch.args.push("--insecure".to_owned());
                 for (flag, file) in
                     [("--cluster-secret-file", SECRET), ("--admin-token-file", TOKEN)]
@@ -114,7 +115,7 @@ impl Cluster {
         Ok(Self { nodes, launches, addresses, dir })
     }
 
-    /// Where everything of it is kept.
+    /// Parent directory of all the cluster's files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -124,25 +125,25 @@ impl Cluster {
         &self.launches[node].data
     }
 
-    /// Where all nodes listen.
+    /// Addresses of all nodes.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where all nodes but one listen.
+    /// Addresses of all nodes but one.
     pub fn others(&self, than: usize) -> Vec<SocketAddr> {
         let mut others = self.addresses.clone();
         others.remove(than);
         others
     }
 
-    /// A node that runs.
+    /// Returns a running node.
     pub fn node(&self, node: usize) -> Result<&Node, Failure> {
         let down = || Failure::Environment(format!("node {} does not run", node + 1));
         self.nodes[node].as_ref().ok_or_else(down)
     }
 
-    /// Starts a node that does not run.
+    /// Starts a node that is not running.
     pub fn start_node(&mut self, node: usize) -> Result<(), Failure> {
         self.nodes[node] = Some(self.launches[node].start()?);
         Ok(())
@@ -153,7 +154,7 @@ impl Cluster {
         self.nodes[node].take().map_or(Ok(()), Node::kill)
     }
 
-    /// SIGTERM; it must end well.
+    /// Stops a node by SIGTERM; its exit code must be 0.
     pub fn stop(&mut self, node: usize) -> Result<(), Failure> {
         let Some(running) = self.nodes[node].take() else { return Ok(()) };
         let status = running.stop()?;
@@ -163,7 +164,7 @@ impl Cluster {
         Err(Failure::Broken(format!("after SIGTERM node {} ended with {status}", node + 1)))
     }
 
-    /// Whether a node runs: one that has ended by itself does not.
+    /// Returns true if a node is running; one that has ended on its own is not.
     pub fn is_running(&mut self, node: usize) -> Result<bool, Failure> {
         let ended = self.nodes[node].as_mut().map(Node::has_ended).transpose()?;
         if ended == Some(true) {
@@ -172,8 +173,8 @@ impl Cluster {
         Ok(ended == Some(false))
     }
 
-    /// Waits until every node, as coordinator, reaches all the others, and all are authoritative
-    /// for what they do not hold.
+    /// Waits until every node, as coordinator, reaches all others, and all are authoritative for
+    /// keys that they do not hold.
     pub fn until_ready(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         let everybody = format!("&ack={0}&from={0}", self.nodes.len());
@@ -198,13 +199,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a node says of itself and of the others, in JSON.
+    /// Returns a node's status of itself and of the others, in JSON.
     pub fn status(&self, node: usize) -> Result<String, Failure> {
         let answer = self.node(node)?.client()?.request("GET", "/v0/status", b"")?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// What a node holds itself.
+    /// Returns the records of a node.
     pub fn dump(&self, node: usize) -> Result<Dump, Failure> {
         Ok(read_patiently(self.addresses[node], |client| {
             let mut found = Dump::new();
@@ -216,7 +217,7 @@ impl Cluster {
         })?)
     }
 
-    /// The same, item by item: key, value.
+    /// Passes the records of a node to `item`, as key and value.
     pub fn scan_local(
         &self,
         node: usize,
@@ -229,8 +230,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Oracle C, for clusters where every node holds every key: waits until all hold the same. What
-    /// does not within `by_itself` is read with every replica asked, which must bring it about.
+    /// Oracle C, for clusters where every node holds every key: waits until all nodes hold the
+    /// same. Keys that still differ after `by_itself` are read with every replica, which must make
+    /// them equal.
     pub fn agree(&self, by_itself: Duration) -> Result<Agreement, Failure> {
         let begun = Instant::now();
         let mut read = 0;
@@ -257,7 +259,7 @@ impl Cluster {
         }
     }
 
-    /// Oracle C as it is now; how many keys there are.
+    /// Checks oracle C now; returns the number of keys.
     pub fn is_equal(&self) -> Result<usize, Failure> {
         let nodes = 0..self.nodes.len();
         let dumps: Vec<_> = nodes.map(|node| self.dump(node)).collect::<Result<_, _>>()?;
@@ -287,9 +289,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Oracles A and F: what every node, as coordinator, finds over the whole cluster, with the
-    /// default quorum, by range and by key. What was unknown may still come: hints outlive faults,
-    /// so that two reads need not find the same.
+    /// Oracles A and F: checks the answers of every node, as coordinator for the whole cluster with
+    /// the default quorum, by range and by key. Writes with an unknown outcome may still arrive,
+    /// because hints outlive faults, so two reads may differ.
     pub fn check(&self, ledger: &Ledger) -> Result<usize, Failure> {
         let mut keys = 0;
         for (place, node) in self.nodes.iter().enumerate() {
@@ -324,7 +326,7 @@ impl Cluster {
     }
 }
 
-/// Keys that not all hold, or not with the same value.
+/// Returns the keys that not all nodes hold with the same value.
 fn differing(dumps: &[Dump]) -> Vec<String> {
     let mut keys: Vec<_> = dumps.iter().flat_map(BTreeMap::keys).collect();
     keys.sort_unstable();
@@ -334,7 +336,7 @@ fn differing(dumps: &[Dump]) -> Vec<String> {
 }
 
 impl Cluster {
-    /// `kvorum cluster …` at a node.
+    /// Runs `kvorum cluster …` at a node.
     pub fn command<S: AsRef<str>>(
         &self,
         setup: &Setup,
@@ -347,7 +349,7 @@ impl Cluster {
         Ok(command.args(["--url", &url]).output()?)
     }
 
-    /// The same; what it printed, if it could do it.
+    /// Runs `kvorum cluster …` at a node; returns its output, or an error if the command failed.
     pub fn output<S: AsRef<str>>(
         &self,
         setup: &Setup,
@@ -363,7 +365,7 @@ impl Cluster {
         Err(Failure::Broken(format!("kvorum cluster {}: {said}", args.join(" "))))
     }
 
-    /// A plan at a node, once those that it adds have asked for a place.
+    /// Makes a plan at a node, once the nodes that it adds have asked to join.
     pub fn planned<S: AsRef<str>>(
         &self,
         setup: &Setup,
@@ -383,7 +385,7 @@ impl Cluster {
         }
     }
 
-    /// How a node is started that asks for a place, with its directory in `home`.
+    /// Returns the launch parameters of a joining node, with its directory in `home`.
     pub fn joiner(
         &self,
         setup: &Setup,

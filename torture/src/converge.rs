@@ -1,6 +1,6 @@
 //! Oracle C without a read before it: a replica misses writes because its disk is full, because it
-//! is overloaded, or because it stands still. Afterwards each gets what it missed, whoever
-//! coordinated the write, and until then `/v0/status` says that something is missing.
+//! is overloaded, or because it is suspended. Afterwards each replica gets its missed writes,
+//! whichever node coordinated them, and until then `/v0/status` says that some are missing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,54 +21,54 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// The node with the small disk, or the one that stands still.
+/// The node with the small disk, or the suspended one.
 const VICTIM: usize = 2;
 
-/// How long the replicas may take to become equal.
+/// Time limit for the replicas to become equal.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long after the last answer a node may take to know what was missed: the deadline, within
-/// which the replicas that the answer did not need may still do it, and a turn of everything.
+/// Time after the last answer until a node knows of the missed writes: the deadline, within which
+/// the replicas that the answer did not need may still write, and one iteration of every loop.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Between two looks.
+/// Interval between two looks.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// How long an answer may take: beyond a node's own deadline.
+/// Time limit of an answer: beyond a node's own deadline.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The small disk, and what it becomes.
+/// Sizes of the small disk, before and after it is enlarged.
 const DISK_MIB: u64 = 64;
 const ROOM_MIB: u64 = 1024;
 
-/// Values that fill it with fewer keys than are written.
+/// Length of values that fill the disk before all keys are written.
 const FILLING: usize = 60_000;
 
-/// Values that go between nodes on the connection for long ones.
+/// Length of values that nodes send on the connection for long messages.
 const LARGE: usize = 100 << 10;
 
 const SMALL: usize = 200;
 
-/// Before what was refused is tried again.
+/// Pause before a refused write is retried.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Writes of keys of their own, each tried until it is acknowledged.
+/// Writes of unique keys, each retried until it is acknowledged.
 #[derive(Debug, Clone, Copy)]
 struct Flood {
     prefix: char,
     clients: usize,
     keys: u64,
     value_len: usize,
-    /// It ends then, if the keys are not all written before.
+    /// Time limit of the writes.
     at_most: Duration,
 }
 
-/// What some replicas hold, and all should.
+/// Keys that some replicas lack.
 #[derive(Debug, Clone, Copy, Default)]
 struct Missing {
-    /// Acknowledged keys that a node lacks, or of which it has an older value.
+    /// Number of acknowledged keys, by node, that the node lacks or has an older value of.
     by_node: [usize; NODES],
-    /// Acknowledged keys that not all hold, or not alike.
+    /// Number of acknowledged keys that not all nodes hold with the same value.
     keys: usize,
 }
 
@@ -78,7 +78,8 @@ impl fmt::Display for Missing {
     }
 }
 
-/// All three, `rounds` times; in every other round on ext4, and with coordinators that are killed.
+/// Runs all three causes, `rounds` times; in every other round on ext4, and with killed
+/// coordinators.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut lines = String::new();
     let mut broken = false;
@@ -108,7 +109,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
 }
 
-/// One of three has no room for most of what it coordinates and is sent.
+/// One of three nodes lacks space for most of its writes, as coordinator and as replica.
 fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "2MiB"];
     let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
@@ -148,7 +149,7 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
         None => disk.resize(ROOM_MIB)?,
     }
     let outcome = converge(&cluster, &ledger);
-    // Before the disk goes.
+    // The nodes must stop before their disks are unmounted.
     (0..NODES).try_for_each(|node| cluster.kill(node))?;
     let written = format!(
         "{acked} of {asked} large and {acked_small} of {asked_small} small writes acknowledged; \
@@ -157,7 +158,7 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     after(&written, outcome)
 }
 
-/// What came of it, after what was written.
+/// Prefixes the outcome with a description of the writes.
 fn after(written: &str, outcome: Result<String, Failure>) -> Result<String, Failure> {
     match outcome {
         Ok(line) => Ok(format!("{written}; then {line}")),
@@ -166,7 +167,7 @@ fn after(written: &str, outcome: Result<String, Failure>) -> Result<String, Fail
     }
 }
 
-/// More than the nodes can do, with nothing down.
+/// Overloads the nodes, with none of them down.
 fn overload(setup: &Setup, sync: &str) -> Result<String, Failure> {
     let cluster = Cluster::start(setup, NODES, None, &["--sync", sync])?;
     let ledger = Ledger::default();
@@ -186,8 +187,8 @@ fn overload(setup: &Setup, sync: &str) -> Result<String, Failure> {
     after(&written, converge(&cluster, &ledger))
 }
 
-/// One of three stands still. `killed`: before it goes on the others are killed, one after the
-/// other, and start again, so that what it missed must have been kept durably.
+/// Suspends one of three nodes. With `killed`, the others are killed and restarted before it
+/// continues, one after the other, so that its missed writes must have been stored durably.
 fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", sync])?;
     let ledger = Ledger::default();
@@ -219,7 +220,7 @@ fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     after(&written, converge(&cluster, &ledger))
 }
 
-/// Acknowledged keys, and those that were tried.
+/// Writes, and returns the number of acknowledged keys and of attempted ones.
 fn flood(addresses: &[SocketAddr], ledger: &Ledger, what: Flood) -> Result<(u64, u64), Failure> {
     let begun = Instant::now();
     let (acknowledged, next) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -268,7 +269,7 @@ fn flood(addresses: &[SocketAddr], ledger: &Ledger, what: Flood) -> Result<(u64,
     Ok((acknowledged.into_inner(), next.into_inner().min(what.keys)))
 }
 
-/// Waits until nobody misses anything, asking nobody for a key.
+/// Waits until no node misses anything, without reading any key.
 fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
     let all: Vec<_> = (0..NODES).collect();
     let begun = Instant::now();
@@ -278,8 +279,8 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
         let now = missing(cluster, ledger)?;
         let (before, _) = *first.get_or_insert((now, reported));
         let took = begun.elapsed();
-        // What is missing now was missing when the nodes were asked. Twice in a row, for one of
-        // them may have been asked before another one told it.
+        // A key missing now was missing when the nodes were asked. The condition must hold twice in
+        // a row, because a node may have been asked before another one told it.
         silent = if now.keys > 0 && reported == 0 && took > SETTLED { silent + 1 } else { 0 };
         if silent > 1 {
             return Err(Failure::Broken(format!(
@@ -315,7 +316,7 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
     ))
 }
 
-/// What is missing where, by what each node holds itself.
+/// Returns the missing keys by node, from the records of each node.
 fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
     let acknowledged = ledger.acknowledged_keys();
     let mut held: Vec<BTreeMap<String, u64>> = Vec::with_capacity(NODES);
@@ -343,7 +344,7 @@ fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
     Ok(missing)
 }
 
-/// Writes kept for others, and partitions to be repaired, by what these nodes say.
+/// Returns the number of stored hints and of partitions to be repaired, as these nodes report them.
 pub(crate) fn reported_missing(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
     let mut sum = 0;
     for node in nodes {

@@ -1,5 +1,5 @@
-//! Row 25: bits flip in the tables of one replica. It gives out no wrong value and no wrong 404,
-//! the others take nothing of it over, and wiped and rebuilt it is well again.
+//! Row 25: bits flip in the tables of one replica. The replica returns no wrong value and no wrong
+//! 404, other replicas copy no damage from it, and after a wipe and a rebuild it is correct again.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,17 +14,17 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// The node whose disk rots.
+/// The node with the damaged disk.
 const ROTTEN: usize = 1;
 
 const VALUE_LEN: usize = 1000;
 
-/// How long a rebuild may take.
+/// Time limit of a rebuild.
 const BY_ITSELF: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// `rounds` flips, all at once.
+/// Flips `rounds` bits, all at once.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    // Without a cache that holds what was read before the damage, and with tables soon.
+    // Without a cache of data read before the damage, and with tables soon.
     let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "1MiB"];
     let mut cluster = Cluster::start(setup, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
@@ -36,7 +36,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let flips = flip(&cluster, setup.rounds, &mut random)?;
     let (refused, failed) = match cluster.start_node(ROTTEN) {
         Ok(()) => (false, read_everything(&cluster, &ledger)?),
-        // Damage that a start notices is refused: as good as noticed by a read.
+        // A start that notices the damage is refused, which is as good as a read that notices it.
         Err(Failure::Refused(said)) if said.contains("damage") || said.contains("corrupt") => {
             (true, 0)
         }
@@ -89,8 +89,8 @@ fn flip(cluster: &Cluster, times: u32, random: &mut Random) -> Result<u32, Failu
     Ok(times)
 }
 
-/// Asks every node for every key, of two replicas (which must succeed) and of all three (which may
-/// fail, but not be wrong); how many failed.
+/// Reads every key at every node, from two replicas (which must succeed) and from all three (which
+/// may fail, but must not be wrong); returns the number of failures.
 fn read_everything(cluster: &Cluster, ledger: &Ledger) -> Result<u64, Failure> {
     let mut failed = 0;
     for address in cluster.addresses() {

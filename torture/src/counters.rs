@@ -1,7 +1,7 @@
-//! Row 30: additions to a few counters, through all nodes at once, while nodes are killed and stand
-//! still. No addition is lost, none is done twice: sums that were told are all different, and the
-//! last one is the number of those that were done. A third of the clients give each addition an
-//! idempotency key, and send it again until they are told what came of it.
+//! Row 30: additions to a few counters, through all nodes at once, while nodes are killed and
+//! suspended. No addition is lost, none is applied twice: all returned sums differ, and the last
+//! sum is the number of applied additions. A third of the clients give each addition an idempotency
+//! key, and retry it until they know its outcome.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,38 +23,38 @@ const NODES: usize = 3;
 const COUNTERS: usize = 3;
 const CLIENTS: usize = 9;
 
-/// Longer than a node's deadline.
+/// Time limit of an answer: longer than a node's deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long it may take until a counter can be read by a majority again.
+/// Time limit until a majority can read a counter again.
 const READABLE: Duration = Duration::from_secs(30);
 
-/// What became of the additions to one counter.
+/// Outcomes of the additions to one counter.
 #[derive(Debug, Default)]
 struct Additions {
     sums: BTreeSet<i64>,
     unknown: u64,
-    /// Refused, and said not to be done.
+    /// Additions that were refused and certainly not applied.
     refused: u64,
-    /// Told when they were sent again.
+    /// Additions whose outcome a retry returned.
     again: u64,
 }
 
-/// What came of one request.
+/// Outcome of one request.
 enum Outcome {
     Done(i64),
     Undone,
     Unknown,
-    /// It was sent before, and what became of it is not known any more.
+    /// The idempotency key was used before, and the outcome is forgotten.
     Used,
 }
 
-/// An addition of a client that sends it again.
+/// An addition that its client retries.
 struct Open {
     counter: usize,
     key: String,
     begun: Instant,
-    /// Whether an earlier request may have done it.
+    /// True if an earlier request may have applied it.
     unknown: bool,
 }
 
@@ -65,7 +65,7 @@ struct Shared {
     additions: [Mutex<Additions>; COUNTERS],
 }
 
-/// `rounds` faults: a node is killed and starts again, or stands still for a while.
+/// Runs `rounds` faults: a node is killed and restarted, or suspended for a while.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     cluster.until_ready()?;
@@ -135,7 +135,7 @@ fn check(cluster: &Cluster, shared: &Shared, rounds: u32) -> Result<String, Fail
     ))
 }
 
-/// A counter, as a majority holds it.
+/// Reads a counter from a majority.
 fn read(address: SocketAddr, counter: usize) -> Result<i64, Failure> {
     let begun = Instant::now();
     loop {
@@ -162,7 +162,7 @@ fn sum(answer: &Answer) -> Result<i64, Failure> {
 }
 
 impl Shared {
-    /// One client: one addition after the other, each at whichever node.
+    /// Runs one client: one addition after the other, each at any node.
     fn add(&self, number: usize, mut random: Random) -> Result<(), Failure> {
         let insists = number.is_multiple_of(3);
         let mut place = number;
@@ -198,7 +198,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes note of what came of an addition; returns it if it is to be sent again.
+    /// Records the outcome of an addition; returns the addition if it must be retried.
     fn note(
         &self,
         addition: Open,

@@ -1,6 +1,6 @@
-//! Row "crowd": idle clients take all places of all nodes, and come again whenever they are closed,
-//! while peers are killed and come back. Other clients work on at 2 of 3, whoever comes back gets
-//! in, and probes are answered.
+//! Row "crowd": idle clients take all connection slots of all nodes, and reconnect whenever they
+//! are closed, while peers are killed and restarted. Other clients continue with 2 of 3, restarted
+//! nodes can connect, and probes are answered.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Places for clients at each node …
+/// Connection slots for clients per node.
 const PLACES: &str = "64";
 
-/// … and idle clients at each that want one.
+/// Idle clients per node.
 const IDLE: usize = 192;
 
-/// A request is tried once more than elsewhere: one node is down, and another may refuse it, for so
-/// many others wait there for a place.
+/// One more attempt per request than elsewhere: one node is down, and another may refuse the
+/// request because so many clients wait there for a slot.
 const PACE: Pace = Pace {
     clients: 8,
     every: Duration::from_millis(16),
@@ -34,16 +34,16 @@ const PACE: Pace = Pace {
     tries: 3,
 };
 
-/// How soon an idle client that was closed comes again.
+/// Delay before a closed idle client reconnects.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How long a probe may take.
+/// Time limit of a probe.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// `rounds` kills, each of one node that then comes back.
+/// Kills and restarts one node, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--connections", PLACES];
     let mut cluster = Cluster::start(setup, NODES, None, &args)?;
@@ -97,10 +97,10 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Idle clients, and what is seen beside them.
+/// Idle clients, and observations beside them.
 struct Crowd {
     stop: AtomicBool,
-    /// The node that is down or on its way back.
+    /// The node that is down or restarting.
     away: AtomicU64,
     closed: AtomicU64,
     probes: AtomicU64,
@@ -118,8 +118,8 @@ impl Default for Crowd {
 }
 
 impl Crowd {
-    /// Keeps [`IDLE`] connections to one node: a third say nothing, a third begin a head, a third
-    /// ask once and stay.
+    /// Keeps [`IDLE`] connections to one node: a third send nothing, a third send part of a head, a
+    /// third send one request and stay.
     fn besiege(&self, address: SocketAddr) {
         let mut idle: Vec<Client> = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
@@ -143,7 +143,7 @@ impl Crowd {
         }
     }
 
-    /// Probes all nodes that should run, over and over; how long the slowest answer took.
+    /// Probes all nodes that should be running, repeatedly; returns the time of the slowest answer.
     fn probe(&self, addresses: &[SocketAddr]) -> Result<Duration, Failure> {
         let mut worst = Duration::ZERO;
         while !self.stop.load(Ordering::Relaxed) {

@@ -1,33 +1,33 @@
-//! What came of a load, second by second, as a table and as a drawing.
+//! Results of a load, second by second, as a table and as a drawing.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What one second gave.
+/// Figures of one second.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Second {
-    /// Requests answered well and in time.
+    /// Number of requests answered well and in time.
     pub good: u64,
     /// Answers of 503.
     pub refused: u64,
-    /// Other answers, late ones, and none.
+    /// Other answers, late answers, and missing ones.
     pub failed: u64,
-    /// How long the good ones took.
+    /// Median latency of the good answers.
     pub p50: Duration,
-    /// The same, of one in a hundred.
+    /// 99th percentile of their latency.
     pub p99: Duration,
-    /// Resident bytes of the largest node.
+    /// Resident memory of the largest node, in bytes.
     pub resident: u64,
 }
 
-/// A drawing's size and margins, in pixels.
+/// Size and margins of a drawing, in pixels.
 const WIDTH: f64 = 860.0;
 const PANEL: f64 = 130.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 34.0;
 const GAP: f64 = 34.0;
 
-/// The seconds as a table, in CSV.
+/// Formats the seconds as CSV.
 pub fn csv(seconds: &[Second]) -> String {
     let mut out = "second,good,refused,failed,p50_ms,p99_ms,rss_bytes\n".to_owned();
     for (n, second) in seconds.iter().enumerate() {
@@ -38,8 +38,8 @@ pub fn csv(seconds: &[Second]) -> String {
     out
 }
 
-/// The drawing: goodput with what it is compared with, refusals, p99, memory. `over` is when
-/// something happened, from one second to another.
+/// Draws goodput with its reference, refusals, p99 and memory. `over` lists the intervals of
+/// events, in seconds.
 pub fn svg(title: &str, seconds: &[Second], peak: f64, over: &[(usize, usize)]) -> String {
     let panels: [(&str, Vec<f64>, Option<f64>); 4] = [
         ("good answers a second", seconds.iter().map(|s| s.good as f64).collect(), Some(peak)),

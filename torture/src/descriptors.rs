@@ -1,5 +1,5 @@
-//! Row 12: fewer file descriptors than connections that want one. The log is unharmed, accepting
-//! does not spin, and once the clients are gone everything is as before.
+//! Row 12: fewer file descriptors than connections need. The log is unharmed, accepting does not
+//! spin, and once the clients are gone everything is as before.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -11,21 +11,21 @@ use crate::ledger::{Ledger, Process};
 use crate::writers::{Statuses, Work, Writers};
 use crate::{Failure, Setup, check};
 
-/// Descriptors of the node.
+/// Limit of the node's descriptors.
 const LIMIT: &str = "--nofile=128:128";
 
-/// Clients that only connect.
+/// Number of clients that only connect.
 const CROWD: usize = 1000;
 
-/// How long the node is watched while it can accept no one.
+/// Duration of the observation while the node can accept no connection.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// The most CPU that may take, in a hundred.
+/// Highest CPU usage meanwhile, in percent.
 const IDLE_PERCENT: u128 = 10;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One crowd a round.
+/// Runs one crowd per round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut worst = (0, Duration::ZERO);
     let mut total = Statuses::new();
@@ -58,7 +58,7 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
         return Err(Failure::Broken(format!("no writes: {:?}", writers.statuses())));
     }
     let crowd = connect(&node.address)?;
-    // The writers hold their connections: they go on, through rotations and flushes.
+    // The writers keep their connections: they continue, through rotations and flushes.
     let before = writers.statuses();
     thread::sleep(WATCHED);
     let during = writers.stop()?;
@@ -87,7 +87,7 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
     Ok((cpu, recovery, during))
 }
 
-/// As many clients as get into the listener's queue.
+/// Connects as many clients as fit into the listener's queue.
 fn connect(address: &std::net::SocketAddr) -> Result<Vec<TcpStream>, Failure> {
     let mut crowd = Vec::new();
     while crowd.len() < CROWD {
@@ -102,9 +102,9 @@ fn connect(address: &std::net::SocketAddr) -> Result<Vec<TcpStream>, Failure> {
     Ok(crowd)
 }
 
-/// CPU of the node in a hundred of the time, with nobody to serve and many who wait.
+/// Returns the node's CPU usage in percent, without requests but with many waiting clients.
 fn idle_cpu(node: &crate::node::Node) -> Result<u128, Failure> {
-    // What was written is still being flushed and compacted: that is no spinning.
+    // Flushes and compactions of earlier writes are not spinning.
     thread::sleep(Duration::from_secs(1));
     let before = node.cpu()?;
     thread::sleep(WATCHED);

@@ -1,5 +1,5 @@
-//! Row 9: the disk fills up. Writes are refused with 507, reads go on, nothing acknowledged is
-//! lost, and when there is room again the node takes writes without being touched.
+//! Row 9: the disk fills up. Writes are refused with 507, reads continue, nothing acknowledged is
+//! lost, and when there is space again the node accepts writes without help.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use crate::node::{Launch, Node};
 use crate::writers::{Statuses, Work, Writers, said};
 use crate::{Failure, Setup, check};
 
-/// The whole disk.
+/// Size of the whole disk.
 const DISK_MIB: u64 = 64;
 
-/// How long filling it may take, and a recovery.
+/// Time limit for filling it, and for a recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the full disk is written to.
+/// Duration of the writes to the full disk.
 const FULL: Duration = Duration::from_secs(1);
 
-/// `rounds` times on a tmpfs, which is enlarged, and once on an ext4, on which a file is deleted.
+/// Runs `rounds` times on a tmpfs, which is enlarged, and once on an ext4, on which a file is
+/// deleted.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut slowest = Duration::ZERO;
     let mut refused = 0;
@@ -55,22 +56,21 @@ fn args(round: u32) -> [&'static str; 6] {
     ["--sync", sync, "--memory", "64MiB", "--memtable", "2MiB"]
 }
 
-/// Fills the disk, makes room, and says how long it took from there to the first write that was
-/// taken.
+/// Fills the disk, makes room, and returns the time from there to the first accepted write.
 fn fill_up(
     launch: &Launch,
     make_room: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(Duration, Statuses), Failure> {
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    // Many keys and few deletes: the data must grow until there is no room.
+    // Many keys and few deletes: the data must grow until the disk is full.
     let work = Work { keys: 1500, value_len: 60_000, deletes: 2, clients: 8, ..Work::default() };
     let writers = Writers::start(node.address, &ledger, work, 1)?;
     let full = |statuses: &Statuses| statuses.contains_key(&507);
     if !writers.wait(PATIENCE, full) {
         return Err(Failure::Broken(format!("no 507, but {:?}", writers.statuses())));
     }
-    // Every write is refused sooner or later, every read is served.
+    // Every write is eventually refused, every read is served.
     thread::sleep(FULL);
     let statuses = writers.stop()?;
     let unexpected =
@@ -84,7 +84,7 @@ fn fill_up(
     survives_restart_or_says_why(launch, node, &ledger, make_room, statuses)
 }
 
-/// Room is made under the running node; afterwards it is killed once more.
+/// Makes room under the running node; afterwards kills it once more.
 fn survives_restart_or_says_why(
     launch: &Launch,
     node: Node,

@@ -1,6 +1,6 @@
-//! Row 37, the part of space: what expired comes to take none. In a cluster rounds prove that all
-//! nodes hold it, and compactions drop it, with the older values under it. One node alone drops it
-//! by its age.
+//! Space of expired values (row 37): in the end they take none. In a cluster, repair rounds prove
+//! that all nodes hold them, and compactions drop them, with the older values they replaced. A
+//! single node drops them by age.
 
 use std::fs;
 use std::io;
@@ -16,24 +16,24 @@ use crate::proofs::{compact, prove};
 use crate::random::Random;
 use crate::{Failure, Setup, read_all};
 
-/// Bytes of a value.
+/// Length of a value in bytes.
 const LONG: usize = 64 << 10;
 
-/// How long values live, in milliseconds.
+/// Time to live of values, in milliseconds.
 const LIVES_MS: u64 = 2_000;
 
-/// What may be left of values that expired in a cluster, in percent.
+/// Most space that expired values may still take in a cluster, in percent.
 const MOST_LEFT: u64 = 5;
 
-/// How long compactions may take.
+/// Time limit of compactions.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes that can't be compressed.
+/// Returns incompressible bytes.
 fn value(random: &mut Random) -> Vec<u8> {
     (0..LONG / 8).flat_map(|_| random.number().to_le_bytes()).collect()
 }
 
-/// A key anywhere in the range of keys, so that tables overlap.
+/// Returns a key that is spread over the key range, so that tables overlap.
 fn key(number: u64, name: &str) -> String {
     format!("{:04x}-{name}", (number * 0x9e37) & 0xffff)
 }
@@ -46,7 +46,7 @@ fn put(client: &mut Client, key: &str, query: &str, value: &[u8]) -> Result<(), 
     }
 }
 
-/// Three nodes: values that expire, every second over an older one that would not.
+/// Three nodes: values that expire, every other one of them over an older value without expiry.
 pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let keys: Vec<String> = (0..setup.size(1024, 128)).map(|n| key(n, "gone")).collect();
@@ -86,7 +86,8 @@ pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Fai
     ))
 }
 
-/// One node alone: what expired more than ten minutes ago goes when compactions come to it.
+/// A single node: values that expired more than ten minutes ago disappear when compactions reach
+/// them.
 pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let mut launch =
@@ -113,7 +114,7 @@ pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
             let what = format!("{before} bytes of expired values are {after} bytes yet");
             return Err(Failure::Broken(what));
         }
-        // Not so fast that compactions never keep up.
+        // Slow enough for compactions to keep up.
         put_many(&mut client, "lasts", 8, "")?;
         thread::sleep(Duration::from_millis(50));
         after = tables(&launch.data)?;
@@ -126,13 +127,13 @@ pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("alone, {} MiB of tables became {}", mib(before), mib(after)))
 }
 
-/// Bytes of a store's tables.
+/// Returns the bytes of a store's tables.
 fn tables(data: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(data)? {
         let entry = entry?;
         if entry.path().extension().is_some_and(|end| end == "sst") {
-            // One may be gone by now.
+            // A table may be deleted by now.
             bytes += entry.metadata().map_or(0, |found| found.len());
         }
     }

@@ -1,8 +1,8 @@
-//! Row 37: values that expire, on three nodes whose wall clocks step forth and back (by
-//! libfaketime) and which are killed. Each read is judged by the clock of the node that is asked:
-//! what it shows has not expired by that, what it hides has, and nothing older comes up in its
-//! place. Rounds of repair run all the while. In the end, with right clocks, all of it is gone for
-//! good, and purged. How the space comes back is in `expired.rs`.
+//! Row 37: values that expire, on three nodes that are killed and whose wall clocks step forth and
+//! back (by libfaketime). Each read is checked by the clock of the node that answers: a returned
+//! value has not expired by that clock, a hidden one has, and no older value reappears. Repair
+//! rounds run throughout. In the end, with right clocks, all expired values are gone for good, and
+//! purged. `expired.rs` checks their space.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,22 +18,22 @@ use crate::{Failure, Setup, expired, read_all};
 
 const NODES: usize = 3;
 
-/// Clocks step by up to so many milliseconds: half of the time by less than `--max-clock-skew` …
+/// Greatest small step of a clock in milliseconds, less than `--max-clock-skew`: half of the steps.
 const NEAR: u64 = 225;
 
-/// … and otherwise by more.
+/// Greatest step of a clock in milliseconds.
 const FAR: u64 = 4_000;
 
 /// Longest time to live, in seconds.
 const MOST_TTL: u64 = 2;
 
-/// What is under a value that expires, and must not be seen again.
+/// An older value under one that expires, which must not reappear.
 const OLDER: &[u8] = b"older";
 
-/// What nobody is to find changed.
+/// A key that must not change.
 const LASTING: &str = "lasting";
 
-/// How much a reading of a clock and an expiry may be rounded, in milliseconds.
+/// Rounding error of a clock reading and an expiry, in milliseconds.
 const ROUNDED: i64 = 2;
 
 /// A value that expires.
@@ -56,7 +56,7 @@ struct Figures {
 struct Row<'a> {
     setup: &'a Setup,
     cluster: Cluster,
-    /// The files of the nodes' clocks, and what they are off, in milliseconds.
+    /// Files of the nodes' clocks, and their offsets in milliseconds.
     clocks: Vec<PathBuf>,
     off: Vec<i64>,
     random: Random,
@@ -64,7 +64,7 @@ struct Row<'a> {
     figures: Figures,
 }
 
-/// `rounds` of steps.
+/// Runs `rounds` of clock steps.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--repair-interval", "off"];
     let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
@@ -110,7 +110,7 @@ impl Row<'_> {
         Ok(())
     }
 
-    /// Some node drives a round while values are written and read, or goes on with one.
+    /// Requests a repair round from some node, to run while values are written and read.
     fn ask_for_round(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;
         let answer = self.client(node)?.request("POST", "/admin/repair", b"")?;
@@ -124,7 +124,7 @@ impl Row<'_> {
         Client::connect(self.cluster.addresses()[node])
     }
 
-    /// One that has no expiry, and what becomes of it is looked at in the end.
+    /// Writes a value without expiry, which is checked in the end.
     fn put_lasting(&self) -> Result<(), Failure> {
         let answer = self.client(0)?.request("PUT", &target(LASTING), LASTING.as_bytes())?;
         if answer.status == 201 {
@@ -145,7 +145,7 @@ impl Row<'_> {
                 let older = target(&key) + "&ack=3&from=3";
                 let other = self.client((node + 1) % NODES)?.request("PUT", &older, OLDER)?;
                 if other.status != 201 {
-                    // It may appear later.
+                    // The older value may appear later.
                     self.figures.refused += 1;
                     continue;
                 }
@@ -162,7 +162,7 @@ impl Row<'_> {
                 self.client(node)?.request("PUT", &target, &number)?
             };
             let Some(expires_ms) = answer.expires_ms.filter(|_| answer.status < 300) else {
-                // Refused by a node, or for a node, whose clock is too far off.
+                // Refused by a node whose clock is too far off, or for the sake of such a node.
                 self.figures.refused += 1;
                 continue;
             };
@@ -194,7 +194,7 @@ impl Row<'_> {
         Ok(())
     }
 
-    /// Judges a read by the clock of the node that was asked, as it was sent and answered.
+    /// Checks a read by the clock of the answering node, at its request and its answer.
     fn check_read(
         &mut self,
         value: &Value,
@@ -221,20 +221,20 @@ impl Row<'_> {
                 self.figures.hidden += 1;
                 Ok(())
             }
-            // A clock too far off, or a node that is starting.
+            // A clock too far off, or a starting node.
             503 | 504 => Ok(()),
             status => Err(format!("GET {key} answers {status}")),
         }
     }
 
-    /// Those that expired long ago by any clock are read in the end.
+    /// Forgets the oldest values, which have expired by any clock; the end reads them.
     fn forget_old(&mut self) {
         let most = 1_000;
         let many = self.values.len().saturating_sub(most);
         self.values.drain(..many);
     }
 
-    /// Kills a node with a right clock, and starts it.
+    /// Kills a node with a right clock, and restarts it.
     fn kill(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;
         set_millis(&self.clocks[node], 0)?;
@@ -245,7 +245,8 @@ impl Row<'_> {
         Ok(())
     }
 
-    /// With right clocks all is gone in time, and stays so; how long that took.
+    /// Checks that, with right clocks, all expired values disappear in time and for good; returns
+    /// the time it took.
     fn end(&mut self) -> Result<Duration, Failure> {
         for node in 0..NODES {
             set_millis(&self.clocks[node], 0)?;
@@ -265,7 +266,7 @@ impl Row<'_> {
         }
         self.cluster.until_ready()?;
         self.is_all_gone()?;
-        // Nothing is left that would hide what is older.
+        // Purges the tombstones that would hide older values.
         prove(self.setup, &self.cluster, 0)?;
         compact(self.setup, &self.cluster)?;
         self.is_all_gone()?;
@@ -285,7 +286,7 @@ impl Row<'_> {
             }
             let written = |key: &&String| key.starts_with("expires-");
             let found = read_all(self.cluster.node(node)?)?;
-            // What was written over older ones and refused left those.
+            // Refused writes left the older values under them.
             let shown: Vec<&String> = found.keys().filter(written).collect();
             let known = |key: &&&String| self.values.iter().any(|value| value.key == ***key);
             if let Some(key) = shown.iter().find(known) {

@@ -1,4 +1,4 @@
-//! Writes many keys once, as fast as they are taken.
+//! Writes many keys once, as fast as they are accepted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use crate::client::{Client, target};
 use crate::ledger::{Ledger, Said};
 use crate::writers::said;
 
-/// Clients, each with one request in flight.
+/// Number of clients, each with one request in flight.
 const CLIENTS: u64 = 32;
 
-/// How long one key may be refused before the whole counts as failed.
+/// Time for which one key may be refused before the whole fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Before a refused write is tried again.
+/// Pause before a refused write is retried.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// What is written.
+/// Parameters of the writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Fill {
     /// Number of keys.
     pub keys: u64,
-    /// Bytes of each value.
+    /// Length of each value in bytes.
     pub value_len: usize,
-    /// What keys begin with.
+    /// Prefix of the keys.
     pub prefix: char,
-    /// How many replicas must answer, as `&ack=2&from=3`, or nothing.
+    /// Quorum of the writes, as `&ack=2&from=3`, or empty.
     pub votes: &'static str,
 }
 
-/// Writes until all are acknowledged; how long it took.
+/// Writes until all keys are acknowledged; returns the time it took.
 pub fn fill(
     addresses: &[SocketAddr],
     ledger: &Arc<Ledger>,
@@ -41,7 +41,7 @@ pub fn fill(
     fill_some(addresses, ledger, what, |_| true)
 }
 
-/// The same with those keys only whose numbers are meant.
+/// Writes only the keys whose numbers satisfy `is_meant`.
 pub fn fill_some(
     addresses: &[SocketAddr],
     ledger: &Arc<Ledger>,

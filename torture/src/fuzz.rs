@@ -1,5 +1,5 @@
-//! Row 32: requests with bytes changed, dropped, doubled and put in. Whatever they are, the node
-//! answers in HTTP or closes, never ends, and goes on to serve everybody else.
+//! Row 32: requests with bytes changed, dropped, doubled and inserted. In every case the node
+//! answers in HTTP or closes the connection, never ends, and continues to serve all others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -10,14 +10,14 @@ use crate::node::Node;
 use crate::random::Random;
 use crate::{Failure, Setup};
 
-/// Clients at once.
+/// Number of concurrent clients.
 const CLIENTS: u64 = 4;
 
-/// How long a client that has sent all and closed its half waits for the end. The node may take
-/// 12 s for what looks like the first part of a head.
+/// Time for which a client that has sent everything and closed its half waits for the end. The node
+/// may take 12 s for bytes that look like the first part of a head.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is mutated.
+/// The requests that are mutated.
 const CORPUS: [&str; 7] = [
     "GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nvalue",
@@ -30,7 +30,7 @@ const CORPUS: [&str; 7] = [
     "GET /metrics HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
 ];
 
-/// What is put in.
+/// The bytes that are inserted.
 const TOKENS: [&str; 14] = [
     "\r\n",
     "\n",
@@ -48,7 +48,7 @@ const TOKENS: [&str; 14] = [
     "\u{ff}",
 ];
 
-/// 300,000 cases a round (20,000 in a test).
+/// Runs 300,000 cases per round (20,000 in a test).
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let mut node = setup.launch(dir.path(), dir.path(), &["--sync", "never"]).start()?;
@@ -98,11 +98,11 @@ fn fuzz(address: SocketAddr, mut random: Random, cases: u64) -> Result<u64, Fail
     Ok(answered)
 }
 
-/// Sends all, closes its half and reads to the end.
+/// Sends the bytes, closes its half and reads to the end.
 fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // The node may have closed already: what it answered is still to be read.
+    // The node may have closed already: its answer can still be read.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
@@ -111,12 +111,12 @@ fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
             let sent = String::from_utf8_lossy(bytes);
             Err(Failure::Broken(format!("neither answered nor closed: {sent:?}")))
         }
-        // Reset: closed while we were sending.
+        // A reset: the node closed during the send.
         Ok(_) | Err(_) => Ok(answer),
     }
 }
 
-/// One to three requests of the corpus, with one to four changes.
+/// Returns one to three requests of the corpus, with one to four changes.
 fn mutated(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..=random.below(3) {

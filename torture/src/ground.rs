@@ -1,4 +1,4 @@
-//! File systems made to be broken: small ones, and ones that lose what was not synced.
+//! File systems for faults: small ones, and ones that lose unsynced writes.
 #![allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
 
 use std::fs::{self, File};
@@ -13,10 +13,10 @@ use crate::Failure;
 /// `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, __u32)`.
 const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
 
-/// Stop at once: neither data nor journal reach the disk any more.
+/// Mode of an immediate stop: neither data nor journal reach the disk any more.
 const NO_LOG_FLUSH: u32 = 2;
 
-/// A file system of its own, unmounted when dropped.
+/// A separate file system, unmounted when dropped.
 #[derive(Debug)]
 pub struct Mount {
     dir: TempDir,
@@ -26,7 +26,7 @@ pub struct Mount {
     mounted: bool,
 }
 
-/// Runs a command to its end; what it printed to stderr if it failed.
+/// Runs a command to its end; its stderr is in the error.
 pub(crate) fn run(program: &str, args: &[&str]) -> Result<(), Failure> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| Failure::Skipped(format!("{program}: {error}")))?;
@@ -37,19 +37,19 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Result<(), Failure> {
     Err(Failure::Skipped(format!("`{program} {}`: {}", args.join(" "), said.trim())))
 }
 
-/// Makes an ext4 image of so many bytes; it takes the room only as it is written.
+/// Creates a sparse ext4 image of `bytes`.
 pub fn make_image(path: &Path, bytes: u64) -> Result<(), Failure> {
     File::create(path)?.set_len(bytes)?;
     run("mkfs.ext4", &["-q", "-F", &path.display().to_string()])
 }
 
 impl Mount {
-    /// Memory as a disk of so many MiB.
+    /// Mounts a tmpfs of `mebibytes`.
     pub fn tmpfs(mebibytes: u64) -> Result<Self, Failure> {
         Self::make("tmpfs", Path::new("tmpfs"), format!("size={mebibytes}m"))
     }
 
-    /// An image made by [`make_image`].
+    /// Mounts an image made by [`make_image`].
     pub fn image(path: &Path) -> Result<Self, Failure> {
         Self::make("ext4", path, "loop".to_owned())
     }
@@ -76,7 +76,7 @@ impl Mount {
         run("umount", &[&self.path().display().to_string()])
     }
 
-    /// Where it is.
+    /// Path of the mount point.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -85,30 +85,30 @@ impl Mount {
     pub fn remount(&mut self) -> Result<(), Failure> {
         self.detach()?;
         if self.kind == "ext4" {
-            // Exit code 1 is "errors were corrected": what a boot does.
+            // Exit code 1 means "errors were corrected", as in a boot.
             let _ = run("e2fsck", &["-p", &self.source.display().to_string()]);
         }
         self.attach()
     }
 
-    /// Makes a tmpfs as large as this.
+    /// Resizes a tmpfs.
     pub fn resize(&self, mebibytes: u64) -> Result<(), Failure> {
         let options = format!("remount,size={mebibytes}m");
         run("mount", &["-o", &options, &self.path().display().to_string()])
     }
 
-    /// Allows writes ("rw"), or no longer ("ro").
+    /// Allows writes ("rw") or forbids them ("ro").
     pub fn remount_as(&self, option: &str) -> Result<(), Failure> {
         let options = format!("remount,{option}");
         run("mount", &["-o", &options, &self.path().display().to_string()])
     }
 
-    /// Cuts the power of the file system: what was not synced is lost.
+    /// Cuts the power of the file system: unsynced writes are lost.
     pub fn cut_power(&self) -> Result<(), Failure> {
         let root = File::open(self.path())?;
         let how = NO_LOG_FLUSH;
-        // SAFETY: the descriptor is open, and the call reads the four bytes that it is given the
-        // address of. There is no safe wrapper and no program in Debian's base that makes it.
+        // SAFETY: the descriptor is open, and the call reads the four bytes whose address it is
+        // given. There is no safe wrapper, and no program in Debian's base system makes this call.
         let outcome = unsafe { libc::ioctl(root.as_raw_fd(), FS_IOC_SHUTDOWN, &raw const how) };
         match outcome {
             0 => Ok(()),
@@ -119,7 +119,7 @@ impl Mount {
         }
     }
 
-    /// Fills all but so many bytes with a file, which is returned.
+    /// Fills all but `bytes` with a file, and returns its path.
     pub fn ballast(&self, bytes: u64) -> Result<PathBuf, Failure> {
         let path = self.path().join("ballast");
         fs::write(&path, vec![0xbb; bytes as usize])?;
@@ -130,7 +130,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.mounted {
-            // Lazily: a process that is being torn down may still be in there.
+            // Lazily, because a process that is being torn down may still use it.
             let _ = run("umount", &["-l", &self.path().display().to_string()]);
         }
     }

@@ -1,5 +1,5 @@
-//! Row 26: a node is away while many keys are written; those who keep its hints are killed while
-//! they replay them. In the end it holds everything.
+//! Row 26: a node is down while many keys are written; the nodes that store its hints are killed
+//! while they replay them. In the end the node holds all keys.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,13 +12,13 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// The node that is away.
+/// The node that is down.
 const AWAY: usize = 2;
 
-/// How long the replay may take.
+/// Time limit of the replay.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// One replay, with a kill in the middle.
+/// Runs one replay, with a kill in the middle.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
@@ -64,7 +64,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Keys that the node holds that was away, as it counts them itself.
+/// Returns the number of keys on the node that was down, from its own metric.
 fn held(cluster: &Cluster) -> Result<u64, Failure> {
     let keys = cluster.node(AWAY)?.metric("kvorum_keys")?;
     Ok(keys.unwrap_or_default() as u64)

@@ -1,6 +1,6 @@
-//! Rows 15 to 18, 20, 22 and 23 with conditional writes: short histories of contended keys, as
-//! clients of all nodes saw them while nodes were killed, restarted, stood still, were cut off and
-//! lost their disks, with clocks apart as far as they may be, each checked for linearizability.
+//! Rows 15 to 18, 20, 22 and 23 with conditional writes: short histories of contended keys,
+//! recorded by clients of all nodes while nodes are killed, restarted, suspended, isolated and lose
+//! their disks, with clocks as far apart as allowed. Each history is checked for linearizability.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ use crate::{Failure, Setup};
 const NODES: usize = 3;
 const CLIENTS: usize = 12;
 
-/// Keys at a time: two or three clients each.
+/// Concurrent keys, with two or three clients each.
 const KEYS: usize = 5;
 
-/// Longer than a node's deadline.
+/// Time limit of an answer: longer than a node's deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct Shared {
     addresses: Vec<SocketAddr>,
     stop: AtomicBool,
     registers: Vec<Register>,
-    /// Of the next operation.
+    /// Number of the next operation.
     number: AtomicU64,
 }
 
@@ -43,14 +43,14 @@ struct Shared {
 enum Fault {
     Kill,
     Restart,
-    /// Killed, and its directory is gone.
+    /// The node is killed, and its directory removed.
     Wipe,
     Pause,
     Isolate,
     OneWay,
     Bridge,
     Loss,
-    /// The wall clock steps, and stays as it is then.
+    /// The wall clock steps, and keeps its new offset.
     Clock,
 }
 
@@ -66,11 +66,11 @@ const FAULTS: [Fault; 9] = [
     Fault::Loss,
 ];
 
-/// A clock is off by at most so many milliseconds, and two are apart by less than
+/// Greatest offset of a clock in milliseconds; two clocks are apart by less than
 /// `--max-clock-skew`.
 const CLOCK_OFF: u64 = 200;
 
-/// `rounds` of all faults.
+/// Runs `rounds` of all faults.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| play(setup, &net))
@@ -118,7 +118,7 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     ))
 }
 
-/// Files that say how far each node's wall clock is off; without libfaketime there are none.
+/// Creates the files that set each node's wall clock; none without libfaketime.
 fn clocks(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     let mut clocks = Vec::new();
     for node in 0..NODES {
@@ -144,7 +144,7 @@ fn faults(
         for fault in FAULTS {
             let node = random.below(NODES as u64) as usize;
             let other = (node + 1 + random.below(2) as usize) % NODES;
-            // A disk may be lost only if all others are whole.
+            // A disk may be lost only if all others are intact.
             if fault == Fault::Wipe || random.percent(50) {
                 cluster.until_ready()?;
             }
@@ -188,7 +188,7 @@ fn faults(
 }
 
 impl Shared {
-    /// One client: one operation after the other, each at whichever node.
+    /// Runs one client: one operation after the other, each at any node.
     fn play(&self, mut place: usize, mut random: Random) -> Result<(), Failure> {
         let mut connection: Option<Client> = None;
         while !self.stop.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
-//! Rows 1 and 2: `kill -9` at random points under load, and what else ends a process or stands
-//! in its way: kills while it recovers, twice in a row, SIGTERM, a pause, a second process on the
-//! same directory, another sync mode after the restart.
+//! Rows 1 and 2: `kill -9` at random points under load, and other ends and obstacles of a process:
+//! kills during recovery, twice in a row, SIGTERM, a pause, a second process on the same directory,
+//! another sync mode after the restart.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,13 +14,13 @@ use crate::random::Random;
 use crate::writers::{Work, Writers};
 use crate::{Failure, Setup, check};
 
-/// Small memtables and little memory, so that a kill now and then meets a flush or a compaction.
+/// Small memtables and little memory, so that some kills hit a flush or a compaction.
 const SMALL: [&str; 4] = ["--memory", "64MiB", "--memtable", "1MiB"];
 
-/// The longest a round writes before it is cut off.
+/// Longest time that a round writes before its kill, in milliseconds.
 const LONGEST_MS: u64 = 900;
 
-/// The latest a recovery is killed: they take about that long with these sizes.
+/// Latest kill of a recovery in milliseconds: recoveries take about that long with these sizes.
 const RECOVERY_MS: u64 = 60;
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ struct Figures {
     slowest_start: Duration,
 }
 
-/// `rounds` of it with one sync mode; with `mixed`, every start takes another one.
+/// Runs `rounds` with one sync mode; with `mixed`, every start uses another one.
 pub fn run(setup: &Setup, sync: &str, mixed: bool) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &[]);
@@ -115,7 +115,7 @@ fn end(node: Node, random: &mut Random, figures: &mut Figures) -> Result<(), Fai
     node.kill()
 }
 
-/// Kills up to three starts in the middle.
+/// Kills up to three starts during their recovery.
 fn kill_recoveries(
     launch: &Launch,
     random: &mut Random,
@@ -134,7 +134,7 @@ fn kill_recoveries(
     Ok(())
 }
 
-/// A second process on the same directory must end and do no harm.
+/// Checks that a second process on the same directory ends and does no harm.
 fn refuses_company(launch: &Launch) -> Result<(), Failure> {
     match launch.start() {
         Ok(_) => Err(Failure::Broken("two processes serve one directory".to_owned())),

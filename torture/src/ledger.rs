@@ -1,5 +1,4 @@
-//! What was asked of the node and what it said, kept where nothing is being broken; and the judge
-//! of what is found afterwards.
+//! Record of the writes and their answers, kept outside the faults, and the checks of later reads.
 //!
 //! ```text
 //!  attempts on a key:   ├─ a: ok ─┤  ├─ b: ok ─┤
@@ -7,9 +6,9 @@
 //!  may be found after:  b or c. Not a: b began after a had ended, so b is newer.
 //! ```
 //!
-//! Oracle A: what is found is an attempt that no *acknowledged* one began after. Oracle F: it is an
-//! attempt at all, of this key, byte by byte, and none that was answered "not done". Oracle P: what
-//! is lost is the end of what was written, without holes, and no older than the sync interval.
+//! Oracle A: a value found is that of an attempt after which no *acknowledged* one began. Oracle F:
+//! the value is that of an attempt on this key, byte by byte, and not of one answered "not done".
+//! Oracle P: lost writes are the last ones, without holes, and no older than the sync interval.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,28 +19,28 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::Failure;
 use crate::random::Random;
 
-/// What the node said to a write.
+/// The node's answer to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
-    /// It acknowledged the write.
+    /// The node acknowledged the write.
     Ok,
-    /// Refused: it was not done and never will be.
+    /// Refused: the write has no effect and never will.
     Failed,
-    /// Nothing, or that it does not know.
+    /// No answer, or one that says the outcome is unknown.
     Unknown,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
-    /// The value's tag; `None` = a delete, or that nothing was ever written.
+    /// The value's tag; `None` = a delete, or the initial absence.
     tag: Option<u64>,
     begun: Duration,
-    /// When the answer came; `None` = it did not.
+    /// Time of the answer; `None` = there was none.
     ended: Option<Duration>,
     said: Said,
 }
 
-/// A write that is under way.
+/// A write in progress.
 #[derive(Debug)]
 #[must_use = "say how it ended"]
 pub struct Ticket {
@@ -49,38 +48,38 @@ pub struct Ticket {
     place: usize,
 }
 
-/// Whether the process that took the attempts still runs.
+/// State of the process that received the attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// It does: what is unknown may still be done.
+    /// The process is still running: writes with an unknown outcome may still take effect.
     Same,
-    /// It ended: what is unknown is as old as that.
+    /// The process has ended: writes with an unknown outcome can't take effect later than that.
     New,
 }
 
-/// How an answer to a read is wrong.
+/// The kind of a wrong answer to a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
-    /// An older value than the newest acknowledged one.
+    /// A value older than the newest acknowledged one.
     Old,
     /// A value, although a newer delete was acknowledged.
     Deleted,
-    /// Nothing, although a value was acknowledged.
+    /// No value, although one was acknowledged.
     Absent,
 }
 
-/// What a check found.
+/// Results of a check.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
-    /// Keys that were looked at.
+    /// Number of keys checked.
     pub keys: usize,
-    /// Keys on which something acknowledged is not there (nor anything newer).
+    /// Number of keys on which an acknowledged write, and anything newer, is missing.
     pub lost: usize,
-    /// How long before the cut the oldest of it had been acknowledged.
+    /// Time from the acknowledgment of the oldest lost write to the cut.
     pub window: Duration,
 }
 
-/// All writes, and what was answered to each.
+/// All writes, and their answers.
 #[derive(Debug)]
 pub struct Ledger {
     begun: Instant,
@@ -99,18 +98,18 @@ impl Ledger {
         self.keys.lock()
     }
 
-    /// Now, as the ledger counts.
+    /// Returns the current time on the ledger's clock.
     pub fn now(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Notes that a value is about to be written; `len` is about how long it shall be.
+    /// Records the start of a write, and returns its value of about `len` bytes.
     pub fn put(&self, key: &str, len: usize) -> (Ticket, Vec<u8>) {
         let tag = self.tags.fetch_add(1, Ordering::Relaxed);
         (self.begin(key, Some(tag)), value_of(key, tag, len))
     }
 
-    /// Notes that a key is about to be deleted.
+    /// Records the start of a delete.
     pub fn delete(&self, key: &str) -> Ticket {
         self.begin(key, None)
     }
@@ -128,7 +127,7 @@ impl Ledger {
         Ticket { key: key.to_owned(), place: attempts.len() - 1 }
     }
 
-    /// Notes what the node said.
+    /// Records the node's answer.
     pub fn end(&self, ticket: Ticket, said: Said) {
         let now = self.now();
         if let Some(attempt) =
@@ -139,7 +138,8 @@ impl Ledger {
         }
     }
 
-    /// Writes acknowledged, refused, unknown since the last check of a new process.
+    /// Returns the numbers of acknowledged, refused and unknown writes since the last check of a
+    /// new process.
     pub fn counts(&self) -> (usize, usize, usize) {
         let keys = self.lock();
         let of = |said| keys.values().flatten().filter(|a| a.said == said).count();
@@ -153,12 +153,12 @@ impl Ledger {
         keys.values().flatten().filter(|a| a.said == Said::Ok && a.begun > moment).count()
     }
 
-    /// The keys on which anything was tried.
+    /// Returns the keys with any attempt.
     pub fn keys(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
     }
 
-    /// Whether `found` may be what a read of `key` returns, while nothing else writes it.
+    /// Checks whether a read of `key` may return `found`, while nothing else writes the key.
     pub fn check_read(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
         match self.wrong(key, found)? {
             None => Ok(()),
@@ -171,8 +171,8 @@ impl Ledger {
         }
     }
 
-    /// The same as a finding that can be counted. An error is a value that nobody wrote, or one
-    /// whose write was refused.
+    /// Returns the wrong answer as a finding that can be counted. A value that no client wrote, or
+    /// whose write was refused, is an error.
     pub fn wrong(&self, key: &str, found: Option<&[u8]>) -> Result<Option<Wrong>, Failure> {
         let keys = self.lock();
         let Some(attempts) = keys.get(key) else {
@@ -194,14 +194,15 @@ impl Ledger {
         }))
     }
 
-    /// The keys on which a write was acknowledged.
+    /// Returns the keys with an acknowledged write.
     pub fn acknowledged_keys(&self) -> Vec<String> {
         let keys = self.lock();
         let was = |attempts: &[Attempt]| attempts.iter().any(|a| a.said == Said::Ok);
         keys.iter().filter(|(_, attempts)| was(attempts)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Oracles A and F over all keys. With a new process what was found becomes what must stay.
+    /// Checks oracles A and F over all keys. With a new process, the found values become those that
+    /// must stay.
     pub fn check(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
@@ -223,7 +224,7 @@ impl Ledger {
         Ok(Tally { keys: keys.len(), ..Tally::default() })
     }
 
-    /// Whether each key that is found has a value that was written to it at some time.
+    /// Checks that each found key has a value that was written to it at some time.
     pub fn check_written(&self, found: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
         let keys = self.lock();
         no_strangers(&keys, found)?;
@@ -235,8 +236,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Oracles P and F after everything that was not synced was lost at `cut`: what is there is a
-    /// prefix of what was acknowledged, and what is not is at most `most` older than the cut.
+    /// Checks oracles P and F after all unsynced writes were lost at `cut`: the remaining writes
+    /// are a prefix of the acknowledged ones, and the lost writes are at most `most` older than the
+    /// cut.
     pub fn check_prefix(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
@@ -247,12 +249,13 @@ impl Ledger {
         let mut keys = self.lock();
         no_strangers(&keys, found)?;
         let mut tally = Tally { keys: keys.len(), ..Tally::default() };
-        // When the newest survivor began, and the earliest loss was acknowledged.
+        // Start of the newest surviving write, and acknowledgment of the earliest lost one.
         let (mut newest, mut earliest) = ((Duration::ZERO, ""), (Duration::MAX, String::new()));
         for (key, attempts) in keys.iter() {
             let tag = found.get(key).map(|value| tag_of(key, value)).transpose()?;
             let kept = candidates(key, attempts, tag)?;
-            // Of what this may be, the oldest is proof of the least, the newest lost the least.
+            // Among the possible attempts, the oldest proves the least survival, the newest the
+            // least loss.
             let begun = kept.iter().map(|candidate| candidate.begun).min().unwrap_or_default();
             if begun > newest.0 {
                 newest = (begun, key);
@@ -296,7 +299,7 @@ fn no_strangers(
     }
 }
 
-/// The attempts that can have left `tag`.
+/// Returns the attempts that can have left `tag`.
 fn candidates<'a>(
     key: &str,
     attempts: &'a [Attempt],
@@ -313,12 +316,13 @@ fn candidates<'a>(
     }
 }
 
-/// Whether an acknowledged attempt is newer than `candidate` for certain.
+/// Returns true if an acknowledged attempt is certainly newer than `candidate`.
 fn superseded(candidate: &Attempt, attempts: &[Attempt], process_ended: Option<Duration>) -> bool {
     first_lost(candidate, attempts, process_ended).is_some()
 }
 
-/// When the first acknowledged attempt that is newer than `candidate` for certain was acknowledged.
+/// Returns the acknowledgment time of the first acknowledged attempt that is certainly newer than
+/// `candidate`.
 fn first_lost(
     candidate: &Attempt,
     attempts: &[Attempt],
@@ -334,7 +338,7 @@ fn lost(key: &str, tag: Option<u64>, attempts: &[Attempt]) -> String {
     format!("{key} holds {tag:?}, but the last attempts on it were {:?}", &attempts[from..])
 }
 
-/// The value with a tag: it says whose it is, and every byte follows from that.
+/// Returns the value of a tag: it names its key and tag, and every byte is derived from them.
 fn value_of(key: &str, tag: u64, len: usize) -> Vec<u8> {
     let mut value = format!("{key} {tag} {len} ").into_bytes();
     let mut random = Random::new(tag);
@@ -344,7 +348,7 @@ fn value_of(key: &str, tag: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// The tag of a value that was found under `key`.
+/// Parses the tag of a value found under `key`.
 fn tag_of(key: &str, value: &[u8]) -> Result<u64, Failure> {
     let head = String::from_utf8_lossy(&value[..value.len().min(256)]);
     let mut words = head.split(' ');

@@ -1,13 +1,13 @@
-//! Breaks a running `kvorum` on purpose and judges what is left of what it acknowledged.
+//! Breaks a running `kvorum` on purpose and checks the fate of its acknowledged writes.
 //!
 //! ```text
 //!  writers ──HTTP──▶ node (a real process) ◀── kill -9, power cut, full disk, EIO, no descriptors
-//!     │                │ started again
-//!     └──▶ ledger ◀────┘ what is found: acknowledged? invented? brought back?
+//!     │                │ restarted
+//!     └──▶ ledger ◀────┘ values found: acknowledged? invented? reverted?
 //! ```
 //!
-//! Each row of the table in `docs/reliability.md` is a module with a `run`, which the binary calls
-//! for long and the tests of the workspace call for a few seconds.
+//! Each row of the table in `docs/reliability.md` is a module with a `run`. The binary runs it for
+//! long, the workspace's tests for a few seconds.
 
 pub mod audit;
 pub mod blackout;
@@ -81,45 +81,46 @@ use std::path::{Path, PathBuf};
 use crate::ledger::{Ledger, Process, Tally};
 use crate::node::{Launch, Node};
 
-/// Why a row gave no figures.
+/// A row ended without figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Something that must hold did not.
+    /// An invariant was broken.
     #[error("BROKEN: {0}")]
     Broken(String),
-    /// The node did not start. (Which one does not is for the row to judge.)
+    /// The node did not start. (The row decides which node may refuse to.)
     #[error("BROKEN: {0}")]
     Refused(String),
-    /// This machine can't run it.
+    /// The machine can't run the row.
     #[error("skipped: {0}")]
     Skipped(String),
-    /// Something around the node failed.
+    /// A failure outside the node.
     #[error("could not be run: {0}")]
     Environment(String),
-    /// The same, with a system call.
+    /// A failed system call outside the node.
     #[error("could not be run: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What a row is run with.
+/// Parameters of a row.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The `kvorum` binary.
     pub binary: PathBuf,
-    /// How often the fault is made.
+    /// Number of times that the fault is injected.
     pub rounds: u32,
-    /// Sizes and times for a test, not for publication.
+    /// Use sizes and times for a test, not for publication.
     pub quick: bool,
-    /// What chance begins with.
+    /// Seed of the random choices.
     pub seed: u64,
     /// The binary of an earlier release, for the row that upgrades its nodes.
     pub earlier: Option<PathBuf>,
-    /// Where curves are kept, if they are.
+    /// Directory for curves, if they are stored.
     pub curves: Option<PathBuf>,
 }
 
 impl Setup {
-    /// How a node is started with its data in `dir/data` and its log in `log_dir`.
+    /// Returns the launch parameters of a node with its data in `dir/data` and its log in
+    /// `log_dir`.
     pub fn launch(&self, dir: &Path, log_dir: &Path, args: &[&str]) -> Launch {
         Launch {
             wrapper: Vec::new(),
@@ -131,13 +132,13 @@ impl Setup {
         }
     }
 
-    /// `full`, or `quick` in a test.
+    /// Returns `full`, or `quick` in a test.
     pub fn size<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 }
 
-/// Everything that a range over all keys returns.
+/// Reads a range over all keys.
 pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     let (found, disorder) = client::read_patiently(node.address, |client| {
         let (mut found, mut last, mut disorder) = (BTreeMap::new(), Vec::new(), None);
@@ -157,14 +158,14 @@ pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     }
 }
 
-/// Reads everything in both ways, which must agree, and judges it by A and F.
+/// Reads everything by range and by key, which must agree, and checks oracles A and F.
 pub fn check(node: &Node, ledger: &Ledger, process: Process) -> Result<Tally, Failure> {
     let found = read_all(node)?;
     check_gets(node, ledger, &found)?;
     ledger.check(&found, process)
 }
 
-/// Whether a `GET` of every key in the ledger finds what the range found.
+/// Checks that a `GET` of every key in the ledger finds the range's value.
 pub fn check_gets(
     node: &Node,
     ledger: &Ledger,

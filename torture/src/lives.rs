@@ -1,7 +1,7 @@
-//! Row "lives": how a node's lives begin and end. Young directories killed again and again; clean
+//! Row "lives": starts and ends of a node's process. Young directories killed repeatedly; clean
 //! stops under load; kills under load; a stop on a full disk; a start on one that accepts no
-//! writes; a directory that is copied, moved or removed while the node runs. What a life leaves
-//! behind does not grow, and nothing acknowledged is lost.
+//! writes; a directory that is copied, moved or removed while the node runs. Leftovers of processes
+//! do not accumulate, and nothing acknowledged is lost.
 
 use std::fs;
 use std::path::Path;
@@ -17,25 +17,25 @@ use crate::random::Random;
 use crate::writers::{Statuses, Work, Writers};
 use crate::{Failure, Setup, check, read_all};
 
-/// As a node is started by those who only try it: large memtables and segments.
+/// Default settings with large memtables and segments.
 const DEFAULTS: [&str; 2] = ["--sync", "always"];
 
-/// The latest that a young directory's process is killed.
+/// Latest kill of a young directory's process, in milliseconds.
 const YOUNG_MS: u64 = 120;
 
-/// How long a life under load is.
+/// Lifetime of a process under load.
 const LIFE: Duration = Duration::from_millis(700);
 
-/// How long the disk may take to fill up, and the node to notice that its directory is gone.
+/// Time limit for filling the disk, and for the node to notice that its directory is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Most log segments after any number of kills: those of two lives, and one ahead. A life here
-/// writes less than one.
+/// Most log segments after any number of kills: those of two processes, and one ahead. A process
+/// here writes less than one segment.
 const MOST_SEGMENTS: usize = 5;
 
 const SMALL: [&str; 6] = ["--sync", "always", "--memory", "64MiB", "--memtable", "2MiB"];
 
-/// `rounds` lives of each kind.
+/// Runs `rounds` of each kind.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let young = young(setup)?;
     let stopped = again_and_again(setup, false)?;
@@ -50,7 +50,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{young}; {stopped}; {killed}; {gone}; {copied}; {mounted}"))
 }
 
-/// Directories of which no process lives for long.
+/// Kills the processes of young directories.
 fn young(setup: &Setup) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let (mut kills, mut acknowledged) = (0, 0);
@@ -80,8 +80,8 @@ fn young(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{kills} kills of {} young directories: 0 of {acknowledged} lost", setup.rounds))
 }
 
-/// Lives under load one after the other, all ended in one way: how long starts take, and what is
-/// left of the log.
+/// Starts and ends processes under load, all in one way; reports the start times and the rest of
+/// the log.
 fn again_and_again(setup: &Setup, kill: bool) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &DEFAULTS);
@@ -133,7 +133,7 @@ fn end(node: Node, kill: bool) -> Result<(), Failure> {
     }
 }
 
-/// Files of the log, and their bytes.
+/// Returns the number of log files, and their bytes.
 fn log(data: &Path) -> Result<(usize, u64), Failure> {
     let (mut files, mut bytes) = (0, 0);
     for entry in fs::read_dir(data)? {
@@ -146,7 +146,7 @@ fn log(data: &Path) -> Result<(usize, u64), Failure> {
     Ok((files, bytes))
 }
 
-/// The directory goes away under load.
+/// Removes or moves the directory under load.
 fn gone(setup: &Setup) -> Result<String, Failure> {
     let mut longest = Duration::ZERO;
     for removed in [true, false] {
@@ -178,7 +178,7 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
         }
         node.kill()?;
         if !removed {
-            // All that was acknowledged went along.
+            // All acknowledged writes moved with the directory.
             fs::rename(&moved, &launch.data)?;
             check(&launch.start()?, &ledger, Process::New)?;
         }
@@ -186,8 +186,8 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("directory removed, moved: no ack after {} ms at most", longest.as_millis()))
 }
 
-/// The directory is copied while the node writes it. The copy is refused in a line, or what it
-/// serves was once written.
+/// Copies the directory while the node writes to it. The copy is refused with a one-line error, or
+/// serves only values that were once written.
 fn copied(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &SMALL);
@@ -199,7 +199,7 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
     for round in 0..setup.rounds {
         thread::sleep(LIFE / 4);
         let copy = dir.path().join(format!("copy{round}"));
-        // Files that go while they are copied are missing, as for anybody who does this.
+        // Files deleted during the copy are missing, as in any such copy.
         let _ = Command::new("cp").arg("-r").arg(&launch.data).arg(&copy).output()?;
         match (Launch { data: copy.clone(), ..launch.clone() }).start() {
             Ok(copied) => {
@@ -216,8 +216,8 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{} copies of a running node: {served} served, {refused} refused", setup.rounds))
 }
 
-/// A stop on a full disk is clean; so is the start after it. One that accepts no writes at all is
-/// refused in a line.
+/// Checks that a stop on a full disk is clean, and so is the next start. A start on a disk that
+/// accepts no writes is refused with a one-line error.
 fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(64)?;
     let dir = tempfile::tempdir()?;

@@ -1,6 +1,6 @@
-//! Row 38, the part of a power cut: under `--sync interval` one of three nodes loses the end of
-//! what it had acknowledged. The other one that acknowledged it still has it, so no read of two of
-//! three may miss it.
+//! Power cut of row 38: under `--sync interval` one of three nodes loses its last acknowledged
+//! writes. The other node that acknowledged them still has them, so no read of two of three may
+//! miss them.
 
 use std::time::Duration;
 
@@ -13,17 +13,18 @@ use crate::ledger::Ledger;
 use crate::rollback::{A, B, C, Findings, KEYS, NODES, PATIENCE, meet};
 use crate::{Failure, Setup};
 
-/// Holds the data of one node.
+/// Size of the image with the data of one node, in bytes.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// Long enough that all of what is written between two syncs is acknowledged first.
+/// Sync interval long enough that all writes between two syncs are acknowledged first, and a pause
+/// that includes a sync.
 const SYNC: &str = "interval:5000";
 const SYNCED: Duration = Duration::from_millis(6500);
 
-/// The key of the last write of all.
+/// The key of the very last write.
 const SINGLE: &str = "single";
 
-/// A cut after many writes, and one after a single write.
+/// Cuts the power after many writes, and after a single write.
 pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", SYNC, "--deadline", "250ms"];
     let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
@@ -36,7 +37,7 @@ pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let mut findings = Findings::default();
     let outcome = cuts(setup, &mut cluster, &mut disk, &ledger, &mut findings);
-    // Before the disk goes.
+    // The nodes must stop before their disks are unmounted.
     (0..NODES).try_for_each(|node| cluster.kill(node))?;
     outcome?;
     findings.verdict()
@@ -57,11 +58,12 @@ fn cuts(
     cut(cluster, disk)?;
     let lost = audit::held(cluster, A, ledger)?.wrong();
     findings.note(format!("after the cut A lacked {lost} of {} writes", 3 * count));
-    // With C down; then the others with C and without B, for reading brings A what it lacks.
+    // First with C down; then the others with C and without B, because reading brings A its lost
+    // writes.
     let keys = ledger.keys();
     let (ab, ac) = keys.split_at(keys.len() / 2);
     let both = [cluster.addresses()[A], cluster.addresses()[B]];
-    // A may not be authoritative before it is connected to C, which may know of more that it lost.
+    // A may not be authoritative before it is connected to C, which may know of more lost writes.
     meet(cluster)?;
     findings.reads("C down", &audit::read(&both, ledger, ab)?);
     cluster.node(B)?.signal(Signal::STOP)?;
@@ -74,7 +76,7 @@ fn cuts(
     single(cluster, disk, ledger, findings)
 }
 
-/// One write through A, of which nobody hears anything more before the cut.
+/// Writes once through A, and lets no other node hear of the write before the cut.
 fn single(
     cluster: &mut Cluster,
     disk: &mut Mount,
@@ -91,8 +93,8 @@ fn single(
     let others = [cluster.addresses()[A], cluster.addresses()[C]];
     let found = audit::read(&others, ledger, &[SINGLE.to_owned()])?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    // The documented exception: A loses a write of which it told nobody but B. It comes back as
-    // soon as B is asked, or brings it to C as a hint.
+    // The documented exception: A loses a write that only B knows of. The write reappears as soon
+    // as B is asked, or brings it to C as a hint.
     findings.note(format!("a single write before the cut, B paused: {found}"));
     let (all, keys) = (cluster.addresses(), ledger.keys());
     let (found, took) = audit::read_until_right(all, ledger, &keys, PATIENCE)?;
@@ -105,7 +107,7 @@ fn single(
     Ok(())
 }
 
-/// The power of A's disk goes, and comes back.
+/// Cuts and restores the power of A's disk.
 fn cut(cluster: &mut Cluster, disk: &mut Mount) -> Result<(), Failure> {
     disk.cut_power()?;
     cluster.kill(A)?;

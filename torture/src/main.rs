@@ -1,4 +1,5 @@
-//! `cargo run --release -p torture -- [ROW…]`: the long form of the faults, a line of figures each.
+//! `cargo run --release -p torture -- [ROW…]`: runs the faults in their long form, and prints a
+//! line of figures for each.
 
 #![forbid(unsafe_code)]
 
@@ -299,7 +300,7 @@ fn main() -> ExitCode {
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Builds the node as it is released.
+/// Builds the node in release mode.
 fn build() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let workspace = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");

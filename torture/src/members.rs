@@ -1,7 +1,7 @@
-//! Row 21: nodes join, leave and are replaced while clients ask at a fixed pace and try each
-//! request at most twice: 3 → 5 → 3 nodes and a replacement at a share of what they manage, and
-//! then a node of each role is killed at each stage. No request fails at two nodes, and nothing
-//! that was acknowledged is lost.
+//! Row 21: nodes join, leave and are replaced while clients send requests at a fixed pace, each at
+//! most twice. First 3 → 5 → 3 nodes and a replacement at a share of the highest rate, then a node
+//! of each role is killed at each stage. No request fails at two nodes, and nothing acknowledged is
+//! lost.
 
 mod full;
 
@@ -25,40 +25,40 @@ use crate::writers::said;
 use crate::{Failure, Setup};
 pub use full::run as run_full;
 
-/// Nodes that the cluster begins with; requests go to them, whoever else there is.
+/// Initial nodes of the cluster; all requests go to them.
 const NODES: usize = 3;
 
-/// What clients ask for while nodes come and go, of what five nodes answer at most: all share the
-/// machine with the clients, so that five answer less than three.
+/// Share of the highest rate of five nodes that clients send while nodes join and leave. All nodes
+/// share the machine with the clients, so five nodes answer less than three.
 const LOAD: f64 = 0.6;
 
-/// Clients that find that out, and then ask for it.
+/// Clients that measure the highest rate, and then send the load.
 const MANY: usize = 32;
 
-/// How long that is found out: until compactions take their part.
+/// Duration of that measurement: long enough for compactions to take their part.
 const AT_MOST: Duration = Duration::from_secs(30);
 
-/// Values that have to move, so that a stage lasts.
+/// Length of the values that move, so that a stage lasts.
 const VALUE_LEN: usize = 100_000;
 
-/// The node that plans and applies: it stays.
+/// The node that plans and applies changes; it stays.
 const ASKED: usize = 1;
 
-/// How long a change may take, and how often that is looked at.
+/// Time limit of a change, and interval between two looks.
 const PATIENCE: Duration = Duration::from_secs(180);
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// How long a node that was killed stays down.
+/// Downtime of a killed node.
 const DOWN: Duration = Duration::from_secs(1);
 
-/// Who is killed.
+/// The node that is killed.
 #[derive(Debug, Clone, Copy)]
 enum Role {
-    /// The first councillor, which drives the change.
+    /// The first member of the metadata quorum, which drives the change.
     Driver,
     /// The node that joins, or the one that leaves.
     Mover,
-    /// One that stays.
+    /// A node that stays.
     Stayer,
 }
 
@@ -78,12 +78,12 @@ struct Row<'a> {
     joined: Vec<Joined>,
     names: usize,
     ledger: Arc<Ledger>,
-    /// Bytes that receivers took, and that plans said.
+    /// Bytes that receivers pulled, and that plans predicted.
     taken: u64,
     planned: u64,
 }
 
-/// Runs it; `rounds` of kills at each stage.
+/// Runs the row, with `rounds` of kills at each stage.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
@@ -109,7 +109,7 @@ impl Row<'_> {
         Ok(())
     }
 
-    /// Growing, shrinking and a replacement, with nothing else going wrong.
+    /// Grows and shrinks the cluster and replaces a node, without other faults.
     fn measured(&mut self) -> Result<String, Failure> {
         let calm = Duration::from_secs(self.setup.size(10, 1));
         let pace = self.pace()?;
@@ -158,7 +158,7 @@ impl Row<'_> {
         ))
     }
 
-    /// A share of what five nodes answer at most, as found out now.
+    /// Returns a share of the highest rate of five nodes, measured now.
     fn pace(&mut self) -> Result<Pace, Failure> {
         if self.setup.quick {
             return Ok(Pace::USUAL);
@@ -177,7 +177,7 @@ impl Row<'_> {
         Ok(Pace { every: Duration::from_secs_f64(MANY as f64 / rate), ..greedy })
     }
 
-    /// A node joins and another one leaves, and somebody is killed at each stage.
+    /// Exchanges a node while a node is killed, for each stage and role.
     fn killed(&mut self) -> Result<String, Failure> {
         let (to, seed) = (self.cluster.addresses(), !self.setup.seed);
         let prober = Prober::start(to, &self.ledger, Pace::USUAL, seed)?;
@@ -187,7 +187,8 @@ impl Row<'_> {
         let each = if self.setup.quick { &each[3..6] } else { &each[..] };
         for _ in 0..self.setup.rounds {
             for kill in each {
-                // The one that joined before leaves in the next change, so that both are struck.
+                // The node that joined before leaves in the next change, so that both kinds of
+                // movers are hit.
                 let leaves: &[usize] = if self.joined.is_empty() { &[] } else { &[0] };
                 let was_there = self.change(1, leaves, Some(*kill))?;
                 kills += usize::from(was_there);
@@ -206,7 +207,8 @@ impl Row<'_> {
         ))
     }
 
-    /// So many nodes join, and these of the joined ones leave. Returns whether somebody was killed.
+    /// Lets `join` nodes join, and these of the joined nodes leave. Returns true if a node was
+    /// killed.
     fn change(
         &mut self,
         join: usize,
@@ -233,7 +235,7 @@ impl Row<'_> {
         if let Some((stage, role)) = kill {
             killed = self.reaches(stage, planned)?;
             if killed {
-                // Who joins may not be started yet.
+                // The joining node may not be started yet.
                 if let Some((name, launch, starts)) = starting.pop() {
                     self.starts(name, launch, starts)?;
                 }
@@ -272,12 +274,12 @@ impl Row<'_> {
         Ok(())
     }
 
-    /// A plan at a node that stays, once those that it adds have asked.
+    /// Makes a plan at a node that stays, once the nodes that it adds have asked to join.
     fn plan(&self, change: &[String]) -> Result<Value, Failure> {
         self.cluster.planned(self.setup, ASKED, change, PATIENCE)
     }
 
-    /// `kvorum cluster …` at that node.
+    /// Runs `kvorum cluster …` at that node.
     fn command(&self, args: &[&str]) -> Result<Vec<u8>, Failure> {
         self.cluster.output(self.setup, ASKED, args)
     }
@@ -288,7 +290,7 @@ impl Row<'_> {
         serde_json::from_slice(&answer.body).ok()
     }
 
-    /// Waits for a stage; `false` if it is over already.
+    /// Waits for a stage; `false` if the stage is already over.
     fn reaches(&self, stage: &str, planned: u64) -> Result<bool, Failure> {
         let begun = Instant::now();
         let last = planned + 3;
@@ -321,7 +323,7 @@ impl Row<'_> {
         self.cluster.start_node(node)
     }
 
-    /// Waits until all nodes go by the layout of that epoch, in which nothing moves.
+    /// Waits until all nodes use the layout of that epoch, in which nothing moves.
     fn settles(&mut self, epoch: u64) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut taken = BTreeMap::new();
@@ -357,7 +359,7 @@ impl Row<'_> {
         Ok(all.collect::<Result<Vec<u64>, Failure>>()?.into_iter().max().unwrap_or(0))
     }
 
-    /// Nothing is lost, whoever is asked: of those that joined too.
+    /// Checks that nothing is lost, whichever node is asked, joined nodes included.
     fn check(&self) -> Result<(), Failure> {
         self.cluster.check(&self.ledger)?;
         for node in self.joined.iter().filter_map(|joined| joined.node.as_ref()) {

@@ -1,6 +1,6 @@
-//! Row 13: more is asked than there is memory for. Values as large as may be, ranges that nobody
-//! reads, clients that send and never listen, many connections: 503 and 413, never more memory, and
-//! nothing acknowledged is lost.
+//! Row 13: requests need more memory than there is. Values of the greatest length, ranges that no
+//! client reads, clients that send and never read, many connections: answers are 503 and 413,
+//! memory stays within its bound, and nothing acknowledged is lost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::node::Node;
 use crate::writers::{Statuses, Work, Writers};
 use crate::{Failure, Setup, check};
 
-/// What the node may take.
+/// Memory budget of the node.
 const MEMORY: &str = "128MiB";
 
-/// What the process may take: that and 64 MiB.
+/// Most memory of the process in bytes: the budget and 64 MiB.
 pub const MOST_RESIDENT: u64 = 192 << 20;
 
-/// The longest value the node takes.
+/// The longest value that the node accepts.
 const MAX_VALUE: usize = 1 << 20;
 
-/// Clients of each bad kind.
+/// Number of clients of each bad kind.
 const EACH: usize = 100;
 
-/// How long a bad client waits until it can send.
+/// Time limit of a bad client's connect and send.
 const IMPATIENCE: Duration = Duration::from_millis(100);
 
-/// One siege a round.
+/// Runs one siege per round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut peak = 0;
     let mut statuses = Statuses::new();
@@ -47,7 +47,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// That the process never took more; the most it took.
+/// Checks that the process never exceeded its memory; returns its peak.
 pub fn within_bounds(node: &Node) -> Result<u64, Failure> {
     let (_, most) = node.resident()?;
     if most > MOST_RESIDENT {
@@ -101,13 +101,13 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
 
 type Kind = fn(&mut Client) -> std::io::Result<()>;
 
-/// Opens many connections of a bad kind, over and over.
+/// Opens many connections of a bad kind, repeatedly.
 fn besiege(address: SocketAddr, stop: &AtomicBool, kind: Kind) -> Result<(), Failure> {
     while !stop.load(Ordering::Relaxed) {
         let mut held = Vec::new();
         for _ in 0..EACH {
             let Ok(mut client) = Client::connect_within(address, IMPATIENCE) else { break };
-            // A connection that the node ends is what the client asked for.
+            // If the node closes the connection, the client deserved it.
             let _ = kind(&mut client);
             held.push(client);
         }
@@ -119,17 +119,17 @@ fn besiege(address: SocketAddr, stop: &AtomicBool, kind: Kind) -> Result<(), Fai
     Ok(())
 }
 
-/// Ask for large values many times and read no answer.
+/// Requests large values many times and reads no answer.
 fn stubborn_readers(client: &mut Client) -> std::io::Result<()> {
     (0..8).try_for_each(|n| client.send("GET", &target(&format!("k{n}-{n}")), b""))
 }
 
-/// Ask for everything and read no answer.
+/// Requests everything and reads no answer.
 fn unread_ranges(client: &mut Client) -> std::io::Result<()> {
     client.send("GET", "/v0/entities?start=a", b"")
 }
 
-/// Send most of a large value (under a name that no oracle looks at) and stop.
+/// Sends most of a large value (under a name that no oracle checks) and stops.
 fn half_bodies(client: &mut Client) -> std::io::Result<()> {
     client.send_raw(
         format!(
@@ -141,12 +141,12 @@ fn half_bodies(client: &mut Client) -> std::io::Result<()> {
     client.send_raw(&vec![b'h'; MAX_VALUE / 2])
 }
 
-/// Send a value one byte too long and do not wait for the answer.
+/// Sends a value one byte too long and does not wait for the answer.
 fn too_large(client: &mut Client) -> std::io::Result<()> {
     client.send("PUT", &target("large"), &vec![b'l'; MAX_VALUE + 1])
 }
 
-/// The same, and wait.
+/// Sends a value one byte too long and waits for the answer.
 fn is_too_large(node: &Node) -> Result<(), Failure> {
     let mut client = node.client()?;
     let answer = client.request("PUT", &target("large"), &vec![b'l'; MAX_VALUE + 1])?;

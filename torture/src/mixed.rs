@@ -1,7 +1,8 @@
-//! Requests of every `ack` and `from` on keys that all clients share, through nodes whose clocks
-//! are up to 450 ms apart (by libfaketime), while one node after another is killed. Each answer is
-//! judged by its version (`ETag`), by the table in `docs/reliability.md`: what a request whose
-//! quorum must have met an earlier one is told is not older than what that one was told or wrote.
+//! Requests with every `ack` and `from` on shared keys, through nodes whose clocks are up to 450 ms
+//! apart (by libfaketime), while one node after another is killed. Each answer is checked by its
+//! version (`ETag`) against the table in `docs/reliability.md`: if a request's quorum intersects
+//! that of an earlier one, its answer is not older than the version that the earlier one returned
+//! or wrote.
 //!
 //! ```text
 //!  PUT 2/3 ─▶ 201, version 7 ──▶ known: on 2 of 3, 7
@@ -28,22 +29,22 @@ const NODES: usize = 3;
 const CLIENTS: u64 = 6;
 const KEYS: u64 = 12;
 
-/// Clocks are off by up to so much, in milliseconds: two are less than `--max-clock-skew` apart.
+/// Greatest offset of a clock in milliseconds: two clocks are less than `--max-clock-skew` apart.
 const MOST_OFF: u64 = 225;
 
-/// How long an answer may take: longer than a node's own deadline.
+/// Time limit of an answer: longer than a node's own deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A version as nodes compare them.
+/// A version, in comparison order.
 type Version = (u64, u64);
 
-/// What is held, and by how many of how many replicas at least.
+/// A known version, and the least number of replicas that hold it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
     held_by: u64,
     from: u64,
     version: Version,
-    /// Whether it was acknowledged: later writes come after it.
+    /// True if the write was acknowledged: later writes get higher versions.
     written: bool,
 }
 
@@ -58,7 +59,7 @@ struct Book {
     known: Mutex<HashMap<u64, Vec<Known>>>,
     stop: AtomicBool,
     checked: AtomicU64,
-    /// Answers older than what was known, of quorums that need not have met.
+    /// Number of answers older than a known version, whose quorums need not intersect.
     older: AtomicU64,
 }
 
@@ -83,7 +84,7 @@ impl Book {
     }
 }
 
-/// `rounds` of kills.
+/// Runs `rounds` of kills.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
     let offsets = faked(&mut cluster)?;
@@ -153,7 +154,7 @@ fn ask(book: &Book, addresses: &[std::net::SocketAddr], mut random: Random) -> R
             };
             let at = format!("{}&ack={ack}&from={from}", target(&format!("mixed{key}")));
             let method = if write { "PUT" } else { "GET" };
-            // A value says how many copies of it there are to be.
+            // A value names its number of copies.
             let answer = client.request(method, &at, from.to_string().as_bytes())?;
             if !answer.closes {
                 *held = Some(client);

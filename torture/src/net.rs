@@ -1,14 +1,14 @@
-//! A network of its own for a cluster, whose links can be cut, in one direction too, made lossy
-//! and made slow. Needs root.
+//! A private network for a cluster, whose links can be cut, also in one direction, made lossy and
+//! made slow. Needs root.
 //!
 //! ```text
 //!   kvorum-PID-N-hub:  bridge 10.213.7.254 ── the clients
 //!        │          │          │
 //!     .7.1:8080  .7.2:8080  .7.3:8080      a node each, in kvorum-PID-N-1, -2, -3;
-//!                                          what must not arrive is dropped there by nft
+//!                                          nft drops packets there that must not arrive
 //! ```
 //!
-//! Nothing reaches out of it: the hub is a network namespace too, entered by the thread that plays
+//! The network is isolated: the hub is a network namespace too, entered by the thread that injects
 //! the fault.
 
 use std::fs::File;
@@ -23,19 +23,19 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::Failure;
 use crate::ground::run;
 
-/// Where nodes listen.
+/// Port of the nodes.
 const PORT: u16 = 8080;
 
-/// Where namespaces with names are.
+/// Directory of named namespaces.
 const NAMES: &str = "/run/netns";
 
-/// What all of ours begin with; the process that made them follows.
+/// Prefix of this program's namespaces; the id of the process that made them follows.
 const PREFIX: &str = "kvorum-";
 
 /// Distinguishes the networks of one process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// The network, taken down when dropped.
+/// The network, removed when dropped.
 #[derive(Debug)]
 pub struct Net {
     name: String,
@@ -46,7 +46,7 @@ fn ip(args: &[&str]) -> Result<(), Failure> {
     run("ip", args)
 }
 
-/// Removes what processes left behind that were killed.
+/// Removes the namespaces of killed processes.
 fn sweep() {
     for entry in std::fs::read_dir(NAMES).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -58,7 +58,7 @@ fn sweep() {
 }
 
 impl Net {
-    /// A network with places for so many nodes.
+    /// Creates a network for `nodes` nodes.
     pub fn new(nodes: usize) -> Result<Self, Failure> {
         if !rustix::process::geteuid().is_root() {
             return Err(Failure::Skipped("network namespaces need root".to_owned()));
@@ -103,18 +103,18 @@ impl Net {
         Ipv4Addr::new(10, 213, 7, node as u8 + 1)
     }
 
-    /// Where a node listens.
+    /// Returns the address of a node.
     pub fn address(&self, node: usize) -> SocketAddr {
         SocketAddr::from((self.host(node), PORT))
     }
 
-    /// What a node's command line begins with, so that it runs in its place. `ip netns exec` would
-    /// copy all mounts too: a disk that a test beside this one unmounts would stay mounted there.
+    /// Returns the wrapper that runs a node in its namespace. `ip netns exec` would copy all mounts
+    /// too: a disk that a concurrent test unmounts would stay mounted there.
     pub fn wrapper(&self, node: usize) -> Vec<String> {
         vec!["nsenter".to_owned(), format!("--net={NAMES}/{}", self.space(node))]
     }
 
-    /// Runs `play` on a thread that stands at the hub, as do all threads and processes it starts.
+    /// Runs `play` on a thread in the hub's namespace, as are all threads and processes it starts.
     pub fn inside<T: Send>(
         &self,
         play: impl FnOnce() -> Result<T, Failure> + Send,
@@ -135,23 +135,23 @@ impl Net {
         run(&wrapper[0], &[&wrapper[1], "nft", rule])
     }
 
-    /// From now on what `from` sends does not reach `to`: it vanishes.
+    /// Drops all packets from `from` to `to` from now on.
     pub fn cut(&self, from: usize, to: usize) -> Result<(), Failure> {
         self.nft(to, &format!("add rule inet kvorum in ip saddr {} drop", self.host(from)))
     }
 
-    /// Cuts in both directions.
+    /// Cuts the link between two nodes in both directions.
     pub fn part(&self, one: usize, other: usize) -> Result<(), Failure> {
         self.cut(one, other)?;
         self.cut(other, one)
     }
 
-    /// Cuts one node off from all the others. Clients still reach it.
+    /// Cuts one node off from all others. Clients still reach it.
     pub fn isolate(&self, node: usize) -> Result<(), Failure> {
         (0..self.nodes).filter(|other| *other != node).try_for_each(|other| self.part(node, other))
     }
 
-    /// So many of a hundred packets between any two nodes vanish.
+    /// Drops this percentage of the packets between any two nodes.
     pub fn lose(&self, percent: u32) -> Result<(), Failure> {
         let nodes = format!("{}-{}", self.host(0), self.host(self.nodes - 1));
         (0..self.nodes).try_for_each(|node| {
@@ -160,7 +160,7 @@ impl Net {
         })
     }
 
-    /// A node sends at most so much, as in `1mbit`, whoever it is for.
+    /// Limits the rate at which a node sends, as in `1mbit`, to any destination.
     pub fn slow_down(&self, node: usize, rate: &str) -> Result<(), Failure> {
         let space = self.space(node);
         let limit = ["rate", rate, "burst", "16kb", "latency", "400ms"];
@@ -168,11 +168,11 @@ impl Net {
         run("tc", &[&args[..], &limit].concat())
     }
 
-    /// All links are as they were at first.
+    /// Restores all links.
     pub fn heal(&self) -> Result<(), Failure> {
         for node in 0..self.nodes {
             self.nft(node, "flush chain inet kvorum in")?;
-            // There is nothing to delete where nothing was slow.
+            // The deletion fails on links that were never slow.
             let _ = run("tc", &["-n", &self.space(node), "qdisc", "del", "dev", "eth", "root"]);
         }
         Ok(())
@@ -181,7 +181,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // What was never made can't be removed; that is all that can go wrong here.
+        // The removal can fail only for namespaces that were never made.
         for node in 0..self.nodes {
             let _ = ip(&["netns", "del", &self.space(node)]);
         }

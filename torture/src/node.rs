@@ -1,4 +1,4 @@
-//! The `kvorum` process that is tortured.
+//! The `kvorum` process under test.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -14,23 +14,23 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::Failure;
 use crate::client::Client;
 
-/// How long a start or an end may take before it counts as hanging.
+/// Time after which a start or a stop counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a node is started.
+/// Launch parameters of a node.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// A program with arguments that runs the node, as `prlimit` does; may be empty.
     pub wrapper: Vec<String>,
     /// The binary to run.
     pub binary: PathBuf,
-    /// Where it listens; port 0 takes a free one.
+    /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The data directory.
     pub data: PathBuf,
-    /// Where the node's log goes.
+    /// Path of the node's log.
     pub log: PathBuf,
-    /// What follows `serve`.
+    /// Arguments after `serve`.
     pub args: Vec<String>,
 }
 
@@ -38,12 +38,12 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Node {
     child: Child,
-    /// Where it serves.
+    /// Address of the running node.
     pub address: SocketAddr,
 }
 
 impl Launch {
-    /// The same with other arguments.
+    /// Returns the parameters with other arguments.
     pub fn with(&self, args: &[&str]) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         Self { args, ..self.clone() }
@@ -78,7 +78,7 @@ impl Launch {
         let stdout = child.stdout.take();
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
-            // Reads on to the end: a full pipe must not hold the node up.
+            // Reads to the end, because a full pipe would block the node.
             for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
                 let Ok(line) = line else { return };
                 if let Some(address) = greeted(&line) {
@@ -99,7 +99,7 @@ impl Launch {
     }
 }
 
-/// The address in the line that says where the node listens.
+/// Parses the address in the line that says where the node listens.
 fn greeted(line: &str) -> Option<SocketAddr> {
     let rest = line.split_once(" listening on http://")?.1;
     rest.split(',').next()?.parse().ok()
@@ -128,7 +128,7 @@ impl Node {
         Ok(())
     }
 
-    /// SIGTERM; how it ended.
+    /// Stops the node by SIGTERM; returns its exit status.
     pub fn stop(mut self) -> Result<ExitStatus, Failure> {
         self.signal(Signal::TERM)?;
         let begun = Instant::now();
@@ -143,12 +143,12 @@ impl Node {
         }
     }
 
-    /// Whether it ended by itself.
+    /// Returns true if the node has ended on its own.
     pub fn has_ended(&mut self) -> Result<bool, Failure> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Resident memory in bytes: now, and the most so far.
+    /// Resident memory in bytes, current and peak.
     pub fn resident(&self) -> Result<(u64, u64), Failure> {
         let status = self.proc("status")?;
         let field = |name: &str| {
@@ -159,22 +159,22 @@ impl Node {
         Ok((field("VmRSS:").ok_or_else(missing)?, field("VmHWM:").ok_or_else(missing)?))
     }
 
-    /// CPU time so far.
+    /// CPU time of the node so far.
     pub fn cpu(&self) -> Result<Duration, Failure> {
         let stat = self.proc("stat")?;
-        // After the name, which may hold anything: state, 10 fields, then user and system time.
+        // After the name, which may contain anything: state, 10 fields, then user and system time.
         let after = stat.rsplit(')').next().unwrap_or_default();
         let ticks = after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
         let second = rustix::param::clock_ticks_per_second();
         Ok(Duration::from_millis(Duration::from_secs(ticks).as_millis() as u64 / second))
     }
 
-    /// Open file descriptors.
+    /// Number of open file descriptors.
     pub fn descriptors(&self) -> Result<usize, Failure> {
         Ok(fs::read_dir(format!("/proc/{}/fd", self.pid()))?.count())
     }
 
-    /// A figure of `/metrics`, by the start of its line; `None` if it is not there.
+    /// Returns a value of `/metrics`, by the start of its line; `None` if it is missing.
     pub fn metric(&self, name: &str) -> io::Result<Option<f64>> {
         let text = self.client()?.request("GET", "/metrics", b"")?.body;
         let text = String::from_utf8_lossy(&text);

@@ -1,6 +1,7 @@
-//! Row 38 with proofs: a node's directory is put back to an older copy of itself, made in the
-//! middle of a round, after more was proven, and what was deleted is purged everywhere else. What
-//! it holds of that must not be seen again: it is set aside, and the node is rebuilt.
+//! Row 38 with repair proofs: a node's directory is replaced by an older copy of itself, made in
+//! the middle of a round. Since the copy, more was proven, and deleted keys were purged on the
+//! other nodes. The copy's records of those keys must not reappear: the node sets the copy aside
+//! and is rebuilt.
 //!
 //! ```text
 //!  A ─ base ─ killed in it, copied ─ deletes ┬ proof ┬ later ─ copy put back, started ─ rebuilt
@@ -25,27 +26,28 @@ use crate::rollback::{A, B, C, Findings, Form, KEYS, NODES, Report, copy};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
-/// In which stage of a round a copy is made, and its form. In a test the first.
+/// Stages of a round in which a copy is made, and the form of the copy. In a test only the first.
 const EACH: [(Stage, Form); 3] =
     [(Stage::Ready, Form::InPlace), (Stage::Sealed, Form::Moved), (Stage::Proven, Form::Copied)];
 
-/// How long a node may take to find out about its directory.
+/// Time limit for a node to detect its outdated directory.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// Interval between two looks.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// What a node says of such a directory, before and after the place where it has put it.
+/// A node's message about such a directory: the text before and after the path to which its
+/// contents were moved.
 const SAYS: (&str, &str) = ("what it held was moved to ", ". Start the node again");
 
-/// How much longer C's syncs take while A is to be copied between two steps of a round.
+/// Additional time of C's syncs while A is to be copied between two steps of a round.
 const SLOW_SYNC: Duration = Duration::from_millis(150);
 
-/// How often a moment is tried before a copy of that stage counts as impossible.
+/// Attempts at a moment before a copy in that stage counts as impossible.
 const TRIES: usize = 10;
 
-/// All of them, `rounds` times: A is stopped, or killed in every other round, before the copy takes
-/// its place.
+/// Runs all of them, `rounds` times: A is stopped before its directory is replaced, or killed in
+/// every other round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut report = Report::default();
     for round in 0..setup.rounds {
@@ -59,7 +61,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     report.verdict()
 }
 
-/// An older copy made in this stage of a round takes the place of the directory in this form.
+/// Replaces the directory in this form by an older copy made in this stage of a round.
 fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
@@ -82,7 +84,7 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
     let addresses = [cluster.addresses()[A], cluster.addresses()[C]];
-    // C knows of the proof, and nothing of what came later.
+    // C knows of the proof, but not of later writes.
     let keys = ledger.keys();
     let noticed = || until_set_aside(&mut cluster, A);
     let (place, found) = while_read(&addresses, &ledger, &keys, noticed)?;
@@ -102,7 +104,7 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
     findings.verdict()
 }
 
-/// A's directory as it was when it was killed in this stage of a round. It goes on as it was.
+/// Copies A's directory as it is after a kill in this stage of a round; A continues unchanged.
 fn copy_in(cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
     let kept = cluster.dir().join("copy");
     let log = cluster.dir().join("strace.log");
@@ -129,8 +131,7 @@ fn copy_in(cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
     Err(Failure::Environment(format!("in {TRIES} rounds A was never killed {wanted:?}")))
 }
 
-/// Reads these keys of each of these nodes again and again while something is done; what was found
-/// there.
+/// Reads these keys repeatedly at each of these nodes while `done` runs; returns the findings.
 pub(crate) fn while_read<T>(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -160,8 +161,8 @@ pub(crate) fn while_read<T>(
     })
 }
 
-/// Starts a node whose directory is an older copy; returns where it says it has put that, once it
-/// has found out and ended.
+/// Starts a node whose directory is an older copy, and waits until the node has noticed and ended;
+/// returns the path to which it says it has moved the contents.
 pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<PathBuf, Failure> {
     match cluster.start_node(node) {
         Err(Failure::Refused(said)) if is_set_aside(&said) => {}
@@ -195,12 +196,13 @@ pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<Path
     }
 }
 
-/// Whether a node that ended said that it has set its directory aside.
+/// Returns true if a node that ended said that it has set its directory aside.
 pub(crate) fn is_set_aside(said: &str) -> bool {
     said.contains(SAYS.0)
 }
 
-/// Where a node that has ended put what its directory held, if it said so in the end.
+/// Returns the path to which a node has moved the contents of its directory, if its last log line
+/// says so.
 pub(crate) fn place_of(cluster: &Cluster, node: usize) -> Result<Option<PathBuf>, Failure> {
     let log = String::from_utf8_lossy(&fs::read(&cluster.launches[node].log)?).into_owned();
     let last = log.lines().last().unwrap_or_default();

@@ -1,13 +1,13 @@
-//! Row 29: ten times the clients that a cluster can serve, all of which try again when they are
-//! refused; then half of what it can serve. What is answered in time must not fall, memory must not
-//! grow, and afterwards all must be as before within seconds.
+//! Row 29: ten times as many clients as a cluster can serve, all of which retry when refused; then
+//! half as many as it can serve. The rate of timely answers must not fall, memory must not grow,
+//! and afterwards the baseline must be back within seconds.
 //!
 //! ```text
-//!  warm ─▶ peak: as many clients as it takes ─▶ half: the baseline ─▶ ten times as many ─▶ half
+//!  warm ─▶ peak: enough clients ─▶ half: the baseline ─▶ ten times as many ─▶ half
 //! ```
 //!
-//! The clients run beside the nodes, on the same cores: what they take the nodes lack, in the peak
-//! as well as under overload.
+//! The clients run beside the nodes, on the same cores: they take CPU from the nodes, at the peak
+//! as under overload.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,38 +22,38 @@ use crate::curve::{self, Second};
 use crate::random::Random;
 use crate::{Failure, Setup};
 
-/// Clients that keep a node busy, and how many times as many come.
+/// Clients that keep a node busy, and the factor of overload.
 const ENOUGH: usize = 16;
 const TIMES: usize = 10;
 
-/// An answer that comes later than this after the first try is no good.
+/// Latest time of a good answer, from the first attempt.
 const IN_TIME: Duration = Duration::from_secs(1);
 
-/// How long a client waits before it tries again: far less than `Retry-After` says.
+/// Pause of a client before it retries: far less than `Retry-After` says.
 const RETRY_MILLIS: u64 = 20;
 
-/// Least goodput under overload, in a hundred of the peak, in any window of so many seconds.
+/// Least goodput under overload, in percent of the peak, over any window of this many seconds.
 const LEAST_PERCENT: u64 = 80;
 const WINDOW: usize = 5;
 
-/// When the baseline must be back.
+/// Seconds until the baseline must be back.
 const BACK_WITHIN: usize = 10;
 
-/// The baseline is back when as much is served again, and this many times its p99 is not exceeded.
+/// The baseline is back when goodput is as high, and p99 is at most this multiple of its p99.
 const BACK_RATIO: f64 = 3.0;
 
-/// Below this a p99 is good whatever the ratio says: all run on two cores.
+/// A p99 below this is good whatever the ratio: all processes share two cores.
 const GOOD_P99: Duration = Duration::from_millis(50);
 
-/// What a node may take: that and 64 MiB.
+/// Memory budget of a node, and the most that its process may use: the budget and 64 MiB.
 const MEMORY: &str = "128MiB";
 const MOST_RESIDENT: u64 = 192 << 20;
 
-/// What the last third of overload may add to the most before it, in a hundred. (In a short run
-/// memtables and cache are still filling.)
+/// Most growth of memory in the last third of overload, in percent of the peak before. (In a short
+/// run memtables and cache are still filling.)
 const FLAT_PERCENT: u64 = 20;
 
-/// What is written and read.
+/// Kind of the written and read values.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -66,17 +66,17 @@ const KINDS: [Kind; 2] = [
     Kind { name: "large", bytes: 256 << 10, keys: 200 },
 ];
 
-/// How clients ask.
+/// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     kind: Kind,
     clients: usize,
-    /// Requests a second over all clients; `None` = each at once after the one before.
+    /// Requests per second over all clients; `None` = each immediately after the one before.
     rate: Option<f64>,
     lasts: Duration,
 }
 
-/// Small and large values, on three nodes and on one.
+/// Runs small and large values, on three nodes and on one.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (mut report, mut broken) = (Vec::new(), false);
     for (nodes, place) in [(3, "three"), (1, "one")] {
@@ -86,7 +86,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             if let Some(dir) = &setup.curves {
                 keep(dir, &name, &curve)?;
             }
-            // One that fails is no reason not to look at the others.
+            // After a failure, the other kinds still run.
             report.push(check(setup, &name, &curve).unwrap_or_else(|failure| {
                 broken = true;
                 failure.to_string()
@@ -97,12 +97,12 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     if broken { Err(Failure::Broken(report)) } else { Ok(report) }
 }
 
-/// A second after the other, with what they were part of.
+/// The seconds of all phases, in order.
 #[derive(Debug)]
 struct Curve {
     seconds: Vec<Second>,
     peak: f64,
-    /// Where overload begins and ends.
+    /// First and last second of overload.
     over: (usize, usize),
     baseline_p99: Duration,
 }
@@ -163,7 +163,7 @@ fn check(setup: &Setup, name: &str, curve: &Curve) -> Result<String, Failure> {
         back.map_or_else(|| "never".to_owned(), |back| (back + 1).to_string()),
         late >> 20
     );
-    // A short run on a busy machine has too few windows to be judged by the least of them.
+    // A short run on a busy machine has too few windows for a check of their minimum.
     if !setup.quick && worst < LEAST_PERCENT as f64 {
         return Err(Failure::Broken(format!("goodput falls: {report}")));
     }
@@ -185,7 +185,7 @@ fn keep(dir: &Path, name: &str, curve: &Curve) -> Result<(), Failure> {
     Ok(fs::write(dir.join(format!("overload-{name}.svg")), drawn)?)
 }
 
-/// Has clients ask for a while; what came of it, second by second.
+/// Runs clients for a while; returns the results second by second.
 fn measure(cluster: &Cluster, load: Load) -> Result<Vec<Second>, Failure> {
     let (begun, over) = (Instant::now(), AtomicBool::new(false));
     let addresses = cluster.addresses();
@@ -214,7 +214,7 @@ fn measure(cluster: &Cluster, load: Load) -> Result<Vec<Second>, Failure> {
     })
 }
 
-/// What one client, or all, saw in a second.
+/// Counts of one client, or of all, in a second.
 #[derive(Debug, Clone, Default)]
 struct Counts {
     good: Vec<u32>,
@@ -288,7 +288,7 @@ fn ask(
     counts
 }
 
-/// One try; `None` = no answer.
+/// Makes one attempt; `None` = no answer.
 fn request(
     connection: &mut Option<Client>,
     address: SocketAddr,

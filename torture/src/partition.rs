@@ -1,7 +1,7 @@
-//! Rows 15 to 17: the network between three nodes is cut in two, cut and mended in turn, cut in one
-//! direction, cut so that one node sees both others, made to lose every third packet, made slow.
-//! Writers go on at all nodes; whoever is left without a quorum must refuse; afterwards everything
-//! that was acknowledged is there, and all replicas hold the same.
+//! Rows 15 to 17: the network between three nodes is cut in two, cut and restored repeatedly, cut
+//! in one direction, cut so that one node reaches both others, made to lose every third packet,
+//! made slow. Writers continue at all nodes; a node without a quorum must refuse; afterwards every
+//! acknowledged write is there, and all replicas are equal.
 
 use std::sync::Arc;
 use std::thread;
@@ -17,17 +17,17 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Longer than a node needs to see that another is gone, so that the fault is judged and not its
-/// beginning.
+/// Longer than a node needs to notice that another is gone, so that the check covers the fault and
+/// not its beginning.
 const NOTICED: Duration = Duration::from_millis(1500);
 
-/// The nodes' own deadline (1 s), and a busy machine.
+/// Time limit of a refusal: the nodes' own deadline (1 s), and a margin for a busy machine.
 const REFUSED_WITHIN: Duration = Duration::from_secs(4);
 
-/// How long a majority may take to serve again.
+/// Time limit for a majority to serve again.
 const SERVES_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ enum Fault {
 const FAULTS: [Fault; 6] =
     [Fault::Full, Fault::Flapping, Fault::OneWay, Fault::Bridge, Fault::Loss, Fault::Slow];
 
-/// `rounds` of each fault; in a test one of the first three.
+/// Runs `rounds` of each fault; in a test one of the first three.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| play(setup, &net))
@@ -135,7 +135,7 @@ fn one(
     Ok(agreed)
 }
 
-/// A node that sees no other answers a request for two replicas in time, and not with success.
+/// Checks that a node without peers refuses a request for two replicas in time.
 fn refuses(cluster: &Cluster, ledger: &Ledger, node: usize) -> Result<(), Failure> {
     let mut client = Client::connect_within(cluster.addresses()[node], REFUSED_WITHIN)?;
     let (ticket, value) = ledger.put("minority", 100);
@@ -159,7 +159,7 @@ fn refuses(cluster: &Cluster, ledger: &Ledger, node: usize) -> Result<(), Failur
     Ok(())
 }
 
-/// Nodes that see a majority serve again.
+/// Waits until nodes with a majority serve again.
 fn serves(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> Result<(), Failure> {
     for node in nodes {
         let begun = Instant::now();

@@ -1,5 +1,4 @@
-//! Row 18: one node of three, or two, stand still (SIGSTOP) for a while, and go on as if nothing
-//! had happened.
+//! Row 18: one of three nodes, or two, are suspended (SIGSTOP) for a while, and then continue.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,10 +14,10 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Shorter than most pauses: clients of a node that stands still go elsewhere.
+/// Time limit of an answer, shorter than most pauses: clients of a suspended node try another.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
 /// Pauses nodes `rounds` times.
@@ -40,7 +39,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         for victim in &victims {
             cluster.node(*victim)?.signal(Signal::STOP)?;
         }
-        // Now and then as long as the row wants, mostly shorter.
+        // Sometimes as long as the row demands, mostly shorter.
         let most = if round % 8 == 7 { setup.size(60_000, 2000) } else { setup.size(8000, 1500) };
         let lasts = Duration::from_millis(1000 + random.below(most - 1000 + 1));
         longest = longest.max(lasts);

@@ -1,5 +1,5 @@
-//! Row 4: the power goes. The data lie on an ext4 image; `FS_IOC_SHUTDOWN` without a flush of the
-//! journal ends that file system at once, so that only what was synced is there after a remount.
+//! Row 4: power fails. The data are on an ext4 image; `FS_IOC_SHUTDOWN` without a flush of the
+//! journal ends that file system at once, so that only synced writes are there after a remount.
 //!
 //! `sync=never` runs as a control: if it lost nothing, the cut would prove nothing.
 
@@ -13,16 +13,16 @@ use crate::random::Random;
 use crate::writers::{Work, Writers};
 use crate::{Failure, Setup, check, check_gets, read_all};
 
-/// Holds many rounds' data.
+/// Size of the image in bytes: room for the data of many rounds.
 const IMAGE_BYTES: u64 = 1 << 30;
 
-/// What `interval` means without a number.
+/// Default of `interval`.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A sync takes its time, and that of the one before it: on a busy disk this much.
+/// Duration of a sync and of the one before it, on a busy disk.
 const SYNC_TAKES: Duration = Duration::from_millis(1500);
 
-/// What must hold after the cut.
+/// The invariant after the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Oracle {
     Acknowledged,
@@ -36,7 +36,7 @@ struct Figures {
     window: Duration,
 }
 
-/// All three modes, `rounds` cuts each.
+/// Runs all three modes, `rounds` cuts each.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let always = cuts(setup, "always", Oracle::Acknowledged)?;
     let interval = cuts(setup, "interval", Oracle::Prefix(INTERVAL + SYNC_TAKES))?;

@@ -1,5 +1,5 @@
-//! Clients that ask at a fixed pace, whatever the answers take, and try once more at another node
-//! when one fails: what people see of a fault.
+//! Clients that send at a fixed pace, whatever the latency, and retry a failed request once at
+//! another node: the effect of a fault on users.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,37 +16,37 @@ use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::writers::{large_len, said};
 
-/// How long an answer may take: longer than a node's own deadline.
+/// Time limit of an answer: longer than a node's own deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Bytes of a value.
+/// Length of a value in bytes.
 const VALUE_LEN: u64 = 500;
 
-/// The same of a large one, at most.
+/// Greatest length of a large value in bytes.
 const LARGE_LEN: usize = 1 << 20;
 
-/// Keys of each client.
+/// Number of keys of each client.
 const KEYS: u64 = 500;
 
-/// How the clients ask.
+/// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Clients, each with a connection to every node.
+    /// Number of clients, each with a connection to every node.
     pub clients: usize,
-    /// Between two requests of one client.
+    /// Interval between two requests of one client.
     pub every: Duration,
-    /// `&ack=2&from=3` or nothing.
+    /// Quorum, as `&ack=2&from=3`, or empty.
     pub votes: &'static str,
-    /// Writes in a hundred of a value of 100 KiB to 1 MiB.
+    /// Percentage of writes with a value of 100 KiB to 1 MiB.
     pub large: u64,
-    /// Writes in a hundred that carry an idempotency key: those are done as conditional writes.
+    /// Percentage of writes with an idempotency key: nodes treat those as conditional writes.
     pub conditional: u64,
-    /// How often a request is sent at most, each time to the next node.
+    /// Most attempts at a request, each at the next node.
     pub tries: u32,
 }
 
 impl Pace {
-    /// Eight clients, 500 requests a second: long values and conditional writes among them, and
+    /// Eight clients with 500 requests per second, large values and conditional writes among them;
     /// each request is tried at two nodes.
     pub const USUAL: Self = Self {
         clients: 8,
@@ -57,43 +57,43 @@ impl Pace {
         tries: 2,
     };
 
-    /// Requests a second.
+    /// Requests per second.
     pub fn rate(&self) -> f64 {
         self.clients as f64 / self.every.as_secs_f64()
     }
 }
 
-/// What the clients saw.
+/// Results of the clients.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Requests, each counted once however often it was tried.
+    /// Number of requests, without retries.
     pub requests: u64,
-    /// Requests of which the first try failed.
+    /// Number of requests whose first attempt failed.
     pub retried: u64,
-    /// Requests of which the second try failed too, each with what was answered.
+    /// Requests whose second attempt failed too, each with its answer.
     pub failed: Vec<String>,
     /// The longest time between two successes of all clients together.
     pub longest_gap: Duration,
-    /// When each request was due, from when the clients began, and how long after that it ended.
+    /// Due time of each request since the start, and the time from there to its end.
     times: Vec<(Duration, Duration)>,
-    /// When failed ones were due.
+    /// Due times of failed requests.
     failed_at: Vec<Duration>,
 }
 
 impl Seen {
-    /// The time that so many of a hundred requests stay below.
+    /// Returns a percentile of the requests' latencies.
     pub fn percentile(&self, percent: f64) -> Duration {
         percentile(self.times.iter().map(|(_, took)| *took).collect(), percent)
     }
 
-    /// The same of those that were due in one of these spans.
+    /// Returns a percentile of the requests that were due in one of these spans.
     pub fn percentile_in(&self, percent: f64, spans: &[(Duration, Duration)]) -> Duration {
         let is_in = |due: &Duration| spans.iter().any(|(from, to)| (from..to).contains(&due));
         let times = self.times.iter().filter(|(due, _)| is_in(due));
         percentile(times.map(|(_, took)| *took).collect(), percent)
     }
 
-    /// What came of the requests second by second, with the memory of the largest node.
+    /// Returns the results second by second, with the memory of the largest node.
     pub fn seconds(&self, resident: &[u64]) -> Vec<Second> {
         let of = |number: usize, due: &Duration| due.as_secs() as usize == number;
         let second = |(number, resident): (usize, &u64)| {
@@ -119,7 +119,7 @@ fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
     times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// Clients that are running.
+/// The clients while they run.
 #[derive(Debug)]
 pub struct Prober {
     shared: Arc<Shared>,
@@ -137,7 +137,7 @@ struct Shared {
 }
 
 impl Prober {
-    /// Sets clients on the nodes.
+    /// Starts clients at the nodes.
     pub fn start(
         addresses: &[SocketAddr],
         ledger: &Arc<Ledger>,
@@ -162,12 +162,12 @@ impl Prober {
         Ok(prober)
     }
 
-    /// How long the clients have asked.
+    /// Time since the clients' start.
     pub fn lasts(&self) -> Duration {
         self.shared.begun.elapsed()
     }
 
-    /// Stops the clients; what they saw, unless one of them read what must not be.
+    /// Stops the clients; returns their results, or an error if one of them read an invalid value.
     pub fn stop(mut self) -> Result<Seen, Failure> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -185,7 +185,7 @@ impl Drop for Prober {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Whoever drops running clients already has a failure to tell.
+            // The owner of dropped clients already has a failure to report.
             let _ = thread.join();
         }
     }
@@ -242,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// One try, judged and noted.
+    /// Makes, checks and records one attempt.
     fn attempt(
         &self,
         connection: &mut Option<Client>,
@@ -251,7 +251,7 @@ impl Shared {
         read: bool,
         random: &mut Random,
     ) -> Result<Answer, Failure> {
-        // As the pool of any client does: a node that ended closed what was kept open to it.
+        // As in any client's connection pool: a node that ended has closed kept connections.
         let mut client = Client::reused(connection.take(), self.addresses[place], PATIENCE)?;
         let target = target(key) + self.pace.votes;
         let answer = if read {
@@ -271,7 +271,7 @@ impl Shared {
                 };
                 self.ledger.put(key, len)
             };
-            // Of two runs that begin with one seed, too, no two keys are equal.
+            // Idempotency keys are unique even between two runs with the same seed.
             let token = || {
                 let nanos = self.ledger.now().as_nanos();
                 format!("Idempotency-Key: \"{key}-{nanos}\"\r\n")

@@ -1,6 +1,6 @@
-//! Rounds, proofs and compactions as an operator has them: by the node's own commands, and by what
-//! it says. And what a stopped node's directory knows: how far it was in a round, what it keeps
-//! for others.
+//! Repair rounds, proofs and compactions as an operator runs them: by the node's commands, and by
+//! its answers. Also the state of a stopped node's directory: its stage in a round, its stored
+//! hints.
 
 use std::fmt;
 use std::io::Read;
@@ -16,35 +16,36 @@ use serde_json::Value;
 use crate::cluster::{ADMIN_TOKEN, Cluster};
 use crate::{Failure, Setup};
 
-/// Rounds are asked for; a round proves what is older than twice the deadline and the skew.
+/// Flags of the nodes: rounds run only on request, and prove writes older than twice the deadline
+/// and the skew.
 pub(crate) const ARGS: [&str; 8] =
     ["--sync", "interval", "--repair-interval", "off", "--deadline", "500ms", "--memory", "64MiB"];
 
-/// How long a command may take before it counts as hanging.
+/// Time after which a command counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Between two looks at a round: its steps take milliseconds.
+/// Interval between two looks at a round: its steps take milliseconds.
 const NEXT_LOOK: Duration = Duration::from_millis(1);
 
-/// Between two looks.
+/// Interval between two looks.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Between two rounds: what is too young for one is not for the next.
+/// Pause between two rounds: writes too recent for one are old enough for the next.
 const NEXT_ROUND: Duration = Duration::from_millis(200);
 
-/// What a node stores of proofs begins with its format and a flag; then the round it is sealed by,
-/// the one it was ready for and the one that was proven, each a time and a node.
+/// Layout of a node's stored proof: a format and a flag; then the round of its fence, the last one
+/// it was ready for and the last proven one, each a time and a node.
 const ROUNDS_AT: usize = 2;
 const ROUND_LEN: usize = 10;
 
-/// A round that has ended.
+/// A finished round.
 #[derive(Debug)]
 pub(crate) struct Round {
-    /// As `kvorum repair --json` tells it.
+    /// Output of `kvorum repair --json`.
     pub(crate) json: Value,
-    /// Whether it ended with exit code 0.
+    /// True if the command ended with exit code 0.
     pub(crate) is_equal: bool,
-    /// As the one sees it who asks.
+    /// Duration of the command.
     pub(crate) took: Duration,
 }
 
@@ -58,7 +59,7 @@ impl Round {
     }
 }
 
-/// Runs a command of the binary to its end: how it ended, and what it printed.
+/// Runs a command of the binary to its end; returns its status and output.
 fn command(setup: &Setup, args: &[&str]) -> Result<(ExitStatus, Vec<u8>, String), Failure> {
     let begun = Instant::now();
     let mut child = Command::new(&setup.binary)
@@ -90,7 +91,7 @@ pub(crate) fn parse(json: &[u8]) -> Result<Value, Failure> {
     serde_json::from_slice(json).map_err(|_| Failure::Broken(format!("no JSON: {:?}", shown())))
 }
 
-/// `kvorum repair --wait --json`, with `--full` or not.
+/// Runs `kvorum repair --wait --json`, with `--full` if `full`.
 pub(crate) fn round(
     setup: &Setup,
     cluster: &Cluster,
@@ -111,7 +112,7 @@ pub(crate) fn round(
     Ok(Round { json: parse(&printed)?, is_equal: status.success(), took })
 }
 
-/// Asks a node for a round, and waits until that has begun; its number.
+/// Requests a round from a node, and waits until it has begun; returns its number.
 pub(crate) fn begin(cluster: &Cluster, driver: usize, full: bool) -> Result<u64, Failure> {
     let mut client = cluster.node(driver)?.client()?;
     let asked = client.request("POST", &format!("/admin/repair?full={full}"), b"")?;
@@ -129,8 +130,8 @@ pub(crate) fn begin(cluster: &Cluster, driver: usize, full: bool) -> Result<u64,
     Err(Failure::Broken(format!("node {} begins no round in {PATIENCE:?}", driver + 1)))
 }
 
-/// Begins a round and waits until a member has done this step of it and no more; `false` = it was
-/// not seen.
+/// Begins a round and waits until a member has done exactly this step of it; `false` if that moment
+/// was missed.
 pub(crate) fn begin_until(
     cluster: &Cluster,
     (driver, full): (usize, bool),
@@ -157,7 +158,7 @@ pub(crate) fn begin_until(
     Err(Failure::Broken(format!("a round of node {} does not end in {PATIENCE:?}", driver + 1)))
 }
 
-/// Asks for rounds until all that was written so far is proven; the last of them.
+/// Requests rounds until all writes so far are proven; returns the last round.
 pub(crate) fn prove(setup: &Setup, cluster: &Cluster, node: usize) -> Result<Round, Failure> {
     let begun = Instant::now();
     let wanted = now_ms();
@@ -176,7 +177,7 @@ pub(crate) fn prove(setup: &Setup, cluster: &Cluster, node: usize) -> Result<Rou
     }
 }
 
-/// `kvorum compact --wait` at all nodes; bytes that their tables have afterwards.
+/// Runs `kvorum compact --wait` at all nodes; returns the bytes of their tables.
 pub(crate) fn compact(setup: &Setup, cluster: &Cluster) -> Result<u64, Failure> {
     let mut bytes = 0;
     for address in cluster.addresses() {
@@ -198,14 +199,14 @@ fn now_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// How far a node was in the last round that it took part in.
+/// A node's stage in the last round that it took part in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// Sealed: what it was brought need not be durable.
+    /// The repair fence is set; records received before it need not be durable.
     Sealed,
-    /// All of that is durable; nobody has told it that this is so everywhere.
+    /// Records before the fence are durable; the node does not know whether they are on all nodes.
     Ready,
-    /// That is proven.
+    /// The round is proven.
     Proven,
 }
 
@@ -220,14 +221,14 @@ impl Stage {
         }
     }
 
-    /// As a node shows it that is asked for its rounds.
+    /// Parses the stage from a node's answer about its rounds.
     fn shown(repair: &Value) -> Self {
         let times = ["sealed_ms", "ready_ms", "proven_ms"];
         Self::of(times.map(|field| repair[field].as_u64().unwrap_or_default()))
     }
 }
 
-/// How many nodes were met in each stage.
+/// Number of nodes found in each stage.
 #[derive(Debug, Default)]
 pub(crate) struct Stages([u32; 3]);
 
@@ -255,7 +256,8 @@ fn in_store(error: lsm::Error) -> Failure {
     Failure::Environment(error.to_string())
 }
 
-/// How far a directory was in a round when it was copied. To be asked of a copy: it is recovered.
+/// Returns a directory's stage in a round at the time of the copy. The copy is recovered in the
+/// process.
 pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
     let db = open(copy)?;
     let found = db.get(Space::Node, b"proof").map_err(in_store)?;
@@ -274,8 +276,8 @@ pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
         .map_err(|_| Failure::Environment(format!("{} bytes tell of no proof", bytes.len())))
 }
 
-/// Removes all hints that a stopped node keeps for others, as if there had been no room for them;
-/// how many there were.
+/// Removes all hints from a stopped node's store, as if there had been no space for them; returns
+/// their number.
 pub(crate) fn forget_hints(data: &Path) -> Result<u64, Failure> {
     let db = open(data)?;
     let mut scan = db.scan(Space::Hints, &[], None);

@@ -1,7 +1,7 @@
-//! Row 28: keys are deleted while one of three nodes is away for longer than anybody keeps hints
-//! for it. It returns; a round proves that all hold the same, and compactions give the space back.
-//! From then on nothing brings back what was deleted: no hint that comes late, no old copy of a
-//! directory. What befalls nodes in the middle of such rounds is in [`crate::strikes`].
+//! Row 28: keys are deleted while one of three nodes is away for longer than hints for it are
+//! stored. The node returns; a round proves that all nodes are equal, and compactions free the
+//! space. From then on nothing brings deleted keys back: no late hint, no old copy of a directory.
+//! [`crate::strikes`] tests faults in the middle of such rounds.
 //!
 //! ```text
 //!  A  old ─ older values, hints for C ─ down, copied ─────────── up ─┬─ proof ─ purge ─ copy
@@ -26,28 +26,28 @@ use crate::{Failure, Setup};
 
 const VALUE_LEN: usize = 500;
 
-/// One key of so many has an older value that a hint keeps.
+/// One key in this many has an older value stored in a hint.
 const OLDER_OF: u64 = 4;
 
-/// Keys that are deleted, for each that stays.
+/// Number of deleted keys for each remaining one.
 const DELETED: u64 = 100;
 
-/// Keys that are asked for one by one, at every node under every quorum.
+/// Number of keys that are read one by one, at every node under every quorum.
 const ASKED: usize = 50;
 
-/// One key of so many is read while a node finds out that its directory is old.
+/// One key in this many is read while a node detects its outdated directory.
 const READ_OF: usize = 20;
 
-/// What tables may take after all was deleted, in percent of before.
+/// Most bytes of tables after the deletion, in percent of those before.
 const MOST_LEFT: u64 = 5;
 
-/// How long a rebuild, and hints, may take.
+/// Time limit of a rebuild, and of the delivery of hints.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Between two looks.
+/// Interval between two looks.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// A node away past all hints, and a link that is cut until all is purged.
+/// Runs a node that is away past all hints, and a link that is cut until all is purged.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let away = away(setup)?;
     let cut = match behind_a_cut(setup) {
@@ -57,7 +57,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{away}; {cut}"))
 }
 
-/// Keys on all nodes, nearly all of which are to be deleted: those, and the bytes of all tables.
+/// Fills all nodes with keys, nearly all of which will be deleted; returns those, and the bytes of
+/// all tables.
 fn filled(setup: &Setup, cluster: &Cluster, ledger: &Arc<Ledger>) -> Result<Filled, Failure> {
     let keys = setup.size(200_000, 2_000);
     let what = Fill { keys, value_len: VALUE_LEN, prefix: 'd', votes: "&ack=3&from=3" };
@@ -74,7 +75,7 @@ struct Filled {
 }
 
 impl Filled {
-    /// Compacts; what is left of the bytes, in percent.
+    /// Compacts; returns the remaining bytes in percent.
     fn left(&self, setup: &Setup, cluster: &Cluster) -> Result<f64, Failure> {
         let after = compact(setup, cluster)?;
         if after * 100 > self.bytes * MOST_LEFT {
@@ -137,8 +138,8 @@ fn away(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// A node gets a directory from before the deletes. It finds that out, sets it aside and ends;
-/// started again it is rebuilt. The two others go on meanwhile.
+/// Gives a node a directory from before the deletion. The node detects it, sets it aside and ends;
+/// restarted, it is rebuilt. The two other nodes continue meanwhile.
 fn put_back(
     setup: &Setup,
     cluster: &mut Cluster,
@@ -173,7 +174,7 @@ fn put_back(
     }
 }
 
-/// Hints of older values that come to a node when all is purged: the link to it was cut, and both
+/// Delivers hints with older values to a node after the purge: the link to it was cut, while both
 /// ends saw the third node.
 fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
@@ -211,7 +212,7 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
     })
 }
 
-/// What A keeps for C.
+/// Returns the number of hints on A for C.
 fn hints(cluster: &Cluster) -> Result<u64, Failure> {
     let kept = cluster.node(A)?.metric("kvorum_hints{peer=\"n3\"}")?;
     Ok(kept.unwrap_or_default() as u64)

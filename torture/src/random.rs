@@ -1,11 +1,11 @@
-//! Pseudo-random numbers that a seed repeats.
+//! Pseudo-random numbers, reproducible from a seed.
 
-/// A sequence of them.
+/// A pseudo-random generator.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 
 impl Random {
-    /// The sequence of `seed`.
+    /// Creates the generator of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }
@@ -20,7 +20,7 @@ impl Random {
         self.0.u64(..bound)
     }
 
-    /// Whether something that happens `percent` times in a hundred happens now.
+    /// Returns true with a probability of `percent`.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,11 +1,11 @@
-//! What people really do to such a store: `wrk` with a `put.lua` of 2022 for minutes, `kill -9` in
-//! the middle, another run, some keys overwritten and deleted, everything read with `curl`; then a
-//! data set many times the memory.
+//! Realistic use of such a store: `wrk` with a `put.lua` of 2022 for minutes, `kill -9` in the
+//! middle, another run, some keys overwritten and deleted, everything read with `curl`; then a data
+//! set many times the memory.
 //!
-//! `put.lua` counts in each thread of wrk: one thread writes `key1`, `key2`, … (`key0` is spent on
-//! a trial call), 64 connections take them in order. So when wrk says that it got N good answers,
-//! at least N of the first N + 64 keys must be there. That is a ledger, though one of numbers only;
-//! beside it run clients that keep the real one.
+//! `put.lua` counts in each thread of wrk: one thread writes `key1`, `key2`, … (`key0` is used by a
+//! trial call), and 64 connections take them in order. So when wrk reports N good answers, at least
+//! N of the first N + 64 keys must be there. This count is a ledger too; beside wrk, other clients
+//! keep the real one.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -24,21 +24,21 @@ use crate::random::Random;
 use crate::writers::{Work, Writers, said};
 use crate::{Failure, Setup, memory};
 
-/// Connections of wrk.
+/// Number of wrk's connections.
 const CONNECTIONS: u64 = 64;
 
-/// How long loading may take.
+/// Time limit of loading.
 const LOADING: Duration = Duration::from_secs(180);
 
-/// Every so many of wrk's keys is overwritten, and the one after it deleted.
+/// One in this many of wrk's keys is overwritten, and the next one deleted.
 const CHANGED: u64 = 1000;
 
-/// The script, as it was printed.
+/// Path of the published script.
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/load/tests/scripts/put.lua")
 }
 
-/// wrk's part and then the large data set.
+/// Runs wrk's part and then the large data set.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let keys = setup.size(3_000_000, 60_000);
     let dir = tempfile::tempdir()?;
@@ -97,7 +97,7 @@ impl Wrk {
         Ok(Self(child.map_err(|error| Failure::Skipped(format!("wrk: {error}")))?))
     }
 
-    /// Interrupts it; how many requests were answered well.
+    /// Interrupts wrk; returns its number of good answers.
     fn finish(mut self) -> Result<u64, Failure> {
         kill_process(Pid::from_child(&self.0), Signal::INT).map_err(std::io::Error::from)?;
         let mut text = String::new();
@@ -138,17 +138,17 @@ fn wait_for_puts(node: &Node, wanted: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a range over everything returned.
+/// The result of a range over everything.
 #[derive(Default)]
 struct Found {
     items: u64,
-    /// Of wrk's keys, by number: whether the value is wrk's.
+    /// wrk's keys by number, each with true if the value is wrk's.
     wrks: BTreeMap<u64, bool>,
-    /// The ledger's keys.
+    /// Keys of the ledger.
     ledgers: BTreeMap<String, Vec<u8>>,
 }
 
-/// Reads everything with curl, chunk by chunk as it was sent.
+/// Reads everything with curl, chunk by chunk as sent.
 fn scan(node: &Node) -> Result<Found, Failure> {
     let url = format!("http://{}/v0/entities?start=%01", node.address);
     let mut curl = Command::new("curl")
@@ -173,7 +173,7 @@ fn scan(node: &Node) -> Result<Found, Failure> {
     Ok(found)
 }
 
-/// One chunk with its framing; `None` at the end.
+/// Reads one chunk with its framing; `None` at the end.
 fn raw_chunk(reader: &mut impl std::io::BufRead) -> Result<Option<Vec<u8>>, Failure> {
     let broken = |what: &str| Failure::Broken(format!("a chunk {what}"));
     let mut head = String::new();
@@ -208,7 +208,7 @@ impl Found {
     }
 }
 
-/// That all that wrk got acknowledged is there, but for what was deleted, and nothing else.
+/// Checks that exactly wrk's acknowledged keys are there, without the deleted ones.
 fn present(found: &Found, acknowledged: u64) -> Result<(), Failure> {
     let deleted = |number: u64| number % CHANGED == 1;
     let asked = acknowledged + CONNECTIONS;
@@ -227,7 +227,7 @@ fn new_value(number: u64) -> String {
     format!("new value of {number}")
 }
 
-/// Overwrites and deletes some of wrk's keys; how many of each.
+/// Overwrites and deletes some of wrk's keys; returns the number of each.
 fn change(node: &Node, ledger: &Ledger, acknowledged: u64) -> Result<u64, Failure> {
     let mut client = node.client()?;
     let numbers = (CHANGED..acknowledged - CONNECTIONS).step_by(CHANGED as usize);
@@ -265,7 +265,7 @@ fn restart(node: Node, launch: &Launch) -> Result<Node, Failure> {
     launch.start()
 }
 
-/// A data set many times the memory: filled, scanned and read at random, within the bound.
+/// Fills, scans and randomly reads a data set many times the memory, within the memory's bound.
 fn large(setup: &Setup) -> Result<String, Failure> {
     const VALUE: usize = 4000;
     let keys = setup.size(2_u64 << 30, 200 << 20) / VALUE as u64;

@@ -1,5 +1,5 @@
-//! A key as a register: what is asked of it over HTTP, with conditions and without, and what the
-//! answers say, as a history that can be checked.
+//! A key as a register: requests over HTTP, with and without conditions, and their answers,
+//! recorded as a history that can be checked.
 
 use std::io;
 use std::time::Instant;
@@ -13,16 +13,16 @@ use crate::Failure;
 use crate::client::{Answer, Client};
 use crate::random::Random;
 
-/// So many operations on a key, then it is left for another one: short histories are checked fast.
+/// Operations on a key before the next key is used: short histories are checked fast.
 const OPERATIONS: usize = 14;
 
-/// Most configurations that a check looks at.
+/// Most configurations that a check examines.
 const MOST_CONFIGURATIONS: usize = 500_000;
 
-/// So many of the tags that were seen last are remembered for conditions.
+/// Number of recent tags that are remembered for conditions.
 const TAGS: usize = 3;
 
-/// What clients do with one key after the other.
+/// A sequence of keys that clients use one after the other.
 #[derive(Debug)]
 pub(crate) struct Register {
     name: String,
@@ -32,7 +32,7 @@ pub(crate) struct Register {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of the present key, which is the one of this number.
+    /// History of the current key, and the key's number.
     kept: Vec<Kept>,
     generation: u32,
     tags: Vec<Tag>,
@@ -42,7 +42,7 @@ struct State {
 #[derive(Debug)]
 struct Kept {
     operation: Operation,
-    /// Known to have had no effect.
+    /// True if the operation certainly had no effect.
     is_void: bool,
     is_plain_write: bool,
 }
@@ -57,11 +57,11 @@ pub(crate) struct Call {
     is_plain: bool,
 }
 
-/// How histories were found.
+/// Results of the checks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Checked {
     pub(crate) histories: u64,
-    /// What had an effect or may have had one, or was read.
+    /// Number of reads, and of operations with a certain or possible effect.
     pub(crate) operations: u64,
     pub(crate) conditional: u64,
     pub(crate) unmet: u64,
@@ -71,7 +71,7 @@ pub(crate) struct Checked {
     pub(crate) gave_up: u64,
 }
 
-/// What is to be noted of a call.
+/// The result of a call.
 enum Outcome {
     Told(Response),
     Void,
@@ -87,7 +87,7 @@ impl Register {
         self.begun.elapsed().as_micros() as u64
     }
 
-    /// An operation on the present key. `number`: no two are equal.
+    /// Begins an operation on the current key. `number` is unique.
     pub(crate) fn call(&self, number: u64, random: &mut Random) -> Call {
         let mut state = self.state.lock();
         if state.kept.len() >= OPERATIONS {
@@ -98,7 +98,7 @@ impl Register {
         }
         let (asked, is_plain) = wanted(number, &state.tags, random);
         let (call, end) = (self.now(), End::Unknown);
-        // None expires.
+        // No value expires.
         let life = Life { expiry_ms: 0, evaluated_ms: (0, u64::MAX) };
         let operation = Operation { number, call, asked: asked.clone(), life, end };
         let is_plain_write = is_plain && asked != Asked::Get;
@@ -107,7 +107,7 @@ impl Register {
         Call { key: format!("{}-{generation}", self.name), generation, place, asked, is_plain }
     }
 
-    /// How it ended.
+    /// Records the end of an operation.
     pub(crate) fn end(&self, call: &Call, answer: io::Result<Answer>) -> Result<(), Failure> {
         let now = self.now();
         let outcome = match answer {
@@ -126,13 +126,13 @@ impl Register {
         match outcome {
             Outcome::Told(told) => kept.operation.end = End::At(now, told),
             Outcome::Void => kept.is_void = true,
-            // A read without an answer says nothing.
+            // A read without an answer proves nothing.
             Outcome::Unknown => kept.is_void = call.asked == Asked::Get,
         }
         Ok(())
     }
 
-    /// Checks all histories, of which no operation is under way.
+    /// Checks all histories; no operation may be in progress.
     pub(crate) fn check(&self) -> Result<Checked, Failure> {
         let mut state = self.state.lock();
         let last = std::mem::take(&mut state.kept);
@@ -191,7 +191,7 @@ fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
         Verdict::Linearizable => return Ok(()),
         Verdict::GaveUp => checked.gave_up += 1,
         Verdict::Wrong(what) => {
-            // A client is not told whether a plain write was given another version on its way.
+            // A client is not told whether a plain write was given another version in transit.
             let operations = kept.into_iter().flat_map(Kept::seen_twice).collect();
             match (History { operations }).check(MOST_CONFIGURATIONS) {
                 Verdict::Wrong(_) => return Err(what),
@@ -212,7 +212,7 @@ impl Kept {
     }
 }
 
-/// What a client does next, and whether without a condition.
+/// Draws a client's next operation; true if it has no condition.
 fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Asked, bool) {
     let text = Change::Put(Value::Text(number));
     let any = |change| Asked::Change(Condition::Any, change);
@@ -233,7 +233,7 @@ fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Asked, bool) {
 }
 
 impl Call {
-    /// Sends it, and waits for the answer.
+    /// Sends the request, and waits for the answer.
     pub(crate) fn ask(&self, client: &mut Client) -> io::Result<Answer> {
         let target = format!("/v0/entity?id={}", self.key);
         let (condition, change) = match &self.asked {
@@ -245,7 +245,7 @@ impl Call {
             Condition::Exists => "If-Match: *\r\n".to_owned(),
             Condition::Absent => "If-None-Match: *\r\n".to_owned(),
             Condition::OneOf(tags) => {
-                // One that no value has, for there must be one.
+                // A tag that no value has, because the list must not be empty.
                 let tags = tags.iter().copied().map(text_of).chain(["\"none\"".to_owned()]);
                 format!("If-Match: {}\r\n", tags.collect::<Vec<_>>().join(", "))
             }
@@ -253,7 +253,7 @@ impl Call {
         let (method, target, body) = match change {
             Change::Put(Value::Text(number)) => ("PUT", target, format!("t{number}")),
             Change::Put(Value::Number(number)) => ("PUT", target, number.to_string()),
-            // There is no ETag of what is gone.
+            // A deleted record has no ETag.
             Change::Delete => ("DELETE", format!("{target}&receipt=true"), String::new()),
             Change::Add(number) => ("POST", format!("{target}&add={number}"), String::new()),
         };

@@ -1,7 +1,7 @@
-//! Row 27: rounds of repair. One replica has lost keys without a trace, blocks of another one have
-//! rotted, and nobody reads what is gone: there is no hint, no mark, no read repair. One round
-//! makes all equal. Also with a node away, with two rounds at once, with the node killed that
-//! drives one; and what has rotted everywhere is named.
+//! Row 27: repair rounds. One replica has lost keys without a trace, another has damaged blocks,
+//! and nothing else can find the loss: there is no hint, no mark, no read repair. One round makes
+//! all replicas equal. Also with a node away, with two concurrent rounds, and with the round's
+//! coordinator killed; keys damaged on all replicas are named.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,10 +19,10 @@ use crate::{Failure, Setup, rot};
 
 const NODES: usize = 3;
 
-/// The node that is asked for rounds, and drives them.
+/// The node that is asked for rounds, and coordinates them.
 const DRIVER: usize = 0;
 
-/// The node whose disk rots.
+/// The node with the damaged disk.
 const ROTTEN: usize = 1;
 
 /// The node that loses records.
@@ -30,26 +30,26 @@ const LOSER: usize = 2;
 
 const VALUE_LEN: usize = 100;
 
-/// Percent of the blocks that rot, and the least number of them.
+/// Percentage of damaged blocks, and their least number.
 const ROT: u64 = 1;
 const LEAST_ROT: u64 = 8;
 
-/// One key of so many is lost …
+/// Spacing of the lost keys: one key in this many is lost.
 const LOST_OF: u64 = 100;
 
-/// … those with this number beyond a multiple of that.
+/// Number of the first lost key.
 const LOST: u64 = 42;
 
-/// Keys that rot on all replicas.
+/// Number of keys that are damaged on all replicas.
 const DOOMED: u64 = 3;
 
-/// How long a round may take before it counts as hanging.
+/// Time after which a round counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Between two looks.
+/// Interval between two looks.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Younger records than this are not compared: twice `--deadline` and `--max-clock-skew`.
+/// Age of the youngest compared records: twice `--deadline` and `--max-clock-skew`.
 const SETTLED: Duration = Duration::from_secs(3);
 
 struct Row<'a> {
@@ -60,7 +60,7 @@ struct Row<'a> {
     random: Random,
 }
 
-/// All of it; `rounds` kills of the node that drives.
+/// Runs all of it, with `rounds` kills of the coordinator.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut row = Row::start(setup)?;
     let healed = row.gone_and_rotten()?;
@@ -79,7 +79,7 @@ fn name(number: u64) -> String {
     format!("r{number:07}")
 }
 
-/// Values begin with their key, as the ledger makes them.
+/// Returns true if the bytes begin with a key, as the ledger's values do.
 fn begins_value(bytes: &[u8]) -> bool {
     let digits = bytes.get(1..8).is_some_and(|number| number.iter().all(u8::is_ascii_digit));
     bytes.starts_with(b"r") && digits && bytes.get(8) == Some(&b' ')
@@ -90,7 +90,7 @@ fn number_of(key: &[u8]) -> Option<u64> {
 }
 
 impl<'a> Row<'a> {
-    /// Three nodes that all hold the same; what is to be lost was written last.
+    /// Starts three nodes with equal records; those to be lost were written last.
     fn start(setup: &'a Setup) -> Result<Self, Failure> {
         let args = ["--sync", "interval", "--repair-interval", "off"];
         let memtable = ["--memtable", setup.size("8MiB", "1MiB")];
@@ -104,7 +104,7 @@ impl<'a> Row<'a> {
         Ok(Self { setup, cluster, ledger, keys, random: Random::new(setup.seed) })
     }
 
-    /// A node that is stopped loses one percent of the keys.
+    /// Removes one percent of the keys from a node's store.
     fn lose(&mut self, node: usize) -> Result<u64, Failure> {
         self.cluster.stop(node)?;
         let stays = |key: &[u8]| number_of(key).is_none_or(|number| !is_lost(number));
@@ -113,7 +113,7 @@ impl<'a> Row<'a> {
         Ok(lost)
     }
 
-    /// One replica lacks keys, and another one can't read others.
+    /// Removes keys from one replica, and damages others on another.
     fn gone_and_rotten(&mut self) -> Result<String, Failure> {
         let lost = self.lose(LOSER)?;
         self.cluster.stop(ROTTEN)?;
@@ -130,7 +130,7 @@ impl<'a> Row<'a> {
         if second.count("differing") > 0 || second.count("damaged") > 0 {
             return Err(second.wrong("finds something to repair after one that was equal"));
         }
-        // Each of all replicas answers.
+        // All replicas answer.
         for number in (0..self.keys).step_by(self.setup.size(100, 10)) {
             self.get_from_all(&name(number))?;
         }
@@ -147,7 +147,7 @@ impl<'a> Row<'a> {
         ))
     }
 
-    /// A node is away: it is named, and the others become equal.
+    /// With a node away, checks that the round names it, and the others become equal.
     fn one_is_away(&mut self) -> Result<(), Failure> {
         self.lose(ROTTEN)?;
         self.cluster.stop(LOSER)?;
@@ -163,8 +163,8 @@ impl<'a> Row<'a> {
         self.all_hold_all(&[0, 1, 2])
     }
 
-    /// Two nodes drive a round at the same time, one of them is asked for two. A round whose driver
-    /// is slow may be overtaken, says so, and is asked for again, as docs/operation.md has it.
+    /// Runs concurrent rounds of two nodes, one of which is asked for two. A round with a slow
+    /// coordinator may be overtaken; it says so, and is requested again, as in docs/operation.md.
     fn two_at_once(&mut self) -> Result<(), Failure> {
         self.lose(LOSER)?;
         self.cluster.until_ready()?;
@@ -188,7 +188,7 @@ impl<'a> Row<'a> {
         self.all_hold_all(&[0, 1, 2])
     }
 
-    /// The node that drives a round is killed in the middle of it, `rounds` times.
+    /// Kills the coordinator in the middle of a round, `rounds` times.
     fn driver_is_killed(&mut self) -> Result<String, Failure> {
         let mut in_time = 0;
         for _ in 0..self.setup.rounds {
@@ -224,7 +224,8 @@ impl<'a> Row<'a> {
         Ok(format!("{in_time} of {kills} nodes killed while they drove a round: the next is equal"))
     }
 
-    /// A few keys rot on all replicas, and others on one: those are named, and these are healed.
+    /// Damages a few keys on all replicas, and others on one: a round names the former and heals
+    /// the latter.
     fn rotten_everywhere(&mut self) -> Result<String, Failure> {
         let doomed: Vec<String> = (1..=DOOMED)
             .map(|part| name(self.keys * part / (DOOMED + 1) / LOST_OF * LOST_OF))
@@ -294,12 +295,12 @@ impl<'a> Row<'a> {
         Err(round.wrong("did not make all replicas equal"))
     }
 
-    /// `kvorum repair --full --wait --json`.
+    /// Runs `kvorum repair --full --wait --json`.
     fn round(&self, node: usize) -> Result<Round, Failure> {
         proofs::round(self.setup, &self.cluster, node, true)
     }
 
-    /// Each of these nodes holds every key itself, and what was acknowledged of it.
+    /// Checks that each of these nodes holds every key with its acknowledged value.
     fn all_hold_all(&self, nodes: &[usize]) -> Result<(), Failure> {
         for node in nodes {
             let held = self.cluster.dump(*node)?;
@@ -312,7 +313,7 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Every replica can read it.
+    /// Reads the key from every replica.
     fn get_from_all(&self, key: &str) -> Result<(), Failure> {
         let mut client = Client::connect(self.cluster.addresses()[DRIVER])?;
         let answer = client.request("GET", &format!("{}&ack=3&from=3", target(key)), b"")?;
@@ -342,7 +343,7 @@ fn unhealed(round: &Round) -> Vec<Unhealed> {
     let ranges = round.json["unhealed"].as_array().map_or(&[][..], Vec::as_slice);
     let range = |range: &Value| Unhealed {
         node: text(&range["node"]).unwrap_or_default(),
-        // Keys of this row need no escape, but for the zero after one.
+        // Keys of this row need no unescaping, except the zero after one.
         first: text(&range["first"]).unwrap_or_default().replace("\\x00", "\0"),
         last: text(&range["last"]),
     };

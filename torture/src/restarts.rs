@@ -1,5 +1,5 @@
-//! Row 22: every node is restarted in turn, ten times over, and row "killed": one is killed and
-//! comes back. Clients at a fixed pace try each request at most twice.
+//! Row 22: every node is restarted in turn, ten times over. Row "killed": one node is killed and
+//! restarted. Clients at a fixed pace try each request at most twice.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,10 +13,10 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// `rounds` rolling restarts.
+/// Runs `rounds` rolling restarts.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
@@ -46,7 +46,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// A node is killed and comes back, `rounds` times.
+/// Kills and restarts a node, `rounds` times.
 pub fn killed(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
@@ -58,8 +58,8 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
         cluster.kill(node)?;
         thread::sleep(Duration::from_millis(500 + random.below(setup.size(3000, 500))));
         cluster.start_node(node)?;
-        // A read of a record that only the killed one may have a newer version of needs it, or the
-        // third: both must be back before the next one goes.
+        // A read of a record needs the killed node, which may have a newer version, or the third
+        // one: both must be back before the next kill.
         cluster.until_ready()?;
     }
     thread::sleep(Duration::from_millis(300));

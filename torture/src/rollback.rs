@@ -1,5 +1,6 @@
-//! Row 38: a node's directory is put back to an older copy of itself, after two of three have
-//! acknowledged more. What it lacks must not be taken for absent, and the others give it back.
+//! Row 38: a node's directory is replaced by an older copy of itself, after two of three nodes have
+//! acknowledged more writes. The node must not report missing keys as absent, and the others return
+//! them.
 //!
 //! ```text
 //!  A ─ base ─ copy ─ base+more ─ stopped, copy put back ─ started ── serves with less than it had
@@ -8,8 +9,8 @@
 //!                                  reads of 2 of 3 through A and C ▲
 //! ```
 //!
-//! With it go a copy that runs beside the node ([`crate::twins`]) and what an interval of
-//! `--sync interval` loses in a power cut ([`crate::lost_interval`]).
+//! Related rows: a copy that runs beside the node ([`crate::twins`]), and the writes that `--sync
+//! interval` loses in a power cut ([`crate::lost_interval`]).
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -29,33 +30,33 @@ use crate::{Failure, Setup, converge, lost_interval, twins};
 
 pub(crate) const NODES: usize = 3;
 
-/// The node whose directory is put back, the one that holds the rest, and the one that is away.
+/// The node whose directory is replaced, the one that holds the rest, and the one that is away.
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 pub(crate) const C: usize = 2;
 
-/// How long all may take to be right and available when all nodes are back.
+/// Time limit for correct and available reads when all nodes are back.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long is waited for what the others lack, which is told and not judged.
+/// Time to wait for the other nodes' missing keys, which are reported without failing the row.
 const BY_HINTS: Duration = Duration::from_secs(20);
 
-/// Keys of each kind.
+/// Number of keys of each kind.
 pub(crate) const KEYS: (u64, u64) = (300, 100);
 
-/// How an older copy takes the place of a directory.
+/// The way in which an older copy replaces a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `cp -a` of the copy.
     Copied,
     /// The copy itself, moved.
     Moved,
-    /// The copy's contents in the files that are there, as after a file system's own rollback.
+    /// The copy's contents in the existing files, as after a rollback of the file system.
     InPlace,
 }
 
-/// Each form with reads while the node that holds the rest does not answer, and without any. In a
-/// test the three in the middle.
+/// Each form, with reads while the node that holds the rest does not answer, and without reads. In
+/// a test the three in the middle.
 const EACH: [(Form, bool); 6] = [
     (Form::Moved, true),
     (Form::Copied, true),
@@ -65,7 +66,7 @@ const EACH: [(Form, bool); 6] = [
     (Form::InPlace, false),
 ];
 
-/// What is told of each scenario.
+/// Report of all scenarios.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     lines: String,
@@ -99,7 +100,7 @@ impl Report {
     }
 }
 
-/// All scenarios, `rounds` times. In every other round A and B are killed instead of stopped.
+/// Runs all scenarios, `rounds` times. In every other round A and B are killed instead of stopped.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut report = Report::default();
     for round in 0..setup.rounds {
@@ -126,7 +127,7 @@ fn state(running: bool) -> &'static str {
     if running { "running" } else { "stopped" }
 }
 
-/// Three nodes with the keys that will be overwritten and deleted.
+/// Starts three nodes with the keys that will be overwritten and deleted.
 pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failure> {
     // Reads that can't be answered take as long as the deadline.
     let args = ["--sync", "always", "--deadline", "250ms"];
@@ -138,7 +139,7 @@ pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failur
 /// Copies a whole directory as backups do.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     let (from, to) = (from.display().to_string(), to.display().to_string());
-    // What can't be copied is no reason to skip.
+    // A failed copy must not skip the row.
     command("cp", &["-a", &from, &to]).map_err(|failure| Failure::Environment(failure.to_string()))
 }
 
@@ -163,7 +164,7 @@ fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<Strin
     let mut findings = Findings::default();
     if read {
         if form == Form::InPlace {
-            // Nothing on A's own disk tells: it has to meet somebody who knows.
+            // A's own disk does not reveal the replacement: A must meet a node that knows.
             cluster.start_node(A)?;
             meet(&cluster)?;
         }
@@ -184,7 +185,7 @@ fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<Strin
     findings.verdict()
 }
 
-/// A copy takes the place of the directory and acknowledges writes; then the original comes back,
+/// Runs a copy in place of the directory and has it acknowledge writes; then the original returns,
 /// whose log may be longer than the copy's ever was.
 fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
     let ledger = Ledger::default();
@@ -239,7 +240,7 @@ impl Form {
     }
 }
 
-/// Makes the files in `data` those in `kept`, each in its inode where there is one.
+/// Overwrites the files in `data` with those in `kept`, keeping existing inodes.
 fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(data)? {
         let entry = entry?;
@@ -257,8 +258,8 @@ fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until A, which has just started, has met B. Asks for a key that nobody writes: nothing is
-/// repaired by that.
+/// Waits until A, which has just started, has met B. The reads are of a key that nobody writes, so
+/// they repair nothing.
 pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     let target = format!("/v0/entity?id=nobody-writes-this{}", audit::VOTES);
@@ -274,7 +275,7 @@ pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
     Err(Failure::Broken(format!("A does not reach B: {}", cluster.status(A)?)))
 }
 
-/// Waits until B and C know the disk that A has.
+/// Waits until B and C know A's disk.
 fn known_by_others(cluster: &Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     let own = parse(cluster.status(A)?.as_bytes())?["incarnation"].clone();
@@ -295,7 +296,7 @@ fn known_by_others(cluster: &Cluster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was found in a scenario, and what of it must not be.
+/// Notes and failures of a scenario.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     notes: Vec<String>,
@@ -311,7 +312,7 @@ impl Findings {
         self.broken.push(what);
     }
 
-    /// Reads while B does not answer: none may be wrong.
+    /// Reads while B does not answer: no answer may be wrong.
     pub(crate) fn without_b(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
         let membership = membership(cluster, A)?;
@@ -321,7 +322,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Nothing is read: what A lacks comes to it by itself.
+    /// Without any read, waits until A has received its missing keys.
     fn unread(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let first = audit::held(cluster, A, ledger)?.wrong();
         let (found, took) = audit::until_held(cluster, A, ledger, PATIENCE)?;
@@ -335,7 +336,8 @@ impl Findings {
         self.others_lack(cluster, ledger)
     }
 
-    /// With all nodes back: reads are right at once, and available soon; then A holds everything.
+    /// With all nodes back, checks that reads are right at once, and available soon; then A holds
+    /// everything.
     pub(crate) fn with_all(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let keys = ledger.keys();
         let (found, took) = audit::read_until_right(cluster.addresses(), ledger, &keys, PATIENCE)?;
@@ -353,8 +355,7 @@ impl Findings {
         self.others_lack(cluster, ledger)
     }
 
-    /// A may hold everything before it knows that: the others have to tell it that there is no
-    /// more.
+    /// A may hold everything before it knows: the other nodes must tell it that there is no more.
     fn rebuilt(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
@@ -371,7 +372,7 @@ impl Findings {
         }
     }
 
-    /// What the others lack: hints for C were lost with A's directory.
+    /// Reports the keys that the other nodes lack: hints for C were lost with A's directory.
     fn others_lack(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         for (node, name) in [(B, 'B'), (C, 'C')] {
             let first = audit::held(cluster, node, ledger)?.wrong();
@@ -392,14 +393,14 @@ impl Findings {
         Ok(())
     }
 
-    /// A restart of A is one like any other: with B away it is authoritative.
+    /// Checks that A restarts as usual: with B away it is authoritative.
     pub(crate) fn restart(
         &mut self,
         cluster: &mut Cluster,
         ledger: &Ledger,
     ) -> Result<(), Failure> {
-        // A greeting of B or C that was sent before they had noted A's new disk may come late, and
-        // has A rebuilt once more: that is of the time before the restart.
+        // A greeting that B or C sent before noting A's new disk may arrive late, and make A
+        // rebuild once more: that must happen before the restart.
         known_by_others(cluster)?;
         self.rebuilt(cluster)?;
         cluster.stop(A)?;
@@ -431,7 +432,7 @@ impl Findings {
     }
 }
 
-/// What a node's word is worth, as it says itself.
+/// Returns a node's membership state, as the node reports it.
 pub(crate) fn membership(cluster: &Cluster, node: usize) -> Result<String, Failure> {
     let status = cluster.status(node)?;
     let rest = status.split("\"membership\":\"").nth(1).unwrap_or_default();

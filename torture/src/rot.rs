@@ -1,4 +1,4 @@
-//! What a disk does to a stopped node's directory: records are gone without a trace, bits flip in
+//! Disk damage in a stopped node's directory: records removed without a trace, and bits flipped in
 //! the blocks of its tables.
 
 use std::fs::{self, File};
@@ -11,18 +11,18 @@ use lsm::{Above, Disk, Engine, Options, RealDisk, Space};
 use crate::Failure;
 use crate::random::Random;
 
-/// About as long as a block is.
+/// Approximate length of a block in bytes.
 const BLOCK: u64 = 4096;
 
-/// What is looked at around a place. The last users' keys of a table may share a block with records
-/// of the node's own, without which it does not start: behind what is flipped there must be more.
+/// Length of the bytes examined around a position. A table's last user keys may share a block with
+/// the node's own records, without which it does not start: more must follow a flipped position.
 const BLOCKS: u64 = 4 * BLOCK;
 
-/// How often a place is looked for, for each that is wanted.
+/// Attempts to find each position.
 const TRIES: u64 = 16;
 
-/// Removes all records that were written after those whose keys `stays` says true of, out of a
-/// stopped node's directory; how many there were. (The engine can remove only the newest.)
+/// Removes from a stopped node's store all records newer than those whose keys satisfy `stays`;
+/// returns their number. (The engine can remove only the newest records.)
 pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, Failure> {
     let failed = |error: lsm::Error| Failure::Environment(format!("{}: {error}", data.display()));
     let disk = RealDisk::open(data).map_err(|error| Failure::Environment(error.to_string()))?;
@@ -47,8 +47,9 @@ pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, 
     Ok(removed)
 }
 
-/// Flips bits in about so many percent of the blocks of a stopped node's tables, at least `least`,
-/// at random, within values that `is_value` knows by how they begin; how many.
+/// Flips bits in about `percent` of the blocks of a stopped node's tables, at least `least`, at
+/// random, within values that `is_value` recognises by their beginning; returns the number of
+/// flips.
 pub fn flip(
     data: &Path,
     (percent, least): (u64, u64),
@@ -85,7 +86,8 @@ pub fn flip(
     Err(Failure::Environment(format!("{} holds hardly any values as they are", data.display())))
 }
 
-/// Flips a bit within each place where a stopped node's tables hold these bytes; how many.
+/// Flips a bit in each occurrence of these bytes in a stopped node's tables; returns the number of
+/// flips.
 pub fn flip_where(data: &Path, bytes: &[u8], random: &mut Random) -> Result<u64, Failure> {
     let mut flips = 0;
     for path in tables(data)? {

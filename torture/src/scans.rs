@@ -1,5 +1,5 @@
-//! Ranges over the whole cluster while its nodes are killed and come back: a range holds
-//! everything, or it breaks off for all to see. A short list that looks whole would be a loss.
+//! Ranges over the whole cluster while its nodes are killed and restarted: a range returns
+//! everything, or visibly breaks off. A short result that looks complete would be a loss.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// How long one node may stay away: shorter and longer than a range takes.
+/// Longest downtime of a node: shorter and longer than a range takes.
 const AWAY_MS: u64 = 800;
 
-/// What the readers saw.
+/// Results of the readers.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
     whole: u64,
@@ -28,7 +28,7 @@ struct Seen {
     refused: u64,
 }
 
-/// `rounds` kills under ranges from every node.
+/// Runs `rounds` kills under ranges from every node.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
@@ -72,7 +72,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Reads everything again and again.
+/// Reads everything repeatedly.
 fn read_on(
     address: SocketAddr,
     ledger: &Ledger,

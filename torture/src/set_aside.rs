@@ -1,6 +1,6 @@
-//! Row 38, the part of a node that is killed while it sets its directory aside, which is an older
-//! copy: before each call that makes, moves or syncs something. Started again it goes on with that,
-//! begins anew and is rebuilt, and what was set aside is whole.
+//! Row 38 with kills: a node sets aside its directory, which is an older copy, and is killed before
+//! each call that creates, moves or syncs a file. Restarted, it continues, begins with an empty
+//! directory and is rebuilt, and the directory set aside is complete.
 //!
 //! ```text
 //!  A ─ base, copied ─ deletes ┬ proof ┬ stopped, copy put back ─ started ─ killed ─ started
@@ -24,29 +24,30 @@ use crate::rollback::{A, B, C, NODES, copy, membership};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
-/// System calls that are steps, each kind by its names on all kinds of machines. In a test those in
-/// the middle.
+/// System calls that are steps, each kind by its names on all architectures. In a test those in the
+/// middle.
 const STEPS: [&str; 3] = ["?mkdir,?mkdirat", "?rename,?renameat,?renameat2", "fsync"];
 
-/// How many steps of a kind there may be.
+/// Upper bound on the number of steps of a kind.
 const MOST: u32 = 60;
 
-/// In a test every so many.
+/// In a test, one step in this many.
 const FEW: usize = 3;
 
-/// Keys of each kind.
+/// Number of keys of each kind.
 const KEYS: (u64, u64) = (200, 30);
 
-/// Keys that are asked for one by one, at every node under every quorum.
+/// Number of keys that are read one by one, at every node under every quorum.
 const ASKED: usize = 10;
 
-/// How long a node may take to find out about its directory, or to be rebuilt.
+/// Time limit for a node to detect its outdated directory, or to be rebuilt.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// Interval between two looks.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// One step after the other, of each kind until the last one is done before the node is killed.
+/// Kills the node at one step after the other, of each kind, until the last step is done before the
+/// kill.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     match one_by_one(setup) {
         Err(Failure::Skipped(why)) => Ok(format!("\n  killed while setting aside skipped: {why}")),
@@ -82,13 +83,13 @@ struct Row<'a> {
     setup: &'a Setup,
     cluster: Cluster,
     ledger: Ledger,
-    /// A's directory before the deletes.
+    /// A's directory before the deletion.
     kept: PathBuf,
     answers: u64,
 }
 
 impl Row<'_> {
-    /// How many steps of a kind there are: A is killed at each of them.
+    /// Kills A at each step of a kind; returns their number.
     fn killed_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
         for (kills, number) in (1..MOST).step_by(self.setup.size(1, FEW)).enumerate() {
             let is_killed = killed_at(&mut self.cluster, &self.kept, (calls, number))?;
@@ -117,8 +118,8 @@ impl Row<'_> {
     }
 }
 
-/// A is started on its older copy and killed before the call of this number; whether it came that
-/// far.
+/// Starts A on its older copy and kills it before the call of this number. Returns true if A came
+/// that far.
 fn killed_at(
     cluster: &mut Cluster,
     kept: &Path,
@@ -127,7 +128,7 @@ fn killed_at(
     cluster.stop(A)?;
     fs::remove_dir_all(cluster.data(A))?;
     copy(kept, cluster.data(A))?;
-    // Nobody tells it that its copy is old before strace has hold of it.
+    // No peer may tell A that its copy is old before strace is attached.
     for other in [B, C] {
         cluster.node(other)?.signal(Signal::STOP)?;
     }
@@ -150,8 +151,8 @@ fn killed_at(
     Ok(place_of(cluster, A)?.is_none())
 }
 
-/// A is started until it stays, and holds all again. Where it was killed before the first step, it
-/// finds out once more what its directory is.
+/// Restarts A until it stays up, and holds all keys again. After a kill before the first step, A
+/// detects its outdated directory once more.
 fn until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
@@ -172,7 +173,7 @@ fn until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
     }
 }
 
-/// What was set aside is in one directory, and is a store.
+/// Checks that the contents set aside are in one directory, and form a store.
 fn is_whole(data: &Path) -> Result<(), Failure> {
     let entries = fs::read_dir(data)?.flatten().map(|entry| entry.path());
     let aside: Vec<PathBuf> = entries.filter(|path| is_aside(path)).collect();

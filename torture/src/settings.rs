@@ -1,5 +1,5 @@
-//! Settings changed over restarts, and nodes that are not alike: whatever is stored can be read,
-//! walked over, replicated and streamed back whatever the settings are by now. Values of 8 MiB are
+//! Settings changed over restarts, and nodes with different settings: stored data can be read,
+//! scanned, replicated and streamed back whatever the current settings are. Values of 8 MiB are
 //! written where `--memory 512MiB` allows them; then nodes get a fraction of it, one after another
 //! and all together, miss overwrites, and lose their disks.
 
@@ -17,10 +17,10 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// What the first node always has: it takes the writes.
+/// Settings of the first node, which takes the writes.
 const LARGE: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
 
-/// What the others may get: most cannot hold what is stored in any part of their memory.
+/// Settings of the other nodes: most can't hold the stored values in any part of their memory.
 const SETTINGS: [&[&str]; 6] = [
     &["--memory", "64MiB", "--max-value", "1KiB"],
     &["--memory", "64MiB", "--memtable", "1MiB", "--loops", "1", "--read-threads", "1"],
@@ -30,26 +30,26 @@ const SETTINGS: [&[&str]; 6] = [
     &LARGE,
 ];
 
-/// Keys, and the lengths of their values.
+/// Lengths of the values, one for each key.
 const LENGTHS: [usize; 12] = [
     8_000_000, 100, 1_000_000, 60_000, 8_000_000, 70_000, 300_000, 2_000_000, 16_400, 8_000_000,
     4_100_000, 1,
 ];
 
-/// How long hints may take.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(20);
 
-/// How long a write may be refused.
+/// Time for which a write may be refused.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Before a refused write is tried again.
+/// Pause before a refused write is retried.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Resident memory beyond `--memory` at most, and what one value of 8 MiB at a time may add to it:
-/// a copy of each replica, each as it is read, sent and put together again.
+/// Most resident memory beyond `--memory`, including one value of 8 MiB at a time: a copy of each
+/// replica's, each as it is read, sent and assembled.
 const BEYOND: u64 = (64 << 20) + 8 * (8 << 20);
 
-/// `rounds` changes of settings.
+/// Makes `rounds` changes of settings.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &[])?;
     let base: Vec<_> = cluster.launches.iter().map(|launch| launch.args.clone()).collect();
@@ -68,7 +68,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (mut wiped, mut peak, mut read) = (0, 0, 0);
     for round in 0..setup.rounds as usize {
         let node = 1 + round % (NODES - 1);
-        // Both of the others small at first, for the wiped one has to have all from them.
+        // The first two rounds give both other nodes little memory: a wiped node must get
+        // everything from such nodes.
         let chosen = if round < 2 { round } else { random.below(SETTINGS.len() as u64) as usize };
         if random.percent(50) {
             cluster.kill(node)?
@@ -81,7 +82,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             wiped += 1;
             fs::remove_dir_all(cluster.data(node))?;
         } else {
-            // What it misses comes as hints.
+            // Hints bring the missed writes.
             write_all(&cluster, &ledger, "&ack=2&from=3")?;
         }
         cluster.start_node(node)?;
@@ -111,7 +112,7 @@ fn resident(cluster: &Cluster, node: usize) -> Result<u64, Failure> {
     Ok(most)
 }
 
-/// Writes every key anew through the first node.
+/// Rewrites every key through the first node.
 fn write_all(cluster: &Cluster, ledger: &Ledger, votes: &str) -> Result<(), Failure> {
     let mut client = Client::connect(cluster.addresses()[0])?;
     for (key, len) in LENGTHS.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Row 33: clients that are slow on purpose, in four ways. Those who are not are served as before,
-//! and the slow ones are given up in time.
+//! Row 33: clients that are slow on purpose, in four ways. Other clients are served as before, and
+//! the slow ones are disconnected in time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,30 +11,30 @@ use crate::client::{Client, target};
 use crate::node::Node;
 use crate::{Failure, Setup};
 
-/// What the answers beside slow clients must not fall below, in a hundred of those without them:
-/// that is nearly all that was asked, unless the machine is busy with other things.
+/// Least goodput beside slow clients, in percent of that without them, which is nearly all requests
+/// unless the machine is busy.
 const GOODPUT_PERCENT: u64 = 90;
 
-/// When the last slow client must be gone. The promise is 15 s.
+/// Time until the last slow client must be gone. The promise is 15 s.
 const REAPED_WITHIN: Duration = Duration::from_secs(15);
 
-/// What a busy machine and one more look at the connections may add to that.
+/// Margin for a busy machine and one more look at the connections.
 const MARGIN: Duration = Duration::from_secs(3);
 
-/// Good clients, and how often each asks.
+/// Number of good clients, and the interval between the requests of each.
 const GOOD: u32 = 8;
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Bytes of every sixteenth value that they write; the others are small.
+/// Length in bytes of every sixteenth value that they write; the others are small.
 const LARGE: usize = 300 << 10;
 
-/// An answer that comes later does not count.
+/// Latest time of a good answer.
 const IN_TIME: Duration = Duration::from_millis(500);
 
-/// Between two pieces of a slow client.
+/// Pause between two pieces of a slow client.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How a slow client begins, and what it goes on with, a piece at a time; nothing = it only waits.
+/// First bytes of a slow client, and the piece that it repeats; empty = the client only waits.
 const KINDS: [(&str, &[u8]); 4] = [
     ("", b""),
     ("GET /v0/entity?id=large HTTP/1.1\r\nX: ", b"x"),
@@ -67,7 +67,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let Some(gone) = gone else {
         return Err(Failure::Broken("some of the slow clients are never given up".to_owned()));
     };
-    // The machine may have become busy since: then it is so afterwards too.
+    // The machine may have become busy since: then this measurement shows it too.
     let alone = alone.min(goodput(&node, Duration::from_secs(3))?);
     if beside * 100 < GOODPUT_PERCENT * alone {
         return Err(Failure::Broken(format!("goodput {beside} % beside, {alone} % alone")));
@@ -93,10 +93,10 @@ fn connect(address: SocketAddr, each: usize) -> Result<Vec<(TcpStream, &'static 
     Ok(slow)
 }
 
-/// Goes on slowly until each connection was ended; when the last one was.
+/// Continues slowly until each connection was closed; returns the time of the last close.
 fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
     let begun = Instant::now();
-    // How much later than it should this thread ran: so late may the node be too.
+    // Lateness of this thread: the node may be as late.
     let mut late = Duration::ZERO;
     while !slow.is_empty() {
         if begun.elapsed() > REAPED_WITHIN + MARGIN + late {
@@ -110,8 +110,8 @@ fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
     Some(begun.elapsed())
 }
 
-/// Sends the next piece; whether the node has ended the connection. Reading nothing of a large
-/// answer is a way of being slow, so only those that wait for no answer look for the end.
+/// Sends the next piece. Returns true if the node has closed the connection. Not reading a large
+/// answer is a way of being slow, so only clients that await no answer look for the end.
 fn is_over(stream: &mut TcpStream, piece: &[u8]) -> bool {
     let blocked = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
     if !piece.is_empty() && stream.write(piece).is_err_and(|error| !blocked(&error)) {
@@ -121,7 +121,7 @@ fn is_over(stream: &mut TcpStream, piece: &[u8]) -> bool {
     reads && matches!(stream.read(&mut [0; 4096]), Ok(0))
 }
 
-/// Of what good clients ask in that time, how much is answered well and soon enough, in a hundred.
+/// Returns the percentage of good clients' requests that are answered well and in time.
 fn goodput(node: &Node, lasts: Duration) -> Result<u64, Failure> {
     let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {

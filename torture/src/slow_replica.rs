@@ -1,5 +1,5 @@
-//! Row 19: every sync of one of three replicas takes 200 ms longer. A quorum of two must not feel
-//! it, whichever node is the coordinator, and what waits for the slow one must stay bounded.
+//! Row 19: every sync of one of three replicas takes 200 ms longer. A quorum of two must not be
+//! slower, whichever node is the coordinator, and work waiting for the slow node must stay bounded.
 //!
 //! The figures without the fault are taken under strace too, so that only the delay is compared.
 
@@ -15,7 +15,7 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// The node whose disk is slow.
+/// The node with the slow disk.
 const SLOW: usize = 2;
 
 const PACE: Pace = Pace {
@@ -27,14 +27,14 @@ const PACE: Pace = Pace {
     tries: 2,
 };
 
-/// What the bar allows the 99th percentile to grow by.
+/// Greatest allowed growth of the 99th percentile.
 const RATIO: f64 = 2.0;
 
-/// Below this a quorum is fast enough whatever the ratio says: on a busy machine a baseline of a
-/// few milliseconds doubles by chance.
+/// A 99th percentile below this is good whatever the ratio: on a busy machine a baseline of a few
+/// milliseconds doubles by chance.
 const FAST_ENOUGH: Duration = Duration::from_millis(25);
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(60);
 
 /// Compares the figures with and without the fault.

@@ -1,6 +1,6 @@
-//! Row "stderr": the log of every node goes where it is not taken: into a pipe whose reader is
-//! gone, onto a full file system, into a pipe that nobody reads. Clients see nothing of that, and
-//! SIGTERM ends the nodes as ever.
+//! Row "stderr": the log of every node goes to a sink that fails: a pipe whose reader is gone, a
+//! full file system, a pipe that nobody reads. Clients notice nothing, and SIGTERM ends the nodes
+//! as usual.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,25 +29,25 @@ const PACE: Pace = Pace {
     tries: 2,
 };
 
-/// Lines that each node logs: more than a pipe and all of the node's own room take.
+/// Lines that each node logs: more than a pipe and the node's own buffer hold.
 const LINES: usize = 12_000;
 
-/// Requests in flight that make it do so.
+/// Concurrent requests that make the node log.
 const WINDOW: usize = 200;
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// The longest that an end may take: what is in flight, and a second for the log.
+/// Time limit of a stop: requests in flight, and a second for the log.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// The longest that the first recording may take to begin.
+/// Time limit for the first recording to begin.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Name of a node's thread that records.
+/// Name of a node's profiler thread.
 const RECORDER: &str = "profiler";
 
-/// Where the log goes.
+/// Sink of the log.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// A pipe whose reader is gone.
@@ -58,7 +58,7 @@ pub enum Kind {
     Stalled,
 }
 
-/// `rounds` clusters for each kind.
+/// Runs `rounds` clusters for each kind.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let kinds = [Kind::Closed, Kind::Full, Kind::Stalled];
     let figures: Vec<String> =
@@ -66,7 +66,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(figures.join("; "))
 }
 
-/// `rounds` clusters of one kind.
+/// Runs `rounds` clusters of one kind.
 pub fn one(setup: &Setup, kind: Kind) -> Result<String, Failure> {
     let mut total = Figures::default();
     for round in 0..setup.rounds {
@@ -99,7 +99,8 @@ impl Figures {
     }
 }
 
-/// One cluster whose nodes all log a lot; one is killed and comes back, then all are stopped.
+/// Runs one cluster whose nodes all log a lot; one node is killed and restarted, then all are
+/// stopped.
 fn broken(setup: &Setup, kind: Kind, seed: u64) -> Result<Figures, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "always"])?;
     let mut readers = Vec::new();
@@ -129,7 +130,7 @@ fn broken(setup: &Setup, kind: Kind, seed: u64) -> Result<Figures, Failure> {
     }
     cluster.kill(victim)?;
     thread::sleep(Duration::from_millis(500));
-    // To start with it needs somebody to read.
+    // A start needs a reader of the pipe.
     let reader = (!matches!(kind, Kind::Full)).then(|| reader(&cluster.launches[victim].log));
     cluster.start_node(victim)?;
     cluster.until_ready()?;
@@ -153,7 +154,7 @@ fn broken(setup: &Setup, kind: Kind, seed: u64) -> Result<Figures, Failure> {
     Ok(figures)
 }
 
-/// Makes a pipe with a name; its reader.
+/// Creates a named pipe; returns its reader.
 fn pipe(path: &Path) -> Result<File, Failure> {
     let mode = Mode::RUSR | Mode::WUSR;
     mknodat(CWD, path, FileType::Fifo, mode, 0).map_err(std::io::Error::from)?;
@@ -165,8 +166,8 @@ fn reader(path: &Path) -> Result<File, Failure> {
     Ok(File::options().read(true).custom_flags(flags).open(path)?)
 }
 
-/// Has a node log a line for each of many requests: each wants a recording while one runs, of what
-/// costs the least.
+/// Makes a node log a line for each of many requests: each request asks for a recording, of the
+/// cheapest event, while one is running.
 fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     let target = "/admin/profile?event=lock&seconds=1";
     let mut recorder = cluster.node(node)?.client()?;
@@ -185,8 +186,8 @@ fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for the recorder's thread. The node is not asked: the request that came first would be
-/// recorded for, and a recorder writes only while nothing else wants the processor.
+/// Waits for the profiler's thread, without a request to the node: the recording would then be for
+/// that request, and the profiler writes only while nothing else needs the CPU.
 fn until_recording(node: &Node) -> Result<(), Failure> {
     let begun = Instant::now();
     while begun.elapsed() < BEGINS_WITHIN {

@@ -1,6 +1,6 @@
-//! Row "steady": clients that read slowly but steadily get all that they asked for, over ranges and
-//! large values, in HTTP/1.1 and 1.0; clients that stop reading are given up in time, and can tell
-//! that what they got is not all.
+//! Row "steady": clients that read slowly but steadily get their whole answer, of ranges and large
+//! values, in HTTP/1.1 and 1.0; clients that stop reading are disconnected in time, and can tell
+//! that their answer is incomplete.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,39 +11,40 @@ use crate::client::target;
 use crate::node::Node;
 use crate::{Failure, Setup};
 
-/// The value of each key in the range, and how many there are: several times what the kernel's
-/// buffers at both ends take.
+/// Length in bytes of each value in the range, and number of values: together several times the
+/// kernel's buffers at both ends.
 const ITEM: usize = 1 << 20;
 const ITEMS: usize = 24;
 
-/// The large value.
+/// Length of the large value in bytes.
 const LARGE: usize = 8 << 20;
 
-/// What is asked for: by whom, how, and bytes of the body without the marks of chunks.
+/// Kinds of requests: name, request head, and length of the body in bytes without the framing of
+/// chunks.
 const KINDS: [(&str, &str, usize); 3] = [
     ("range", "GET /v0/entities?start=item HTTP/1.1\r\nHost: localhost\r\n", ITEMS * (ITEM + 7)),
     ("range in 1.0", "GET /v0/entities?start=item HTTP/1.0\r\n", ITEMS * (ITEM + 7)),
     ("value", "GET /v0/entity?id=a-large HTTP/1.1\r\nHost: localhost\r\n", LARGE),
 ];
 
-/// When the last client that stopped must be gone. The promise is 15 s.
+/// Time until the last client that stopped reading must be gone. The promise is 15 s.
 const REAPED_WITHIN: Duration = Duration::from_secs(15);
 
-/// What a busy machine and one more look at the connections may add to that.
+/// Margin for a busy machine and one more look at the connections.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// How much a client that stops reads before.
+/// Bytes that a client reads before it stops.
 const TASTE: usize = 64 << 10;
 
-/// Between two reads of a slow client.
+/// Interval between two reads of a slow client.
 const STEP: Duration = Duration::from_millis(100);
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Readers of each kind at each pace, and one of each kind that stops.
+/// Runs readers of each kind at each pace, and one of each kind that stops.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
-    // Room for the values of all four that ask for the large one: 1/32 of it.
+    // A memory budget for the values of all four clients that request the large one: 1/32 of it.
     let args = ["--sync", "interval", "--memory", "2GiB", "--max-value", "8MiB"];
     let node = setup.launch(dir.path(), dir.path(), &args).start()?;
     fill(&node)?;
@@ -110,7 +111,7 @@ fn ask(address: SocketAddr, head: &str) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// Reads at this pace for a while, then the rest at once: all of it must come.
+/// Reads at this pace for a while, then the rest at once: the whole answer must arrive.
 fn read_steadily(
     address: SocketAddr,
     (name, head, length): (&str, &str, usize),
@@ -139,15 +140,16 @@ fn read_steadily(
     let ended = stream.read_to_end(&mut rest);
     read += rest.len();
     match ended {
-        // The heads, and the marks of chunks, come on top.
+        // The heads, and the framing of chunks, are additional.
         Ok(_) if (length..length + 1024).contains(&read) => Ok(()),
         Ok(_) => Err(broken(read, "the end".to_owned())),
         Err(error) => Err(broken(read, error.to_string())),
     }
 }
 
-/// Reads a little and stops. How long it was kept, if it can tell that it did not get everything:
-/// the end of a range in HTTP/1.0 is the end of the connection, so that only a reset tells.
+/// Reads a little and stops. Returns the time until it was disconnected, if it can tell that its
+/// answer is incomplete: in HTTP/1.0 the end of a range is the end of the connection, so only a
+/// reset tells.
 fn stop_reading(
     address: SocketAddr,
     (name, head, _): (&str, &str, usize),

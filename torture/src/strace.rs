@@ -1,4 +1,4 @@
-//! System calls of a running node that fail or take their time, by strace.
+//! System calls of a running node that fail or are delayed, by strace.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,15 +11,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::Failure;
 use crate::node::Node;
 
-/// How long strace may take to take hold of all threads.
+/// Time limit for strace to attach to all threads.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// strace on a running process, taken off when dropped.
+/// strace on a running process, detached when dropped.
 #[derive(Debug)]
 pub struct Strace(Child);
 
 impl Strace {
-    /// From now on this happens to that system call of the node, as in `error=EIO:when=3` or
+    /// Injects a fault into this system call of the node from now on, as in `error=EIO:when=3` or
     /// `delay_exit=200000`.
     pub fn attach(node: &Node, call: &str, what: &str, log: &Path) -> Result<Self, Failure> {
         let child = Command::new("strace")
@@ -47,7 +47,7 @@ impl Strace {
 
 impl Drop for Strace {
     fn drop(&mut self) {
-        // SIGTERM makes it let go of the node before it ends.
+        // SIGTERM makes strace detach before it ends.
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }

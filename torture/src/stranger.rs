@@ -1,6 +1,6 @@
-//! Row 36: whoever is no node of the cluster tries to pass for one: random bytes, conversations
-//! recorded between two nodes and played again, a whole process with another secret, or with
-//! another list of nodes. All are refused, and the cluster goes on.
+//! Row 36: attempts to impersonate a node of the cluster: random bytes, recorded conversations
+//! between two nodes replayed, a whole process with another secret, or with another list of nodes.
+//! All are refused, and the cluster continues.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,33 +20,33 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// The node that strangers turn to.
+/// The node that is attacked.
 const VICTIM: usize = 1;
 
-/// The node that is started as a stranger.
+/// The node that is started as an impostor.
 const IMPOSTOR: usize = 2;
 
-/// What asks to be a peer.
+/// The request to become a peer.
 const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
      Upgrade: kvorum-peer/1\r\n\r\n";
 
-/// How long a stranger may be listened to: a handshake's second, and a busy machine.
+/// Time limit for the end of an attack: one second of the handshake, and a margin for a busy
+/// machine.
 const LISTENED: Duration = Duration::from_secs(10);
 
-/// Recorded bytes of one connection at most: far more than a handshake.
+/// Most recorded bytes of one connection: far more than a handshake.
 const RECORDED: usize = 64 << 10;
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(20);
 
-/// `rounds` strangers of each kind.
+/// Runs `rounds` attacks of each kind.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
     for node in 0..NODES {
         give_secret(&mut cluster, node);
     }
-    // The first node reaches the victim by way of a recorder. (Where a node is found is no part of
-    // what nodes must agree about.)
+    // The first node reaches the victim through a recorder. (Nodes need not agree on addresses.)
     let victim = cluster.addresses()[VICTIM];
     let recorder = Recorder::start(victim)?;
     for word in &mut cluster.launches[0].args {
@@ -69,7 +69,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         refused(victim, replay, "a conversation that was played again")?;
         let mut changed = replay.clone();
         for _ in 0..1 + random.below(4) {
-            // The HTTP before it is everybody's.
+            // The HTTP head is not changed: anyone can send it.
             let head = replay.windows(4).position(|end| end == b"\r\n\r\n").unwrap_or(0) + 4;
             let place = head + random.below((changed.len() - head) as u64) as usize;
             changed[place] ^= 1 << random.below(8);
@@ -98,13 +98,13 @@ fn give_secret(cluster: &mut Cluster, node: usize) {
     cluster.launches[node].args.extend(flag);
 }
 
-/// Says `words` to a node, which must end the conversation without ever serving it: what it says
-/// to a stranger is an answer to the upgrade, its own HELLO and why it refuses.
+/// Sends `words` to a node, which must close the connection without serving it. The node may only
+/// answer the upgrade, send its own HELLO and the reason for the refusal.
 fn refused(address: SocketAddr, words: &[u8], what: &str) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(LISTENED))?;
-    // It may be closed before all is said.
+    // The node may close before all bytes are sent.
     let _ = stream.write_all(words);
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
@@ -118,7 +118,8 @@ fn refused(address: SocketAddr, words: &[u8], what: &str) -> Result<(), Failure>
     }
 }
 
-/// Starts the third node with another secret, then with another list: it is kept out, and says why.
+/// Starts the third node with another secret, then with another list: the cluster keeps it out, and
+/// the node says why.
 fn impostors(cluster: &mut Cluster, ledger: &Arc<Ledger>) -> Result<String, Failure> {
     let right = cluster.launches[IMPOSTOR].clone();
     let secret = cluster.dir().join(format!("n{}", IMPOSTOR + 1)).join("secret");
@@ -169,7 +170,7 @@ fn kept_out(cluster: &mut Cluster, ledger: &Arc<Ledger>, what: &str) -> Result<(
     cluster.stop(IMPOSTOR)
 }
 
-/// Stands between two nodes and keeps what the one that connects says.
+/// A proxy between two nodes that records the bytes of the connecting one.
 struct Recorder {
     address: SocketAddr,
     kept: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -181,7 +182,7 @@ impl Recorder {
         let address = listener.local_addr()?;
         let kept: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
         let keep = Arc::clone(&kept);
-        // Ends with the process: nobody connects once the nodes are gone.
+        // The thread ends with the process: nobody connects once the nodes are gone.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let keep = Arc::clone(&keep);

@@ -1,12 +1,12 @@
-//! Row 28, the part of what befalls nodes in the middle of rounds that prove something: they are
-//! killed, stand still, lose their disks or get old ones, their disks are full, their clocks are
-//! off, another node drives a round too. Keys are deleted all the while, half of that with one node
-//! away, and clients go on. Whatever became of that round, a later one proves, compactions purge,
-//! all hold the same, and nothing that was deleted is ever read.
+//! Row 28 with faults in the middle of rounds that prove something: nodes are killed, suspended,
+//! lose their disks or get old ones, their disks are full, their clocks are off, another node
+//! coordinates a round too. Keys are deleted throughout, half of the time with one node away, and
+//! clients continue. Whatever happened to that round, a later one proves, compactions purge, all
+//! nodes are equal, and no deleted key is ever read.
 //!
-//! Some are struck at any time, others between two steps (`between.rs`), with clocks as they are: a
-//! clock that can be set reads a file each time, strace stops a node at each of these system calls,
-//! and rounds go on without it.
+//! Some faults happen at any time, others between two steps (`between.rs`) with unchanged clocks: a
+//! node with an adjustable clock reads a file at each reading of the clock, strace stops it at each
+//! of these system calls, and rounds proceed without it.
 
 mod between;
 
@@ -34,7 +34,7 @@ use crate::strikes::between::{MOMENTS, Moment};
 use crate::writers::{Work, Writers};
 use crate::{Failure, Setup, audit};
 
-/// What befalls a node.
+/// A fault of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strike {
     DriverKilled,
@@ -49,14 +49,14 @@ enum Strike {
     ClockOff,
 }
 
-/// When it does.
+/// The time of the fault.
 #[derive(Debug, Clone, Copy)]
 enum When {
     Anywhere(Strike),
     Between(Moment),
 }
 
-/// At any time of a round, one after the other; in a test those at the front.
+/// Faults at any time of a round, one after the other; in a test those at the front.
 const EACH: [Strike; 10] = [
     Strike::DriverKilled,
     Strike::OldCopy,
@@ -70,33 +70,33 @@ const EACH: [Strike; 10] = [
     Strike::ClockOff,
 ];
 
-/// The node with a small disk, where there may be one, and how small.
+/// The node with a small disk, where possible, and the disk's size.
 const SMALL: usize = 2;
 const DISK_MIB: u64 = 256;
 
-/// The longest that a node stands still: beyond what a round's node counts as at work for. And the
-/// most that a clock is off.
+/// Longest suspension of a node, beyond the time after which a round gives it up, and greatest
+/// clock error.
 const PAUSE_MS: u64 = 4_000;
 const OFF_MS: u64 = 4_000;
 
-/// How often hints are dropped, and nodes killed instead of stopped, in percent.
+/// Percentages of rounds in which hints are dropped, and in which nodes are killed instead of
+/// stopped.
 const DROPPED: u64 = 40;
 const KILLED: u64 = 50;
 
-/// How much longer the syncs of one node take while it is struck, or another one is: steps of a
-/// round end with them.
+/// Additional time of one node's syncs while a fault is injected: steps of a round end with syncs.
 const SLOW_SYNC: Duration = Duration::from_millis(40);
 
-/// Keys that are asked for one by one, at every node under every quorum.
+/// Number of keys that are read one by one, at every node under every quorum.
 const ASKED: usize = 20;
 
-/// How long an answer may take: beyond a node's own deadline.
+/// Time limit of an answer: beyond a node's own deadline.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// How long clients go on after a strike.
+/// Time for which clients continue after a fault.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 
-/// A file that fills a disk.
+/// Contents of a file that fills a disk.
 static CHUNK: [u8; 1 << 16] = [0xbb; 1 << 16];
 
 struct Row<'a> {
@@ -104,25 +104,25 @@ struct Row<'a> {
     cluster: Cluster,
     ledger: Arc<Ledger>,
     random: Random,
-    /// Where nodes were killed, or stood still between two steps.
+    /// Stages in which nodes were killed, or suspended between two steps.
     stages: Stages,
-    /// A node's directory as it was before the last proof.
+    /// A node's directory from before the last proof.
     old: Option<(usize, PathBuf)>,
-    /// Keys that go in the next step.
+    /// Keys that the next step deletes.
     doomed: Vec<String>,
-    /// How long the last round took.
+    /// Duration of the last round.
     takes: Duration,
     disk: Option<Mount>,
     clocks: Option<Vec<PathBuf>>,
     answers: u64,
 }
 
-/// `rounds` strikes at any time of a round.
+/// Injects `rounds` faults at any time of a round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     strikes(setup, true, |number| When::Anywhere(EACH[number % EACH.len()]))
 }
 
-/// `rounds` strikes between two steps of a round.
+/// Injects `rounds` faults between two steps of a round.
 pub fn between_steps(setup: &Setup) -> Result<String, Failure> {
     strikes(setup, false, |number| When::Between(Moment::of(number % MOMENTS)))
 }
@@ -153,7 +153,7 @@ fn strikes(
     ))
 }
 
-/// A small disk and clocks that can be set, if there are any.
+/// Returns a small disk or adjustable clocks, if the machine has them.
 fn if_any<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match made {
         Err(Failure::Skipped(_)) => Ok(None),
@@ -200,7 +200,8 @@ impl<'a> Row<'a> {
         (than + 1 + self.random.below(NODES as u64 - 1) as usize) % NODES
     }
 
-    /// Deletes with a node away, a round, and what befalls it; whether that is possible here.
+    /// Deletes keys with a node away, and injects a fault into a round. Returns true if that is
+    /// possible here.
     fn step(&mut self, when: When, number: usize) -> Result<bool, Failure> {
         let old = self.edit(number)?;
         let work = Work {
@@ -229,7 +230,8 @@ impl<'a> Row<'a> {
         Ok(done)
     }
 
-    /// Begins a round, and strikes in the middle of it; whether that is possible here.
+    /// Begins a round, and injects a fault in the middle of it. Returns true if that is possible
+    /// here.
     fn strike_anywhere(&mut self, strike: Strike, driver: usize) -> Result<bool, Failure> {
         let slow = self.any();
         let log = self.cluster.dir().join("strace.log");
@@ -243,8 +245,8 @@ impl<'a> Row<'a> {
         self.strike(strike, driver)
     }
 
-    /// Writes keys, and overwrites and deletes them while a node is away, which then comes back:
-    /// it, and its directory as it was before.
+    /// Writes keys, and overwrites and deletes them while a node is away, which then returns;
+    /// returns the node, and its directory from before.
     fn edit(&mut self, number: usize) -> Result<(usize, PathBuf), Failure> {
         let prefix = format!("x{number}-");
         let count = self.setup.size(1_000, 40);
@@ -275,7 +277,7 @@ impl<'a> Row<'a> {
         Ok((away, kept))
     }
 
-    /// What is written so far is proven, purged, and right everywhere.
+    /// Checks that all writes so far are proven, purged, and right everywhere.
     fn prove(&mut self) -> Result<(), Failure> {
         let driver = self.any();
         let last = prove(self.setup, &self.cluster, driver)?;
@@ -335,7 +337,7 @@ impl<'a> Row<'a> {
         self.cluster.start_node(node)
     }
 
-    /// Rounds that are asked for of all nodes while one is under way; all of them end.
+    /// Requests rounds from all nodes while one is in progress; all of them end.
     fn two_drivers(&self, other: usize) -> Result<(), Failure> {
         let (setup, cluster) = (self.setup, &self.cluster);
         thread::scope(|scope| {
@@ -377,13 +379,13 @@ impl<'a> Row<'a> {
         set_millis(&clocks[node], off)?;
         thread::sleep(Duration::from_millis(self.random.below(PAUSE_MS)));
         set_millis(&clocks[node], 0)?;
-        // What it wrote ahead of the others is refused until then.
+        // Until then, others refuse the writes that the node made ahead of them.
         thread::sleep(Duration::from_millis(off.unsigned_abs()));
         Ok(true)
     }
 }
 
-/// Writes a file until its disk has no room.
+/// Writes a file until its disk is full.
 fn fill_with(path: &Path) -> Result<(), Failure> {
     let mut file = File::create(path)?;
     loop {

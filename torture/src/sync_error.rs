@@ -1,8 +1,8 @@
-//! Row 10: the disk answers EIO, once, and then pretends that nothing had happened. After the first
-//! failure nothing is acknowledged until a restart, which recovers everything that was.
+//! Row 10: the disk returns EIO once, and then works again. After the first failure nothing is
+//! acknowledged until a restart, which recovers every acknowledged write.
 //!
-//! Injected into the running node with strace, and for real: an ext4 image on a tmpfs without room,
-//! where the kernel itself fails the write-back.
+//! The failure is injected into the running node with strace, and also real: an ext4 image on a
+//! tmpfs without space, where the kernel itself fails the write-back.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,13 +16,13 @@ use crate::strace::Strace;
 use crate::writers::{Statuses, Work, Writers};
 use crate::{Failure, Setup, check, read_all};
 
-/// How long the fault may take to strike, and the node to notice.
+/// Time limit for the fault to happen, and for the node to notice.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long is tried after the first failure.
+/// Duration of the attempts after the first failure.
 const AFTER: Duration = Duration::from_millis(700);
 
-/// The system calls that fail, each once, with what the kernel says.
+/// The system calls that fail, each once, with the kernel's error.
 const FAULTS: [(&str, &str); 5] = [
     ("fdatasync", "EIO"),
     ("pwrite64", "EIO"),
@@ -31,7 +31,7 @@ const FAULTS: [(&str, &str); 5] = [
     ("pwrite64", "ENOSPC"),
 ];
 
-/// `rounds` injected failures and one real one.
+/// Runs `rounds` injected failures and a real one.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let (mut acknowledged, mut struck) = (0, 0);
@@ -61,7 +61,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// One failure of one call; acknowledged writes, and whether it ended writing.
+/// Injects one failure of one call; returns the acknowledged writes, and whether writing ended.
 fn injected(
     setup: &Setup,
     sync: &str,
@@ -79,7 +79,7 @@ fn injected(
     let strace = Strace::attach(&node, call, &fault, &dir.path().join("strace"))?;
     let writers = Writers::start(node.address, &ledger, work, setup.seed ^ when)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
-    // Some calls are few, and some failures pass by themselves: those need not end writing.
+    // Some calls are rare, and some failures are transient: those need not end writing.
     let failed = writers.wait(setup.size(PATIENCE / 10, PATIENCE / 20), struck);
     drop(strace);
     thread::sleep(AFTER);
@@ -97,7 +97,7 @@ fn injected(
     Ok((acknowledged, failed))
 }
 
-/// What a node with a failed disk must do.
+/// Checks the behaviour of a node with a failed disk.
 fn says_so(
     node: &Node,
     ledger: &Ledger,
@@ -114,13 +114,14 @@ fn says_so(
     if ready != 503 {
         return Err(Failure::Broken(format!("/readyz answers {ready} after a failed sync")));
     }
-    // Reads go on, and find nothing that is not allowed.
+    // Reads continue, and return nothing invalid.
     let found = read_all(node)?;
     ledger.check(&found, Process::Same)?;
     Ok(())
 }
 
-/// The kernel's own EIO: the image's blocks can't be written back, for the tmpfs below is full.
+/// Uses the kernel's own EIO: the image's blocks can't be written back, because the tmpfs below is
+/// full.
 fn real(setup: &Setup) -> Result<String, Failure> {
     let below = Mount::tmpfs(96)?;
     let image = below.path().join("image");

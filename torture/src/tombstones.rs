@@ -1,6 +1,6 @@
-//! Ranges over a million tombstones: however far it is from one live key to the next, a range comes
-//! to its end, for every quorum and from every node, while one of them is killed, and after one has
-//! lost its disk and streamed all of them back.
+//! Ranges over a million tombstones: however far the next live key is, a range completes, for every
+//! quorum and from every node, while a node is killed, and after one has lost its disk and streamed
+//! all of them back.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,16 +17,16 @@ const NODES: usize = 3;
 /// The node that loses its disk.
 const WIPED: usize = 2;
 
-/// Requests on their way on one connection.
+/// Requests in flight on one connection.
 const AT_ONCE: u64 = 200;
 
-/// What ranges are asked for with.
+/// Quorums of the ranges.
 const VOTES: [&str; 5] = ["", "&ack=3&from=3", "&ack=1&from=3", "&ack=1&from=1", "&local=true"];
 
-/// The keys that are there: before all tombstones, among them, after them.
+/// The live keys: before all tombstones, among them, after them.
 const LIVE: [&str; 3] = ["a-first", "g0000001-live", "z-last"];
 
-/// `rounds` times every range from every node, one of them under a kill.
+/// Reads every range from every node, `rounds` times, one of them under a kill.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let graves = setup.size(1_000_000, 30_000);
@@ -63,7 +63,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Deletes keys that were never there, through all nodes at once.
+/// Deletes keys that never existed, through all nodes at once.
 fn delete_keys(addresses: &[SocketAddr], graves: u64) -> Result<(), Failure> {
     let share = graves / addresses.len() as u64;
     thread::scope(|scope| {
@@ -89,7 +89,7 @@ fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failu
         });
         client.send_raw(requests.collect::<String>().as_bytes())?;
         for _ in keys {
-            // Not all need be acknowledged.
+            // Not all deletes need be acknowledged.
             let status = client.answer()?.status;
             if !matches!(status, 202 | 503 | 504) {
                 return Err(Failure::Broken(format!("a DELETE answers {status}")));
@@ -99,7 +99,7 @@ fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failu
     Ok(())
 }
 
-/// One range over everything, which must find the live keys; how long it took.
+/// Reads one range over everything, which must find the live keys; returns its duration.
 fn walk(address: SocketAddr, votes: &str) -> Result<Duration, Failure> {
     let begun = Instant::now();
     let found = found(address, votes).map_err(|error| {
@@ -121,8 +121,8 @@ fn found(address: SocketAddr, votes: &str) -> std::io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// A range while another node is killed at some moment of it: whole, or broken off, never short.
-/// Whether it came whole.
+/// Reads a range while another node is killed at some moment of it: the range is complete or breaks
+/// off, but is never short. Returns true if it was complete.
 fn under_a_kill(
     cluster: &mut Cluster,
     random: &mut Random,
@@ -146,7 +146,7 @@ fn under_a_kill(
     }
 }
 
-/// A node loses its disk; how long it took until it was authoritative again.
+/// Wipes a node's disk; returns the time until the node was authoritative again.
 fn rebuild(cluster: &mut Cluster) -> Result<Duration, Failure> {
     cluster.kill(WIPED)?;
     fs::remove_dir_all(cluster.data(WIPED))?;

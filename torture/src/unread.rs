@@ -1,6 +1,6 @@
-//! Row 13, second part: hundreds of clients ask for large values that are stored already, and read
-//! nothing of the answers. The process stays within `--memory` and 64 MiB, at every size of it,
-//! alone and as one of three; and whoever does read is served.
+//! Row 13, second part: hundreds of clients request large stored values, and read nothing of the
+//! answers. The process stays within `--memory` and 64 MiB, for each size, alone and as one of
+//! three; and clients that do read are served.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,26 +12,26 @@ use crate::cluster::Cluster;
 use crate::node::{Launch, Node};
 use crate::{Failure, Setup};
 
-/// What `--memory` is, in MiB.
+/// Sizes of `--memory`, in MiB.
 const SIZES: [u64; 3] = [64, 128, 512];
 
-/// What the process may take besides, in bytes.
+/// Memory that the process may use beyond `--memory`, in bytes.
 const OUTSIDE: u64 = 64 << 20;
 
-/// Lengths of the values, stored with the memory that the longest of them wants.
+/// Lengths of the values, and the settings under which the longest can be stored.
 const LENGTHS: [usize; 6] = [100 << 10, 300 << 10, 700 << 10, 1 << 20, 3 << 20, 8 << 20];
 const STORED_WITH: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
 
 /// Values of each length.
 const EACH: usize = 4;
 
-/// What good clients ask for, which fits any memory.
+/// Length of the values that good clients request, which fit any memory.
 const GOOD: usize = 700 << 10;
 
-/// How long a client without manners waits until it can send.
+/// Time limit of a bad client's connect and send.
 const IMPATIENCE: Duration = Duration::from_millis(200);
 
-/// What came of one siege.
+/// Results of one siege.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     peak: u64,
@@ -39,7 +39,7 @@ struct Seen {
     refused: u64,
 }
 
-/// All sizes, alone and as three.
+/// Runs all sizes, alone and as three.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let sizes = if setup.quick { &SIZES[..1] } else { &SIZES[..] };
     let mut lines = Vec::new();
@@ -70,9 +70,9 @@ fn line(what: &str, seen: Seen) -> String {
     )
 }
 
-/// What there is under a key of one of the lengths.
+/// Returns the value of a key of this length.
 fn value(length: usize, number: usize) -> Vec<u8> {
-    // Not to be compressed: it is as long on the disk.
+    // Incompressible, so that the value takes its full length on the disk.
     let mut bytes = vec![0; length];
     fastrand::Rng::with_seed((length * EACH + number) as u64).fill(&mut bytes);
     bytes
@@ -135,7 +135,7 @@ fn three(setup: &Setup, cluster: &mut Cluster, size: u64) -> Result<Seen, Failur
     Ok(seen)
 }
 
-/// That the process never took more than it may.
+/// Checks that the process never exceeded its memory.
 fn within(node: &Node, size: u64) -> Result<u64, Failure> {
     let (_, most) = node.resident()?;
     if most > (size << 20) + OUTSIDE {
@@ -147,7 +147,7 @@ fn within(node: &Node, size: u64) -> Result<u64, Failure> {
     Ok(most)
 }
 
-/// Hundreds of clients that do not read, and some that do.
+/// Runs hundreds of clients that do not read, and some that do.
 fn besiege(setup: &Setup, nodes: &[SocketAddr], votes: &'static str) -> Result<Seen, Failure> {
     let crowd = setup.size(300, 60);
     let lasts = setup.size(Duration::from_secs(12), Duration::from_secs(4));
@@ -165,7 +165,7 @@ fn besiege(setup: &Setup, nodes: &[SocketAddr], votes: &'static str) -> Result<S
             let mut held = Vec::new();
             for n in 0..crowd {
                 let node = nodes[n % nodes.len()];
-                // One that is not let in is one less.
+                // A client that can't connect is skipped.
                 if let Ok(mut client) = Client::connect_within(node, IMPATIENCE) {
                     let key = key(LENGTHS[n % LENGTHS.len()], n / LENGTHS.len() % EACH);
                     let _ = client.send("GET", &(target(&key) + votes), b"");
@@ -190,7 +190,7 @@ fn besiege(setup: &Setup, nodes: &[SocketAddr], votes: &'static str) -> Result<S
     })
 }
 
-/// Asks for a value again and again, and reads it.
+/// Requests a value repeatedly, and reads it.
 fn be_good(node: SocketAddr, votes: &str, over: &AtomicBool) -> Result<(u64, u64), Failure> {
     let (mut served, mut refused) = (0, 0);
     let mut client = Client::connect(node)?;

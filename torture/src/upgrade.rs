@@ -1,5 +1,5 @@
 //! Row "upgrade": the nodes of a cluster are upgraded from an earlier release one after the other,
-//! while clients ask at a fixed pace and try each request at most twice; then a node joins.
+//! while clients send at a fixed pace and try each request at most twice; then a node joins.
 //!
 //! ```text
 //!  earlier ×3 ─▶ stop one, start it as this release ─▶ a plan is made ─▶ … ─▶ all: one joins
@@ -19,13 +19,13 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// How long hints may take to bring everything about.
+/// Time for hints to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// How long nodes of both releases run side by side.
+/// Time for which nodes of both releases run side by side.
 const MIXED: Duration = Duration::from_secs(2);
 
-/// Runs it with the binary of the earlier release; `rounds` times.
+/// Runs the row with the binary of the earlier release, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let Some(earlier) = &setup.earlier else {
         let why = "it needs --earlier BINARY, the kvorum of an earlier release";
@@ -52,7 +52,7 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
         thread::sleep(MIXED);
         if node + 1 < NODES {
             cluster.output(setup, node, &["plan", "--replicas", "2"])?;
-            // A node of this release is killed too, and those of the earlier one go on.
+            // A node of this release is killed too, and those of the earlier one continue.
             cluster.kill(node)?;
             thread::sleep(MIXED / 4);
             cluster.start_node(node)?;
@@ -77,7 +77,7 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// A node joins, now that all are of this release.
+/// Lets a node join, now that all nodes are of this release.
 fn joins(setup: &Setup, cluster: &Cluster) -> Result<Node, Failure> {
     let home = cluster.dir().join("joins");
     fs::create_dir_all(&home)?;

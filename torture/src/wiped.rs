@@ -1,5 +1,5 @@
-//! Row 20: a node is killed, its data directory is wiped, and it starts again under its name. What
-//! it no longer holds must not be taken for absent, and the others give it back.
+//! Row 20: a node is killed, its data directory is wiped, and it restarts under its name. The node
+//! must not report lost keys as absent, and the others return them.
 
 use std::fs;
 use std::sync::Arc;
@@ -31,23 +31,23 @@ const PACE: Pace = Pace {
 
 const VALUE_LEN: usize = 4000;
 
-/// How long a rebuild may take.
+/// Time limit of a rebuild.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Keys of which one copy is left, and how many of them are asked for while that can't be reached:
-/// each takes as long as a request may.
+/// Number of keys with one remaining copy, and number of those that are read while that copy can't
+/// be reached: each read takes as long as a request may.
 const LONE: u64 = 200;
 const ASKED: usize = 3;
 
-/// A rebuild of a node that holds the second of two copies, and one beside clients.
+/// Runs a rebuild of a node that holds the second of two copies, and a rebuild beside clients.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let lone = lone_copies(setup)?;
     Ok(format!("{lone}; {}", rebuild(setup)?))
 }
 
-/// Writes that two of three have acknowledged, the third being away. One of the two is wiped, the
-/// other one stands still, the third comes back: neither of those that answer holds them, and yet
-/// they must not be said to be absent.
+/// Makes writes that two of three nodes have acknowledged, the third being away. One of the two is
+/// wiped, the other is suspended, the third returns: neither node that answers holds the writes,
+/// yet neither may report them as absent.
 fn lone_copies(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
@@ -79,7 +79,7 @@ fn lone_copies(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{} keys of which one copy was left never said to be absent", agreed.keys))
 }
 
-/// One rebuild, beside clients.
+/// Runs one rebuild, beside clients.
 fn rebuild(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
@@ -106,7 +106,7 @@ fn rebuild(setup: &Setup) -> Result<String, Failure> {
     cluster.until_ready()?;
     let agreed = cluster.agree(PATIENCE)?;
     cluster.check(&ledger)?;
-    // The rebuilt one is now half of the only quorum there is.
+    // The rebuilt node is now half of the only quorum.
     cluster.kill((WIPED + 1) % NODES)?;
     cluster.check(&ledger)?;
     let bytes = keys as f64 * VALUE_LEN as f64;

@@ -1,4 +1,4 @@
-//! Concurrent clients that write, delete and read, and note it all in the ledger.
+//! Concurrent clients that write, delete and read, and record everything in the ledger.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,34 +14,34 @@ use crate::client::{Answer, Client, target};
 use crate::ledger::{Ledger, Said};
 use crate::random::Random;
 
-/// How long a client that is refused waits before it connects again.
+/// Pause of a refused client before it reconnects.
 const RECONNECT: Duration = Duration::from_millis(5);
 
-/// How long an answer may take unless work says otherwise.
+/// Default time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the clients do.
+/// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
-    /// Clients, each with one request in flight.
+    /// Number of clients, each with one request in flight.
     pub clients: usize,
-    /// Keys of each client, and again as many that all share.
+    /// Number of keys of each client, and of shared keys.
     pub keys: u64,
     /// The longest value in bytes.
     pub value_len: u64,
-    /// Puts in a hundred that are large: 100 KiB and more.
+    /// Percentage of puts with large values: 100 KiB and more.
     pub large: u64,
-    /// The longest of those in bytes.
+    /// The longest large value in bytes.
     pub large_len: usize,
-    /// Deletes in a hundred requests.
+    /// Percentage of deletes among all requests.
     pub deletes: u64,
-    /// Reads of own keys in a hundred requests.
+    /// Percentage of reads of own keys among all requests.
     pub reads: u64,
-    /// What keys begin with.
+    /// Prefix of the keys.
     pub prefix: char,
-    /// How many replicas must answer, as `&ack=2&from=3`, or nothing.
+    /// Quorum, as `&ack=2&from=3`, or empty.
     pub votes: &'static str,
-    /// How long an answer may take. Beyond it the outcome counts as unknown.
+    /// Time limit of an answer. Beyond it the outcome counts as unknown.
     pub patience: Duration,
 }
 
@@ -62,10 +62,10 @@ impl Default for Work {
     }
 }
 
-/// What was answered, by status code; 0 = no answer.
+/// Number of answers by status code; 0 = no answer.
 pub type Statuses = BTreeMap<u16, u64>;
 
-/// Clients that are running.
+/// The clients while they run.
 #[derive(Debug)]
 pub struct Writers {
     shared: Arc<Shared>,
@@ -79,12 +79,12 @@ struct Shared {
     work: Work,
     stop: AtomicBool,
     statuses: Mutex<Statuses>,
-    /// When the first write was answered 500.
+    /// Time of the first write that was answered 500.
     first_500: Mutex<Option<Duration>>,
 }
 
 impl Writers {
-    /// Sets clients on the node at `address`.
+    /// Starts clients at the node at `address`.
     pub fn start(
         address: SocketAddr,
         ledger: &Arc<Ledger>,
@@ -94,7 +94,7 @@ impl Writers {
         Self::start_on(&[address], ledger, work, seed)
     }
 
-    /// Sets clients on several nodes: each goes to the next one when its connection ends.
+    /// Starts clients at several nodes: each tries the next node when its connection ends.
     pub fn start_on(
         addresses: &[SocketAddr],
         ledger: &Arc<Ledger>,
@@ -119,17 +119,17 @@ impl Writers {
         Ok(writers)
     }
 
-    /// What was answered so far.
+    /// Returns the answers so far.
     pub fn statuses(&self) -> Statuses {
         self.shared.statuses.lock().clone()
     }
 
-    /// When (as the ledger counts) the first write was answered 500.
+    /// Returns the time (on the ledger's clock) of the first write that was answered 500.
     pub fn first_500(&self) -> Option<Duration> {
         *self.shared.first_500.lock()
     }
 
-    /// Waits until `done` says so of what was answered, at most so long; whether it did.
+    /// Waits until `done` is true of the answers, at most `at_most`. Returns true if it was.
     pub fn wait(&self, at_most: Duration, done: impl Fn(&Statuses) -> bool) -> bool {
         let until = self.shared.ledger.now() + at_most;
         while !done(&self.statuses()) {
@@ -141,7 +141,7 @@ impl Writers {
         true
     }
 
-    /// Stops the clients; what was answered, unless one of them read what must not be.
+    /// Stops the clients; returns the answers, or an error if one of them read an invalid value.
     pub fn stop(mut self) -> Result<Statuses, Failure> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -156,7 +156,7 @@ impl Drop for Writers {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Whoever drops running clients already has a failure to tell.
+            // The owner of dropped clients already has a failure to report.
             let _ = thread.join();
         }
     }
@@ -177,7 +177,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Until the connection ends, or it is time to stop.
+    /// Sends requests until the connection ends, or it is time to stop.
     fn converse(
         &self,
         mut client: Client,
@@ -244,13 +244,13 @@ impl Shared {
     }
 }
 
-/// Mostly short, now and then as long as may be.
+/// Draws a length: mostly short, sometimes up to the longest.
 fn value_len(random: &mut Random, most: u64) -> usize {
     let most = if random.percent(90) { most / 10 } else { most };
     random.below(most.max(1)) as usize
 }
 
-/// A length from 100 KiB to `most`, each doubling as likely as the others.
+/// Draws a length from 100 KiB to `most`, each doubling equally likely.
 pub fn large_len(random: &mut Random, most: usize) -> usize {
     const LEAST: usize = 100 << 10;
     let doublings = (most / LEAST).max(1).ilog2() + 1;
@@ -258,7 +258,7 @@ pub fn large_len(random: &mut Random, most: usize) -> usize {
     (len + random.below(len as u64) as usize).min(most)
 }
 
-/// What an answer to a write means.
+/// Returns the meaning of an answer to a write.
 pub fn said(answer: &std::io::Result<Answer>) -> Said {
     match answer {
         Ok(Answer { status: 201 | 202, .. }) => Said::Ok,

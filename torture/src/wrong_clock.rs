@@ -1,7 +1,7 @@
-//! Row 23, the other half: the clock of one node of three is off by a day, from one moment to the
-//! next or from its start, and put right again (by libfaketime). Whatever it wrote meanwhile (it
-//! does so only while it is alone) is not read by others, keeps nobody from writing, reaches no
-//! other node (by hint, by read repair or by rebuilding), and is gone after `kvorum repair-clock`.
+//! Row 23, second part: the clock of one of three nodes is off by a day, from some moment or from
+//! the node's start, and is then set right (by libfaketime). The node's writes meanwhile (it
+//! accepts some only while it is alone) are not read by others, block no later writes, reach no
+//! other node (by hint, read repair or rebuild), and are gone after `kvorum repair-clock`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ const PACE: Pace = Pace {
     tries: 2,
 };
 
-/// Keys that a node writes alone.
+/// Number of keys that a node writes alone.
 const ALONE: usize = 300;
 
-/// How long hints and rebuilding may take to bring everything about.
+/// Time for hints and rebuilds to make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ struct Figures {
     written: usize,
 }
 
-/// Each round one node's clock is wrong in one of four ways.
+/// Makes one node's clock wrong in each round, in one of four ways.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
     let offsets = faked(&mut cluster)?;
@@ -57,7 +57,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
         row.wrong(node, round, &ledger)?;
         figures.requests += prober.stop()?.requests;
-        // Once while it still holds what it wrote, once after it was rid of that.
+        // Once while the node still holds these writes, once after they were removed.
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
         let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
         row.right(node)?;
@@ -84,8 +84,8 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// A node's clock is wrong for some seconds, and right again while it runs or is down. It runs
-    /// afterwards, unless its start is refused.
+    /// Makes a node's clock wrong for some seconds, and right again while the node is running or
+    /// down. The node is running afterwards, unless its start is refused.
     fn wrong(mut self, node: usize, round: u32, ledger: &Ledger) -> Result<(), Failure> {
         let lasts = Duration::from_millis(self.setup.size(3000, 1000));
         let ahead = round.is_multiple_of(2);
@@ -98,7 +98,8 @@ impl Row<'_> {
         if from_its_start && ahead {
             self.writes_alone(node, ledger)?;
         } else if from_its_start {
-            // Behind all timestamps it ever issued: it says so instead of starting.
+            // The clock is behind all timestamps the node ever issued: it says so instead of
+            // starting.
             self.is_refused(node)?;
         }
         thread::sleep(lasts);
@@ -107,16 +108,16 @@ impl Row<'_> {
             return self.cluster.start_node(node);
         }
         thread::sleep(lasts / 3);
-        // Not while there are future records: until those are gone, a node that lost its
-        // disk is not authoritative.
+        // Only without future records: while there are any, a node that lost its disk is not
+        // authoritative.
         if ahead && !from_its_start {
             self.another_is_rebuilt((node + 1) % NODES)?;
         }
         Ok(())
     }
 
-    /// A node with a wrong clock starts while no other runs, so that it has nobody to compare with,
-    /// and acknowledges writes alone. What such a clock acknowledged is not promised to stay.
+    /// Starts a node with a wrong clock while no other is running, so that it can't compare clocks
+    /// and acknowledges writes alone. Such writes are not guaranteed to stay.
     fn writes_alone(&mut self, node: usize, ledger: &Ledger) -> Result<(), Failure> {
         let others: Vec<usize> = (0..NODES).filter(|other| *other != node).collect();
         others.iter().try_for_each(|other| self.cluster.kill(*other))?;
@@ -135,8 +136,8 @@ impl Row<'_> {
         others.iter().try_for_each(|other| self.cluster.start_node(*other))
     }
 
-    /// A node with an empty disk is brought up by the others, of which one has a clock that begins
-    /// a day ahead.
+    /// Has the other nodes rebuild a node with an empty disk; one of them has a clock that begins a
+    /// day ahead.
     fn another_is_rebuilt(&mut self, node: usize) -> Result<(), Failure> {
         self.cluster.kill(node)?;
         std::fs::remove_dir_all(self.cluster.data(node))?;
@@ -144,7 +145,7 @@ impl Row<'_> {
         self.cluster.until_ready()
     }
 
-    /// The node is started anew with the right time, after a repair if it asks for one.
+    /// Restarts the node with the right time, after a repair if it asks for one.
     fn right(self, node: usize) -> Result<(), Failure> {
         self.cluster.kill(node)?;
         if let Some(said) = start_repaired(self.setup, self.cluster, node)? {
@@ -172,7 +173,7 @@ impl Row<'_> {
 }
 
 /// Reads and then writes or deletes every key of the ledger, each through another node. None may be
-/// refused, except writes by a node whose own clock has to be waited for.
+/// refused, except writes by a node whose own clock must be waited for.
 fn every_key_can_be_written(
     cluster: &Cluster,
     ledger: &Ledger,

@@ -1,5 +1,6 @@
-//! The Cassandra that is measured: three nodes, each a JVM with an address of its own, if
-//! `CASSANDRA` says where `bench/cluster/cassandra/build.sh` has put one.
+//! The measured Cassandra cluster: three nodes, each a JVM with an address of its own. The section
+//! runs if `CASSANDRA` names the directory in which `bench/cluster/cassandra/build.sh` installed
+//! Cassandra.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -14,22 +15,22 @@ use bench_table::{Server, find};
 use crate::cql::{Ask, Client, Seen};
 use crate::fleet::Place;
 
-/// Its nodes' addresses: they find each other by address, and all have the same ports.
+/// Addresses of the nodes: nodes find one another by address, and all have the same ports.
 const HOSTS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
 
-/// Where the thirds of the ring begin, which the nodes would else draw by lot. All are replicas of
-/// every key.
+/// Starts of the thirds of the ring, which nodes would otherwise choose at random. All nodes are
+/// replicas of every key.
 const TOKENS: [i64; 3] = [i64::MIN, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
 
-/// How long the nodes may take until all serve: each has to see again that the others are there.
+/// Time limit until all nodes serve: each must first see the others again.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// Keys that are written to see whether they serve: enough for each to coordinate some.
+/// Number of keys written to test whether the nodes serve: enough for each node to coordinate some.
 const PROBES: u64 = 30;
 
-/// Load before the first measurement, not counted, for the JVM compiles what has run often: so
-/// long, until there were so many statements, and at most so long.
+/// Uncounted load before the first measurement, because the JVM compiles code that has run often:
+/// least duration, least number of statements, greatest duration.
 const FIRST_WARM_UP: Duration = Duration::from_secs(30);
 const FIRST_STATEMENTS: u64 = 50_000;
 const FIRST_LIMIT: Duration = Duration::from_secs(240);
@@ -37,15 +38,15 @@ const FIRST_LIMIT: Duration = Duration::from_secs(240);
 /// Clients of the first warm-up.
 const WARM_UP_CLIENTS: usize = 16;
 
-/// Load before each measurement, not counted: what was due while the nodes were stopped is done.
+/// Uncounted load before each measurement, in which nodes catch up on work from their pause.
 pub(crate) const WARM_UP: Duration = Duration::from_secs(3);
 
-/// Where it is, if it is to be measured.
+/// Returns the directory of Cassandra, if it is to be measured.
 pub(crate) fn place() -> Option<PathBuf> {
     std::env::var_os("CASSANDRA").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Its version, as the name of its library says it.
+/// Returns the version in the name of its library.
 pub(crate) fn version(place: &Path) -> Result<String, String> {
     let lib = place.join("lib");
     let shown = lib.display();
@@ -62,10 +63,10 @@ fn version_of(name: &str) -> Option<&str> {
 /// A cluster of three Cassandra nodes.
 pub(crate) struct Cassandra {
     nodes: Vec<Server>,
-    /// The command that asks the first node for something.
+    /// The `nodetool` command for the first node.
     nodetool: Vec<OsString>,
     keys: u64,
-    /// Statements before the first measurement, and how long they took.
+    /// Statements before the first measurement, and their duration.
     pub(crate) warmed_by: (u64, Duration),
 }
 
@@ -85,7 +86,7 @@ impl Cassandra {
         Ok(Self { nodes, nodetool, keys, warmed_by: (0, Duration::ZERO) })
     }
 
-    /// The same; fills and warms them, and stops them.
+    /// Starts three nodes, fills and warms them, and pauses them.
     pub(crate) fn warmed(bench: &mut Place, at: &Path, keys: u64) -> Result<Self, String> {
         let mut cassandra = Self::start(bench, at, keys)?;
         let client = Client::connect(&cassandra.addresses(), WARM_UP_CLIENTS)?;
@@ -100,7 +101,8 @@ impl Cassandra {
         Ok(cassandra)
     }
 
-    /// What a closed loop of so many clients saw, and the nodes' CPU time meanwhile, in seconds.
+    /// Runs a closed loop of `clients` clients; returns its results and the nodes' CPU time
+    /// meanwhile, in seconds.
     pub(crate) fn measure(
         &self,
         ask: Ask,
@@ -122,13 +124,13 @@ impl Cassandra {
         self.nodetool(&["repair", "-full", "bench"]).map(drop)
     }
 
-    /// Stops the last node, and waits until the first one sees that.
+    /// Pauses the last node, and waits until the first node sees it as down.
     pub(crate) fn lose_last(&self) -> Result<(), String> {
         self.nodes[HOSTS.len() - 1].pause();
         self.until_up(HOSTS.len() - 1)
     }
 
-    /// Lets all nodes go on, and waits until the first one sees all.
+    /// Resumes all nodes, and waits until the first node sees all as up.
     pub(crate) fn wake(&self) -> Result<(), String> {
         self.resume();
         self.until_up(HOSTS.len())
@@ -147,8 +149,8 @@ impl Cassandra {
         }
     }
 
-    /// What `nodetool` prints, asked for at the least priority: starting its JVM takes a second of
-    /// a CPU.
+    /// Runs `nodetool` at the lowest priority, because starting its JVM takes a second of a CPU;
+    /// returns its output.
     fn nodetool(&self, words: &[&str]) -> Result<String, String> {
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).args(&self.nodetool).args(words);
@@ -161,7 +163,7 @@ impl Cassandra {
         Err(format!("nodetool {}: {said}{errors}", words.join(" ")))
     }
 
-    /// A client that all nodes serve.
+    /// Connects a client that all nodes serve.
     fn serving(&self, clients: usize) -> Result<Client, String> {
         let deadline = Instant::now() + READY_LIMIT;
         loop {
@@ -195,12 +197,12 @@ impl Cassandra {
         self.nodes.iter().map(|node| node.bytes_read() as f64).sum()
     }
 
-    /// Takes the nodes off the CPUs while others are measured.
+    /// Stops the nodes' processes while others are measured.
     pub(crate) fn pause(&self) {
         self.nodes.iter().for_each(Server::pause);
     }
 
-    /// Lets them go on.
+    /// Resumes the nodes' processes.
     fn resume(&self) {
         self.nodes.iter().for_each(Server::resume);
     }
@@ -209,16 +211,16 @@ impl Cassandra {
 struct Ports {
     peers: u16,
     clients: u16,
-    /// Where the first node takes `nodetool`'s questions.
+    /// Port of the first node for `nodetool`.
     jmx: u16,
 }
 
-/// Where a node keeps its data.
+/// Returns the data directory of a node.
 fn directory(root: &Path, ports: &Ports, own: usize) -> PathBuf {
     root.join(format!("cassandra-{}-{own}", ports.clients))
 }
 
-/// What asks the first node, as the script `nodetool` does.
+/// Returns the command of the `nodetool` script, for the first node.
 fn nodetool(root: &Path, at: &Path, ports: &Ports) -> Result<Vec<OsString>, String> {
     let (dir, at) = (directory(root, ports, 0), at.display());
     let words = [
@@ -237,7 +239,7 @@ fn nodetool(root: &Path, at: &Path, ports: &Ports) -> Result<Vec<OsString>, Stri
     Ok([program].into_iter().chain(words.map(OsString::from)).collect())
 }
 
-/// The command of a node, for which a directory is made.
+/// Returns the command of a node, and creates its directory.
 fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command, String> {
     let dir = directory(root, ports, own);
     let settings = dir.join("cassandra.yaml");
@@ -257,13 +259,13 @@ fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command,
     if own == 0 {
         command.arg(format!("-Dcassandra.jmx.local.port={}", ports.jmx));
     }
-    // It measures objects in memory: so does Cassandra's own start script.
+    // The agent measures objects in memory; Cassandra's own start script uses it too.
     command.arg(format!("-javaagent:{at}/lib/jamm-0.4.0.jar"));
     command.args(["-cp", &format!("{at}/lib/*"), "org.apache.cassandra.service.CassandraDaemon"]);
     Ok(command)
 }
 
-/// What a node is told besides what all are told.
+/// Returns a node's own settings, beside the shared ones.
 fn own_settings(dir: &Path, ports: &Ports, own: usize) -> String {
     let (host, first, dir) = (HOSTS[own], HOSTS[0], dir.display());
     let Ports { peers, clients, .. } = ports;

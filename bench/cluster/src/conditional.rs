@@ -1,5 +1,5 @@
-//! What a condition costs: conditional writes beside plain ones, beside etcd's transactions and
-//! Cassandra's, and what many of them to one key do to each other.
+//! Cost of a condition: conditional writes compared with plain ones, with etcd's transactions and
+//! with Cassandra's, and contention of conditional writes to one key.
 //!
 //! ```text
 //!                       ┌▶ kvorum, three nodes ─ PUT, PUT If-Match, add=1, PUT If-None-Match
@@ -7,8 +7,8 @@
 //!                       └▶ Cassandra, three nodes ─ UPDATE … IF v = ?, INSERT … IF NOT EXISTS
 //! ```
 //!
-//! All rows of kvorum share one cluster: a plain write and a conditional one differ in nothing but
-//! the condition, not even in their keys.
+//! All rows of kvorum share one cluster: a plain write and a conditional one differ only in the
+//! condition, not even in their keys.
 
 mod figures;
 
@@ -29,7 +29,7 @@ use figures::Run;
 
 const SECTION: &str = "conditional";
 
-/// Keys that writes are dealt over, but for rows of one key.
+/// Number of keys that writes are spread over, except in rows of one key.
 const KEYS: u64 = 1_000;
 
 const KVORUM: Kind = Kind::Three(SyncSetting::Always);
@@ -43,30 +43,30 @@ const CASSANDRA_1: &str = "Cassandra, 1 connection";
 const CASSANDRA_16: &str = "Cassandra, 16 connections";
 const CASSANDRA_HOT_1: &str = "Cassandra, UPDATE IF, 1 client";
 
-/// Who is asked, and what.
+/// The system and the request of a row.
 #[derive(Clone, Copy)]
 enum To {
     Http(Kind, Write),
     Cassandra(Ask),
 }
 
-/// What a row sends, and what it is compared with.
+/// The definition of a row: its requests, and the rows to compare with.
 struct Line {
     name: &'static str,
     to: To,
     connections: usize,
-    /// Whether the connections are dealt over all nodes, or all to one.
+    /// True if the connections are spread over all nodes, false if all go to one.
     all: bool,
-    /// The status of an answer that is as it should be.
+    /// The expected status.
     status: u16,
     /// The row of kvorum to compare with.
     base: &'static str,
-    /// The rows of etcd and of Cassandra to compare with, if it is about many keys.
+    /// The rows of etcd and of Cassandra to compare with, for rows of many keys.
     rivals: Option<[&'static str; 2]>,
 }
 
 impl Line {
-    /// A `PUT` by kvorum, to one of its nodes.
+    /// Defines a `PUT` to one node of kvorum.
     const fn put(name: &'static str, write: Write, connections: usize) -> Self {
         let one = connections == 1;
         let base = if one { PUT_1 } else { PUT_16 };
@@ -85,7 +85,7 @@ impl Line {
         Self { to: To::Cassandra(Ask::Equal), ..line }
     }
 
-    /// Additions to one number.
+    /// Defines additions to one number.
     const fn add(name: &'static str, connections: usize, all: bool) -> Self {
         let line = Self::put(name, requests::ADD, connections);
         Self { all, status: 200, base: ADD_1, rivals: None, ..line }
@@ -101,7 +101,7 @@ impl Line {
         Self { to: To::Cassandra(ask), base: CASSANDRA_HOT_1, rivals: None, ..line }
     }
 
-    /// Whether it is about many keys, and so in the first table.
+    /// Returns true for a row of many keys, which is in the first table.
     fn many(&self) -> bool {
         self.rivals.is_some()
     }
@@ -132,7 +132,7 @@ const LINES: [Line; 18] = [
     Line::cassandra_hot("Cassandra, IF NOT EXISTS, not applied, 16", Ask::Absent, 16),
 ];
 
-/// A line with its repeats.
+/// A row with its repeats.
 struct Row {
     line: Line,
     runs: Vec<Run>,
@@ -180,14 +180,14 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// The clusters that are measured.
+/// The measured clusters.
 struct Fleets {
     http: Vec<Fleet>,
     cassandra: Option<Cassandra>,
 }
 
 impl Fleets {
-    /// Starts and fills kvorum, and rivals if they can be; says which can't.
+    /// Starts and fills kvorum and the other systems; reports those that can't be started.
     fn start(bench: &mut Bench) -> Result<Self, String> {
         let mut http = vec![filled(bench, KVORUM)?];
         if bench.etcd {
@@ -226,7 +226,7 @@ impl Fleets {
         }
     }
 
-    /// Whether a row can be measured.
+    /// Returns true if the row's cluster is running.
     fn have(&self, line: &Line) -> bool {
         match line.to {
             To::Http(kind, _) => self.http.iter().any(|fleet| fleet.kind == kind),
@@ -249,7 +249,7 @@ impl Fleets {
         }
     }
 
-    /// The first node's of each, as a list.
+    /// The commands of the first nodes, as a list.
     fn commands(&self) -> String {
         let http = self.http.iter().filter_map(|fleet| Some(fleet.nodes.first()?.argv.as_str()));
         let all = http.chain(self.cassandra.as_ref().map(Cassandra::argv));
@@ -298,7 +298,7 @@ impl Line {
             Kind::Etcd => (None, counts.named("etcd_disk_wal_fsync_duration_seconds_count")),
             _ => (Some(counts.get("peer_messages_sent")), counts.get("wal_syncs")),
         };
-        // 412 is no failure where it is asked for.
+        // A row that expects 412 does not warn of it.
         let told = |warning: &Warning| match warning {
             Warning::NotSuccess { status, .. } => *status != self.status,
             _ => true,
@@ -317,14 +317,14 @@ impl Line {
     }
 }
 
-/// The number that is added to, as a majority has it.
+/// Returns the number that is added to, as read from a majority.
 fn sum(node: SocketAddr) -> Result<i64, String> {
     let path = format!("/v0/entity?id={}", requests::HOT);
     let text = load::server::fetch(node, &path, LIMIT).map_err(|error| error.to_string())?;
     text.parse().map_err(|_| format!("http://{node}{path} is {text:?}: it must be a number"))
 }
 
-/// Whether a number grew by what was acknowledged, and by no more than was sent.
+/// Checks that the number grew by at least the acknowledged additions and at most the sent ones.
 fn check_sum(grown: i64, acknowledged: u64, sent: u64) -> Result<(), String> {
     let range = i128::from(acknowledged)..=i128::from(sent);
     if range.contains(&i128::from(grown)) {

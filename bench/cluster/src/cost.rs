@@ -1,5 +1,5 @@
-//! What a request costs besides time, in a run of its own, for counting costs too: system calls of
-//! all nodes, and what kvorum's nodes count of what they say to each other.
+//! Costs of a request besides time: system calls of all nodes, and the counters of kvorum's nodes
+//! for their messages. A separate run measures them, because counting has a cost too.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::quorum::Row;
 
 const SECTION: &str = "cost";
 
-/// How long perf may take until it counts.
+/// Time limit until perf counts.
 const ATTACH_LIMIT: Duration = Duration::from_secs(5);
 
-/// Columns, and what is divided by what: `None` = by requests.
+/// Columns with numerator and denominator; `None` divides by requests.
 const COLUMNS: [(&str, &str, Option<&str>); 7] = [
     ("peer bytes", "peer_bytes_sent", None),
     ("peer messages", "peer_messages_sent", None),
@@ -29,7 +29,7 @@ const COLUMNS: [(&str, &str, Option<&str>); 7] = [
     ("log syncs", "wal_syncs", None),
 ];
 
-/// Measures and reports, by a run of each row.
+/// Measures and reports, with one run of each row.
 pub(crate) fn run(bench: &mut Bench, rows: &[Row]) -> Result<(), String> {
     let mut columns = vec!["a request", "system calls, all nodes", "loopback bytes"];
     columns.extend(COLUMNS.iter().map(|(name, ..)| *name));
@@ -79,7 +79,7 @@ fn shown(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-/// Bytes that the loopback interface has carried so far.
+/// Returns the bytes that the loopback interface has carried so far.
 pub(crate) fn loopback_bytes() -> f64 {
     let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
     text.lines()
@@ -87,7 +87,7 @@ pub(crate) fn loopback_bytes() -> f64 {
         .unwrap_or(0.0)
 }
 
-/// perf, counting system calls of all nodes of a row.
+/// A perf process that counts the system calls of all nodes of a row.
 struct Perf {
     child: Child,
     log: PathBuf,
@@ -103,7 +103,8 @@ impl Perf {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("perf: {error}"))?;
-        // It has opened its counters when it has the file open and sleeps; there is no better sign.
+        // perf has opened its counters once its output file exists and it sleeps; there is no
+        // better sign.
         let begun = Instant::now();
         while begun.elapsed() < ATTACH_LIMIT && !log.exists() {
             std::thread::sleep(Duration::from_millis(20));
@@ -112,7 +113,7 @@ impl Perf {
         Ok(Self { child, log })
     }
 
-    /// The calls since the start. perf writes its table when it is interrupted.
+    /// Returns the calls since the start. perf writes its table when it is interrupted.
     fn stop(mut self) -> Result<f64, String> {
         let interrupt = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         let ended = interrupt.and_then(|_| self.child.wait());

@@ -1,13 +1,13 @@
 //! The client of Cassandra: conditional statements in a closed loop, on one thread, as
-//! `crates/load` does it over HTTP.
+//! `crates/load` sends requests over HTTP.
 //!
 //! ```text
 //!   one thread ─▶ tasks, one a client ─▶ the driver: the key's first replica ─▶ a connection to it
 //! ```
 //!
-//! Statements are prepared, consistency is `QUORUM` and `SERIAL`. The driver has as many
+//! Statements are prepared; consistency is `QUORUM` and `SERIAL`. The driver has as many
 //! connections to each node as there are clients, and sends all statements of a key to the same
-//! replica: two that coordinate the same key at once would take ballots from each other.
+//! replica: two coordinators of one key would compete for ballots.
 
 #[cfg(not(feature = "cassandra"))]
 mod absent;
@@ -23,34 +23,34 @@ pub(crate) use absent::Client;
 #[cfg(feature = "cassandra")]
 pub(crate) use driver::Client;
 
-/// What clients ask for.
+/// The statement that clients send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// A write to one of many keys, if the key has the value that all of them have.
+    /// A write to one of many keys, on condition of the value that all keys have.
     Equal,
-    /// The same, all to one key.
+    /// A write to a single hot key, on condition of the value that all keys have.
     EqualHot,
-    /// A write to one key that must not be there, but is.
+    /// A write to one key on condition that it does not exist, although it does.
     Absent,
 }
 
-/// What plain statements at a fixed rate saw, half of them writes.
+/// Results of plain statements at a fixed rate, half of them writes.
 pub(crate) struct Steady {
-    /// Nanoseconds from the intended start of reads …
+    /// Latencies of reads from the intended start, in nanoseconds.
     pub(crate) get: Histogram<u64>,
-    /// … and of writes.
+    /// Latencies of writes from the intended start, in nanoseconds.
     pub(crate) put: Histogram<u64>,
     /// Statements that failed.
     pub(crate) failed: u64,
 }
 
-/// What a closed loop saw.
+/// Results of a closed loop.
 pub(crate) struct Seen {
-    /// Nanoseconds, of all statements that were answered as they should be.
+    /// Latencies in nanoseconds, of all statements with the expected answer.
     pub(crate) latency: Histogram<u64>,
-    /// Statements that failed, or were answered otherwise.
+    /// Statements that failed, or had an unexpected answer.
     pub(crate) failed: u64,
-    /// What the first of them said.
+    /// The first error.
     pub(crate) why: Option<String>,
     pub(crate) took: Duration,
 }

@@ -1,4 +1,4 @@
-//! The etcd that is measured: the one that `bench/cluster.sh` builds, or one that is installed.
+//! The measured etcd: built by `bench/cluster.sh`, or installed.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use load::server::Metrics;
 
 use crate::metrics::LIMIT;
 
-/// Where it is: `ETCD` is how `bench/cluster.sh` says it.
+/// Returns the path of etcd: `bench/cluster.sh` sets it in `ETCD`.
 pub(crate) fn program() -> Result<PathBuf, String> {
     let built = std::env::var_os("ETCD").filter(|path| !path.is_empty());
     built.map(PathBuf::from).map_or_else(|| find("etcd", "etcd-server"), Ok).map_err(|why| {
@@ -17,7 +17,7 @@ pub(crate) fn program() -> Result<PathBuf, String> {
     })
 }
 
-/// The version that the `etcd` program reports.
+/// Returns the version that the `etcd` program reports.
 pub(crate) fn version() -> Result<String, String> {
     let program = program()?;
     let shown = program.display();
@@ -34,7 +34,7 @@ fn version_of(said: &str) -> Option<&str> {
     said.lines().find_map(|line| line.strip_prefix("etcd Version: ")).map(str::trim)
 }
 
-/// Which of these nodes leads. One that follows would only pass requests on to it.
+/// Returns the leader among these nodes. A follower would only forward requests to it.
 pub(crate) fn leader(nodes: &[SocketAddr]) -> Result<SocketAddr, String> {
     let leads = |node: &&SocketAddr| {
         let metrics = Metrics::scrape(**node, "/metrics", LIMIT).unwrap_or_default();

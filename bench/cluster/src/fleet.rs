@@ -1,4 +1,4 @@
-//! The clusters that are measured: how their nodes are started, filled, stopped and asked.
+//! The measured clusters: starting, filling, pausing and querying their nodes.
 
 use std::fmt;
 use std::io::{self, Read, Write as _};
@@ -16,28 +16,28 @@ use crate::requests;
 /// Connections of every closed loop.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// How long a cluster may take until it answers, after its start and after it was stopped.
+/// Time limit for a cluster to answer after its start, and after a pause.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Load before each measurement, not counted: connections between nodes, and a leader, are found.
+/// Uncounted load before each measurement, in which nodes connect and elect a leader.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Longest time to fill a store.
 const FILL_LIMIT: Duration = Duration::from_secs(600);
 
-/// `--memory` of a kvorum node: enough for what is measured, and for eleven of them.
+/// `--memory` of a kvorum node: enough for the measurements, small enough for eleven nodes.
 const MEMORY: &str = "256MiB";
 
-/// Ports of nodes: below those that the kernel gives to clients. One that a killed node left would
-/// be taken before the node is back, or a client would connect to itself.
+/// Ports of nodes: below the kernel's range for clients. Otherwise a client could take the port of
+/// a killed node before the node is back, or connect to itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// When kvorum makes writes durable.
+/// Durability of kvorum's writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncSetting {
-    /// Every 100 ms: `interval:100`.
+    /// Sync every 100 ms: `interval:100`.
     Interval,
-    /// Before the answer, as etcd does.
+    /// Sync before the answer, as etcd does.
     Always,
 }
 
@@ -46,9 +46,9 @@ pub(crate) enum SyncSetting {
 pub(crate) enum Kind {
     /// One kvorum node.
     One(SyncSetting),
-    /// Three of them.
+    /// Three kvorum nodes.
     Three(SyncSetting),
-    /// Three nodes of etcd.
+    /// Three etcd nodes.
     Etcd,
 }
 
@@ -70,35 +70,35 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Server>,
 }
 
-/// Where servers keep what they keep.
+/// Directories and ports of the servers.
 pub(crate) struct Place {
-    /// On a real disk; each node has a directory in it.
+    /// Directory on a real disk; each node has a subdirectory.
     pub(crate) root: PathBuf,
-    /// Where `kvorum` is.
+    /// Directory of the `kvorum` binary.
     binaries: PathBuf,
     loops: usize,
-    /// How many nodes there were, to name their logs.
+    /// Number of nodes started, which names their logs.
     started: u32,
-    /// Where the next free port is looked for.
+    /// Port at which the search for a free one continues.
     next_port: u16,
 }
 
 impl Place {
-    /// A place under `root`, with kvorum beside this program.
+    /// Uses directories under `root`, and the kvorum binary beside this program.
     pub(crate) fn new(root: &Path, loops: usize) -> io::Result<Self> {
         let own = std::env::current_exe()?;
         let binaries = own.parent().unwrap_or(Path::new("")).to_owned();
-        // Two runs at once do not begin at the same one.
+        // Two concurrent runs begin their search at different ports.
         let next_port = PORTS.start + (std::process::id() % u32::from(PORTS.len() as u16)) as u16;
         Ok(Self { root: root.to_owned(), binaries, loops, started: 0, next_port })
     }
 
-    /// Starts a cluster and waits until it answers, or says why it can't be.
+    /// Starts a cluster and waits until it answers; returns the reason if it can't be started.
     pub(crate) fn start(&mut self, kind: Kind) -> Result<Fleet, String> {
         self.start_with(kind, &[])
     }
 
-    /// The same with more arguments for each node of kvorum.
+    /// Starts a cluster with further arguments for each node of kvorum.
     pub(crate) fn start_with(&mut self, kind: Kind, more: &[&str]) -> Result<Fleet, String> {
         let count = if matches!(kind, Kind::One(_)) { 1 } else { 3 };
         let addresses: Vec<_> =
@@ -132,7 +132,7 @@ impl Place {
         Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// A port that is free on all these addresses.
+    /// Returns a port that is free on all these addresses.
     pub(crate) fn free_port(&mut self, hosts: &[Ipv4Addr]) -> Result<u16, String> {
         for _ in PORTS {
             let port = self.next_port;
@@ -144,12 +144,12 @@ impl Place {
         Err(format!("no free port within {}..{}", PORTS.start, PORTS.end))
     }
 
-    /// Where a kvorum node keeps its data.
+    /// Returns the data directory of a kvorum node.
     pub(crate) fn data(&self, node: SocketAddr) -> PathBuf {
         self.root.join(format!("kvorum-{}", node.port()))
     }
 
-    /// The command of a kvorum node.
+    /// Returns the command of a kvorum node.
     pub(crate) fn kvorum(
         &self,
         sync: SyncSetting,
@@ -204,29 +204,29 @@ impl Place {
     }
 }
 
-/// The name that a node has.
+/// Returns the name of a node.
 pub(crate) fn node_name(index: usize) -> String {
     format!("n{}", index + 1)
 }
 
-/// `n1=http://…,n2=http://…`, as both kvorum and etcd take it.
+/// Formats `n1=http://…,n2=http://…`, as both kvorum and etcd expect it.
 fn listed(addresses: &[SocketAddr]) -> String {
     let node = |(index, address)| format!("{}=http://{address}", node_name(index));
     addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
 }
 
 impl Fleet {
-    /// What asks for keys.
+    /// The requests for this kind of cluster.
     pub(crate) fn requests(&self) -> Write {
         if self.kind == Kind::Etcd { requests::ETCD } else { requests::DEFAULT }
     }
 
-    /// Where the nodes are.
+    /// Addresses of the nodes.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.address).collect()
     }
 
-    /// A plan over all nodes, or over the first alone.
+    /// Creates a plan for all nodes, or for the first alone.
     pub(crate) fn plan(&self, all: bool, keys: u64, duration: Duration) -> Plan {
         let mut targets = targets(&self.addresses());
         let first = targets.remove(0);
@@ -266,12 +266,12 @@ impl Fleet {
         self.nodes.iter().map(|node| node.bytes_read() as f64).sum()
     }
 
-    /// Takes the cluster off the CPUs while others are measured.
+    /// Stops the nodes' processes while others are measured.
     pub(crate) fn pause(&self) {
         self.nodes.iter().for_each(Server::pause);
     }
 
-    /// Lets it go on, until it serves as before.
+    /// Resumes the nodes' processes, and waits until they serve as before.
     pub(crate) fn resume(&self, plan: &Plan) -> Result<(), String> {
         self.nodes.iter().for_each(Server::resume);
         self.wait_ready()?;
@@ -279,7 +279,7 @@ impl Fleet {
         run(&Plan { duration: WARM_UP, limit, pace: Pace::Closed, ..plan.clone() }).map(drop)
     }
 
-    /// Waits until each node takes a write.
+    /// Waits until each node accepts a write.
     pub(crate) fn wait_ready(&self) -> Result<(), String> {
         let deadline = Instant::now() + READY_LIMIT;
         for node in &self.nodes {
@@ -301,7 +301,7 @@ impl Fleet {
     }
 }
 
-/// Nodes as targets: the requests bring their own paths.
+/// Converts nodes to targets: the requests bring their own paths.
 pub(crate) fn targets(nodes: &[SocketAddr]) -> Vec<Target> {
     nodes.iter().map(|&node| Target::new(node, "/")).collect()
 }
@@ -311,7 +311,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Outcome, String> {
     load::run(plan).map_err(|error| error.to_string())
 }
 
-/// The answer to a request that is given whole, on a connection of its own.
+/// Sends an encoded request on a connection of its own, and returns the answer.
 pub(crate) fn ask(address: SocketAddr, request: &[u8]) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -321,7 +321,7 @@ pub(crate) fn ask(address: SocketAddr, request: &[u8]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&start[..len]).into_owned())
 }
 
-/// Of an answer, from `HTTP/1.1 201 Created`.
+/// Parses the status of an answer that begins as `HTTP/1.1 201 Created`.
 fn status(answer: &str) -> Option<u16> {
     answer.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
 }

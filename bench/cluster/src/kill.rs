@@ -1,13 +1,13 @@
-//! One of three nodes is killed under load and comes back: who notices, and how soon its missed
-//! writes are there.
+//! One of three nodes is killed under load and restarted: errors and delays seen by clients, and
+//! time until the node has its missed writes.
 //!
 //! ```text
 //!   0        1/4            1/2                               end
 //!   ├─ load ─┼─ node 3 dead ─┼─ node 3 back: hints go out ──────┤
 //! ```
 //!
-//! A client thread has a node that it asks first. If that refuses, breaks off or answers 5xx, it
-//! asks the next one, once.
+//! Each client thread has a preferred node. If that node refuses, disconnects or answers 5xx, the
+//! client asks the next node, once.
 
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -27,35 +27,35 @@ const SECTION: &str = "kill";
 /// Client threads, a third of them for each node.
 const CLIENTS: u64 = 24;
 
-/// Requests a second of each, half of them PUTs.
+/// Requests per second of each client, half of them PUTs.
 const RATE: u64 = 125;
 
-/// How much longer a run is than one in a closed loop.
+/// Length of a run, as a multiple of that in a closed loop.
 const LONGER: u64 = 6;
 
-/// Keys asked for.
+/// Number of different keys.
 const KEYS: u64 = 20_000;
 
 /// Longest wait for an answer: the nodes' own deadline is 1 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
-/// Longest wait for the hints to be delivered after the load has ended.
+/// Longest wait for the delivery of the hints after the end of the load.
 const HINTS_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a client met.
+/// The results of a client.
 #[derive(Default)]
 struct PeerSeen {
-    /// When each request was answered, from the start.
+    /// Time of each answer since the start.
     answered: Vec<Duration>,
     slowest: Duration,
     retried: u64,
     failed: u64,
 }
 
-/// What became of the hints.
+/// Delivery of the hints.
 struct Hints {
     most: u64,
-    /// From the moment that the node listened again until none was left.
+    /// Time from the node's listening again until no hint was left.
     took: Option<Duration>,
 }
 
@@ -126,7 +126,7 @@ fn once(bench: &mut Bench, duration: Duration) -> Result<(PeerSeen, Hints), Stri
             .collect();
         let hints = (|| {
             sleep_until(start + duration / 4);
-            // Dropped is killed.
+            // The drop kills the process.
             drop(fleet.nodes.pop());
             sleep_until(start + duration / 2);
             let command = bench.place.kvorum(SyncSetting::Always, addresses, 2)?;
@@ -153,7 +153,8 @@ fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
-/// How long after `back` no hint was left, if that was at the latest some time after `end`.
+/// Returns the time from `back` until no hint was left; `None` if some are left too long after
+/// `end`.
 fn delivered(nodes: &[SocketAddr], back: Instant, end: Instant) -> Option<Duration> {
     while Instant::now() < end + HINTS_LIMIT {
         if hints_waiting(nodes) == 0 {
@@ -164,7 +165,7 @@ fn delivered(nodes: &[SocketAddr], back: Instant, end: Instant) -> Option<Durati
     None
 }
 
-/// Hints that nodes keep, by their `/v0/status`.
+/// Returns the number of hints that the nodes store, from their `/v0/status`.
 fn hints_waiting(nodes: &[SocketAddr]) -> u64 {
     let of = |address: &SocketAddr| -> Option<u64> {
         let page = load::server::fetch(*address, "/v0/status", LIMIT).ok()?;
@@ -175,7 +176,7 @@ fn hints_waiting(nodes: &[SocketAddr]) -> u64 {
     nodes.iter().filter_map(of).sum()
 }
 
-/// A client with a connection, made when it is needed, to each node.
+/// A client with one connection to each node, opened on demand.
 struct Client<'a> {
     nodes: &'a [SocketAddr],
     number: u64,
@@ -215,7 +216,7 @@ impl<'a> Client<'a> {
         met
     }
 
-    /// Whether the node answered the request, and not by 5xx.
+    /// Returns true if the node answered the request with something other than 5xx.
     fn ask(&mut self, node: usize, request: &[u8]) -> bool {
         let taken = self.connections[node].take();
         let answer = taken.map_or_else(|| connect(self.nodes[node]), Ok).and_then(|mut stream| {
@@ -240,7 +241,7 @@ fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-/// Status of an answer, which is read to its end, and whether the connection can be used again.
+/// Reads an answer to its end; returns its status, and true if the connection can be reused.
 fn read_answer(stream: &mut BufReader<TcpStream>) -> io::Result<(u16, bool)> {
     let mut line = String::new();
     let (mut status, mut len, mut goes_on) = (None, 0, true);

@@ -1,13 +1,13 @@
-//! Three kvorum nodes beside one, beside a three-node etcd, and beside a three-node Cassandra, in
-//! one run.
+//! Three kvorum nodes compared with one, with a three-node etcd, and with a three-node Cassandra,
+//! in one run.
 //!
 //! ```text
 //!   CPU 0 and 1   the nodes of one cluster at a time (the others are stopped), and this program,
 //!                 whose one thread is the client
 //! ```
 //!
-//! Nothing is pinned: three nodes and a client share two CPUs as the kernel sees fit. Repeats
-//! alternate over all rows, forwards and backwards, and ratios are taken repeat by repeat.
+//! Nothing is pinned: the kernel schedules three nodes and a client on two CPUs. Repeats alternate
+//! over all rows, forwards and backwards, and ratios are taken repeat by repeat.
 
 #![forbid(unsafe_code)]
 
@@ -82,16 +82,16 @@ enum Section {
     Purge,
 }
 
-/// How much to measure.
+/// Size of the measurements.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     repeats: usize,
     seconds: u64,
-    /// Keys that a store holds before it is measured.
+    /// Number of keys in a store before its measurement.
     keys: u64,
 }
 
-/// Everything a section needs.
+/// State shared by all sections.
 struct Bench {
     scale: Scale,
     etcd: bool,

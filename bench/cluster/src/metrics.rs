@@ -1,11 +1,11 @@
-//! What kvorum's nodes count themselves: their `/metrics`, before and after.
+//! Counters of kvorum's nodes: differences of their `/metrics`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use load::server::Metrics;
 
-/// How long a node may take to tell.
+/// Time limit of a scrape.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 /// Metrics of nodes, summed over them and all labels, by name without `kvorum_` and `_total`.
@@ -13,29 +13,29 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Counts(Vec<Metrics>);
 
 impl Counts {
-    /// Of these nodes, now; nothing of those that don't tell.
+    /// Scrapes these nodes; a node that does not answer has no metrics.
     pub(crate) fn of(nodes: &[SocketAddr]) -> Self {
         let of = |node: &SocketAddr| Metrics::scrape(*node, "/metrics", LIMIT).unwrap_or_default();
         Self(nodes.iter().map(of).collect())
     }
 
-    /// What was counted since `before`, which is of the same nodes.
+    /// Returns the growth since `before`, which is of the same nodes.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let nodes = self.0.iter().zip(&before.0);
         Self(nodes.map(|(now, before)| now.since(before)).collect())
     }
 
-    /// 0 if there is no such metric.
+    /// Returns the value of a metric, or 0 if there is none.
     pub(crate) fn get(&self, name: &str) -> f64 {
         self.named(&format!("kvorum_{name}"))
     }
 
-    /// The same by a metric's whole name, which need not be kvorum's.
+    /// Returns the value by a metric's whole name, which need not be kvorum's.
     pub(crate) fn named(&self, name: &str) -> f64 {
         self.0.iter().filter_map(|node| node.total(name)).sum()
     }
 
-    /// One over the other, if both were counted.
+    /// Returns the ratio of two metrics, if both were counted.
     pub(crate) fn ratio(&self, of: &str, to: &str) -> Option<f64> {
         (self.get(to) > 0.0).then(|| self.get(of) / self.get(to))
     }

@@ -1,4 +1,4 @@
-//! Requests a second in a closed loop: three nodes, one node, etcd.
+//! Requests per second in a closed loop: three nodes, one node, etcd.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::fleet::{self, CONNECTIONS, Fleet, Kind, SyncSetting};
 
 const SECTION: &str = "quorum";
 
-/// Numbers of keys that are put, one after the other as the seeds' script does: more than any run
-/// gets through.
+/// Number of different keys for `PUT`s, which write them one after the other: more than any run
+/// reaches.
 const PUT_KEYS: u64 = 100_000_000;
 
-/// One line of the table.
+/// One row of the table.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) fleet: Fleet,
     pub(crate) put: bool,
-    /// Whether the client asks all nodes, or the first.
+    /// True if the client asks all nodes, false if only the first.
     all: bool,
     /// The row of one node to compare with.
     one: &'static str,
@@ -29,10 +29,10 @@ pub(crate) struct Row {
     runs: Vec<Run>,
 }
 
-/// What one run gave.
+/// The figures of one run.
 struct Run {
     rate: f64,
-    /// CPU time of all nodes, in microseconds a request.
+    /// CPU time of all nodes, in microseconds per request.
     micros: f64,
     percentiles: [f64; 3],
     failed: u64,
@@ -48,7 +48,7 @@ const ETCD_PUT: &str = "PUT, etcd";
 
 type Line = (&'static str, Kind, bool, bool, &'static str, &'static str);
 
-/// Name, cluster, whether it is PUT, whether all nodes are asked, and what to compare with.
+/// Name, cluster, `PUT` or not, all nodes or one, and the rows to compare with.
 const ROWS: [Line; 10] = [
     (ONE_GET, Kind::One(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
     ("GET, one node (again)", Kind::One(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
@@ -111,7 +111,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts and fills every cluster that can be; says which can't. Each row has its own.
+/// Starts and fills a cluster for each row; reports those that can't be started.
 fn start(bench: &mut Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, kind, put, all, one, etcd) in ROWS {
@@ -132,7 +132,7 @@ fn start(bench: &mut Bench) -> Vec<Row> {
 }
 
 impl Row {
-    /// A closed loop for this long.
+    /// Creates the plan of a closed loop of this duration.
     pub(crate) fn plan(&self, keys: u64, duration: Duration) -> Plan {
         let mut plan = self.fleet.plan(self.all, keys, duration);
         if self.put {

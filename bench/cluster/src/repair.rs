@@ -1,15 +1,15 @@
-//! Rounds of repair: what a full and an incremental one take where all is equal, and what clients
-//! notice while one is under way.
+//! Repair rounds: the cost of a full and of an incremental round if all replicas are equal, and the
+//! effect of a running round on clients.
 //!
 //! ```text
-//!   quiet    --repair-interval off             full rounds that are asked for, incremental ones
-//!            │ alternating, the other stopped  load: with none, with one after the other asked for
-//!   busy     --repair-interval 10s             load: with those that come by themselves
+//!   quiet    --repair-interval off             full rounds on request, incremental ones
+//!            │ alternating, the other stopped  load: without rounds, with requested rounds
+//!   busy     --repair-interval 10s             load: with the scheduled rounds
 //! ```
 //!
-//! Two more clusters, one with the defaults and one without rounds, show what rounds cost between
-//! two of them: nothing that can be told from noise. What deleted keys leave on the disks, and the
-//! same repair by Cassandra, are sections of their own.
+//! Two more clusters, one with the defaults and one without rounds, show the cost of repair between
+//! two rounds: none that can be told from noise. The space of deleted keys, and the same repair by
+//! Cassandra, are sections of their own.
 
 mod lose;
 pub(crate) mod purge;
@@ -30,22 +30,22 @@ use crate::requests;
 
 const SECTION: &str = "repair";
 
-/// Keys of the stores: so many times those of the other sections.
+/// Factor on the number of keys of the other sections.
 const MORE_KEYS: u64 = 40;
 
-/// Requests a second over all three nodes, half PUT, half GET.
+/// Requests per second over all three nodes, half PUT, half GET.
 const RATE: f64 = 3_000.0;
 
-/// How much longer a run is than one in a closed loop.
+/// Length of a run, as a multiple of that in a closed loop.
 const LONGER: u64 = 2;
 
-/// Younger records are not compared: twice `--deadline` and `--max-clock-skew`, and a bit.
+/// Age of the youngest compared records: twice `--deadline` and `--max-clock-skew`, and a margin.
 const SETTLED: Duration = Duration::from_millis(3_200);
 
-/// How long a round may take.
+/// Time limit of a round.
 const ROUND_LIMIT: Duration = Duration::from_secs(120);
 
-/// Between two looks at a round.
+/// Interval between two looks at a round.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Keys of the clusters that are compared between rounds.
@@ -53,8 +53,9 @@ const FEW_KEYS: u64 = 20_000;
 
 const QUIET: [&str; 2] = ["--repair-interval", "off"];
 
-/// A round that is asked for waits until what was written before has settled: 3 s by default, more
-/// than it takes here. So little of it would be beside the clients that they could not notice.
+/// Flags that shorten the wait at a round's start. A requested round waits until earlier writes
+/// have settled, by default 3 s, which is longer than the round takes here: clients would hardly
+/// meet it.
 const PROMPT: [&str; 6] =
     ["--repair-interval", "off", "--deadline", "250ms", "--max-clock-skew", "10ms"];
 
@@ -66,26 +67,26 @@ const IN_MEMORY: &str = "the default memtable, which has room for what is writte
 
 const BUSY: [&str; 4] = ["--repair-interval", "10s", "--repair-full-interval", "10s"];
 
-/// A round that has ended.
+/// A finished round.
 struct Round {
     seconds: f64,
     read: f64,
-    /// Keys that differed.
+    /// Number of keys that differed.
     differing: u64,
-    /// Bytes that went between the node that drives it and each of the others.
+    /// Bytes exchanged between the round's coordinator and each other node.
     sent: f64,
-    /// Whether what was deleted before may be purged.
+    /// True if tombstones written before the round may be purged.
     is_proven: bool,
 }
 
-/// A run of the load.
+/// One run of the load.
 struct Run {
     /// 99th percentiles in milliseconds.
     get: f64,
     put: f64,
     cpu: f64,
     failed: u64,
-    /// Which part of the looks found a round under way.
+    /// Share of the looks that found a round in progress.
     share: f64,
 }
 
@@ -119,7 +120,7 @@ fn fill(fleet: &Fleet, keys: u64) -> Result<(), String> {
     each_once(fleet, keys, long, Duration::from_secs(600), "put")
 }
 
-/// Changes each key, one after the other; `what` is done to it stands in the error.
+/// Changes each key, one after the other; `what` describes the change in errors.
 fn each_once(
     fleet: &Fleet,
     keys: u64,
@@ -134,7 +135,7 @@ fn each_once(
     if done == keys { Ok(()) } else { Err(format!("only {done} of {keys} keys could be {what}")) }
 }
 
-/// Full rounds, then incremental ones after one percent of the keys was written anew.
+/// Runs full rounds, then incremental ones after rewriting one percent of the keys.
 fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(), String> {
     thread::sleep(SETTLED);
     let stored = stored(fleet)?;
@@ -182,7 +183,7 @@ fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(),
     Ok(())
 }
 
-/// Bytes on the disks of all nodes.
+/// Returns the bytes on the disks of all nodes.
 fn stored(fleet: &Fleet) -> Result<f64, String> {
     let of = |node| Ok(get(node, "/v0/status")?["disk_bytes"].as_f64().unwrap_or(0.0));
     fleet.addresses().into_iter().map(of).sum()
@@ -193,7 +194,7 @@ fn get(node: std::net::SocketAddr, path: &str) -> Result<Value, String> {
     serde_json::from_str(&page).map_err(|error| format!("{path}: {error}"))
 }
 
-/// A round that the first node is asked for; it must end with all equal.
+/// Requests a round from the first node; it must end with all replicas equal.
 fn round(fleet: &Fleet, full: bool) -> Result<Round, String> {
     let node = fleet.addresses()[0];
     let before = Counts::of(&fleet.addresses());
@@ -232,7 +233,7 @@ fn ask_for_round(fleet: &Fleet, full: bool) -> Result<(), String> {
     }
 }
 
-/// The same load with rounds and without, alternating.
+/// Runs the same load with and without rounds, alternating.
 fn load(bench: &mut Bench, quiet: &Fleet, busy: &Fleet, keys: u64) -> Result<(), String> {
     let rows = [
         ("none", quiet, false),
@@ -301,7 +302,7 @@ fn load(bench: &mut Bench, quiet: &Fleet, busy: &Fleet, keys: u64) -> Result<(),
     Ok(())
 }
 
-/// The load, with rounds that are asked for as soon as the one before has ended if they are to be.
+/// Runs the load; with requested rounds, each begins as soon as the one before has ended.
 fn loaded(
     fleet: &Fleet,
     keys: u64,
@@ -321,8 +322,8 @@ fn loaded(
                 let running = Counts::of(&fleet.addresses()).get("repair_running") > 0.0;
                 looks.fetch_add(1, Ordering::Relaxed);
                 found.fetch_add(u64::from(running), Ordering::Relaxed);
-                // Not before the last one that was asked for has begun, for then that would wait
-                // anew. If it is refused, the share tells.
+                // Only after the last requested round has begun: otherwise its wait would start
+                // again. If the request is refused, the share shows it.
                 if asked && is_idle(fleet).is_ok_and(|is_idle| is_idle) {
                     let _ = ask_for_round(fleet, true);
                 }
@@ -358,7 +359,7 @@ fn wait_for_end(fleet: &Fleet) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the node that is asked for rounds has none under way, and none to begin.
+/// Returns true if the first node has no round in progress or waiting.
 fn is_idle(fleet: &Fleet) -> Result<bool, String> {
     let rounds = get(fleet.addresses()[0], "/admin/repair")?;
     Ok(rounds["waiting"].is_null() && rounds["current"].is_null())
@@ -369,7 +370,8 @@ fn p99(outcome: &Outcome, method: Method) -> f64 {
     latencies.map_or(0.0, |of| of.intended.value_at_quantile(0.99) as f64 / 1e6)
 }
 
-/// CPU time of a request without rounds and with the defaults, of which none begins for an hour.
+/// Compares the CPU time of a request without rounds and with the defaults, where none begins
+/// within an hour.
 fn between(bench: &mut Bench) -> Result<(), String> {
     let kind = Kind::Three(SyncSetting::Interval);
     let names = ["--repair-interval off", "the default, between two rounds"];

@@ -1,5 +1,5 @@
-//! Requests as they go over the wire: keys `key0`, `key1` … with values `value0`, `value1` …, as
-//! the seeds' scripts (`crates/load/tests/scripts/put.lua`) make them.
+//! Encoded requests: keys `key0`, `key1` … with values `value0`, `value1` …, as the seeds' scripts
+//! (`crates/load/tests/scripts/put.lua`) make them.
 
 use std::fmt::Arguments;
 use std::io::Write as _;
@@ -8,21 +8,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use load::Write;
 
-/// `ack` and `from` as the cluster has them by default: 2 of 3, or 1 of 1.
+/// Requests with the cluster's default `ack` and `from`: 2 of 3, or 1 of 1.
 pub(crate) const DEFAULT: Write = |put, number, out| entity("", put, number, out);
 
-/// The same with values that are all of one length and can hardly be compressed.
+/// Requests with values that are all of one length and hardly compressible.
 pub(crate) const LONG_VALUES: Write = |put, number, out| {
     if put { long("", number, out) } else { entity("", put, number, out) }
 };
 
-/// One key of so many is written late …
+/// Spacing of the late keys: one key in this many is written late.
 pub(crate) const LATE_OF: u64 = 100;
 
-/// … those with this number beyond a multiple of that.
+/// Number of the first late key; the others follow at the spacing of [`LATE_OF`].
 pub(crate) const LATE: u64 = 42;
 
-/// Writes the so-manieth of those, with such a value, to all replicas.
+/// Writes the late key with this index, with a long value, to all replicas.
 pub(crate) const LATE_VALUES: Write = |_, number, out| {
     long("ack=3&from=3&", number * LATE_OF + LATE, out);
 };
@@ -33,7 +33,7 @@ fn long(query: &str, number: u64, out: &mut Vec<u8>) {
     long_value(number, out);
 }
 
-/// The value that such a key has.
+/// Appends the long value of a key.
 pub(crate) fn long_value(number: u64, out: &mut Vec<u8>) {
     let mut random = fastrand::Rng::with_seed(number);
     for _ in 0..LONG / HEX {
@@ -48,16 +48,17 @@ pub(crate) const DELETE: Write = |_, number, out| {
     say(out, format_args!("Content-Length: 0\r\n\r\n"));
 };
 
-/// Bytes of those values.
+/// Length of long values in bytes.
 pub(crate) const LONG: usize = 144;
 
-/// Digits of a word.
+/// Hexadecimal digits of a word.
 const HEX: usize = 16;
 
 /// A request with `ack=1&from=1`: one replica must answer.
 pub(crate) const ONE_COPY: Write = |put, number, out| entity("ack=1&from=1&", put, number, out);
 
-/// etcd's gateway: JSON over HTTP, keys and values in base64. Reads are linearizable, its default.
+/// Requests for etcd's gateway: JSON over HTTP, keys and values in base64. Reads are linearizable,
+/// its default.
 pub(crate) const ETCD: Write = |put, number, out| {
     let key = STANDARD.encode(format!("key{number}"));
     let (path, body) = if put {
@@ -69,7 +70,7 @@ pub(crate) const ETCD: Write = |put, number, out| {
     gateway(path, &body, out);
 };
 
-/// The ten bytes of every value.
+/// The ten bytes of every value of a conditional write.
 pub(crate) const VALUE: &str = "0123456789";
 
 /// A plain write.
@@ -77,12 +78,12 @@ pub(crate) const PLAIN: Write = |_, number, out| {
     change("PUT", format_args!("id=key{number}"), "", VALUE, out);
 };
 
-/// A write to a key that must be there.
+/// A write on condition that the key exists, which it does.
 pub(crate) const IF_MATCH: Write = |_, number, out| {
     change("PUT", format_args!("id=key{number}"), "If-Match: *\r\n", VALUE, out);
 };
 
-/// A write to one key that must not be there, but is: 412.
+/// A write on condition that the key does not exist, although it does: 412.
 pub(crate) const IF_NONE_MATCH: Write = |_, _, out| {
     change("PUT", format_args!("id=key0"), "If-None-Match: *\r\n", VALUE, out);
 };
@@ -92,10 +93,10 @@ pub(crate) const ADD: Write = |_, _, out| {
     change("POST", format_args!("id={HOT}&add=1"), "", "", out);
 };
 
-/// The key of that number.
+/// The key of the number in additions.
 pub(crate) const HOT: &str = "hot";
 
-/// etcd's conditional write: a transaction that compares, which for these keys always holds, and
+/// etcd's conditional write: a transaction that compares, which always succeeds for these keys, and
 /// puts.
 pub(crate) const ETCD_IF: Write = |_, number, out| {
     let key = STANDARD.encode(format!("key{number}"));

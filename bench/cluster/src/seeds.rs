@@ -1,4 +1,4 @@
-//! What the seeds' authors did by hand with wrk2: open loops at their rates.
+//! The measurements of the seeds' authors with wrk2: open loops at their rates.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::fleet::{self, Fleet, Kind, SyncSetting, node_name};
 use crate::metrics::Counts;
 use crate::requests;
 
-/// Seed 002: connections to, and requests a second at, each node.
+/// Seed 002: connections and requests per second to each node.
 const EACH: (usize, u64) = (128, 10_000);
 
-/// Seed 000: connections, PUTs a second, GETs a second, all at one node.
+/// Seed 000: connections, PUTs and GETs per second, all to one node.
 const ONE: (usize, u64, u64) = (64, 40_000, 2_500);
 
-/// How much longer a run at a fixed rate is than one in a closed loop.
+/// Length of a run at a fixed rate, as a multiple of that in a closed loop.
 const LONGER: u64 = 4;
 
-/// Keys that are put before they are got.
+/// Number of keys that are put before they are read.
 const KEYS: u64 = 50_000;
 
-/// The rates of a run, and what it gave.
+/// The rates of a run, and its results.
 struct Run {
     percentiles: [f64; 4],
     rate: f64,
@@ -57,7 +57,7 @@ impl Run {
     }
 }
 
-/// 10,000/s on each of three nodes at once, 128 connections each.
+/// 10,000/s to each of three nodes at once, 128 connections each.
 pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
     let (connections, rate) = EACH;
     bench.report.say(&format!(
@@ -92,7 +92,7 @@ pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// One copy, one node asked: most requests are another node's.
+/// One copy, one node asked: other nodes hold most of the requested keys.
 pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
     let (connections, puts, gets) = ONE;
     bench.report.say(&format!(
@@ -129,7 +129,7 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// A plan at a fixed rate: PUT from the first key on, GET of any that is there.
+/// Creates a plan at a fixed rate: PUTs from the first key on, GETs of any existing key.
 fn fixed(fleet: &Fleet, bench: &Bench, put: bool, connections: usize, rate: u64) -> Plan {
     let duration = Duration::from_secs(bench.scale.seconds * LONGER);
     let mut plan = fleet.plan(true, KEYS, duration);
@@ -155,7 +155,7 @@ fn at_once(plans: &[Plan]) -> Result<Vec<Outcome>, String> {
     })
 }
 
-/// Which part of the keys the first of three nodes does not hold, with one copy.
+/// Returns the share of keys that the first of three nodes does not hold, with one copy.
 fn share_of_others() -> f64 {
     let member = |n| Member { name: node_name(n), zone: String::new(), weight: 1 };
     let topology = Topology::new((0..3).map(member).collect(), 3).expect("these are a cluster");

@@ -1,11 +1,11 @@
-//! What the protocol itself costs: CPU time that a request spends inside a coordinator's `handle`,
-//! its events' being made and its effects' being dropped included; the store, the peers and the
-//! clock are free.
+//! CPU cost of the protocol: the time that a request spends inside a coordinator's `handle`,
+//! including the creation of its events and the drop of its effects; the store, the peers and the
+//! clock cost nothing.
 //!
 //!     cargo run --release -p bench-coordinator
 //!
-//! The aim is 300 ns for a request whose only replica is this node. A second table has what a range
-//! costs before its first page is asked for, and again after each node that fails.
+//! The goal is 300 ns for a request whose only replica is this node. A second table has the cost of
+//! a range read before the request for its first page, and again after each node that fails.
 
 #![forbid(unsafe_code)]
 
@@ -29,14 +29,14 @@ const KEYS: u64 = 4096;
 const VALUE: &[u8] = &[b'v'; 100];
 const WALL: u64 = 1_700_000_000_000_000;
 
-/// Requests under way at once, as many as a busy loop has connections.
+/// Concurrent requests, as many as a busy loop has connections.
 const IN_FLIGHT: u64 = 64;
 
 #[derive(Clone, Copy)]
 enum Kind {
     Get,
     Put,
-    /// Another node's write.
+    /// A write from another node.
     Replica,
 }
 
@@ -65,7 +65,7 @@ fn main() {
     println!("{}", ranges());
 }
 
-/// What a loop spends on a range before its first page is asked for.
+/// Measures the time that a loop spends on a range before the request for its first page.
 fn ranges() -> Table {
     let mut table = Table::new(&["range", "nodes", "ack/from", "ns: median (least–most)"]);
     for (nodes, ack, from) in [(3, 2, 3), (3, 1, 2), (5, 2, 3), (20, 2, 3), (20, 6, 10)] {
@@ -95,7 +95,7 @@ fn ranges() -> Table {
     table
 }
 
-/// What the machines of a node of a cluster share.
+/// Creates the state shared by the coordinators of a node.
 fn shared(nodes: u8) -> Arc<Shared> {
     let name = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
     let topology =
@@ -135,7 +135,7 @@ impl Bench {
         Self { protocol, quorum, under, items, micros: 0, requests: 0 }
     }
 
-    /// Nanoseconds of each of so many requests.
+    /// Returns the nanoseconds per request over `requests` requests.
     fn run(&mut self, kind: Kind, requests: u64) -> f64 {
         let (mut asked, mut out) = (Vec::new(), Vec::new());
         let mut nanos = 0;
@@ -149,14 +149,15 @@ impl Bench {
         nanos as f64 / requests as f64
     }
 
-    /// Makes each key's record a newer one, which costs more than the coordinator.
+    /// Replaces each key's record by a newer one, outside the measured time, because it costs more
+    /// than the coordinator.
     fn renew_items(&mut self) {
         for (number, (key, item)) in (self.requests..).zip(&mut self.items) {
             *item = record(key, number);
         }
     }
 
-    /// A request of each key.
+    /// Runs one request for each key.
     fn run_once(&mut self, kind: Kind, (asked, out): (&mut Vec<Effect>, &mut Vec<Effect>)) {
         for _ in 0..KEYS / IN_FLIGHT {
             self.micros += 300;
@@ -195,7 +196,7 @@ impl Bench {
         }
     }
 
-    /// What a store or a peer says to it.
+    /// Returns the store's or a peer's answer to an effect.
     fn answer(&self, effect: Effect) -> Event {
         match effect {
             Effect::Read { op, .. } => Event::Read { op, result: Ok(None) },
@@ -212,14 +213,14 @@ impl Bench {
     }
 }
 
-/// CPU time of this process: others may be on the machine.
+/// CPU time of this process: unlike wall time, it excludes other processes on the machine.
 fn cpu_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
     nanos.expect("the first field is nanoseconds on a CPU")
 }
 
-/// The record of a write, which is the newer the greater its number.
+/// Creates the record of a write; a greater number makes a newer record.
 fn record(key: &[u8], number: u64) -> Record {
     let version = Version { time: (WALL << 12) + number, origin: 7 };
     Record::new(key, &Fields::new(record::Kind::Value, version), VALUE)

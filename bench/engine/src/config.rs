@@ -1,4 +1,4 @@
-//! What every engine is given, and what is asked of it.
+//! Settings of every engine, and the operations to run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,10 +31,10 @@ pub(crate) struct Config {
     pub(crate) dir: PathBuf,
 }
 
-/// Bits of bloom filter for each key.
+/// Bits of the bloom filter per key.
 pub(crate) const BLOOM_BITS: u8 = 10;
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub(crate) const BLOCK_LEN: u64 = 4096;
 
 /// Entries read after each seek.
@@ -43,17 +43,17 @@ pub(crate) const SEEK_NEXTS: usize = 50;
 /// Threads of the row that syncs.
 pub(crate) const SYNC_THREADS: u64 = 8;
 
-/// Bytes of keys and values that the writer beside a reader writes a second: as much beside every
-/// engine, or a slow writer would make a fast reader.
+/// Bytes of keys and values per second from the writer beside a reader. The rate is fixed for every
+/// engine, because a slower writer would make its reader faster.
 pub(crate) const BESIDE_RATE: u64 = 10 << 20;
 
 impl Config {
-    /// Bytes of a table: as a memtable.
+    /// Size of a table in bytes: that of a memtable.
     pub(crate) fn table(&self) -> u64 {
         self.memtable
     }
 
-    /// Bytes of level 1.
+    /// Size of level 1 in bytes.
     pub(crate) fn level1(&self) -> u64 {
         4 * self.memtable
     }
@@ -62,7 +62,7 @@ impl Config {
         Duration::from_secs(self.seconds)
     }
 
-    /// The flags that say the same to another process of this program.
+    /// Returns the flags that pass these settings to another process of this program.
     pub(crate) fn flags(&self) -> Vec<String> {
         let numbers = [
             ("keys", self.keys),
@@ -95,7 +95,7 @@ pub(crate) enum Phase {
 impl Phase {
     pub(crate) const ALL: [Self; 4] = [Self::Sequential, Self::Write, Self::Read, Self::Sync];
 
-    /// The rows of the phase, in order.
+    /// Returns the rows of the phase, in order.
     pub(crate) fn rows(self) -> &'static [&'static str] {
         match self {
             Self::Sequential => &["fill sequential"],
@@ -112,7 +112,7 @@ impl Phase {
         }
     }
 
-    /// Whether it works on what the phase before left.
+    /// Returns true if the phase uses the data of the phase before.
     pub(crate) fn keeps_data(self) -> bool {
         self == Self::Read
     }

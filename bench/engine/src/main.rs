@@ -1,14 +1,14 @@
-//! The engine beside RocksDB (its own `db_bench`) and fjall: the same keys, values, cache, bloom
-//! bits, block size and compression, in one run.
+//! The engine compared with RocksDB (through its `db_bench`) and fjall: the same keys, values,
+//! cache, bloom bits, block size and compression, in one run.
 //!
 //! ```text
-//!  this program ─┬▶ worker, kvorum ─▶ phase  ┐  each phase a process of its own: caches start
-//!                ├▶ worker, fjall  ─▶ phase  ├─ empty, and what it wrote is counted by the
-//!                └▶ db_bench       ─▶ phase  ┘  kernel, for all alike
+//!  this program ─┬▶ worker, kvorum ─▶ phase  ┐  each phase is a process of its own: caches start
+//!                ├▶ worker, fjall  ─▶ phase  ├─ empty, and the kernel counts its written bytes,
+//!                └▶ db_bench       ─▶ phase  ┘  the same way for all engines
 //! ```
 //!
-//! Nothing is pinned: the thread that is measured, and flush and compaction beside it, share the
-//! CPUs as the kernel likes, for all rivals alike. Files stay in the page cache.
+//! Nothing is pinned: the kernel schedules the measured thread and the flush and compaction beside
+//! it on the CPUs, for all engines alike. Files stay in the page cache.
 
 #![forbid(unsafe_code)]
 
@@ -121,7 +121,7 @@ fn compare(args: &Args) -> Result<(), String> {
             format!("Skipped RocksDB: {why}")
         }));
     }
-    // All of it in the cache, then less than a tenth.
+    // First the whole data fits in the cache, then less than a tenth of it.
     for (title, cache) in [("cache ≥ data", 2 * data), ("data ≥ 10 × cache", data / 11)] {
         config.cache = cache;
         report.say(&format!("## {title}: {:.1} MiB of cache", cache as f64 / f64::from(1 << 20)));

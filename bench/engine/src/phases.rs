@@ -1,4 +1,4 @@
-//! Runs every phase of every engine as a process, and takes down what it gave.
+//! Runs every phase of every engine as a process, and collects the figures.
 
 use std::fs;
 use std::path::Path;
@@ -11,19 +11,20 @@ use crate::config::{Config, Engine, Phase};
 use crate::rocksdb;
 use crate::values::{KEY_LEN, VALUE_LEN};
 
-/// Rows that are not rates.
+/// Name of the row of write amplification, which is not a rate.
 pub(crate) const WRITE_AMPLIFICATION: &str = "bytes written per byte put";
-/// The row of bytes on disk per byte live before the compaction; no rate.
+/// Name of the row of bytes on disk per live byte before the compaction, which is not a rate.
 pub(crate) const SPACE_AMPLIFICATION: &str = "bytes on disk per byte live, before compaction";
-/// The row of bytes on disk per byte live after the compaction; no rate.
+/// Name of the row of bytes on disk per live byte after the compaction, which is not a rate.
 pub(crate) const SPACE_COMPACTED: &str = "bytes on disk per byte live, compacted";
-/// The row of how long opening the store again takes; no rate.
+/// Name of the row of the time to reopen the store, which is not a rate.
 pub(crate) const REOPEN: &str = "seconds to reopen";
 
-/// Share of the keys that two passes of as many random writes have touched: 1 − e⁻².
+/// Share of the keys touched by two passes of random writes, each of as many writes as keys: 1 −
+/// e⁻².
 const LIVE_SHARE: f64 = 0.864_665;
 
-/// What an engine gave in a row, repeat by repeat.
+/// The figures of an engine in a row, repeat by repeat.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
     pub(crate) engine: Engine,
@@ -31,7 +32,7 @@ pub(crate) struct Figures {
     pub(crate) repeats: Vec<f64>,
 }
 
-/// Runs all phases of all engines, `repeats` times, every other time in the other order.
+/// Runs all phases of all engines, `repeats` times, every other time in reverse order.
 pub(crate) fn run(
     engines: &[Engine],
     config: &mut Config,
@@ -140,7 +141,7 @@ fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<Done, Stri
     let log = config.dir.with_extension("log");
     let open = |path: &Path| fs::File::create(path).map_err(|error| format!("{path:?}: {error}"));
     let errors = config.dir.with_extension("err");
-    // It dies with this program: a ctrl-C leaves nothing behind that writes on.
+    // The kernel kills the process when this program ends: after a Ctrl-C, nothing keeps writing.
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(command.get_program())
@@ -171,7 +172,7 @@ fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<Done, Stri
     Ok(Done { rates, open_seconds, bytes_written, argv, output })
 }
 
-/// Waits for a process and reads what it wrote before it is gone altogether.
+/// Waits for a process to end, and reads its count of written bytes before reaping it.
 fn finish(mut child: Child) -> Result<(bool, f64), String> {
     let pid = Pid::from_raw(child.id().cast_signed()).ok_or("a process without an id")?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -197,7 +198,7 @@ fn clear(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Bytes that files take on the disk.
+/// Returns the bytes that the files take on the disk.
 fn disk_usage(dir: &Path) -> f64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = fs::read_dir(dir) else { return 0.0 };

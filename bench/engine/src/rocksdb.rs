@@ -1,4 +1,4 @@
-//! The same phases by RocksDB's own `db_bench`, in a release build: see `bench/engine/rocksdb`.
+//! The same phases by RocksDB's `db_bench`, in a release build: see `bench/engine/rocksdb`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::config::{BESIDE_RATE, BLOCK_LEN, BLOOM_BITS, Config, Phase, SEEK_NEXTS, SYNC_THREADS};
 use crate::values::{COMPRESSION_RATIO, KEY_LEN, VALUE_LEN};
 
-/// Where `bench/engine.sh` has built it.
+/// Returns the path at which `bench/engine.sh` built `db_bench`.
 pub(crate) fn find() -> Result<PathBuf, String> {
     let built = std::env::var_os("DB_BENCH").filter(|path| !path.is_empty());
     built.map(PathBuf::from).ok_or_else(|| {
@@ -17,8 +17,8 @@ pub(crate) fn find() -> Result<PathBuf, String> {
     })
 }
 
-/// Its version, if it is a release build: one that checks assertions, or that is not optimized, is
-/// no rival. A short run of its own says so.
+/// Returns the version of a release build, found by a short run. A build with assertions or without
+/// optimization is an error, because the comparison would be unfair.
 pub(crate) fn version(program: &Path, dir: &Path) -> Result<String, String> {
     let output = Command::new(program)
         .args(["--benchmarks=fillseq", "--num=1", "--compression_type=lz4"])
@@ -38,7 +38,7 @@ fn version_of(said: &str) -> Result<String, String> {
     version.map(str::to_owned).ok_or_else(|| format!("db_bench does not run: {said}"))
 }
 
-/// The command of a phase.
+/// Returns the command of a phase.
 pub(crate) fn command(program: &Path, phase: Phase, config: &Config) -> Command {
     let mut command = Command::new(program);
     let benchmarks = match phase {
@@ -64,7 +64,7 @@ pub(crate) fn command(program: &Path, phase: Phase, config: &Config) -> Command 
     flag("write_buffer_size", config.memtable);
     flag("target_file_size_base", config.table());
     flag("max_bytes_for_level_base", config.level1());
-    // Each phase other keys: with the same seed, reads would follow the writes one by one.
+    // Each phase has other keys: with the same seed, reads would repeat the order of the writes.
     flag("seed", config.seed * 10 + phase as u64 + 1);
     match phase {
         Phase::Sequential | Phase::Write => {}
@@ -85,8 +85,8 @@ pub(crate) fn command(program: &Path, phase: Phase, config: &Config) -> Command 
     command
 }
 
-/// Operations a second of the rows, in order, from lines like
-/// `readrandom   :       3.516 micros/op 284380 ops/sec 0.352 seconds …`.
+/// Parses operations per second of the rows, in order, from lines like `readrandom   :       3.516
+/// micros/op 284380 ops/sec 0.352 seconds …`.
 pub(crate) fn rates(output: &str) -> Vec<f64> {
     output
         .lines()
@@ -98,7 +98,8 @@ pub(crate) fn rates(output: &str) -> Vec<f64> {
         .collect()
 }
 
-/// Seconds that opening took: from the first line of its log to the one that says it is open.
+/// Returns the seconds to open the store: from the first line of its log to the line that says it
+/// is open.
 pub(crate) fn open_seconds(dir: &Path) -> Option<f64> {
     open_seconds_of(&fs::read_to_string(dir.join("LOG")).ok()?)
 }
@@ -106,11 +107,11 @@ pub(crate) fn open_seconds(dir: &Path) -> Option<f64> {
 fn open_seconds_of(log: &str) -> Option<f64> {
     let first = log.lines().next()?;
     let open = log.lines().find(|line| line.contains("DB pointer"))?;
-    // Over midnight a day is missing.
+    // After midnight, the time of day begins again at zero.
     Some((seconds_of_day(open)? - seconds_of_day(first)?).rem_euclid(86_400.0))
 }
 
-/// Of `2026/11/21-22:01:06.192498 26736 RocksDB version: 7.8.3`.
+/// Parses the time of `2026/11/21-22:01:06.192498 26736 RocksDB version: 7.8.3`.
 fn seconds_of_day(line: &str) -> Option<f64> {
     let time = line.split_whitespace().next()?.split_once('-')?.1;
     let mut parts = time.split(':').map(str::parse::<f64>);

@@ -1,4 +1,4 @@
-//! The engines that run in our process, through one door.
+//! The engines that run in this process, behind one trait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +12,15 @@ use lsm::{Db, Kind, Options, RealDisk, Space, SyncMode, Version};
 
 use crate::config::{BLOCK_LEN, BLOOM_BITS, Config};
 
-/// One engine, open.
+/// An open engine.
 pub(crate) trait Store: Sync {
-    /// Writes, waiting for the disk if the store was opened to.
+    /// Writes; waits for the disk if the store was opened with sync.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String>;
-    /// The length of the value.
+    /// Returns the length of the value.
     fn get(&self, key: &[u8]) -> Result<Option<usize>, String>;
     /// Reads up to `count` entries from `key` on; returns the bytes of their values.
     fn scan(&self, key: &[u8], count: usize) -> Result<usize, String>;
-    /// Puts everything into the lowest level.
+    /// Compacts everything into the lowest level.
     fn compact(&self) -> Result<(), String>;
 }
 

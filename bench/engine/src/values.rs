@@ -1,15 +1,15 @@
-//! Keys and values as `db_bench` makes them, so that every engine stores the same bytes.
+//! Keys and values in `db_bench`'s format, so that every engine stores the same bytes.
 
-/// Bytes of a key: a number, big-endian, then `0`s.
+/// Length of a key in bytes: a number, big-endian, then `0`s.
 pub(crate) const KEY_LEN: usize = 16;
 
-/// Bytes of a value.
+/// Length of a value in bytes.
 pub(crate) const VALUE_LEN: usize = 100;
 
-/// Share of a value that is left when it is compressed.
+/// Compressed size of a value, as a share of its length.
 pub(crate) const COMPRESSION_RATIO: f64 = 0.5;
 
-/// Bytes of values made beforehand; they are cut from it one after the other, and again.
+/// Length in bytes of a pool from which values are cut one after the other, cyclically.
 const POOL_LEN: usize = 1 << 20;
 
 /// The key of this number.
@@ -19,14 +19,14 @@ pub(crate) fn key(number: u64) -> [u8; KEY_LEN] {
     key
 }
 
-/// A key like that of this number, which nobody wrote: one byte longer.
+/// Returns a key that resembles the one with this number but was never written: one byte longer.
 pub(crate) fn missing_key(number: u64) -> [u8; KEY_LEN + 1] {
     let mut missing = [b'0'; KEY_LEN + 1];
     missing[..KEY_LEN].copy_from_slice(&key(number));
     missing
 }
 
-/// Hands out values: printable noise for half of each, then the same again.
+/// Hands out values: each is half printable noise, then the same noise again.
 pub(crate) struct Values {
     pool: Vec<u8>,
     at: usize,

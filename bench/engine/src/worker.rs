@@ -1,5 +1,5 @@
-//! One phase of an engine that runs in our process. Prints `row RATE` for each row in order, and
-//! how long opening took.
+//! One phase of an engine that runs in this process. Prints `row RATE` for each row in order, and
+//! the time to open the store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::config::{BESIDE_RATE, Config, Engine, Phase, SEEK_NEXTS, SYNC_THREADS
 use crate::store::{Fjall, Kvorum, Store};
 use crate::values::{KEY_LEN, VALUE_LEN, Values, key, missing_key};
 
-/// Operations between looks at the clock.
+/// Operations between two readings of the clock.
 const STRIDE: u64 = 64;
 
-/// Longest wait for compaction to come to rest.
+/// Longest wait for compactions to finish.
 const REST_LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs a phase and prints its figures.
@@ -43,8 +43,8 @@ fn row(rate: f64) {
     println!("row {rate}");
 }
 
-/// Waits until nothing uses the CPU: flush and compaction are done. The figure that all engines
-/// have.
+/// Waits until nothing uses the CPU: flush and compaction are done. CPU time is the only sign that
+/// all engines have.
 fn rest() -> Result<(), String> {
     let cpu = || {
         let now = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
@@ -141,7 +141,8 @@ impl Bench<'_> {
             found += u64::from(self.store.get(&key(number))?.is_some());
             Ok(())
         })?;
-        // Two passes of random writes leave 86 % of the keys: fewer found is another experiment.
+        // Two passes of random writes leave 86 % of the keys: with fewer found, the figures would
+        // mean something else.
         if found < asked * 8 / 10 {
             return Err(format!("only {found} of {asked} keys were found"));
         }
@@ -152,7 +153,7 @@ impl Bench<'_> {
         self.timed(phase, |number| self.store.scan(&key(number), SEEK_NEXTS).map(drop))
     }
 
-    /// Calls a second of `call` with random numbers of keys.
+    /// Returns the calls per second of `call` with random key numbers.
     fn timed(
         &self,
         phase: u64,

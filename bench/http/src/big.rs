@@ -1,4 +1,4 @@
-//! `GET`s over more data than memory: ten times the budget or more.
+//! `GET`s over more data than memory: ten times the memory budget or more.
 
 use bench_table::{Spread, Table, ratio};
 
@@ -8,7 +8,7 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "big";
 
-/// Bytes of a value: with the key, ten million of them are 1.34 GiB.
+/// Length of a value in bytes: with the keys, ten million of them are 1.34 GiB.
 const BIG_VALUE_LEN: usize = 128;
 
 /// Measures and reports.

@@ -1,4 +1,4 @@
-//! The closed-loop clients, wrk and redis-benchmark, and filling a store before it is measured.
+//! The closed-loop clients, wrk and redis-benchmark, and the filling of stores.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,27 +13,27 @@ use crate::process::{CLIENT_CPU, Server, argv, find, pinned};
 /// Connections of every closed-loop row.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// Bytes of a key: `k` and 15 digits for HTTP, `key:` and 12 for Redis.
+/// Length of a key in bytes: `k` and 15 digits for HTTP, `key:` and 12 for Redis.
 pub(crate) const KEY_LEN: usize = 16;
 
-/// Bytes of a value.
+/// Length of a value in bytes.
 pub(crate) const VALUE_LEN: usize = 64;
 
-/// Requests by which Redis's speed is found before its run, which has a length in requests.
+/// Requests that measure Redis's speed before its run, whose length must be given in requests.
 const REDIS_TRIAL: u64 = 50_000;
 
-/// `SET`s written to Redis before their answers are read.
+/// `SET`s sent to Redis before their answers are read.
 const REDIS_PIPELINE: u64 = 1000;
 
 /// Longest time to fill a store.
 const FILL_LIMIT: Duration = Duration::from_secs(3600);
 
-/// What one closed-loop run gave.
+/// The figures of one closed-loop run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: f64,
-    /// CPU time of the server, in microseconds a request.
+    /// CPU time of the server, in microseconds per request.
     pub(crate) server_micros: f64,
     /// Share of its CPU that the server used: well below one, something else was the limit.
     pub(crate) server_share: f64,
@@ -68,7 +68,7 @@ impl Client {
     }
 }
 
-/// Which script wrk runs.
+/// The method, which selects wrk's script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// wrk runs `get.lua`.
@@ -94,7 +94,7 @@ impl Method {
     }
 }
 
-/// wrk on the client's CPU.
+/// Returns the command of wrk on the client's CPU.
 pub(crate) fn wrk_command(
     address: SocketAddr,
     method: Method,
@@ -108,7 +108,7 @@ pub(crate) fn wrk_command(
     Ok(command)
 }
 
-/// Where a server has its keys.
+/// Returns a server's target URL.
 pub(crate) fn target(server: &Server) -> Target {
     Target::new(server.address, "/v0/entity?id={key}")
 }
@@ -152,7 +152,7 @@ pub(crate) fn wrk(server: &Server, method: Method, keys: u64, seconds: u64) -> R
     })
 }
 
-/// Requests and seconds, from `  53081 requests in 3.00s, 5.20MB read`.
+/// Parses requests and seconds, from `  53081 requests in 3.00s, 5.20MB read`.
 pub(crate) fn wrk_requests(text: &str) -> Option<(f64, f64)> {
     let line = text.lines().find(|line| line.contains(" requests in "))?;
     let (requests, rest) = line.trim().split_once(" requests in ")?;
@@ -182,7 +182,7 @@ fn wrk_failures(text: &str) -> u64 {
         .sum()
 }
 
-/// Runs redis-benchmark for about so many seconds.
+/// Runs redis-benchmark for about `seconds`.
 pub(crate) fn redis(
     server: &Server,
     method: Method,
@@ -219,7 +219,7 @@ pub(crate) fn redis_command(
 
 fn redis_rate(server: &Server, method: Method, keys: u64, requests: u64) -> Result<f64, String> {
     let text = output(redis_command(server.address, method, keys, requests)?)?;
-    // "SET","107000.00",… after a line of headings.
+    // The line of the method is like "SET","107000.00",…; the first line has headings.
     text.lines()
         .find_map(|line| {
             let mut cells = line.split(',').map(|cell| cell.trim_matches('"'));
@@ -229,7 +229,7 @@ fn redis_rate(server: &Server, method: Method, keys: u64, requests: u64) -> Resu
         .ok_or_else(|| format!("redis-benchmark printed no figures:\n{text}"))
 }
 
-/// Runs a client to its end.
+/// Runs a client to its end, and returns its output.
 pub(crate) fn output(mut command: Command) -> Result<String, String> {
     let line = argv(&command);
     let output = command.output().map_err(|error| format!("`{line}`: {error}"))?;
@@ -265,7 +265,7 @@ pub(crate) fn fill(server: &Server, keys: u64, value_len: usize) -> Result<(), S
     }
 }
 
-/// `SET`s all keys, each once, named as redis-benchmark names them.
+/// `SET`s all keys, each once, with redis-benchmark's names.
 pub(crate) fn fill_redis(server: &Server, keys: u64) -> io::Result<()> {
     let mut stream = TcpStream::connect(server.address)?;
     let value = "v".repeat(VALUE_LEN);
@@ -287,7 +287,7 @@ pub(crate) fn fill_redis(server: &Server, keys: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The body of a page, and its head before it.
+/// Returns an HTTP answer, with its head.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
@@ -296,7 +296,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     Ok(page)
 }
 
-/// Waits until the server has gone `quiet` without using its CPU, or two minutes.
+/// Waits until the server has not used its CPU for `QUIET`, at most two minutes.
 pub(crate) fn settle(server: &Server) {
     const QUIET: Duration = Duration::from_millis(500);
     const LIMIT: Duration = Duration::from_secs(120);
@@ -305,7 +305,7 @@ pub(crate) fn settle(server: &Server) {
     while Instant::now() < deadline {
         std::thread::sleep(QUIET);
         let now = server.cpu();
-        // Two ticks are a timer's worth; flush and compaction take all they get.
+        // Two ticks are a timer's worth; flush and compaction use much more.
         if now - before <= 0.021 {
             return;
         }

@@ -1,4 +1,5 @@
-//! System calls of a request, and where its CPU time goes, in runs of their own: counting costs.
+//! System calls of a request, and its CPU time by layer. Separate runs measure them, because
+//! counting has a cost.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +15,10 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "cost";
 
-/// Keys asked for.
+/// Number of different keys.
 const KEYS: u64 = 200_000;
 
-/// Calls named in the table: the ones most often made.
+/// Number of calls named in the table: the most frequent ones.
 const NAMED_CALLS: usize = 6;
 
 /// Measures and reports.
@@ -90,7 +91,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// System calls a request, by perf.
+/// Counts the system calls per request, with perf.
 fn counted(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<f64, String> {
     let wrk = wrk_command(server.address, method, KEYS, seconds)?;
     let mut perf = Command::new(find("perf", "linux-perf")?);
@@ -107,7 +108,7 @@ fn counted(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<
     Ok(calls / requests)
 }
 
-/// The most frequent calls, by strace.
+/// Lists the most frequent calls, with strace.
 fn listed(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<String, String> {
     let wrk = wrk_command(server.address, method, KEYS, seconds)?;
     let strace = strace(server, log)?;
@@ -140,7 +141,7 @@ fn strace(server: &Server, log: &Path) -> Result<Child, String> {
         .map_err(|error| format!("strace: {error}"))
 }
 
-/// strace writes its table when interrupted.
+/// Interrupts strace, which then writes its table.
 fn stop(mut strace: Child) -> Result<(), String> {
     if let Some(pid) = rustix::process::Pid::from_raw(strace.id().cast_signed()) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);

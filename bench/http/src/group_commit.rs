@@ -1,5 +1,5 @@
-//! The least that `sync = always` can cost: one loop that writes what is due into a file made of
-//! zeros and calls `fdatasync`, beside a thread that writes tables at a given rate.
+//! Lower bound on the cost of `sync = always`: one loop writes due records into a file of zeros and
+//! calls `fdatasync`, beside a thread that writes tables at a given rate.
 //!
 //! ```text
 //!  requests, by plan ─▶ at most 64 wait ─▶ one write ─▶ one fdatasync ─▶ all 64 done
@@ -16,31 +16,31 @@ use hdrhistogram::Histogram;
 
 use crate::process::SERVER_CPU;
 
-/// Requests that can wait at once: the connections of the row that it is compared with.
+/// Most waiting requests: the connections of the row that this is compared with.
 const WAITERS: u64 = 64;
 
-/// Bytes of one record in the log: a key of 16, a value of 64 and what belongs to them.
+/// Length in bytes of one log record: a key of 16, a value of 64 and their overhead.
 const RECORD_LEN: u64 = 112;
 
-/// Bytes a group has besides its records.
+/// Overhead of a group in bytes.
 const GROUP_LEN: u64 = 32;
 
-/// Bytes of one table of the background writer, after which it syncs and begins another.
+/// Length in bytes of a table of the background writer, which then syncs it and begins another.
 const TABLE_LEN: u64 = 8 << 20;
 
-/// Bytes that the background writer writes at a time.
+/// Bytes that the background writer writes at once.
 const CHUNK_LEN: u64 = 64 << 10;
 
-/// What the loop gave.
+/// The figures of the loop.
 pub(crate) struct Bare {
-    /// From the moment that the plan said until the sync was done, in nanoseconds.
+    /// Time from the planned moment to the end of the sync, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    /// Bytes that this process sent to the disk, a second.
+    /// Bytes per second that this process wrote to the disk.
     pub(crate) bytes_per_second: f64,
 }
 
-/// Runs the loop for `duration` at `rate` records a second, on the server's CPU, beside
-/// `background` bytes of tables a second.
+/// Runs the loop for `duration` at `rate` records per second, on the server's CPU, beside
+/// `background` bytes of tables per second.
 pub(crate) fn run(dir: &Path, rate: u64, duration: Duration, background: f64) -> io::Result<Bare> {
     let slots = rate * duration.as_secs();
     let path = dir.join("bare-log");
@@ -124,7 +124,7 @@ fn write_tables(dir: &Path, rate: f64, done: &AtomicBool) -> io::Result<()> {
             file.write_all_at(&chunk, at)?;
             written += CHUNK_LEN;
             let due = Duration::from_secs_f64(written as f64 / rate);
-            // Never longer than the time of a chunk: a slow rate would outlast the run.
+            // At most one second: at a slow rate, the sleep for a chunk would outlast the run.
             std::thread::sleep(due.saturating_sub(start.elapsed()).min(Duration::from_secs(1)));
         }
         file.sync_data()?;

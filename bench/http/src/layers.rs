@@ -1,5 +1,5 @@
-//! Where a request's CPU time goes: samples of one run by `perf record`, added up by the crate that
-//! the sampled function belongs to. What is inlined counts as its caller's.
+//! CPU time of a request by layer: samples of one run by `perf record`, summed by the crate of the
+//! sampled function. An inlined function counts as its caller's.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::client::{self, Method, wrk_command, wrk_requests};
 use crate::process::{Server, find};
 
-/// Samples a second.
+/// Samples per second.
 const FREQUENCY: &str = "2999";
 
-/// Layers, by the beginnings of crates' names; a function of no such crate is the last's.
+/// Layers, by the prefixes of crate names; a function of no such crate belongs to the last layer.
 const LAYERS: [(&str, &[&str]); 4] = [
     ("hyper, http", &["hyper", "http", "want"]),
     ("tokio, mio", &["tokio", "mio"]),
@@ -22,7 +22,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
 pub(crate) const NAMES: [&str; 6] =
     ["kernel", "hyper, http", "tokio, mio", "kvorum", "lsm", "libc, std, other"];
 
-/// Nanoseconds a request in each of [`NAMES`].
+/// Measures the nanoseconds per request in each of [`NAMES`].
 pub(crate) fn measure(
     server: &Server,
     method: Method,
@@ -45,7 +45,8 @@ pub(crate) fn measure(
     Ok(shares(&client::output(report)?).map(|share| share * cpu * 1e9 / requests))
 }
 
-/// Shares by layer, from lines like `1.65%;[.] hyper::proto::h1::io::Buffered<T,B>::poll_flush`.
+/// Sums the shares by layer, from lines like `1.65%;[.]
+/// hyper::proto::h1::io::Buffered<T,B>::poll_flush`.
 fn shares(report: &str) -> [f64; 6] {
     let mut shares = [0.0; 6];
     for line in report.lines() {

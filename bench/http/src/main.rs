@@ -1,13 +1,13 @@
-//! kvorum over HTTP beside hyper, nginx and Redis, all pinned alike, in one run.
+//! kvorum over HTTP compared with hyper, nginx and Redis, all pinned alike, in one run.
 //!
 //! ```text
 //!   CPU 0   one server at a time (the others are stopped): kvorum, hyper, nginx, Redis
 //!   CPU 1   wrk, redis-benchmark or the open-loop client, and this program
 //! ```
 //!
-//! Repeats alternate over all rows, forwards and backwards, so that whatever drifts on the machine
-//! drifts in all of them, and ratios are taken repeat by repeat. The first two rows are the same
-//! server twice: what they differ by is noise.
+//! Repeats alternate over all rows, forwards and backwards, so that any drift of the machine
+//! affects all of them, and ratios are taken repeat by repeat. The first two rows are the same
+//! server twice: their difference is noise.
 
 #![forbid(unsafe_code)]
 
@@ -76,7 +76,7 @@ enum Section {
     Big,
 }
 
-/// How much to measure.
+/// Size of the measurements.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     repeats: usize,
@@ -84,7 +84,7 @@ struct Scale {
     quick: bool,
 }
 
-/// Everything a section needs.
+/// State shared by all sections.
 struct Bench {
     scale: Scale,
     client: Client,
@@ -136,7 +136,7 @@ fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts this program, and with it the open-loop client, on the client's CPU.
+/// Pins this program, and with it the open-loop client, to the client's CPU.
 fn pin_self() -> Result<(), String> {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(process::CLIENT_CPU);

@@ -1,4 +1,4 @@
-//! One connection: what a single client, waiting for each answer, can have.
+//! One connection: latency and throughput of a single client that waits for each answer.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "one";
 
-/// Requests a second of the open loop.
+/// Requests per second of the open loop.
 const RATE: u64 = 10_000;
 
 const KEYS: u64 = 200_000;

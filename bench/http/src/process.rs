@@ -1,16 +1,16 @@
-//! Servers and clients on a CPU each.
+//! CPUs of servers and clients.
 
 use std::path::Path;
 use std::process::Command;
 
 pub(crate) use bench_table::{Server, argv, find, free_address};
 
-/// The CPU that servers run on; everything else, clients and this program, runs on the other.
+/// The CPU of the servers; everything else, clients and this program, runs on the other.
 pub(crate) const SERVER_CPU: usize = 0;
 /// The CPU that everything but the servers runs on.
 pub(crate) const CLIENT_CPU: usize = 1;
 
-/// `program` pinned to `cpu`.
+/// Returns the command of `program`, pinned to `cpu`.
 pub(crate) fn pinned(cpu: usize, program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cpu.to_string()).arg(program.as_ref());

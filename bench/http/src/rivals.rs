@@ -1,4 +1,4 @@
-//! The servers that are measured, and how each is started.
+//! The measured servers, and their start commands.
 
 use std::fmt;
 use std::fs;
@@ -8,14 +8,14 @@ use std::process::Command;
 
 use crate::process::{SERVER_CPU, Server, find, free_address, pinned};
 
-/// When a store makes writes durable. kvorum's names and Redis's `appendfsync` in one.
+/// Durability of a store's writes: kvorum's names and Redis's `appendfsync` in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncSetting {
     /// kvorum `never`; Redis without its append-only file.
     Never,
     /// kvorum `interval:100`; Redis `everysec`.
     Interval,
-    /// Both: before the answer.
+    /// kvorum and Redis: before the answer.
     Always,
 }
 
@@ -43,31 +43,31 @@ pub(crate) enum Rival {
 }
 
 impl Rival {
-    /// kvorum with its defaults.
+    /// kvorum with its default settings.
     pub(crate) fn kvorum(sync: SyncSetting) -> Self {
         Self::Kvorum(sync, Vec::new())
     }
 }
 
-/// Where servers keep what they keep.
+/// Directories of the servers.
 pub(crate) struct Place {
-    /// On a real disk; each server has a directory in it.
+    /// Directory on a real disk; each server has a subdirectory.
     pub(crate) root: PathBuf,
-    /// Where `kvorum` and `hyper-hello` are.
+    /// Directory of the `kvorum` and `hyper-hello` binaries.
     pub(crate) binaries: PathBuf,
-    /// How many servers there were, to name directories.
+    /// Number of servers started, which names their directories.
     pub(crate) started: u32,
 }
 
 impl Place {
-    /// A place under `root`, with the binaries beside this program's own.
+    /// Uses directories under `root`, and the binaries beside this program.
     pub(crate) fn new(root: &Path) -> io::Result<Self> {
         let own = std::env::current_exe()?;
         let binaries = own.parent().unwrap_or(Path::new("")).to_owned();
         Ok(Self { root: root.to_owned(), binaries, started: 0 })
     }
 
-    /// Starts a server in a directory of its own, or says why it can't be.
+    /// Starts a server in a directory of its own; returns the reason if it can't be started.
     pub(crate) fn start(&mut self, rival: &Rival) -> Result<Server, String> {
         self.started += 1;
         let dir = self.root.join(self.started.to_string());
@@ -126,13 +126,14 @@ impl Place {
     }
 }
 
-/// A program of the system, pinned like our own, or the line that installs it.
+/// Returns the command of an installed program, pinned like kvorum; the error says how to install
+/// it.
 pub(crate) fn installed(program: &str, package: &str) -> Result<Command, String> {
     find(program, package).map(|path| pinned(SERVER_CPU, path))
 }
 
-/// One process, no log, and nothing between the parser and the answer, which is as long as the
-/// values that are read.
+/// Returns a configuration with one process, no log, and nothing between the parser and the answer,
+/// which is as long as the values that are read.
 fn nginx_config(port: u16) -> String {
     let value = "v".repeat(64);
     format!(

@@ -1,4 +1,4 @@
-//! Latency at a fixed rate while flush and compaction run, from the intended start.
+//! Latency at a fixed rate during flush and compaction, from the intended start.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "tail";
 
-/// Requests a second of the rows that are asked about.
+/// Requests per second of the measured rows.
 const RATE: u64 = 60_000;
 
-/// Percent of `PUT`s beside the `GET`s, on top of their rate, so that there is something to flush
-/// and compact.
+/// Percentage of `PUT`s beside the `GET`s, on top of their rate, so that there is data to flush and
+/// compact.
 const PUTS_BESIDE: u8 = 10;
 
-/// Requests a second with `sync = always`: what a disk with 100 µs a sync and 64 waiters holds
-/// without being near its limit.
+/// Requests per second with `sync = always`: a disk with 100 µs per sync and 64 waiters holds this
+/// rate with a margin.
 const RATE_ALWAYS: u64 = 20_000;
 
-/// A memtable so small that it is flushed, and tables compacted, every second or two at this rate.
+/// Size of the memtable: small enough for a flush and compactions every second or two at this rate.
 const MEMTABLE: &str = "4MiB";
 
-/// Keys written over: many memtables' worth, so that levels fill.
+/// Number of different keys: many memtables' worth, so that levels fill.
 const KEYS: u64 = 1_000_000;
 const KEYS_QUICK: u64 = 200_000;
 
@@ -39,9 +39,9 @@ struct Row {
     put_percent: u8,
     server: Option<Server>,
     outcomes: Vec<Outcome>,
-    /// Bytes a second that the server sent to the disk.
+    /// Bytes per second that the server wrote to the disk.
     written: Vec<f64>,
-    /// Flushes and compactions that ran meanwhile, in all repeats.
+    /// Flushes and compactions during all repeats.
     background: [f64; 2],
 }
 
@@ -67,7 +67,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// Percentiles that are reported, by name.
+/// The reported percentiles, by name.
 fn percentiles(h: &Histogram<u64>) -> [(&'static str, f64); 4] {
     let ms = |nanos: u64| nanos as f64 / 1e6;
     [
@@ -114,7 +114,7 @@ impl Row {
         matches!(self.rival, Rival::Kvorum(SyncSetting::Always, _))
     }
 
-    /// The latencies that the row is about.
+    /// Returns the latencies of the row's method.
     fn latency(&self, outcome: &Outcome) -> Histogram<u64> {
         let method = if self.put_percent == 100 { Method::Put } else { Method::Get };
         outcome
@@ -134,7 +134,8 @@ fn start(bench: &mut Bench, row: &Row, keys: u64) -> Result<Server, String> {
     Ok(server)
 }
 
-/// Longer than a closed-loop repeat: several flushes, and a p99.9 with hundreds of samples beyond.
+/// Returns a duration longer than a closed-loop repeat: several flushes, and a p99.9 with hundreds
+/// of samples beyond.
 fn duration(bench: &Bench) -> Duration {
     Duration::from_secs(bench.scale.seconds * if bench.scale.quick { 2 } else { 4 })
 }
@@ -171,7 +172,7 @@ fn measure(bench: &mut Bench, row: &mut Row, keys: u64, repeat: usize) -> Result
     Ok(())
 }
 
-/// Flushes and compactions so far, as the server's own metrics count them.
+/// Returns the flushes and compactions so far, from the server's metrics.
 fn background_work(server: &Server) -> [f64; 2] {
     let text = client::get(server.address, "/metrics").unwrap_or_default();
     ["flushes", "compactions"].map(|name| {
@@ -184,8 +185,8 @@ fn background_work(server: &Server) -> [f64; 2] {
     })
 }
 
-/// The bare loop beside what the server's flushes and compactions wrote: all its bytes less those
-/// of the log itself, which are found by running the loop alone.
+/// Runs the bare loop beside as many written bytes as the server's flushes and compactions had: all
+/// its bytes less those of the log, which a run of the loop alone shows.
 fn bare_loop(bench: &mut Bench, written: f64, repeat: usize) -> Result<Histogram<u64>, String> {
     let failed = |error| format!("the bare fdatasync loop: {error}");
     let dir = bench.place.root.clone();

@@ -1,4 +1,4 @@
-//! Requests a second in a closed loop, everybody beside everybody.
+//! Requests per second in a closed loop, all servers compared.
 
 use bench_table::{Spread, Table, ratio};
 
@@ -9,21 +9,21 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "throughput";
 
-/// Keys asked for: few enough to stay in every cache.
+/// Number of different keys: few enough to stay in every cache.
 const HOT_KEYS: u64 = 200_000;
 
-/// Row that others are divided by.
+/// Rows that others are divided by.
 const HELLO: &str = "hyper hello, GET";
 const HELLO_PUT: &str = "hyper hello, PUT";
 
-/// A server that used less of its CPU than this was not the limit of its row.
+/// Share of its CPU below which a server was not the limit of its row.
 const LIMITED_SHARE: f64 = 0.95;
 
 struct Row {
     name: String,
     rival: Rival,
     method: Method,
-    /// Row of Redis in the like mode.
+    /// Row of Redis in the corresponding mode.
     like: Option<String>,
     server: Server,
     runs: Vec<Run>,
@@ -123,7 +123,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts and fills every server that can be; says which can't.
+/// Starts and fills all servers; reports those that can't be started.
 fn start(bench: &mut Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, rival, method, like) in plan() {
@@ -166,7 +166,7 @@ fn table(rows: &[Row]) -> Table {
     for row in rows {
         let same = if row.method == Method::Get { HELLO } else { HELLO_PUT };
         let spread = |figures: &[f64]| Spread::of(figures).map(|spread| spread.to_string());
-        // Less CPU is better: the other way round.
+        // Less CPU time is better, so the ratio is inverted.
         let by_cpu = hello.as_ref().and_then(|hello| ratio(hello, &row.micros()));
         table.row(vec![
             Some(row.name.clone()),
@@ -183,7 +183,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// The command lines, as run.
+/// Returns the command lines, as run.
 fn commands(rows: &[Row], driver: Client, seconds: u64) -> Result<String, String> {
     let mut text = "Commands:\n\n".to_owned();
     for row in rows {

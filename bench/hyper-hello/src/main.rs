@@ -1,12 +1,12 @@
-//! The least an HTTP server can do with hyper: one `current_thread` runtime, no routing, no store.
+//! The fastest HTTP server that hyper allows: one `current_thread` runtime, no routing, no store.
 //! kvorum's figures are divided by this one's.
 //!
-//! A `GET` is answered 200 with 64 bytes, as long as the values that the benchmark reads; anything
-//! else has its body read and is answered 201 without one.
+//! A `GET` is answered 200 with 64 bytes, as long as the values that the benchmark reads; any other
+//! request has its body read and is answered 201 without one.
 //!
 //!     hyper-hello [ADDRESS [MICROS]]        default: 127.0.0.1:8080 0
 //!
-//! MICROS are burnt on the CPU for each request: a server that is known to be slower than another.
+//! MICROS of CPU time are burnt for each request, for a server that is slower by a known amount.
 
 #![forbid(unsafe_code)]
 
@@ -49,7 +49,7 @@ async fn serve(address: &str, work: Duration) -> io::Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         tokio::spawn(async move {
-            // A connection that breaks concerns its client alone.
+            // A broken connection affects only its client.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(
                     TokioIo::new(stream),

@@ -1,6 +1,6 @@
-//! Percentiles beside the truth: from the moment that the plan says until the answer was there, by
-//! the server's own record. That is a span, from just before it wrote the answer until just after:
-//! a server that loses its CPU in between does not know whether the answer was out.
+//! Percentiles compared with the truth: the time from the planned moment to the answer, by the
+//! server's own record. The true time is an interval, from just before the server wrote the answer
+//! to just after: a server that loses its CPU in between does not know when the answer left.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,15 @@ use crate::recorder::{Recorder, Seen, Service};
 
 const SECTION: &str = "accuracy";
 
-/// Requests a second.
+/// Requests per second.
 const RATE: f64 = 1000.0;
 
-/// Enough that the slowest service keeps up.
+/// Number of connections: enough for the slowest service to keep up.
 const CONNECTIONS: usize = 32;
 
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// A percentile is right if it is off by no more than this share, or this many microseconds.
+/// Tolerance of a percentile: this share, or this many microseconds.
 const SHARE: f64 = 0.01;
 const MICROS: f64 = 50.0;
 
@@ -83,7 +83,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Which percentiles were right in all repeats.
+/// Names the percentiles that were right in all repeats.
 fn judged(right: [bool; 5]) -> String {
     if right == [true; 5] {
         return "all".to_owned();
@@ -97,10 +97,10 @@ fn pair(recorded: f64, truth: f64) -> Option<String> {
     Some(format!("{:.3} / {:.3}", recorded / 1e3, truth / 1e3))
 }
 
-/// A percentile, in microseconds: at least, and at most.
+/// Lower and upper bound of a percentile, in microseconds.
 type Span = (f64, f64);
 
-/// Recorded and true percentiles, and p99 from sending, in microseconds.
+/// Returns recorded and true percentiles, and p99 from the write, in microseconds.
 fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [Span; 5], f64), String> {
     let server = Recorder::start(service)?;
     let plan = Plan {
@@ -118,7 +118,8 @@ fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [Span; 5], f64),
     Ok((QUANTILES.map(micros), QUANTILES.map(|q| (at(&before, q), at(&after, q))), written))
 }
 
-/// What each request took in microseconds, at least and at most, each ascending.
+/// Returns the lower and the upper bounds of the requests' latencies in microseconds, each
+/// ascending.
 fn truth(server: &Recorder, outcome: &Outcome) -> Result<(Vec<f64>, Vec<f64>), String> {
     let seen = server.seen(outcome.planned)?;
     let taken = |until: fn(&Seen) -> Instant| {
@@ -133,7 +134,7 @@ fn truth(server: &Recorder, outcome: &Outcome) -> Result<(Vec<f64>, Vec<f64>), S
     Ok((taken(|seen| seen.answered.0), taken(|seen| seen.answered.1)))
 }
 
-/// The least value that a share of all does not exceed: as the histogram counts.
+/// Returns the least value that a share `quantile` of all does not exceed, as the histogram counts.
 fn at(sorted: &[f64], quantile: f64) -> f64 {
     let rank = (quantile * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]

@@ -1,4 +1,5 @@
-//! Requests per core and CPU per request in a closed loop, beside wrk, with and without Lua.
+//! Requests per core and CPU time per request in a closed loop, compared with wrk, with and without
+//! Lua.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,10 +18,10 @@ const SECTION: &str = "cost";
 
 const CONNECTIONS: usize = 64;
 
-/// Ticks of `/proc/PID/stat` a second: fixed for user space on Linux.
+/// Ticks of `/proc/PID/stat` per second: fixed for user space on Linux.
 const TICKS: f64 = 100.0;
 
-/// A row: who, with which script, and whom it is compared with.
+/// A row: client, script, and the row to compare with.
 struct Row {
     name: &'static str,
     wrk: bool,
@@ -80,7 +81,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Requests, and the seconds they took.
+/// Returns the number of requests and their duration in seconds.
 fn measure(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     if row.wrk { wrk(row, server, seconds) } else { own(row, server, seconds) }
 }
@@ -124,10 +125,10 @@ fn wrk(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     Ok((requests, requests / rate))
 }
 
-/// CPU time of this process and of those it has waited for, in seconds.
+/// CPU time of this process and its reaped children, in seconds.
 fn cpu() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, in brackets, can hold anything; utime, stime, cutime, cstime are 12th to 15th.
+    // The name, in brackets, can contain anything; utime, stime, cutime, cstime are 12th to 15th.
     let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     let ticks: u64 = after.split_whitespace().skip(11).take(4).flat_map(str::parse::<u64>).sum();
     ticks as f64 / TICKS

@@ -1,11 +1,11 @@
-//! How true, how even and how cheap the load generator is.
+//! Accuracy, pacing and cost of the load generator.
 //!
 //! ```text
-//!   CPU 0   the server: one that writes down when it was asked and when it answered, or hyper
+//!   CPU 0   the server: one that records its requests and answers with their times, or hyper
 //!   CPU 1   the generator in this program, or wrk
 //! ```
 //!
-//! Wherever two are compared they take turns, and ratios are taken repeat by repeat.
+//! Compared runs alternate, and ratios are taken repeat by repeat.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,7 @@ enum Section {
     Cost,
 }
 
-/// Everything a section needs.
+/// State shared by all sections.
 struct Bench {
     repeats: usize,
     seconds: u64,
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
-    // Pinned, this program would see one CPU.
+    // Before pinning: afterwards this program would see one CPU.
     let machine = bench_table::describe(&std::env::temp_dir());
     place::pin_to(place::CLIENT_CPU)?;
     let (repeats, seconds) = (args.repeats.max(1), args.seconds.max(1));

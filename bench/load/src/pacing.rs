@@ -1,4 +1,4 @@
-//! How late requests leave, and in what bursts: beside wrk2, whose timer has a millisecond.
+//! Lateness and burst sizes of requests, compared with wrk2, whose timer ticks once a millisecond.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ const SECTION: &str = "pacing";
 
 const CONNECTIONS: usize = 64;
 
-/// A burst is what comes within this many nanoseconds.
+/// Length in nanoseconds of the window that makes a burst.
 const WINDOW: u64 = 100_000;
 
-/// wrk2's timer, in nanoseconds.
+/// wrk2's timer interval, in nanoseconds.
 const WRK2_TICK: u64 = 1_000_000;
 
-/// Connections and rate for the bursts: what a server with a thread for each can write down.
+/// Connections and rate of the burst test: as many as a server with one thread each can record.
 const BURSTS: (usize, f64) = (16, 5000.0);
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -27,7 +27,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bursts(bench)
 }
 
-/// At shares of what one client thread can do at all.
+/// Measures at several shares of one client thread's highest rate.
 fn lateness(bench: &mut Bench) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let server = place::hello(dir.path())?;
@@ -67,7 +67,7 @@ fn lateness(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// By the server's record of when requests came.
+/// Measures with the arrival times recorded by the server.
 fn bursts(bench: &mut Bench) -> Result<(), String> {
     let (connections, rate) = BURSTS;
     let server = Recorder::start(Service::None)?;
@@ -106,7 +106,7 @@ fn bursts(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// How many came within the window before each, ascending.
+/// Returns, for each arrival, the number of arrivals in the window before it, ascending.
 fn sizes(mut times: Vec<u64>) -> Vec<u64> {
     times.sort_unstable();
     let mut first = 0;

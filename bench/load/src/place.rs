@@ -1,4 +1,4 @@
-//! Who runs on which CPU.
+//! CPUs of servers and clients.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ pub(crate) const SERVER_CPU: usize = 0;
 /// The CPU of clients.
 pub(crate) const CLIENT_CPU: usize = 1;
 
-/// Puts this thread, and those it starts from now on, on a CPU.
+/// Pins this thread, and the threads it starts from now on, to a CPU.
 pub(crate) fn pin_to(cpu: usize) -> Result<(), String> {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(cpu);
@@ -19,14 +19,14 @@ pub(crate) fn pin_to(cpu: usize) -> Result<(), String> {
         .map_err(|error| format!("can't run on CPU {cpu}: {error}"))
 }
 
-/// `program` on a CPU.
+/// Returns the command of `program`, pinned to a CPU.
 pub(crate) fn pinned(cpu: usize, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cpu.to_string()).arg(program);
     command
 }
 
-/// The least that hyper can do, on the server's CPU.
+/// Starts hyper's minimal server on the server's CPU.
 pub(crate) fn hello(dir: &Path) -> Result<Server, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let program = own.with_file_name("hyper-hello");
@@ -39,7 +39,7 @@ pub(crate) fn hello(dir: &Path) -> Result<Server, String> {
     Server::start(command, address, &dir.join("hello.log"))
 }
 
-/// Path of wrk, as Debian packages it.
+/// Returns the path of wrk, as packaged by Debian.
 pub(crate) fn wrk() -> Result<PathBuf, String> {
     find("wrk", "wrk")
 }

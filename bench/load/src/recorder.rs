@@ -1,5 +1,5 @@
-//! A server that answers after a known time, and writes down when it was asked and when it
-//! answered: a thread for each connection, all on the server's CPU.
+//! A server that answers after a known time, and records the times of its requests and answers: a
+//! thread for each connection, all on the server's CPU.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,24 +12,25 @@ use parking_lot::Mutex;
 
 use crate::place;
 
-/// Nanoseconds by which a sleep may be late: none that we ask for.
+/// Greatest lateness of a sleep, in nanoseconds: the least that can be set.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1).unwrap();
 
-/// How long a request takes.
+/// Service time of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Service {
-    /// Nothing but the answer.
+    /// No time but that of the answer.
     None,
-    /// Always as long.
+    /// A fixed time for every request.
     Fixed(Duration),
-    /// Each tenth, by its number, longer than the others.
+    /// A longer time for every tenth request, by number.
     Bimodal(Duration, Duration),
-    /// From each full period on, for so long, nobody is answered.
+    /// A stall: no request is answered in the first `length` of each `period`.
     Stall { period: Duration, length: Duration },
 }
 
 impl Service {
-    /// When a request is to be answered that came at `came`, counted from the server's start.
+    /// Returns the time at which a request that came at `came` is to be answered, since the
+    /// server's start.
     fn due(self, number: u64, came: Duration) -> Duration {
         match self {
             Self::None => came,
@@ -44,13 +45,13 @@ impl Service {
     }
 }
 
-/// One request, as the server saw it.
+/// One request, as recorded by the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
-    /// From its path.
+    /// Number in its path.
     pub(crate) number: u64,
     pub(crate) came: Instant,
-    /// Just before the answer was written, and just after: somewhere between, it was there.
+    /// Times just before and just after the write of the answer, which left in between.
     pub(crate) answered: (Instant, Instant),
 }
 
@@ -89,7 +90,7 @@ impl Recorder {
         Ok(Self { address, shared })
     }
 
-    /// All requests of connections that have ended: run the client to its end first.
+    /// Returns all requests of connections that have ended: run the client to its end first.
     pub(crate) fn seen(&self, expected: u64) -> Result<Vec<Seen>, String> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -113,7 +114,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Answers `GET /kNUMBER` until the client goes, which is no failure.
+/// Answers `GET /kNUMBER` until the client disconnects, which is not a failure.
 fn serve(mut stream: TcpStream, shared: &Shared) -> Option<()> {
     rustix::thread::set_current_timer_slack(Some(TIMER_SLACK)).ok()?;
     stream.set_nodelay(true).ok()?;

@@ -1,6 +1,6 @@
-//! How evenly a million keys lie on the nodes of a cluster, how many move when a node is added, and
-//! what a topology costs to make and to hold. Prints the tables of `docs/scale.md`; nothing but the
-//! times differs from run to run.
+//! Balance of a million keys over the nodes of a cluster, number of keys that move when a node is
+//! added, and cost of making and holding a topology. Prints the tables of `docs/scale.md`; only the
+//! times differ from run to run.
 
 #![forbid(unsafe_code)]
 
@@ -46,8 +46,8 @@ fn main() {
     println!("{balance}\n{moved}\n{cost}\n{}", growth());
 }
 
-/// How evenly partitions lie when hash weights are tuned, what moves, beside the least that can,
-/// and how long the tuning takes.
+/// Measures, for tuned hash weights, the balance of partitions, the copies that move compared with
+/// the least possible number, and the duration of the tuning.
 fn growth() -> Table {
     let mut grown = Table::new(&[
         "change",
@@ -61,7 +61,7 @@ fn growth() -> Table {
     let changes =
         [(3, 4), (3, 5), (5, 3), (10, 11), (100, 110), (110, 100), (1000, 1001), (1001, 1000)];
     for (nodes, then) in changes {
-        // What a plan grows out of is balanced itself.
+        // The topology before the change is itself balanced.
         let before = Topology::grown(&of(1), named(nodes), COPIES).expect("these are a cluster");
         let begun = Instant::now();
         let after = Topology::grown(&before, named(then), COPIES).expect("these are a cluster");
@@ -80,12 +80,12 @@ fn growth() -> Table {
     grown
 }
 
-/// The node that holds most, in parts of its share.
+/// The greatest fill of a node, relative to its share.
 fn fullest(cluster: &Topology) -> f64 {
     cluster.fill().iter().map(Fill::ratio).fold(0.0, f64::max)
 }
 
-/// Copies of partitions that nodes have to take over; and those that nodes lack of their shares.
+/// Returns the copies of partitions that nodes must take over, and those missing from their shares.
 fn copies_moved(before: &Topology, after: &Topology) -> (u64, f64) {
     let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
     for partition in 0..=u16::MAX {
@@ -116,7 +116,7 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
     (0..KEYS).map(|n| format!("k{n}").into_bytes())
 }
 
-/// Keys that each node is one of the first `from` replicas of.
+/// Returns, for each node, the number of keys of which it is one of the first `from` replicas.
 fn keys_held(cluster: &Topology, from: u8) -> Vec<u64> {
     held(cluster, from, keys().map(|key| cluster.partition_of(&key)))
 }
@@ -135,14 +135,14 @@ fn held(cluster: &Topology, from: u8, partitions: impl Iterator<Item = u16>) -> 
     counts
 }
 
-/// The least and the greatest, as differences from the mean.
+/// Formats the least and the greatest count, as differences from the mean.
 fn spread(counts: &[u64]) -> String {
     let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     let off = |count: Option<&u64>| (count.map_or(mean, |c| *c as f64) / mean - 1.0) * 100.0;
     format!("{:+.1} … {:+.1} %", off(counts.iter().min()), off(counts.iter().max()))
 }
 
-/// Parts of the keys whose first replica is another, and of the copies that are held elsewhere.
+/// Returns the share of keys with another first replica, and of copies that another node holds.
 fn moves(before: &Topology, after: &Topology) -> [f64; 2] {
     let (mut was, mut is) = (Vec::new(), Vec::new());
     let (mut first, mut copies) = (0_u64, 0_u64);

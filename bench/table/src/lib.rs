@@ -1,6 +1,5 @@
-//! What the benchmarks measure and report with: servers as processes, repeats and their spread,
-//! ratios taken repeat by repeat, a Markdown table, the raw figures as CSV, and the machine it all
-//! happened on.
+//! Shared parts of the benchmarks: servers as processes, repeats and their spread, ratios taken
+//! repeat by repeat, a Markdown table, the raw figures as CSV, and a description of the machine.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +15,7 @@ pub use report::{Report, Table};
 pub use server::{Server, argv, find, free_address};
 pub use spread::{Spread, ratio};
 
-/// The exit code of a benchmark; an error is said on stderr.
+/// Returns the exit code of a benchmark; an error is printed on stderr.
 pub fn ended(outcome: Result<(), String>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,11 @@
-//! The machine that figures come from.
+//! Description of the machine.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What there is to know about where and of what figures are: CPU, memory, kernel, file system of
-/// `dir`, version of the sources, and the command line.
+/// Describes the origin of figures: CPU, memory, kernel, file system of `dir`, version of the
+/// sources, and the command line.
 pub fn describe(dir: &Path) -> String {
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown CPU".to_owned());

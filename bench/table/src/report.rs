@@ -1,4 +1,4 @@
-//! What is printed, and kept in files: Markdown and raw figures.
+//! The report of a benchmark, printed and saved: Markdown and raw figures.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -13,7 +13,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns: the first to the left, the others, numbers, to the right.
+    /// Creates a table with these columns: the first left-aligned, the others, numbers,
+    /// right-aligned.
     pub fn new(columns: &[&str]) -> Self {
         let rule = format!("|---|{}", "---:|".repeat(columns.len() - 1));
         Self { columns: columns.len(), lines: vec![format!("| {} |", columns.join(" | ")), rule] }
@@ -34,7 +35,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Everything a run says, in the order in which it is said.
+/// The report of a run, in order.
 #[derive(Debug, Default)]
 pub struct Report {
     markdown: String,
@@ -42,26 +43,26 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty one.
+    /// Creates an empty report.
     pub fn new() -> Self {
         Self { markdown: String::new(), raw: "section,row,repeat,figure,value\n".to_owned() }
     }
 
-    /// Prints a paragraph, list or table, and keeps it.
+    /// Prints a paragraph, list or table, and adds it to the report.
     pub fn say(&mut self, text: &str) {
         println!("{}\n", text.trim_end());
         self.markdown.push_str(text.trim_end());
         self.markdown.push_str("\n\n");
     }
 
-    /// Keeps one raw figure.
+    /// Adds one raw figure.
     pub fn figure(&mut self, section: &str, row: &str, repeat: usize, figure: &str, value: f64) {
         let row = row.replace(',', ";");
         writeln!(self.raw, "{section},{row},{repeat},{figure},{value}")
             .expect("writing to a String cannot fail");
     }
 
-    /// Writes the Markdown to `out`, and the raw figures beside it, its extension being `csv`.
+    /// Writes the Markdown to `out`, and the raw figures beside it with the extension `csv`.
     pub fn save(&self, out: &Path) -> io::Result<()> {
         fs::write(out, &self.markdown)?;
         fs::write(out.with_extension("csv"), &self.raw)

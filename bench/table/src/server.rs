@@ -1,4 +1,4 @@
-//! A server under measurement: a process of its own, stopped while others are measured.
+//! A measured server: a process of its own, stopped while others are measured.
 
 use std::fs;
 use std::io;
@@ -9,33 +9,33 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a server may take to listen: opening a large store is part of it.
+/// Time limit for a server to listen, including the opening of a large store.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Ticks of `/proc/PID/stat` a second: fixed for user space on Linux.
+/// Ticks of `/proc/PID/stat` per second: fixed for user space on Linux.
 const TICKS: f64 = 100.0;
 
 /// A running server.
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// Address that the server listens on.
     pub address: SocketAddr,
-    /// Its command line, without what ties it to this program.
+    /// Command line, without the wrapper that ties the process to this program.
     pub argv: String,
 }
 
-/// A port that nobody listens on now.
+/// Returns an address on which nobody listens now.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// A command line as one would type it.
+/// Formats a command line as one would type it.
 pub fn argv(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Where a program of the system is, or the line that installs it.
+/// Returns the path of an installed program; the error says how to install it.
 pub fn find(program: &str, package: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -48,7 +48,8 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf, String> {
 impl Server {
     /// Starts a server and waits until it listens. Its output goes to `log`.
     ///
-    /// It dies with this program, even while it is stopped: a ctrl-C leaves nothing behind.
+    /// The kernel kills the server when this program ends, even while the server is stopped: a
+    /// Ctrl-C leaves nothing behind.
     pub fn start(command: Command, address: SocketAddr, log: &Path) -> Result<Self, String> {
         let line = argv(&command);
         let output = fs::File::create(log).map_err(|error| format!("{log:?}: {error}"))?;
@@ -79,33 +80,33 @@ impl Server {
         }
     }
 
-    /// Its process id.
+    /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// User and system time of all its threads so far, in seconds.
+    /// User and system time of the server's threads so far, in seconds.
     pub fn cpu(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // The name, in brackets, can hold anything; after it, utime and stime are 12th and 13th.
+        // The name, in brackets, can contain anything; after it, utime and stime are 12th and 13th.
         let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
         let ticks: u64 =
             after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
         ticks as f64 / TICKS
     }
 
-    /// Bytes it has read from files so far, be they on the disk or in the page cache: what it maps
-    /// into its memory is not among them, nor is what it receives.
+    /// Bytes that the server has read from files so far, from the disk or the page cache, without
+    /// memory-mapped and received ones.
     pub fn bytes_read(&self) -> u64 {
         self.field("io", "rchar:")
     }
 
-    /// Bytes it has sent to the disk so far, or made dirty.
+    /// Bytes that the server has sent to the disk so far, or made dirty.
     pub fn bytes_written(&self) -> u64 {
         self.field("io", "write_bytes:")
     }
 
-    /// Greatest resident memory so far, in bytes.
+    /// Greatest resident memory of the server so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
         self.field("status", "VmHWM:") * 1024
     }
@@ -117,19 +118,19 @@ impl Server {
             .unwrap_or(0)
     }
 
-    /// Takes it off the CPU while others are measured.
+    /// Stops the process while others are measured.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid().cast_signed()) {
-            // It fails only for a server that is gone, which the measurement says itself.
+            // The signal fails only if the server is gone, which the measurement reports itself.
             let _ = kill_process(pid, signal);
         }
     }
@@ -137,7 +138,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // What it holds is thrown away: no need to ask it kindly.
+        // The server's data are thrown away, so it need not stop in order.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

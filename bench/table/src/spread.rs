@@ -1,20 +1,20 @@
-//! Repeats of one measurement.
+//! Spread of repeated measurements.
 
 use std::fmt;
 
-/// Median, least and greatest of some repeats.
+/// Median, least and greatest value of the repeats.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The middle one; of an even number, the mean of the two in the middle.
+    /// The median; for an even number, the mean of the two in the middle.
     pub median: f64,
-    /// The least of the repeats.
+    /// The least value.
     pub min: f64,
-    /// The greatest of the repeats.
+    /// The greatest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of nothing there is none.
+    /// Returns `None` without repeats.
     pub fn of(repeats: &[f64]) -> Option<Self> {
         let mut sorted = repeats.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -29,14 +29,14 @@ impl Spread {
     }
 }
 
-/// `of` over `to`, repeat by repeat: what drifts on the machine drifts in both.
+/// Ratios of `of` over `to`, repeat by repeat: any drift of the machine affects both.
 pub fn ratio(of: &[f64], to: &[f64]) -> Option<Spread> {
     let ratios: Vec<f64> =
         of.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect();
     Spread::of(&ratios)
 }
 
-/// `median (min–max)`, digits by size.
+/// Formats `median (min–max)`, with digits by size.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = match self.median.abs() {

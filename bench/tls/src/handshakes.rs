@@ -1,6 +1,6 @@
-//! Handshakes a second of kvorum beside nginx, full and resumed, with the same certificate, cipher
-//! and group. The client does not look whose certificate it is, which would cost more than all the
-//! server does, and waits for a ticket, with which a handshake ends.
+//! Handshakes per second of kvorum and nginx, full and resumed, with the same certificate, cipher
+//! and group. The client does not verify the certificate, which would cost more than the server's
+//! whole work, and waits for a ticket, with which a handshake ends.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -22,10 +22,10 @@ use crate::{Bench, order};
 
 const SECTION: &str = "handshakes";
 
-/// Handshakes at once: enough to keep a server busy while others of them wait.
+/// Concurrent handshakes: enough to keep a server busy while some of them wait.
 const THREADS: usize = 16;
 
-/// How long a server may be silent.
+/// Read timeout of a connection.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Sessions that a thread keeps for one server.
@@ -75,7 +75,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes handshakes for so long: how many, and the seconds they took.
+/// Makes handshakes for `seconds`; returns their number and the seconds they took.
 fn shake(address: SocketAddr, resumed: bool, seconds: u64) -> Result<(f64, f64), String> {
     let (count, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
@@ -83,7 +83,7 @@ fn shake(address: SocketAddr, resumed: bool, seconds: u64) -> Result<(f64, f64),
     let ended = std::thread::scope(|scope| {
         let work = || -> io::Result<()> {
             let config = config(resumed);
-            // A session to resume.
+            // The first handshake yields a session to resume.
             handshake(&config, address)?;
             while !stop.load(Ordering::Relaxed) {
                 let kind = handshake(&config, address)?;
@@ -116,7 +116,7 @@ fn handshake(config: &Arc<ClientConfig>, address: SocketAddr) -> io::Result<Hand
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(SILENCE))?;
-    // Closed by a reset, it keeps no port.
+    // A connection closed by a reset keeps no port.
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     while session.is_handshaking() {
         session.complete_io(&mut socket)?;
@@ -151,7 +151,7 @@ fn config(resumed: bool) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Takes any certificate and signature: what is measured is the server.
+/// A verifier that accepts any certificate and signature, because only the server is measured.
 #[derive(Debug)]
 struct Anything;
 

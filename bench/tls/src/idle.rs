@@ -1,4 +1,4 @@
-//! Memory of a node whose clients keep their connections and ask for nothing.
+//! Memory of a node whose clients keep idle connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::Bench;
 
 const SECTION: &str = "idle";
 
-/// Connections that are kept.
+/// Numbers of idle connections.
 const COUNTS: [usize; 2] = [1_000, 5_000];
 
-/// Enough places for all of them: an eighth of it is for connections.
+/// Memory budget with slots for all connections: an eighth of it is for connections.
 const MEMORY: &str = "1500MiB";
 
-/// What was asked before they are idle: nothing, or values of so many bytes.
+/// Length in bytes of the values read before the connections are idle; 0 = no requests.
 const VALUES: [usize; 3] = [0, 64, 16 << 10];
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -48,7 +48,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// KiB for each connection, while all are open and idle.
+/// Measures the KiB per connection, while all are open and idle.
 fn grown(
     bench: &mut Bench,
     connections: usize,
@@ -59,7 +59,7 @@ fn grown(
     let node = bench.place.nodes(1, secure, &more)?.remove(0);
     let keys = Keys { order: KeyOrder::Sequential, count: 1_000, len: 16 };
     let target = bench.place.target(&node, secure);
-    // What is stored and read counts before.
+    // The memory of stored and read values is part of the base.
     let mut first = Plan { limit: 5_000, keys, value_len, ..Plan::new(target.clone()) };
     first.put_percent = if value_len == 0 { 0 } else { 50 };
     first.duration = Duration::from_secs(60);

@@ -1,12 +1,12 @@
-//! What TLS costs kvorum, in one run: on kept connections beside none, in handshakes beside nginx,
-//! between three nodes, and in memory.
+//! Cost of TLS for kvorum, in one run: on kept connections compared with plain text, in handshakes
+//! compared with nginx, between three nodes, and in memory.
 //!
 //! ```text
-//!   CPU 0   the servers, those that are not measured stopped
+//!   CPU 0   the measured servers; the others are stopped
 //!   CPU 1   the client, in this program
 //! ```
 //!
-//! Whatever is compared takes turns, and ratios are taken repeat by repeat.
+//! Compared runs alternate, and ratios are taken repeat by repeat.
 
 #![forbid(unsafe_code)]
 
@@ -53,7 +53,7 @@ enum Section {
     Idle,
 }
 
-/// Everything a section needs.
+/// State shared by all sections.
 struct Bench {
     repeats: usize,
     seconds: u64,
@@ -70,7 +70,7 @@ fn run(args: &Args) -> Result<(), String> {
         .prefix("kvorum-bench-")
         .tempdir_in(&args.dir)
         .map_err(|error| format!("can't make a directory in {}: {error}", args.dir.display()))?;
-    // Pinned, this program would see one CPU.
+    // Before pinning: afterwards this program would see one CPU.
     let machine = bench_table::describe(dir.path());
     place::pin_to(place::CLIENT_CPU)?;
     let (repeats, seconds) = (args.repeats.max(1), args.seconds.max(1));
@@ -99,7 +99,8 @@ fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// The order of a repeat's rows: forwards, then backwards, so that what drifts drifts in all.
+/// Returns the order of a repeat's rows: alternately forwards and backwards, so that any drift
+/// affects all of them.
 fn order(rows: usize, repeat: usize) -> Vec<usize> {
     let forwards = 0..rows;
     if repeat.is_multiple_of(2) { forwards.collect() } else { forwards.rev().collect() }

@@ -1,4 +1,4 @@
-//! Certificates, and how servers are started: all on one CPU.
+//! Certificates, and the start of servers, all on one CPU.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,20 +18,20 @@ pub(crate) const SERVER_CPU: usize = 0;
 /// The CPU of clients.
 pub(crate) const CLIENT_CPU: usize = 1;
 
-/// How long nodes may take until they serve.
+/// Time limit for nodes to serve.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Where servers keep what they keep.
+/// Directories and certificates of the servers.
 pub(crate) struct Place {
     root: PathBuf,
-    /// How many servers there were, to name their directories.
+    /// Number of servers started, which names their directories.
     started: u32,
-    /// Whom clients trust.
+    /// CA that clients trust.
     pub(crate) tls: Tls,
 }
 
 impl Place {
-    /// With certificates of a CA that is made for it.
+    /// Creates a CA and its certificates under `root`.
     pub(crate) fn new(root: &Path) -> Result<Self, String> {
         let tls = certificates(root).map_err(|error| format!("certificates: {error}"))?;
         let root = root.to_owned();
@@ -51,7 +51,7 @@ impl Place {
         Ok(dir)
     }
 
-    /// So many nodes that make up a cluster, once they serve.
+    /// Starts a cluster of `count` nodes, and waits until they serve.
     pub(crate) fn nodes(
         &mut self,
         count: usize,
@@ -95,7 +95,7 @@ impl Place {
         Ok(nodes)
     }
 
-    /// nginx with the same certificate.
+    /// Starts nginx with the same certificate.
     pub(crate) fn nginx(&mut self) -> Result<Server, String> {
         let dir = self.dir()?;
         let address = free_address().map_err(|error| format!("no free port: {error}"))?;
@@ -112,14 +112,14 @@ impl Place {
         Endpoint { tls, ..server.address.into() }
     }
 
-    /// Where a node has its keys.
+    /// Returns a node's target URL.
     pub(crate) fn target(&self, server: &Server, secure: bool) -> Target {
         let tls = secure.then(|| self.tls.clone());
         Target { tls, ..Target::new(server.address, "/v0/entity?id={key}") }
     }
 }
 
-/// Puts this thread, and those it starts from now on, on a CPU.
+/// Pins this thread, and the threads it starts from now on, to a CPU.
 pub(crate) fn pin_to(cpu: usize) -> Result<(), String> {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(cpu);
@@ -133,7 +133,7 @@ fn pinned(cpu: usize, program: &Path) -> Command {
     command
 }
 
-/// A CA's file, beside which lie `cert.pem` and `key.pem` of the servers.
+/// Creates a CA, and beside its file the servers' `cert.pem` and `key.pem`; returns the CA's file.
 fn certificates(dir: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -148,7 +148,7 @@ fn certificates(dir: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
     Ok(ca)
 }
 
-/// One process, no log, sessions resumed by tickets as kvorum has it.
+/// Returns a configuration with one process, no log, and sessions resumed by tickets as in kvorum.
 fn nginx_config(root: &Path, address: SocketAddr) -> String {
     let root = root.display();
     format!(

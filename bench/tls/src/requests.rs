@@ -1,4 +1,5 @@
-//! GET and PUT on kept connections, by TLS and in clear, of one node and of a cluster of three.
+//! GET and PUT on kept connections, with TLS and in plain text, to one node and to a cluster of
+//! three.
 
 use std::time::Duration;
 
@@ -12,17 +13,17 @@ const SECTION: &str = "requests";
 /// Connections of the closed loop.
 const CONNECTIONS: usize = 64;
 
-/// Keys: few enough to stay in every memtable, also with long values. What flushes and compactions
-/// take is the same by TLS, and would only hide it.
+/// Number of keys: few enough to stay in every memtable, even with long values. The cost of flushes
+/// and compactions is the same with TLS, and would only hide the difference.
 const KEYS: u64 = 2_000;
 
-/// Bytes of a value, as elsewhere in these benchmarks, and one of several TCP segments.
+/// Lengths of values in bytes: the usual one of these benchmarks, and one of several TCP segments.
 const LENGTHS: [usize; 2] = [64, 8 << 10];
 
 /// Longest time to fill a store.
 const FILL_LIMIT: Duration = Duration::from_secs(120);
 
-/// What is measured: who serves what.
+/// A measured combination of cluster and requests.
 struct Row {
     nodes: usize,
     put: bool,
@@ -39,7 +40,7 @@ impl Row {
     }
 }
 
-/// In clear, then by TLS.
+/// Equal clusters, in plain text and with TLS.
 struct Pair {
     servers: [Vec<Server>; 2],
     plans: [Plan; 2],
@@ -101,7 +102,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// What TLS between nodes takes: what it takes in a cluster, less what it takes with clients.
+/// Describes the cost of TLS between nodes: its cost in a cluster, less its cost with clients.
 fn between_nodes(rows: &[Row]) -> String {
     let median = |values: &Vec<f64>| Spread::of(values).map_or(0.0, |spread| spread.median);
     let added = |row: &Row| median(&row.micros[1]) - median(&row.micros[0]);
@@ -157,7 +158,7 @@ impl Pair {
         servers.iter().for_each(Server::resume);
         let plan =
             Plan { put_percent: if row.put { 100 } else { 0 }, ..self.plans[secure].clone() };
-        // Nodes that were stopped for a while find each other first, which is not counted.
+        // After a pause, nodes first reconnect to one another, which is not counted.
         settle(&plan)?;
         let before: f64 = servers.iter().map(Server::cpu).sum();
         let outcome = load::run(&plan).map_err(|error| error.to_string())?;
@@ -168,7 +169,7 @@ impl Pair {
         if good < answered * 0.999 {
             return Err(format!("{}: not all was done:\n{outcome}", row.name()));
         }
-        // The warm-up's requests take CPU too.
+        // The warm-up's requests use CPU time too.
         let share = bench.seconds as f64 / (bench.seconds as f64 + plan.warmup.as_secs_f64());
         let (rate, micros) = (outcome.throughput(), cpu * share * 1e6 / answered);
         let name = format!("{} {}", row.name(), if secure == 1 { "TLS" } else { "clear" });

@@ -1,4 +1,4 @@
-//! What the measuring kit, which works against any HTTP server, is told of kvorum.
+//! Properties of kvorum for the load crate, which works against any HTTP server.
 
 use load::Known;
 

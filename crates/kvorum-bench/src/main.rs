@@ -1,4 +1,4 @@
-//! The `kvorum-bench` binary: the measuring kit (`crates/load`) as commands. `kvorum bench` runs
+//! The `kvorum-bench` binary: the commands of the load crate (`crates/load`). `kvorum bench` runs
 //! it.
 
 #![forbid(unsafe_code)]
@@ -21,13 +21,13 @@ use load::search::Error;
 
 use crate::known::KVORUM;
 
-/// Exit code for a command line that makes no sense, as clap's own.
+/// Exit code for an invalid command line, as in clap.
 const USAGE: u8 = 2;
 
 /// Exit code for a warning under `--strict`.
 const WARNED: u8 = 3;
 
-/// Exit code after ctrl-C, as shells have it: 128 + SIGINT.
+/// Exit code after Ctrl-C, as in shells: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// Measure kvorum, or any other HTTP server.
@@ -92,8 +92,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// A failed assertion is a bug whose extent is unknown: figures after it are worth nothing. Cargo's
-/// `panic = "abort"` can't say so, for errors of Lua scripts unwind through Rust's frames.
+/// Aborts on panic: a failed assertion is a bug of unknown extent, and later figures would be
+/// worthless. Cargo's `panic = "abort"` is not an option, because Lua errors unwind through Rust's
+/// frames.
 fn abort_on_panic() {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -102,7 +103,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// Says what is wrong with the command line, and what was meant if that can be told.
+/// Prints the error of the command line, with a suggestion if there is one.
 fn refused(error: &clap::Error) -> ExitCode {
     let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
     let measures =
@@ -134,7 +135,7 @@ fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCo
     }
 }
 
-/// Prints what a command has to tell.
+/// Prints a command's output.
 fn print(outcome: Result<String, impl Display>) -> ExitCode {
     let printed = outcome.map_err(|error| error.to_string()).and_then(|text| {
         let printed = io::stdout().write_all(text.as_bytes());
@@ -143,7 +144,7 @@ fn print(outcome: Result<String, impl Display>) -> ExitCode {
     printed.map_or_else(|line| failed(1, line), |()| ExitCode::SUCCESS)
 }
 
-/// Says why on one line. Nobody reading it is no reason to fail otherwise.
+/// Prints a one-line error. A closed stderr is not a further failure.
 fn failed(code: u8, line: impl Display) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvorum-bench: {line}");
     ExitCode::from(code)

@@ -1,8 +1,8 @@
-//! What tags say of themselves: after a plain write conditional ones make steps 1, 2, 3 …, each
-//! once, and a later one is further.
+//! Checks the steps in tags: the conditional writes after a plain write have steps 1, 2, 3 …, each
+//! exactly once, and a later write has a higher step.
 //!
 //! ```text
-//!  plain write: family ─▶ step 1 ─▶ step 2 ─▶ (3: nobody knows whose) ─▶ step 4
+//!  plain write: base version ─▶ step 1 ─▶ step 2 ─▶ (3: unknown writer) ─▶ step 4
 //! ```
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::families::BY_A_PROOF;
 use super::{Asked, End, History, Operation, Response};
 
-/// What is wrong with the tags of a history, if anything is.
+/// Returns the first error in the tags of a history, if any.
 pub fn check(history: &History) -> Option<String> {
     let mut families: BTreeMap<(u64, u32), BTreeMap<u32, &Operation>> = BTreeMap::new();
     for operation in &history.operations {
@@ -21,15 +21,16 @@ pub fn check(history: &History) -> Option<String> {
             return Some(format!("both are step {step} of a family:\n  {other}\n  {operation}"));
         }
     }
-    // Steps of operations whose clients were told nothing.
+    // Number of operations that may have made a step without telling their client.
     let unknown = history.operations.iter().filter(|operation| operation.may_be_a_step());
     let mut unknown = unknown.count();
     for ((_, made_by), family) in &families {
         let mut last: Option<(u32, &Operation)> = None;
-        // The latest call of those with lower steps.
+        // The latest call among the operations with lower steps.
         let mut latest: Option<&Operation> = None;
         for (step, operation) in family {
-            // One that a proof has made goes on from what it ended, which nobody may be told of.
+            // A base version created by a repair proof continues the steps of the one it replaced,
+            // which no client need have seen.
             let begins = if *made_by == BY_A_PROOF { step - 1 } else { 0 };
             let between = step - 1 - last.map_or(begins, |(step, _)| step);
             let Some(left) = unknown.checked_sub(between as usize) else {
@@ -51,7 +52,7 @@ pub fn check(history: &History) -> Option<String> {
 }
 
 impl Operation {
-    /// Whether it may have made a step that nobody was told of.
+    /// Returns true if the operation may have made a step that no client was told of.
     fn may_be_a_step(&self) -> bool {
         matches!((&self.asked, &self.end), (Asked::Change(..), End::Unknown))
     }

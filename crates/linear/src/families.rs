@@ -1,5 +1,6 @@
-//! What a proof has ended goes on in another family of tags: a state is known by its last
-//! conditional write, whatever family its tag names. All names of one family are made the same.
+//! Unites base versions that denote the same state. A repair proof replaces a key's base version
+//! while its steps continue: a state is identified by its last conditional write, whatever base
+//! version its tag names.
 //!
 //! ```text
 //!  f: step 1 ─▶ 2 ─▶ 3 ═ g: 3 ─▶ 4 ─▶ 5        g is f
@@ -9,12 +10,12 @@ use std::collections::BTreeMap;
 
 use super::{Asked, Condition, End, History, Response, Tag};
 
-/// The origin of the families that proofs make.
+/// Origin of the base versions that repair proofs create.
 pub(crate) const BY_A_PROOF: u32 = u32::MAX;
 
 type Family = (u64, u32);
 
-/// Makes the families one of which the same state is told.
+/// Replaces base versions that denote the same state by one of them.
 pub fn unite(history: &mut History) {
     let mut of_states: BTreeMap<(u32, u64), Family> = BTreeMap::new();
     let mut earlier: BTreeMap<Family, Family> = BTreeMap::new();

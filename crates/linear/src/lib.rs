@@ -1,18 +1,18 @@
-//! Whether what clients saw of one key could have come from one copy of it that does one operation
-//! after the other: *linearizable* (Herlihy, Wing 1990).
+//! Checks a history of one key for *linearizability* (Herlihy, Wing 1990): whether a single copy
+//! that executes one operation after the other could have given the same answers.
 //!
 //! ```text
 //!  call ──────────── answer        an operation takes effect at one moment between the two;
 //!        call ── answer            one without an answer at any time after its call, or never
 //! ```
 //!
-//! After Wing and Gong, *Testing and verifying concurrent objects* (1993), with what G. Lowe,
-//! *Testing for linearizability* (2017) added: the history is gone through in the order of time,
-//! and an operation takes effect in the search only when the next answer needs it. So what fails is
-//! the shortest prefix that fails.
+//! The algorithm is that of Wing and Gong, *Testing and verifying concurrent objects* (1993),
+//! extended after G. Lowe, *Testing for linearizability* (2017): the search follows the history in
+//! order of time, and an operation takes effect only when the next answer needs it. So a failure is
+//! found at the shortest prefix that fails.
 //!
-//! Tags are opaque: two that are equal are of one state, the one that one operation made; two that
-//! differ are of two. What is in a tag is checked by [`chain`] alone.
+//! Tags are opaque: equal tags denote one state, made by one operation; different tags denote
+//! different states. Only [`chain`] checks the contents of tags.
 
 #![forbid(unsafe_code)]
 
@@ -27,123 +27,124 @@ use std::collections::BTreeMap;
 
 use search::{SPARE, Search};
 
-/// What a key may have as its value. Each write has one of its own.
+/// Value of a key. Each write has a unique one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
-    /// Something can be added to it.
+    /// A number, which additions can change.
     Number(i64),
-    /// A value that is not a number, by its own number.
+    /// A text, identified by a number.
     Text(u64),
 }
 
-/// What identifies a state of the key to clients.
+/// Identity of a key's state, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
-    /// Time and origin of the version of the plain write that it goes back to.
+    /// Base version: time and origin of the plain write that the state goes back to.
     pub family: (u64, u32),
-    /// Conditional writes since, and the id of the last.
+    /// Number of conditional writes since, and the id of the last.
     pub last: Option<(u32, u64)>,
 }
 
-/// What must be true.
+/// Condition of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// Whatever there is.
+    /// Met by every state.
     Any,
-    /// There is a value.
+    /// The key has a value.
     Exists,
-    /// There is none.
+    /// The key has no value.
     Absent,
     /// The value has one of these tags.
     OneOf(Vec<Tag>),
 }
 
-/// What is done then.
+/// Effect of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// This is the value.
+    /// Sets the value.
     Put(Value),
-    /// There is none.
+    /// Removes the value.
     Delete,
-    /// It is more by this; no value counts as 0.
+    /// Adds to the number; a missing value counts as 0.
     Add(i64),
 }
 
 /// An operation; a plain write has the condition `Any`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// What the value is.
+    /// Reads the value.
     Get,
-    /// The value changes if a condition is met.
+    /// Changes the value if the condition is met.
     Change(Condition, Change),
 }
 
-/// What a client was answered.
+/// Answer to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response {
     /// The value, if there is one.
     Found(Option<(Value, Tag)>),
-    /// It is done.
+    /// The change was made.
     Changed {
-        /// Of the state that it made.
+        /// Tag of the new state.
         tag: Tag,
-        /// What an addition came to.
+        /// Result of an addition.
         sum: Option<i64>,
     },
-    /// The condition is not true, for this is the value's tag.
+    /// The condition is not met; the value has this tag.
     Unmet(Option<Tag>),
-    /// Something was to be added to what is no number.
+    /// The value to add to is not a number.
     NotANumber,
 }
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It was answered then.
+    /// The operation was answered at this time.
     At(u64, Response),
-    /// It may have taken effect, or may yet do so.
+    /// The operation may have taken effect, or may yet do so.
     Unknown,
-    /// It may have taken effect, but not after that time, nor after the next operation of the
-    /// history: that one is the same write, which was given another version on its way, and may
-    /// have been seen before under the first one.
+    /// The operation may have taken effect, but neither after this time nor after the next
+    /// operation of the history. That next operation is the same write, which was given another
+    /// version in transit, and may have been seen before under its first version.
     Before(u64),
 }
 
-/// Values expire: when they do is known, but not at which time a condition was evaluated, for that
-/// is the time of some node's clock. A read shows what there is, expired or not, or nothing of what
-/// has expired: whether it hides that is looked at elsewhere.
+/// Expiry of a value. The time of expiry is known, but not the time at which an operation was
+/// evaluated, which is read from some node's clock. A read may return an expired value or hide it;
+/// other checks verify that expired values are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// When the value expires that is written, or was found, in milliseconds; 0 = never, or as
-    /// that of what is added to.
+    /// Expiry of the value written or found, in milliseconds; 0 = never, or for an addition that of
+    /// the number added to.
     pub expiry_ms: u64,
-    /// The earliest and the latest time at which it was evaluated, in milliseconds.
+    /// Bounds of the time of evaluation, in milliseconds.
     pub evaluated_ms: (u64, u64),
 }
 
-/// An operation as its client knows it. One that is known to have had no effect is left out.
+/// An operation as its client knows it. A history leaves out operations known to have had no
+/// effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// What people call it.
+    /// Number for people.
     pub number: u64,
-    /// When it was called.
+    /// Time of the call.
     pub call: u64,
-    /// What was asked.
+    /// Request of the client.
     pub asked: Asked,
-    /// When what it wrote or found expires, and when it was evaluated.
+    /// Expiry of the value written or found, and time of evaluation.
     pub life: Life,
-    /// How it ended.
+    /// Outcome of the operation.
     pub end: End,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// One copy could have answered like this.
+    /// A single copy could have given these answers.
     Linearizable,
-    /// Why not, for people.
+    /// No single copy could have; the reason, for people.
     Wrong(String),
-    /// The search had gone through as many states as it may.
+    /// The search reached its limit of states.
     GaveUp,
 }
 
@@ -154,28 +155,28 @@ pub struct History {
     pub operations: Vec<Operation>,
 }
 
-/// The one copy: its value, and the operation that made it, by its place in the history.
+/// State of the single copy: its value, and the index of the operation that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyState {
     pub(crate) value: Option<Value>,
-    /// When that expires; 0 = never.
+    /// Expiry of the value; 0 = never.
     pub(crate) expiry_ms: u64,
-    /// Whether somebody has found it expired: nobody who is evaluated later finds it alive.
+    /// True once an operation has found the value expired: no later evaluation finds it alive.
     pub(crate) is_over: bool,
     pub(crate) made_by: Option<u32>,
 }
 
-/// Who made the states that tags are of.
+/// The states that tags denote.
 #[derive(Debug, Default)]
 struct Tags {
-    /// Places of operations that were answered a tag of their own.
+    /// Index of the operation that was answered with each tag.
     makers: BTreeMap<Tag, u32>,
-    /// What the state of a tag has as its value, as far as anybody was told.
+    /// Value of the state of each tag, as far as a client saw it.
     values: BTreeMap<Tag, Value>,
 }
 
 impl History {
-    /// Whether one copy could have answered like this; `most` is how many states are looked at.
+    /// Searches for an order; `most` limits the number of states.
     pub fn check(&self, most: usize) -> Verdict {
         let tags = match Tags::of(self) {
             Ok(tags) => tags,
@@ -188,7 +189,7 @@ impl History {
 }
 
 impl End {
-    /// What the client was answered.
+    /// Returns the client's answer, if it had one.
     pub(crate) fn response(self) -> Option<Response> {
         match self {
             Self::At(_, response) => Some(response),
@@ -222,12 +223,12 @@ impl Tags {
         Ok(tags)
     }
 
-    /// Whether a tag can be that of a state.
+    /// Returns true if the tag may denote the state.
     fn is_of(&self, tag: Tag, state: KeyState, history: &History) -> bool {
         if let Some(maker) = self.makers.get(&tag) {
             return state.made_by == Some(*maker);
         }
-        // It was made by somebody who was told nothing. Who that is shows by the value.
+        // The state's maker had no answer. The value tells which operation that is.
         let has_another = state.made_by.is_none_or(|maker| {
             let operation = &history.operations[maker as usize];
             matches!(operation.end, End::At(..))
@@ -238,15 +239,15 @@ impl Tags {
 }
 
 impl Operation {
-    /// A plain write that is given another version on its way may have been seen under the first
-    /// one, and be seen again after what came between: a known anomaly.
+    /// Splits a plain write that was given another version in transit. Clients may have seen it
+    /// under its first version, and may see it again after the writes in between: a known anomaly.
     pub fn seen_twice(self) -> [Self; 2] {
         let end = self.end.at().map_or(End::Unknown, End::Before);
         [Self { end, ..self.clone() }, self]
     }
 
-    /// What it makes of a state: a value may, or must, have expired by the time that it is
-    /// evaluated by.
+    /// Returns the states after the operation: at its time of evaluation, the value may be alive,
+    /// expired, or either.
     fn outcomes(
         &self,
         place: u32,
@@ -264,8 +265,9 @@ impl Operation {
         [living, expired].into_iter().flatten().flatten()
     }
 
-    /// The same, at `place` in the history, if `value` is what is left of the state's; `None` if
-    /// its client would have been told something else, or if nobody could tell that it was done.
+    /// Returns the state after the operation at index `place`, if `value` is the state's unexpired
+    /// value. Returns `None` if the client would have had another answer, or if an operation
+    /// without an answer would have no effect.
     fn apply(
         &self,
         place: u32,
@@ -279,7 +281,7 @@ impl Operation {
         let (condition, change) = match (&self.asked, response) {
             (Asked::Get, Some(Response::Found(found))) => {
                 let held = (state.value, self.life.expiry_ms == state.expiry_ms);
-                // What has expired may be purged.
+                // An expired value may be purged.
                 let (_, latest) = self.life.evaluated_ms;
                 let has_expired = state.value.is_some() && (1..=latest).contains(&state.expiry_ms);
                 if found.is_none() && has_expired {

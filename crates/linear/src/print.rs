@@ -1,4 +1,4 @@
-//! Histories as people read them.
+//! Prints histories for people.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
@@ -7,11 +7,11 @@ use super::{
     Asked, Change, Condition, End, History, KeyState, Life, Operation, Response, Tag, Value,
 };
 
-/// How many of the operations that were answered before are printed.
+/// Most earlier answered operations that are printed.
 const BEFORE: usize = 24;
 
-/// Why a history is not linearizable: the operation whose answer does not fit, what the key may
-/// have held, and what was under way.
+/// Explains why a history is not linearizable: the operation whose answer does not fit, the
+/// possible states of the key, and the operations in progress.
 pub(super) fn explain(
     history: &History,
     open: &BTreeSet<u32>,
@@ -45,7 +45,7 @@ impl Operation {
 }
 
 impl End {
-    /// When it was answered.
+    /// The time of the answer, if there is one.
     pub fn at(&self) -> Option<u64> {
         match self {
             Self::At(at, _) => Some(*at),
@@ -65,7 +65,7 @@ impl KeyState {
     }
 }
 
-/// When a value expires, in milliseconds.
+/// Formats the expiry of a value.
 fn until(expiry_ms: u64) -> String {
     if expiry_ms == 0 { String::new() } else { format!(" until {expiry_ms}") }
 }

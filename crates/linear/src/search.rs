@@ -1,67 +1,67 @@
-//! The search for an order in which one copy could have done the operations of a history.
+//! Searches for an order in which a single copy could have executed the operations of a history.
 //!
 //! ```text
-//!  configurations: a state, and which of the operations under way have taken effect
-//!      │  call: one more is under way
-//!      ▼  answer: each configuration in which it has not taken effect goes on, in every way there
-//!  configurations    is, until it has; none is left = not linearizable
+//!  configurations: a state, and which of the open operations have taken effect
+//!      │  call: one more operation is open
+//!      ▼  answer: a configuration in which the operation has not taken effect continues in every
+//!  configurations    way until it has; if none is left, the history is not linearizable
 //! ```
 //!
-//! An operation without an answer is under way for ever, and need not take effect: of two
-//! configurations that are equal but for such operations, one that has used some of those that the
-//! other has used can do all that the other can, and the other is dropped.
+//! An operation without an answer stays open for ever, and need not take effect. Let two
+//! configurations differ only in the operations without an answer that have taken effect. If those
+//! of one are a subset of the other's, the first can do all that the other can, and the other is
+//! dropped.
 //!
-//! With many such operations there are too many ways all the same. So the search first goes only
-//! the ways that need few of them: an order that it finds so is one. If it finds none, all are
-//! gone.
+//! Many such operations still leave too many configurations. So the search first tries
+//! configurations that use few of them: an order found there is a valid one. If the search finds
+//! none, it tries all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{End, History, KeyState, Tags, Verdict, print};
 
-/// What happens in the history, in the order of time; at one time calls come first.
+/// Events of the history, in the order of time; at the same time, calls come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Call,
     Answer,
-    /// It can't take effect any more.
+    /// The operation can't take effect any more.
     Over,
 }
 
-/// Operations, by their places, in order.
+/// Operations, by their indexes, in order.
 type Places = Vec<u32>;
 
-/// A way in which all may have gone so far.
+/// A possible state of the execution so far.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Configuration {
     state: KeyState,
-    /// Those under way that have taken effect and will be answered.
+    /// Open operations that have taken effect and will be answered.
     done: Places,
-    /// Those that have taken effect and will not be answered.
+    /// Operations that have taken effect and will not be answered.
     used: Places,
 }
 
-/// Configurations without those that another one makes needless.
+/// Configurations without those made redundant by another.
 #[derive(Debug, Default)]
 struct Kept {
     by_what: BTreeMap<(KeyState, Places), Vec<Places>>,
 }
 
-/// See the module.
+/// A search over one history: see the module.
 pub(crate) struct Search<'a> {
     history: &'a History,
     tags: &'a Tags,
-    /// Under way, with or without an answer to come.
+    /// Open operations, with or without an answer to come.
     open: BTreeSet<u32>,
     configurations: Vec<Configuration>,
-    /// How many may still be looked at.
+    /// Configurations that the search may still examine.
     left: usize,
-    /// How many operations without an answer more than needed may be used from one answer to the
-    /// next.
+    /// Most operations without an answer, beyond those needed, that are used between two answers.
     spare: usize,
 }
 
-/// For [`Search::spare`]: what is tried before any number is.
+/// Values of [`Search::spare`] that are tried before an unlimited one.
 pub(super) const SPARE: [usize; 2] = [0, 1];
 
 impl<'a> Search<'a> {
@@ -113,12 +113,13 @@ impl<'a> Search<'a> {
         self.configurations = kept.into_all();
     }
 
-    /// All ways in which an operation may have taken effect before its answer; `None` = they are
-    /// too many.
+    /// Returns all configurations in which an operation has taken effect before its answer; `None`
+    /// if there are too many.
     fn answered(&mut self, place: u32) -> Option<Vec<Configuration>> {
         let (mut seen, mut next) = (Kept::default(), Kept::default());
         let mut most_used = usize::MAX;
-        // What uses few operations without an answer comes first: it makes others needless.
+        // Configurations that use few operations without an answer come first: they make others
+        // redundant.
         let mut waiting: BTreeMap<usize, VecDeque<Configuration>> = BTreeMap::new();
         for mut configuration in self.configurations.iter().cloned() {
             if let Ok(at) = configuration.done.binary_search(&place) {
@@ -153,7 +154,7 @@ impl<'a> Search<'a> {
         Some(next.into_all())
     }
 
-    /// What comes of a configuration when an operation that is under way takes effect.
+    /// Returns the configurations after an open operation has taken effect.
     fn after(&self, configuration: &Configuration, place: u32) -> Vec<Configuration> {
         let operation = &self.history.operations[place as usize];
         let is_answered = matches!(operation.end, End::At(..));
@@ -180,7 +181,7 @@ impl<'a> Search<'a> {
 }
 
 impl Kept {
-    /// Adds a configuration, unless there is one that can do as much. Returns whether it was added.
+    /// Adds a configuration, unless another can do as much. Returns true if it was added.
     fn add(&mut self, Configuration { state, done, used }: Configuration) -> bool {
         let same = self.by_what.entry((state, done)).or_default();
         if same.iter().any(|fewer| is_within(fewer, &used)) {
@@ -199,7 +200,7 @@ impl Kept {
     }
 }
 
-/// Whether all of `few` are in `many`; both are in order.
+/// Returns true if `many` contains all of `few`; both are sorted.
 fn is_within(few: &[u32], many: &[u32]) -> bool {
     let mut many = many.iter();
     few.iter().all(|one| many.any(|other| other == one))

@@ -1,4 +1,4 @@
-//! Histories that one copy could have made, and wrong ones of each kind.
+//! Histories that a single copy could have made, and wrong ones of each kind.
 
 use super::Change::{Add, Delete, Put};
 use super::Condition::{Absent, Any, Exists, OneOf};
@@ -8,15 +8,15 @@ use super::*;
 
 const MOST: usize = 100_000;
 
-/// Of what never expires.
+/// The expiry of a value that never expires.
 const LASTING: Life = Life { expiry_ms: 0, evaluated_ms: (0, 0) };
 
-/// The tag of a plain write.
+/// Returns the tag of a plain write.
 fn plain(time: u64) -> Tag {
     Tag { family: (time, 1), last: None }
 }
 
-/// The tag of a conditional one.
+/// Returns the tag of a conditional write.
 fn step(time: u64, step: u32) -> Tag {
     Tag { family: (time, 1), last: Some((step, u64::from(step))) }
 }
@@ -41,7 +41,7 @@ fn put(number: i64) -> Asked {
     change(Any, Put(Number(number)))
 }
 
-/// Operations with the times of their calls and answers.
+/// Creates a history of operations with the times of their calls and answers.
 fn history<const N: usize>(operations: [(u64, u64, Asked, Response); N]) -> History {
     let one = |(number, (call, at, asked, response))| Operation {
         number,
@@ -53,7 +53,7 @@ fn history<const N: usize>(operations: [(u64, u64, Asked, Response); N]) -> Hist
     History { operations: (1..).zip(operations).map(one).collect() }
 }
 
-/// One more, which was never answered.
+/// Adds an operation without an answer.
 fn unknown(mut history: History, call: u64, asked: Asked) -> History {
     let number = history.operations.len() as u64 + 1;
     let (life, end) = (LASTING, End::Unknown);
@@ -67,7 +67,7 @@ fn is_right(history: &History) {
     assert_eq!(history.check(MOST), Verdict::Linearizable);
 }
 
-/// It is wrong, as of the answer to an operation.
+/// Asserts that the history is wrong at the answer to an operation.
 #[track_caller]
 fn is_wrong(history: &History, number: u64) {
     let Verdict::Wrong(why) = history.check(MOST) else { panic!("it is not wrong") };
@@ -297,8 +297,8 @@ fn a_search_that_takes_too_long_is_given_up() {
     assert_eq!(long.check(MOST), Verdict::GaveUp);
 }
 
-/// A history whose operations have these lives: when what they write or find expires, and the
-/// times by which they were evaluated.
+/// Sets the operations' lives: expiry of the value written or found, and bounds of the time of
+/// evaluation.
 fn with_lives<const N: usize>(mut history: History, lives: [(u64, u64, u64); N]) -> History {
     for (operation, (expiry_ms, earliest, latest)) in history.operations.iter_mut().zip(lives) {
         operation.life = Life { expiry_ms, evaluated_ms: (earliest, latest) };
@@ -330,7 +330,7 @@ fn what_has_expired_is_none_to_a_condition() {
     is_wrong(&with_lives(gone, [(50, 10, 10), (0, 40, 49)]), 2);
 }
 
-/// Conditional writes are evaluated by times that only grow; reads are not.
+/// Conditional writes are evaluated at increasing times; reads are not.
 #[test]
 fn what_one_found_expired_is_not_alive_to_the_next() {
     let gone = (2, 3, change(Exists, Delete), Unmet(None));
@@ -360,7 +360,7 @@ fn a_read_shows_what_has_expired_and_when() {
     is_wrong(&read(0, (50, 0, 0)), 2);
     let hidden = history([(0, 1, put(1), done(plain(1))), (2, 3, Asked::Get, Found(None))]);
     is_wrong(&with_lives(hidden.clone(), [(50, 10, 10), (0, 49, 49)]), 2);
-    // It may be purged.
+    // The expired value may be purged.
     is_right(&with_lives(hidden.clone(), [(50, 10, 10), (0, 49, 50)]));
     is_wrong(&with_lives(hidden, [(0, 10, 10), (0, 90, 90)]), 2);
 }
@@ -385,7 +385,7 @@ fn a_sum_expires_when_what_was_added_to_would_have() {
     is_wrong(&added(6, [(50, 10, 10), (0, 50, 60), (50, 0, 0)]), 2);
 }
 
-/// Nobody was told whether it found a value.
+/// No client was told whether the addition found a value.
 #[test]
 fn an_addition_without_an_answer_may_have_found_either() {
     for (total, expiry_ms) in [(5, 0), (6, 50)] {
@@ -414,12 +414,12 @@ fn steps_are_made_once_each_and_in_order() {
     assert_eq!(chain::check(&unknown(history(gap.map(one)), 0, change(Any, Delete))), None);
 }
 
-/// The tag of what a proof has ended, and goes on.
+/// Returns a tag whose base version a repair proof created.
 fn gone_on(step: u32) -> Tag {
     Tag { family: (7, u32::MAX), last: Some((step, u64::from(step))) }
 }
 
-/// Who wrote it was told the tag that it had before.
+/// The writer was told the tag that the state had before the proof.
 #[test]
 fn what_goes_on_in_another_family_is_the_same_state() {
     let response = [
@@ -437,7 +437,7 @@ fn what_goes_on_in_another_family_is_the_same_state() {
     assert!(chain_of([(0, 1, gone_on(3)), (2, 3, gone_on(5))]).is_some());
 }
 
-/// One that no proof has made is another one, though it has the same number and step.
+/// A base version that no proof created is a different one, even with the same number and step.
 #[test]
 fn other_families_stay_apart() {
     let mut history = history([(0, 1, put(4), done(step(1, 1))), (2, 3, put(5), done(step(2, 1)))]);

@@ -1,10 +1,10 @@
-//! `coldhot`: what warmth alone is worth. Four runs: `PUT`s and `GET`s, each on a cold server and
-//! on a hot one.
+//! The `coldhot` command: measures the effect of warm caches in four runs: `PUT`s and `GET`s, each
+//! on a cold server and on a hot one.
 //!
-//! Two runs one after the other on the same server differ in more than warmth: the second `PUT` run
-//! meets the data of the first. So each run has a store of its own, and each store has been through
-//! the same before it is measured: all keys written once, then the *rehearsal*, which is the very
-//! run that is measured, request by request. What differs is one restart:
+//! Two consecutive runs on one server differ in more than warmth: the second `PUT` run meets the
+//! data of the first. So each run has a store of its own, and every store has the same history
+//! before it is measured: all keys are written once, then follows the *rehearsal*, which sends the
+//! same requests as the measured run. The only difference is one restart:
 //!
 //! ```text
 //!  put-cold   fresh data ─ start ─ fill ─ rehearsal ─ idle ─ stop ─ start ─ idle ─ measured
@@ -13,10 +13,11 @@
 //!  get-hot    fresh data ─ start ─ fill ─ rehearsal ─ idle ───────────────────────── measured
 //! ```
 //!
-//! *Cold* is: a new process, so all its caches and pools are empty and its code was never run; and
-//! between stop and start the page cache gives up the data files. Not cold are the CPU, the kernel
-//! (the program's own file stays in the page cache) and the client. A server that keeps the latest
-//! writes in memory has them in files after the restart: that is part of what a restart costs.
+//! A *cold* server is a new process, whose caches and pools are empty and whose code has not run
+//! yet; and between stop and start its data files are dropped from the page cache. The CPU, the
+//! kernel (the program's own file stays in the page cache) and the client are not cold. A server
+//! that keeps the latest writes in memory has them in files after the restart: that is part of a
+//! restart's cost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,16 +39,16 @@ use crate::trial::{
 };
 use crate::warning::Warning;
 
-/// Repeats: beyond these the machine changes more than the server.
+/// Most repeats: over more of them, the machine changes more than the server.
 const MAX_REPEATS: i64 = 20;
 
-/// What is printed before a percentile of too few samples.
+/// Prefix of a printed percentile that has too few samples.
 const ROUGH: &str = "~";
 
-/// The percentiles that are printed.
+/// The printed percentiles.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// More errors than this and the run is about them.
+/// Highest share of errors: a run with more measures its errors.
 const ERRORS_LIMIT: f64 = 0.001;
 
 /// Measure what warmth is worth
@@ -88,24 +89,24 @@ pub struct Args {
     pub(crate) repeats: u32,
 }
 
-/// A run that was measured.
+/// A measured run and its role.
 struct Measured {
     role: &'static str,
     figures: Figures,
 }
 
-/// What the runs are made with.
+/// State shared by the runs.
 struct Rehearsed<'a> {
     args: &'a Args,
     ground: Ground<'a>,
     preparation: Preparation,
     kept: Kept,
-    /// What the page cache gave up last.
+    /// The data files last dropped from the page cache.
     dropped: Option<Dropped>,
 }
 
-/// Makes the four runs, prints them and what differs, and leaves all of it in a directory. Ends
-/// early, with the runs so far, when `stop` becomes true.
+/// Makes the four runs, prints them and their differences, and stores the results in a directory.
+/// Ends early, with the runs so far, when `stop` becomes true.
 pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series, Error> {
     let command = args.series.command()?;
     let Some(command) = command.filter(|command| command.has_data()) else {
@@ -202,7 +203,7 @@ impl Rehearsed<'_> {
         Ok(figures)
     }
 
-    /// A new process on the same data, which are no longer in the page cache.
+    /// Restarts the server on the same data, dropped from the page cache in between.
     fn cool_down(&mut self) -> Result<(), Error> {
         let data = self.ground.stop();
         if let Some(data) = &data {
@@ -289,19 +290,20 @@ fn row(role: &str, rate: u64, figures: &Figures, why: &str) -> String {
     line.trim_end().to_owned()
 }
 
-/// Why a percentile of a run says little, if it does.
+/// Returns a warning if a percentile of a run has too few samples.
 fn rough(figures: &Figures, quantile: f64) -> Option<Warning> {
     Warning::few_samples(quantile, figures.intended.len())
 }
 
-/// Milliseconds of the servers' CPU for each answer.
+/// CPU time of the servers per answer, in milliseconds.
 fn cpu_per_request(figures: &Figures) -> Option<f64> {
     let seconds: f64 = figures.servers.iter().map(|usage| usage.cpu_s).sum();
     let known = !figures.servers.is_empty() && !figures.intended.is_empty();
     known.then(|| seconds * 1e3 / figures.intended.len() as f64)
 }
 
-/// What the hot runs of a method are of the cold ones, by their medians; nothing if one is missing.
+/// Compares the medians of a method's hot runs with those of its cold runs; `None` if either is
+/// missing.
 fn difference(method: &str, measured: &[Measured]) -> Option<String> {
     let of = |warmth: &str, value: &dyn Fn(&Figures) -> Option<f64>| {
         let role = format!("{method}-{warmth}");

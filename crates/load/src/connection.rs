@@ -1,4 +1,4 @@
-//! One connection: a socket that never blocks, the request on its way out, the answer coming in.
+//! One connection: a non-blocking socket, its outgoing request and its incoming answer.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use crate::reply::Reply;
 use crate::request::Made;
 use crate::tls::{Session, Tls};
 
-/// A request whose answer is awaited. Times are nanoseconds from the start of the run.
+/// A request that awaits its answer. Times are nanoseconds since the start of the run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) intended: u64,
     pub(crate) written: u64,
     pub(crate) made: Made,
-    /// It is not of the warm-up.
+    /// True after the warm-up.
     pub(crate) counted: bool,
-    /// Answers still to come: more than one where requests were sent together.
+    /// Number of answers still to come: more than one for pipelined requests.
     pub(crate) left: u32,
 }
 
@@ -29,54 +29,55 @@ pub(crate) struct Request {
 pub(crate) enum State {
     Connecting,
     Idle,
-    /// Connected, but its script wants it to wait.
+    /// Connected, but the script delays its next request.
     Thinking,
     Waiting(Request),
-    /// To be opened anew when its time has come.
+    /// Closed, to be reopened when its time has come.
     Closed,
 }
 
-/// What became of an awaited answer.
+/// State of an awaited answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Received {
-    /// Not all of it is here.
+    /// The answer is incomplete.
     Partly,
-    /// It is complete, with this status.
+    /// The answer is complete and has this status.
     Whole(u16),
-    /// It will never be complete.
+    /// The connection failed before the answer was complete.
     Broken,
-    /// It is no HTTP/1.1; see [`Connection::garbage`].
+    /// The bytes are not HTTP/1.1; see [`Connection::garbage`].
     Garbage,
 }
 
-/// What was read from a connection and not looked at yet. One is enough for a thread.
+/// Bytes read from a connection and not parsed yet. Each thread needs only one.
 pub(crate) struct Inbox {
     buffer: Box<[u8]>,
     at: usize,
     len: usize,
-    /// There may be more to read.
+    /// True if the socket may have more bytes.
     more: bool,
-    /// The server sends no more than there is.
+    /// True if the server has closed its side.
     ended: bool,
 }
 
 impl Inbox {
-    /// One that takes `len` bytes at once.
+    /// Creates an inbox that reads up to `len` bytes at once.
     pub(crate) fn new(len: usize) -> Self {
         let buffer = vec![0; len].into_boxed_slice();
         Self { buffer, at: 0, len: 0, more: true, ended: false }
     }
 
-    /// Begins anew, with an event of a connection that may say that the server sends no more.
+    /// Resets the inbox for an event of a connection. `ended` says that the server has closed its
+    /// side.
     ///
-    /// A read that does not fill the buffer has emptied the socket, and saves the call that would
-    /// say so, but it hides an end that came with the same event.
+    /// A read that does not fill the buffer has emptied the socket, which saves another call, but
+    /// that read hides an end of stream reported by the same event.
     pub(crate) fn open(&mut self, ended: bool) -> &mut Self {
         (self.at, self.len, self.more, self.ended) = (0, 0, true, ended);
         self
     }
 
-    /// Reads from a socket in clear: how much, and whether there may be more.
+    /// Reads from a plain-text socket. Returns the length, and true if there may be more.
     fn read(&mut self, socket: &OwnedFd) -> io::Result<(usize, bool)> {
         let read = || rustix::net::recv(socket, &mut self.buffer[..], RecvFlags::empty());
         let (len, _) = rustix::io::retry_on_intr(read)?;
@@ -85,25 +86,25 @@ impl Inbox {
 }
 
 pub(crate) struct Connection {
-    /// Used by bare system calls: those of libc are cancellation points, which cost 4 % of the CPU
-    /// time of a request.
+    /// Used by direct system calls: libc's are cancellation points, which cost 4 % of the CPU time
+    /// of a request.
     stream: Option<OwnedFd>,
-    /// TLS over it, if its server has TLS.
+    /// The TLS session, if the target uses TLS.
     session: Option<Box<Session>>,
     pub(crate) state: State,
-    /// Number of its target, and one of that one's addresses.
+    /// Index of the target, and one of the target's addresses.
     pub(crate) target: usize,
     pub(crate) address: SocketAddr,
-    /// Since when it could have sent: it was connected, or had its answer.
+    /// Time since which the connection could have sent: it connected, or received its answer.
     pub(crate) ready: u64,
-    /// Since when the next request of a closed loop would have been sent, had the server not closed
+    /// Time at which a closed loop would have sent its next request, if the server had not closed
     /// the connection after its last answer.
     pub(crate) owed: Option<u64>,
-    /// An answer came since it was opened.
+    /// True once an answer has arrived on this socket.
     pub(crate) proven: bool,
-    /// It is on the list of those that are free.
+    /// True while the connection is on the free list.
     pub(crate) listed: bool,
-    /// The request, refilled for each.
+    /// The encoded request; the buffer is reused.
     pub(crate) out: Vec<u8>,
     out_at: usize,
     reply: Reply,
@@ -127,9 +128,9 @@ impl Connection {
         }
     }
 
-    /// Begins to connect, and asks for events under `index`.
+    /// Starts connecting, and registers for events under `index`.
     ///
-    /// Edge-triggered for both directions: registered once, no call to change it later.
+    /// The registration is edge-triggered for both directions, so it never has to change.
     pub(crate) fn open(
         &mut self,
         epoll: &OwnedFd,
@@ -155,34 +156,34 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes on connecting, the handshake of TLS included. Whether it came to its end.
+    /// Continues to connect, including the TLS handshake. Returns true once connected.
     pub(crate) fn finish_connect(&mut self) -> io::Result<bool> {
         let Some(stream) = &self.stream else { return Err(ErrorKind::NotConnected.into()) };
         rustix::net::sockopt::socket_error(stream)??;
         match &mut self.session {
-            // An event before the socket is connected has nothing to read.
+            // Before the socket is connected, an event brings nothing to read.
             Some(session) => session.handshake(stream),
             None => rustix::net::getpeername(stream).map(|_| true).map_err(io::Error::from),
         }
     }
 
-    /// What ended TLS, if that did not end in order.
+    /// Returns the error that ended TLS, unless TLS ended in order.
     pub(crate) fn broken_tls(&self) -> Option<io::Error> {
         self.session.as_ref().and_then(|session| session.failed())
     }
 
-    /// Closes by a reset: with an orderly end, whoever says it first keeps the port for a minute,
-    /// and a server that closes after each answer would soon have used them all up.
+    /// Closes by a reset. After an orderly close, the side that closes first keeps the port for a
+    /// minute, and a server that closes after each answer would soon use up all ports.
     pub(crate) fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
-            // If it fails, the end is an orderly one.
+            // If this fails, the close is an orderly one.
             let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
         }
         self.session = None;
         self.state = State::Closed;
     }
 
-    /// Begins to write `out`.
+    /// Starts writing `out`.
     pub(crate) fn send(&mut self, request: Request) -> io::Result<()> {
         self.out_at = 0;
         self.reply.reset(self.out.starts_with(b"HEAD "));
@@ -190,7 +191,7 @@ impl Connection {
         self.flush()
     }
 
-    /// Writes what the socket takes of `out`.
+    /// Writes as much of `out` as the socket takes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Err(ErrorKind::NotConnected.into()) };
         if let Some(session) = &mut self.session {
@@ -209,22 +210,22 @@ impl Connection {
         Ok(())
     }
 
-    /// The body of the answer, if it is kept.
+    /// The body of the answer, if the connection keeps it.
     pub(crate) fn body(&self) -> &[u8] {
         self.reply.body()
     }
 
-    /// The head of the answer, if it is kept.
+    /// The head of the answer, if the connection keeps it.
     pub(crate) fn head(&self) -> &[u8] {
         self.reply.head()
     }
 
-    /// Makes ready for the next of several answers.
+    /// Prepares for the next of several answers.
     pub(crate) fn expect_next(&mut self) {
         self.reply.reset(false);
     }
 
-    /// Reads one answer, as far as it is there, and adds to `bytes` how much was read.
+    /// Reads as much of one answer as has arrived, and adds the bytes read to `bytes`.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox, bytes: &mut u64) -> Received {
         let Some(stream) = &mut self.stream else { return Received::Broken };
         loop {
@@ -256,7 +257,8 @@ impl Connection {
         }
     }
 
-    /// What was no HTTP/1.1, from where it began as far as it is still here.
+    /// Returns the bytes that are not HTTP/1.1, from their beginning as far as they are still
+    /// buffered.
     pub(crate) fn garbage<'a>(&'a self, inbox: &'a Inbox) -> &'a [u8] {
         match self.reply.pieces() {
             [] => &inbox.buffer[inbox.at..inbox.len],
@@ -264,17 +266,17 @@ impl Connection {
         }
     }
 
-    /// Whether another answer can come after this one.
+    /// Returns true if another answer can follow this one.
     pub(crate) fn goes_on(&self) -> bool {
         !self.reply.closes()
     }
 
-    /// Whether the server ends the connection with its last answer.
+    /// Returns true if the server ends the connection with its last answer.
     pub(crate) fn is_ended(&self, inbox: &Inbox) -> bool {
         inbox.ended || !self.goes_on()
     }
 
-    /// Whether the connection takes another request, after its last answer.
+    /// Returns true if the connection can take another request after its last answer.
     pub(crate) fn is_usable(&self, inbox: &Inbox) -> bool {
         let sent = self.session.as_ref().is_none_or(|session| session.is_flushed());
         let clean = inbox.at == inbox.len && self.out_at == self.out.len() && sent;

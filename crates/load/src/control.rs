@@ -1,4 +1,4 @@
-//! How a run is watched and ended from outside.
+//! Observation and control of a running load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,27 +7,27 @@ use parking_lot::Mutex;
 
 use crate::tally::Tally;
 
-/// One second of a run, over all threads.
+/// One second of a run, summed over all threads.
 #[derive(Debug)]
 pub struct Interval {
-    /// Seconds from the end of the warm-up to its beginning.
+    /// Start of the interval, in seconds since the end of the warm-up.
     pub start_s: u64,
-    /// How long it was: 1, but for the last.
+    /// Length in seconds: 1, except for the last interval.
     pub length_s: f64,
-    /// Requests due but not yet sent at its end.
+    /// Requests due but not yet sent at the end of the interval.
     pub backlog: u64,
-    /// What was counted in it. Answers count when they come, whenever their request was due.
+    /// Counts of the interval. An answer counts when it arrives, whenever its request was due.
     pub tally: Tally,
 }
 
-/// Called once a second, and for what is left at the end, from a thread of its own with the lowest
-/// priority. While it takes its time the load goes on.
+/// Callback for each second and for the remainder at the end. The callback runs on a thread of its
+/// own with the lowest priority, so the load continues meanwhile.
 pub type Watch<'a> = Box<dyn FnMut(&Interval) + Send + 'a>;
 
-/// Called when all are connected and the first request is about to be sent.
+/// Callback for the moment when all connections are open and the first request is about to be sent.
 type Begun<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// How a run is watched and ended from outside.
+/// Observes and ends a run.
 #[derive(Default)]
 pub struct Control<'a> {
     stop: Arc<AtomicBool>,
@@ -36,7 +36,8 @@ pub struct Control<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// One that only ends runs, when `stop` becomes true. A signal handler can set it.
+    /// Creates a control that only ends the run, when `stop` becomes true. A signal handler can set
+    /// it.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self { stop, begun: Mutex::new(None), watch: Mutex::new(None) }
     }
@@ -46,17 +47,17 @@ impl<'a> Control<'a> {
         Self { begun: Mutex::new(Some(Box::new(begun))), ..self }
     }
 
-    /// Calls `watch` for each second.
+    /// Calls `watch` every second.
     pub fn watched(self, watch: impl FnMut(&Interval) + Send + 'a) -> Self {
         Self { watch: Mutex::new(Some(Box::new(watch))), ..self }
     }
 
-    /// Ends the run now: nothing more is sent, what waits counts as unfinished.
+    /// Ends the run now: nothing more is sent, and requests in flight count as unfinished.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is to end.
+    /// Returns true if the run is to end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

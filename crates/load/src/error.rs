@@ -1,65 +1,65 @@
-//! Why a run did not take place, or did not come to its end.
+//! Errors that prevent a run or end it early.
 
 use std::io;
 use std::net::SocketAddr;
 
 use crate::tls::Tls;
 
-/// Why there are no figures.
+/// A run ended without figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan can't be carried out.
     #[error("the load plan is wrong: {0}")]
     Plan(String),
-    /// No connection at the start.
+    /// No connection could be opened at the start.
     #[error("can't open {connections} connections to {target}: {cause}; nothing was sent")]
     Connect {
         /// The server's address.
         target: SocketAddr,
-        /// How many were asked for.
+        /// Number of connections requested.
         connections: usize,
-        /// What the first that failed said.
+        /// Error of the first connection that failed.
         cause: io::Error,
     },
-    /// No TLS at the start.
+    /// The TLS handshake failed at the start.
     #[error("TLS with {target}: {why}; no request was answered")]
     Tls {
         /// The server's address.
         target: SocketAddr,
-        /// What is wrong, and what to do.
+        /// The cause, and how to correct it.
         why: String,
     },
-    /// The process may not have so many sockets.
+    /// The run needs more open files than the process may have.
     #[error(
         "{needed} files would be open, and this process may have {limit}: use fewer connections, \
          or raise the hard limit (ulimit -Hn, LimitNOFILE); nothing was sent"
     )]
     Descriptors {
-        /// How many would be open.
+        /// Files that the run would open.
         needed: u64,
-        /// `RLIMIT_NOFILE`, the hard one.
+        /// The hard limit, `RLIMIT_NOFILE`.
         limit: u64,
     },
     /// A script failed.
     #[error(transparent)]
     Script(#[from] crate::script::Error),
-    /// The operating system refused something the generator needs.
+    /// The operating system refused a call that the generator needs.
     #[error("the load generator stopped, its figures are lost: {what}: {cause}")]
     System {
-        /// What was asked of it.
+        /// Name of the call.
         what: &'static str,
-        /// What it said.
+        /// The system's error.
         cause: io::Error,
     },
 }
 
 impl Error {
-    /// What ended TLS with `target`.
+    /// Returns the error for a TLS failure with `target`.
     pub(crate) fn tls(target: SocketAddr, tls: &Tls, cause: &io::Error) -> Self {
         Self::Tls { target, why: tls.why(cause) }
     }
 
-    /// For `map_err` on a system call.
+    /// Converts the error of a system call, for `map_err`.
     pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         move |cause| Self::System { what, cause: cause.into() }
     }

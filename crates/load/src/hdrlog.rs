@@ -1,4 +1,4 @@
-//! Interval logs of `HdrHistogram`, format 1.3: a histogram a line, for a second and a method each.
+//! Interval logs of `HdrHistogram`, format 1.3: a line holds one method's histogram of one second.
 //!
 //! ```text
 //!  #[Histogram log format version 1.3]
@@ -8,8 +8,9 @@
 //!  Tag=GET,0.000,1.000,1.234,HISTFAAA…
 //! ```
 //!
-//! Values are nanoseconds; the maximum of each line, for people, is milliseconds. The crate's own
-//! writer borrows its file for as long as it lives and has no unit for the maximum.
+//! Values are nanoseconds; the maximum in each line, meant for people, is in milliseconds. The
+//! crate's own writer is not used: it borrows its file for its whole life and has no unit for the
+//! maximum.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -23,7 +24,7 @@ use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
 use crate::machine::rfc3339;
 
-/// A log that is being written.
+/// An open log.
 pub(crate) struct HdrLog {
     out: BufWriter<File>,
     serializer: V2DeflateSerializer,
@@ -31,7 +32,7 @@ pub(crate) struct HdrLog {
 }
 
 impl HdrLog {
-    /// Begins a log of `what`, for a run that began at `started`.
+    /// Creates a log titled `what`, for a run that began at `started`.
     pub(crate) fn create(path: &Path, what: &str, started: SystemTime) -> io::Result<Self> {
         let mut out = BufWriter::new(File::create(path)?);
         let since = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -48,7 +49,8 @@ impl HdrLog {
         Ok(Self { out, serializer: V2DeflateSerializer::new(), bytes: Vec::new() })
     }
 
-    /// Adds what was counted from `start_s` on for `length_s` seconds. Nothing is not written.
+    /// Adds the histogram of `length_s` seconds from `start_s` on. An empty histogram is not
+    /// written.
     pub(crate) fn add(
         &mut self,
         tag: &str,
@@ -68,7 +70,7 @@ impl HdrLog {
         writeln!(self.out, "Tag={tag},{start_s:.3},{length_s:.3},{max:.3},{encoded}")
     }
 
-    /// Hands all of it to the system.
+    /// Flushes the buffered lines to the operating system.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

@@ -1,5 +1,5 @@
-//! Ctrl-C ends a run early, with what is known; a second one ends the process at once, but leaves
-//! nothing of what it has started and made for the time of the run.
+//! Ctrl-C handling. The first signal ends a run early, with its results so far; the second ends the
+//! process at once, after removing the servers and files that it created for the run.
 
 use std::fs;
 use std::io;
@@ -15,25 +15,25 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Attempts to remove a directory into which a process that was just killed may still write, and
-/// the time between two of them.
+/// Attempts to remove a directory, and the time between two of them: a process that was just killed
+/// may still write there.
 const ATTEMPTS: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(10);
 
-/// What the end of the process must not leave behind: a server and its data at most, now and then
-/// those of the one before.
+/// Resources that must not outlive the process: usually one server and its data, at times also
+/// those of the server before.
 static OWNED: Mutex<Vec<Owned>> = Mutex::new(Vec::new());
 
-/// Something that ends with this process, however it ends.
+/// A resource that ends with this process, however the process ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owned {
-    /// A group of processes.
+    /// A process group.
     Group(Pid),
-    /// A directory with all that is in it.
+    /// A directory and its contents.
     Directory(PathBuf),
 }
 
-/// Whoever holds it takes care of the thing; without it nobody does.
+/// Guard of a resource: while it lives, the end of the process removes the resource.
 #[derive(Debug)]
 pub(crate) struct Care(Owned);
 
@@ -53,8 +53,8 @@ impl Drop for Care {
     }
 }
 
-/// A flag that becomes true with the first SIGINT or SIGTERM. The second one does what it does
-/// without a handler, once what is `Owned` is gone.
+/// Returns a flag that the first SIGINT or SIGTERM sets. The second signal removes all `Owned`
+/// resources and then has its default effect.
 pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
@@ -63,7 +63,7 @@ pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
         for signal in signals.forever() {
             if flag.swap(true, Ordering::Relaxed) {
                 let _held = leave_nothing();
-                // Neither signal is one that it refuses.
+                // The call can't fail for these two signals.
                 let _ = emulate_default_handler(signal);
             }
         }
@@ -71,8 +71,9 @@ pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Processes first: what they write would come back. Until the process ends the list stays locked:
-/// whoever sees that its server is gone waits with it, and can't end the process another way.
+/// Removes all resources: processes first, because they would write their files again. The list
+/// stays locked until the process ends: a thread that notices the death of its server blocks on the
+/// lock, and can't end the process in another way.
 fn leave_nothing() -> MutexGuard<'static, Vec<Owned>> {
     let all = OWNED.lock();
     for owned in &*all {

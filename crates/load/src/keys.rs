@@ -1,40 +1,40 @@
-//! Which keys are asked for: `k` and a number with zeros before it, all of one length.
+//! Generates the keys of requests: `k` and a zero-padded number, all of one length.
 
 use std::collections::VecDeque;
 
 use crate::error::Error;
 use crate::zipf::Zipf;
 
-/// Longest key in bytes, as the store takes it.
+/// Longest key in bytes: the store's limit.
 const MAX_KEY_LEN: usize = 1024;
 
-/// Most `PUT`s of a thread whose order of answers is remembered: several for each of the most
-/// connections. What is then still without an answer is no longer waited for.
+/// Most unanswered `PUT`s of a thread whose order is tracked: several for each of the most
+/// connections. Older ones are no longer waited for.
 const MAX_UNANSWERED: usize = 1 << 16;
 
-/// In which order keys come.
+/// The order of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
     /// 0, 1, 2 … over all connections together, from 0 again after the last.
     Sequential,
-    /// Each once, far from the one before it, then all again: fills a store without sorting it.
+    /// Each key once, far from the one before it, then all again: fills a store in unsorted order.
     Scattered,
-    /// Each as likely as any other.
+    /// Every key is equally likely.
     Uniform,
-    /// By Zipf's law with a theta of 0.99, the popular ones scattered over all.
+    /// Zipf's law with a theta of 0.99; popular keys are scattered over the key space.
     Zipf,
     /// `PUT`s in sequence; other requests ask for one of this many keys last put and answered.
     Latest(u64),
 }
 
-/// Which keys are asked for.
+/// The key space, and the order of its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
-    /// In which order.
+    /// Order of the keys.
     pub order: KeyOrder,
-    /// How many different ones.
+    /// Number of different keys.
     pub count: u64,
-    /// Bytes of one.
+    /// Length of a key in bytes.
     pub len: usize,
 }
 
@@ -76,7 +76,7 @@ impl Keys {
     }
 }
 
-/// Two numbers into one that looks like neither (Steele et al., SplitMix64's finalizer).
+/// Mixes two numbers into one hash (Steele et al., SplitMix64's finalizer).
 pub(crate) fn mix(seed: u64, number: u64) -> u64 {
     let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -84,8 +84,8 @@ pub(crate) fn mix(seed: u64, number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Hands out numbers of keys to one thread. All but the latest follow from the request's number
-/// alone, however many threads there are.
+/// Hands out key numbers to one thread. In every order but `Latest`, a key follows from the
+/// request's number alone, however many threads there are.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     count: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Numbers {
 
 #[derive(Debug)]
 enum Order {
-    /// A step on from the request before: sequential, and scattered with a long one.
+    /// A fixed step from the request before: 1 for sequential keys, a long one for scattered keys.
     Steps,
     Uniform,
     Zipf(Zipf),
@@ -107,17 +107,17 @@ enum Order {
 struct Latest {
     worker: u64,
     workers: u64,
-    /// How many of its last keys are asked for.
+    /// Number of its last keys that requests ask for.
     window: u64,
-    /// How many it has begun to write, and how many from the first on were answered.
+    /// Number of writes begun, and length of the answered prefix of them.
     begun: u64,
     done: u64,
-    /// Which of those from `done` on were.
+    /// Answered flags of the writes from `done` on.
     answered: VecDeque<bool>,
 }
 
 impl Numbers {
-    /// For one of `workers` threads.
+    /// Creates the numbers of one of `workers` threads.
     pub(crate) fn new(keys: &Keys, worker: usize, workers: usize) -> Self {
         let count = keys.count;
         let (worker, workers) = (worker as u64, workers as u64);
@@ -136,7 +136,8 @@ impl Numbers {
         Self { count, step, order }
     }
 
-    /// The key of a request, and of a `PUT` its place among the thread's, for [`Self::answered`].
+    /// Returns a request's key. A `PUT`'s key has its position among the thread's writes, for
+    /// [`Self::answered`].
     pub(crate) fn next(&mut self, put: bool, number: u64, random: &mut fastrand::Rng) -> Key {
         let place = |rank: u64| {
             let place = u128::from(rank) * u128::from(self.step) % u128::from(self.count);
@@ -150,7 +151,7 @@ impl Numbers {
         }
     }
 
-    /// A `PUT` needs no longer be waited for.
+    /// Notes that a `PUT` was answered or is no longer waited for.
     pub(crate) fn answered(&mut self, order: u64) {
         if let Order::Latest(latest) = &mut self.order {
             latest.answered(order);
@@ -158,11 +159,11 @@ impl Numbers {
     }
 }
 
-/// A key to be asked for.
+/// The key of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) number: u64,
-    /// Of a `PUT` where that matters, how many the thread made before it.
+    /// For a `PUT` in `Latest` order, the number of the thread's `PUT`s before it.
     pub(crate) order: u64,
 }
 
@@ -172,7 +173,7 @@ impl Latest {
             self.begun += 1;
             i128::from(self.begun) - 1
         } else {
-            // Before the first: the last of what an earlier run wrote.
+            // Before the first answer: one of the last keys of an earlier run.
             i128::from(self.done) - 1 - i128::from(random.u64(..self.window))
         };
         let number = i128::from(self.worker) + at * i128::from(self.workers);
@@ -195,8 +196,8 @@ impl Latest {
     }
 }
 
-/// A step that visits all of `count` numbers: near the golden section, which spreads any run of
-/// visits evenly, and without a common divisor.
+/// Returns a step that visits all of `count` numbers: near the golden section, which spreads any
+/// run of visits evenly, and coprime to `count`.
 fn scattering_step(count: u64) -> u64 {
     let golden = (count as f64 * 0.618_034) as u64;
     (golden..count).find(|&step| gcd(step, count) == 1).unwrap_or(1 % count)

@@ -1,38 +1,38 @@
-//! What the caller knows of the servers it is used with. The kit itself knows none.
+//! Properties of a kind of server, given by the caller. The load crate knows no server itself.
 
-/// How a kind of server is asked for its keys, its figures and its profiles. Every field can be
-/// empty: then that question is not asked.
+/// Paths and names by which a kind of server is asked for its keys, metrics and profiles. An empty
+/// field turns its feature off.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
     /// Name and version of the tool, for `run.json`.
     pub tool: &'static str,
-    /// Path and query where a URL has none and keys are made up; `{key}` stands for the key.
+    /// Default path and query for requests made from keys; `{key}` stands for the key.
     pub key_path: &'static str,
-    /// Where the figures are, in the Prometheus text format: `/metrics`.
+    /// Path of the metrics in the Prometheus text format, such as `/metrics`.
     pub metrics_path: &'static str,
-    /// Metrics that are all zero when the server does nothing in the background.
+    /// Metrics that are all zero while the server does no background work.
     pub idle: &'static [&'static str],
-    /// Counters that grow when the server holds writes back, or refuses them, until flushes and
-    /// compactions have caught up.
+    /// Counters that grow while the server delays or refuses writes because flushes and compactions
+    /// are behind.
     pub held_back: &'static [&'static str],
-    /// Metrics worth a column in `timeline.csv`.
+    /// Metrics with a column in `timeline.csv`.
     pub timeline: &'static [&'static str],
-    /// Where a recording is asked for; `{events}` and `{seconds}` are filled in. It answers with
-    /// JSON: `{"events": {"cpu": {"folded": "a;b 1\n…"}, …}}`.
+    /// Path of a profile recording; `{events}` and `{seconds}` are filled in. The server answers
+    /// with JSON: `{"events": {"cpu": {"folded": "a;b 1\n…"}, …}}`.
     pub profile_path: &'static str,
-    /// Command that compares two recordings, whose files are its arguments.
+    /// Command that compares two recordings; its arguments are their files.
     pub profile_diff: &'static str,
-    /// Environment variable with the token that recordings are asked for with, and figures unless
-    /// requests carry another one.
+    /// Environment variable with the token for recordings, and for metrics unless requests carry
+    /// another one.
     pub token_variable: &'static str,
-    /// Environment variable that names the file of `--ca-file` where that flag is not given.
+    /// Environment variable with the certificate file to use without `--ca-file`.
     pub ca_variable: &'static str,
-    /// Where settings are told, as a JSON object; those of objects in it count as its own.
+    /// Path of the server's settings, a JSON object; fields of nested objects count as its own.
     pub about_path: &'static str,
 }
 
 impl Known {
-    /// What the variable with the token is for, as a header's value.
+    /// Returns the `Authorization` header's value, from the token variable.
     pub(crate) fn authorization(&self) -> Option<String> {
         let token = std::env::var(self.token_variable).ok();
         token.filter(|token| !token.is_empty()).map(|token| format!("Bearer {token}"))

@@ -2,8 +2,8 @@
 //!
 //! A *closed* loop sends the next request when the last one is answered: while the server stalls,
 //! nothing is sent, and the stall is one sample. An *open* loop sends by a plan fixed beforehand,
-//! and counts latency from the moment that the plan says, so a stall is as many samples as there
-//! were users waiting:
+//! and measures latency from the planned time, so a stall yields as many samples as users would
+//! have waited:
 //!
 //! ```text
 //!  slot        0    1    2    3    4    5    6    7        slot i is due at i / rate
@@ -13,8 +13,8 @@
 //!              └ intended ─▶ written ─▶ done
 //! ```
 //!
-//! Each thread has its own connections, epoll, slots and histograms, and hands over what it has
-//! counted once a second ([`run_under`]); a connection has one request in flight.
+//! Each thread has its own connections, epoll, slots and histograms, and hands over its counts once
+//! a second ([`run_under`]); a connection has one request in flight.
 
 pub mod cli;
 pub mod coldhot;

@@ -1,11 +1,11 @@
-//! Where and when: the client's machine, and times as RFC 3339.
+//! The client's machine, and times in RFC 3339 format.
 
 use std::fs;
 use std::time::SystemTime;
 
 use crate::record::Machine;
 
-/// This machine, as far as the system tells.
+/// Describes this machine, as far as the system tells.
 pub fn machine() -> Machine {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -20,13 +20,13 @@ pub fn machine() -> Machine {
     }
 }
 
-/// The value of the first line `NAME : VALUE`.
+/// Returns the value of the first line `NAME : VALUE`.
 fn field<'a>(text: &'a str, name: &str) -> &'a str {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| key.trim() == name).map_or("", |(_, value)| value.trim())
 }
 
-/// A time in UTC, to the second: `2026-11-22T04:05:06Z`.
+/// Formats a time in UTC, to the second: `2026-11-22T04:05:06Z`.
 pub fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The results of a run.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use crate::request::Method;
 use crate::tally::{Errors, Latencies, Tally};
 use crate::worker::Ended;
 
-/// Percentiles that a run's record has exactly.
+/// Percentiles that a run's record lists exactly.
 const PERCENTILES: [f64; 12] =
     [50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.995, 99.999, 100.0];
 
-/// Ticks that a spectrum has each time that the distance to 100 % halves: wrk2's.
+/// Ticks of a spectrum per halving of the distance to 100 %: wrk2's value.
 const SPECTRUM_TICKS: u32 = 5;
 
-/// Nanoseconds of a millisecond.
+/// Nanoseconds in a millisecond.
 const MILLI: f64 = 1e6;
 
-/// What wrk2 prints of a histogram under `Thread Stats`.
+/// The line that wrk2 prints for a histogram under `Thread Stats`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
     /// Mean of the samples.
@@ -31,19 +31,19 @@ pub struct Figures {
     pub stdev: f64,
     /// The greatest sample.
     pub max: f64,
-    /// Share of the samples, 0–1, that are within one deviation of the mean.
+    /// Share of the samples, 0–1, within one standard deviation of the mean.
     pub within: f64,
 }
 
 impl Figures {
-    /// Of a histogram, in its unit.
+    /// Summarises a histogram, in its unit.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
         }
         let (mean, stdev) = (histogram.mean(), histogram.stdev());
         let (low, high) = ((mean - stdev).max(0.0).ceil() as u64, (mean + stdev).floor() as u64);
-        // Without a deviation nothing lies between, but all is at the mean.
+        // Without a deviation, all samples are at the mean.
         let within = if low > high { histogram.len() } else { histogram.count_between(low, high) };
         Self {
             mean,
@@ -54,54 +54,54 @@ impl Figures {
     }
 }
 
-/// An address that a run did without.
+/// An address that a run did not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Name of the target that the address is one of.
+    /// Name of the target with this address.
     pub target: String,
-    /// It took no connection at the start.
+    /// The address that refused connections at the start.
     pub address: SocketAddr,
-    /// Why no connection could be opened.
+    /// The error of the connection.
     pub cause: String,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Counts and latencies of all requests.
     pub tally: Tally,
-    /// The same by target, if each had its own rate and connections; else empty.
+    /// Counts and latencies by target, if each had its own rate and connections; else empty.
     pub by_target: Vec<(String, Tally)>,
-    /// Requests that were due; in a closed loop, that were sent. They were answered, are
-    /// unfinished, or were lost by a read or write error.
+    /// Requests that were due; in a closed loop, requests sent. Each was answered, is unfinished,
+    /// or was lost by a read or write error.
     pub planned: u64,
-    /// When the plan began, the warm-up included: what its times are counted from.
+    /// Start of the plan, the warm-up included: the origin of its times.
     pub started: Instant,
-    /// How long the plan was.
+    /// Duration of the plan.
     pub duration: Duration,
-    /// CPU time of the generating threads from the end of the warm-up on.
+    /// CPU time of the generating threads since the end of the warm-up.
     pub client_cpu: Duration,
-    /// Share of the plan's time that each thread was on a CPU.
+    /// Share of the plan's time that each thread spent on a CPU.
     pub busy: Vec<f64>,
-    /// Wall time from the end of the warm-up, the drain included.
+    /// Wall time since the end of the warm-up, the drain included.
     pub elapsed: Duration,
     /// Requests due but not yet sent, at 20 moments of the run, the last at the end of the plan.
     pub backlog: Vec<u64>,
     /// CPUs that the client may use.
     pub cpus: usize,
-    /// Answers a second of one thread, sampled every 100 ms.
+    /// Answers per second of one thread, sampled every 100 ms.
     pub thread_rates: Histogram<u64>,
-    /// The same by target, where there is [`Self::by_target`].
+    /// Answers per second by target, if there is [`Self::by_target`].
     pub thread_rates_by_target: Vec<Histogram<u64>>,
-    /// It was ended from outside: figures up to then.
+    /// True if the run was interrupted: its figures end there.
     pub interrupted: bool,
     /// Addresses that could not be reached at the start, while others of the same name could.
     pub left_out: Vec<LeftOut>,
-    /// Requests a second by plan, over all targets; none in a closed loop.
+    /// Planned requests per second over all targets; `None` in a closed loop.
     pub rate: Option<f64>,
-    /// Connections over all targets.
+    /// Connections to all targets.
     pub connections: usize,
-    /// Those to one target.
+    /// Connections to each target.
     pub(crate) connections_each: usize,
 }
 
@@ -149,30 +149,30 @@ impl Outcome {
         self.tally.all_latencies()
     }
 
-    /// Answers of any status.
+    /// Number of answers, of any status.
     pub fn answered(&self) -> u64 {
         self.tally.statuses.all()
     }
 
-    /// Answers a second within the plan's duration.
+    /// Answers per second within the plan's duration.
     pub fn throughput(&self) -> f64 {
         let time = self.duration.min(self.elapsed).as_secs_f64();
         if time > 0.0 { self.tally.in_time as f64 / time } else { 0.0 }
     }
 
-    /// How many of what, for `run.json`.
+    /// Counts for `run.json`.
     pub fn counts(&self) -> record::Counts {
         counts(&self.tally, self.planned)
     }
 
-    /// The histograms in figures, for `run.json`: `intended`, `written` and `late` of all methods,
-    /// and of each if there are several.
+    /// Summaries of the histograms for `run.json`: `intended`, `written` and `late`, of all methods
+    /// together, and of each method if there are several.
     pub fn latencies(&self) -> Vec<record::Latency> {
         latencies(&self.tally)
     }
 }
 
-/// The counts of `run.json`: see [`Outcome::counts`].
+/// Counts for `run.json`: see [`Outcome::counts`].
 pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
     let Errors { connect, read, write, timeout } = tally.errors;
     record::Counts {
@@ -193,7 +193,7 @@ pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
     }
 }
 
-/// The histograms of `run.json`, in figures: see [`Outcome::latencies`].
+/// Summaries of the histograms for `run.json`: see [`Outcome::latencies`].
 pub fn latencies(tally: &Tally) -> Vec<record::Latency> {
     let all = tally.all_latencies();
     let mut of = vec![("", &all)];
@@ -234,7 +234,7 @@ fn percentiles(histogram: &Histogram<u64>) -> Vec<record::Point> {
     PERCENTILES.into_iter().filter(|_| !histogram.is_empty()).map(point).collect()
 }
 
-/// wrk2's detailed spectrum.
+/// Returns wrk2's detailed spectrum.
 pub(crate) fn spectrum(histogram: &Histogram<u64>) -> Vec<record::Point> {
     let mut count = 0;
     let points = histogram.iter_quantiles(SPECTRUM_TICKS).map(|step| {
@@ -289,7 +289,7 @@ fn line(f: &mut fmt::Formatter<'_>, name: &str, h: &Histogram<u64>) -> fmt::Resu
 mod tests {
     use super::*;
 
-    /// 99 % lies between two points of the spectrum, and here everything changes there.
+    /// The 99th percentile lies between two points of the spectrum, and here the values jump there.
     #[test]
     fn percentiles_are_exact() {
         let mut histogram = Histogram::new_with_bounds(1, 1_000_000_000, 3).unwrap();

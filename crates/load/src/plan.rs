@@ -1,4 +1,4 @@
-//! What to send, where, how fast and for how long.
+//! The plan of a run: its requests, targets, rate and duration.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,78 +9,77 @@ use crate::server::Endpoint;
 use crate::tls::Tls;
 use crate::url;
 
-/// Most connections of one run: a loopback client has some 28,000 ports; more than this is another
-/// kind of test.
+/// Most connections of one run: a loopback client has some 28,000 ports, and a larger number calls
+/// for another kind of test.
 pub const MAX_CONNECTIONS: usize = 20_000;
 
-/// Most threads of one run: beyond the cores of any machine they only get in each other's way.
+/// Most threads of one run: no machine gains from more.
 pub const MAX_THREADS: usize = 256;
 
 /// Most URLs of one run.
 pub const MAX_TARGETS: usize = 64;
 
-/// Longest value in bytes: one is copied into each request.
+/// Longest value in bytes: each request has a copy of one.
 pub const MAX_VALUE_LEN: usize = 16 << 20;
 
-/// Longest run: warm-up, duration and drain are at most this each.
+/// Longest warm-up, duration and drain, each.
 pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// Highest rate over all targets: more than any client sends, and little enough to be counted one
-/// by one while it does not.
+/// Highest rate over all targets: above any client's, and low enough that a client that falls
+/// behind can still count every due request.
 pub const MAX_RATE: f64 = 1e7;
 
 /// Lowest rate: one request in about eleven days.
 const MIN_RATE: f64 = 1e-6;
 
-/// Stands for the key in a target's path.
+/// Placeholder of the key in a target's path.
 pub const KEY: &str = "{key}";
 
-/// When requests are sent.
+/// Send times of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// By plan, this many a second over all connections, whatever the server does.
+    /// By plan, this many requests per second over all connections, whatever the server does.
     Open(f64),
-    /// Each connection sends when it has its answer.
+    /// Each connection sends its next request when it has its answer.
     Closed,
 }
 
-/// How the moments at which requests are due lie in an open loop.
+/// Distribution of due times in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// At even distances; slot i belongs to connection i mod connections, as wrk2 has it.
+    /// Equal intervals; slot i belongs to connection i mod connections, as in wrk2.
     Even,
-    /// At random, as from many users who know nothing of each other: distances are exponential.
-    /// Whichever connection of a thread is free takes the next.
+    /// Exponential intervals, as from many independent users. Any free connection of a thread takes
+    /// the next slot.
     Poisson,
 }
 
-/// What several targets share.
+/// Distribution of the load over several targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetMode {
-    /// Each target gets all of the rate, the connections and the threads, as from a client of its
-    /// own.
+    /// Each target gets the full rate, connections and threads, as from a client of its own.
     Each,
-    /// They share them: connection k is to target k mod targets.
+    /// The targets share the load: connection k goes to target k mod targets.
     Spread,
 }
 
-/// One URL that gets requests.
+/// A URL that receives requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// As people know it; `Host` of the requests that are made here.
+    /// Name for people; also the `Host` of requests made by this crate.
     pub name: String,
-    /// Where it is. Connections are dealt over all addresses that can be reached.
+    /// Addresses of the target. Connections are spread over all reachable ones.
     pub addresses: Vec<SocketAddr>,
-    /// How TLS with it is made, if it has TLS.
+    /// TLS settings, if the target uses TLS.
     pub tls: Option<Tls>,
-    /// What it is shown when it is asked for its figures, if anything: `Bearer TOKEN`.
+    /// Authorization for requests for the server's metrics, if any: `Bearer TOKEN`.
     pub authorization: Option<String>,
     /// Path and query; `{key}` stands for the key. Without it, all requests are alike.
     pub path: String,
 }
 
 impl Target {
-    /// A target with one address, in clear and without a token.
+    /// Creates a plain-text target with one address and no token.
     pub fn new(address: SocketAddr, path: &str) -> Self {
         let (name, path) = (address.to_string(), path.to_owned());
         Self { name, addresses: vec![address], tls: None, authorization: None, path }
@@ -91,7 +90,7 @@ impl Target {
         url::origin(self.tls.is_some(), &self.name)
     }
 
-    /// One address of it, to be asked for what is not part of the plan.
+    /// Returns one of the target's addresses, for requests outside the plan.
     pub(crate) fn endpoint(&self, address: SocketAddr) -> Endpoint {
         let Self { name, tls, authorization, .. } = self;
         let (host, tls, authorization) = (name.clone(), tls.clone(), authorization.clone());
@@ -99,69 +98,70 @@ impl Target {
     }
 }
 
-/// Writes a request for the key of this number, whole, to the end of the buffer; the flag says
-/// whether it is to be a write, which is counted as a `PUT` whatever its method.
+/// Appends a whole request for the key with this number to the buffer. The flag asks for a write,
+/// which counts as a `PUT` whatever its method.
 pub type Write = fn(put: bool, number: u64, out: &mut Vec<u8>);
 
-/// Who makes the requests.
+/// Source of the requests.
 #[derive(Debug, Clone, Copy)]
 pub enum Requests {
     /// `GET`, `PUT` and `DELETE` of the target's path with keys.
     Keys,
-    /// A function of the caller, for each request.
+    /// A function of the caller, called for each request.
     Custom(Write),
     /// A Lua script for each thread.
     Script,
 }
 
-/// What to send, where, how fast and for how long.
+/// The plan of a run: its requests, targets, rate and duration.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The servers that get the requests.
     pub targets: Vec<Target>,
-    /// What they share.
+    /// Distribution of the load over the targets.
     pub target_mode: TargetMode,
-    /// Threads; connection k belongs to thread k mod threads. 1–256, no more than connections.
+    /// Threads, 1–256, no more than connections; connection k belongs to thread k mod threads.
     pub threads: usize,
     /// Connections, 1–20,000, each with at most one request in flight.
     pub connections: usize,
     /// Open or closed loop.
     pub pace: Pace,
-    /// How an open loop's requests lie in time.
+    /// Distribution of due times in an open loop.
     pub arrival: Arrival,
-    /// How long requests are sent before any is counted.
+    /// Time of sending before any request is counted.
     pub warmup: Duration,
-    /// How long, after that, requests become due.
+    /// Time after the warm-up during which requests become due.
     pub duration: Duration,
-    /// At most this many requests; `u64::MAX` leaves it to `duration`.
+    /// Most requests; `u64::MAX` leaves the end to `duration`.
     pub limit: u64,
-    /// How long after `duration` to go on with what is due. What is not done by then counts as
-    /// "at least this long".
+    /// Time after `duration` for finishing due requests. A request not done by then counts as "at
+    /// least this long".
     pub drain: Duration,
-    /// An answer that takes longer is counted as a timeout, and still waited for.
+    /// Time after which an answer counts as a timeout; the generator still waits for it.
     pub timeout: Duration,
-    /// Who makes the requests.
+    /// Source of the requests.
     pub requests: Requests,
-    /// Percent of requests that are `PUT`s.
+    /// Percentage of `PUT` requests.
     pub put_percent: u8,
-    /// Percent that are `DELETE`s; the others are `GET`s.
+    /// Percentage of `DELETE` requests; the rest are `GET`s.
     pub delete_percent: u8,
-    /// Which keys are asked for, and in which order.
+    /// Keys of the requests, and their order.
     pub keys: Keys,
-    /// Bytes of a `PUT`'s value, which follows from the seed and the key.
+    /// Length in bytes of a `PUT`'s value, which is derived from the seed and the key.
     pub value_len: usize,
-    /// Whether to check that each value read is the one that was written with this seed and length.
+    /// Compare each value read with the value that this seed and length produce.
     pub verify: bool,
-    /// Further header lines, `Name: value`. A `Host` takes the place of the target's.
+    /// Further header lines, `Name: value`. A `Host` line replaces the target's.
     pub headers: Vec<String>,
-    /// Whether requests that a script sends together have one latency, when the last is answered.
+    /// Record one latency, at the last answer, for requests that a script pipelines.
     pub batch_latency: bool,
-    /// Seed of keys, values, mix and arrivals: one seed, one sequence of requests.
+    /// Seed of keys, values, mix and arrivals: the same seed yields the same requests.
     pub seed: u64,
 }
 
 impl Plan {
-    /// `GET`s of uniform 16-byte keys on 64 connections of one thread in a closed loop for 10 s.
+    /// Creates a plan of `GET`s of uniform 16-byte keys, on 64 connections of one thread in a
+    /// closed loop for 10 s.
     pub fn new(target: Target) -> Self {
         Self {
             targets: vec![target],
@@ -187,7 +187,7 @@ impl Plan {
         }
     }
 
-    /// How often the rate, connections and threads exist.
+    /// Number of copies of the rate, connections and threads.
     pub(crate) fn copies(&self) -> usize {
         match self.target_mode {
             TargetMode::Each => self.targets.len(),
@@ -195,18 +195,18 @@ impl Plan {
         }
     }
 
-    /// Threads that take part: as many as there must be scripts. Thread w serves, with
-    /// [`TargetMode::Each`], the target `w / threads`.
+    /// Number of threads over all copies; a script is needed for each. With [`TargetMode::Each`],
+    /// thread w serves the target `w / threads`.
     pub fn workers(&self) -> usize {
         self.threads * self.copies()
     }
 
-    /// Connections over all threads and targets.
+    /// Number of connections over all threads and targets.
     pub fn all_connections(&self) -> usize {
         self.connections * self.copies()
     }
 
-    /// Requests a second over all targets, if there is a plan.
+    /// Requests per second over all targets, in an open loop.
     pub fn rate(&self) -> Option<f64> {
         match self.pace {
             Pace::Open(rate) => Some(rate * self.copies() as f64),
@@ -286,7 +286,7 @@ impl Plan {
     }
 }
 
-/// A header's name, RFC 9110 section 5.1.
+/// Returns true for a valid header name, RFC 9110 section 5.1.
 fn is_token(name: &str) -> bool {
     let other = b"!#$%&'*+-.^_`|~";
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || other.contains(&b))

@@ -1,4 +1,4 @@
-//! A run as wrk2 prints it, to the column, so that what reads wrk2's output reads this.
+//! Prints a run in wrk2's format, to the column, so that readers of wrk2's output can parse it.
 //!
 //! ```text
 //!  Running 30s test @ http://localhost:8080
@@ -11,8 +11,7 @@
 //!    …
 //! ```
 //!
-//! There is no calibration and so no line about it: nothing is dropped. What is wrong with the
-//! figures comes last.
+//! There is no calibration line, because nothing is calibrated or dropped. Warnings come last.
 
 use std::fmt::{self, Write};
 
@@ -24,30 +23,30 @@ use crate::record::{Point, Run};
 /// Percentiles of the short list, ascending; the last is the greatest value.
 pub(crate) const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0];
 
-/// wrk never says hours.
+/// Units of long times: wrk never prints hours.
 const MINUTES: [(&str, f64); 1] = [("m", 60.0)];
 
-/// A unit grows when the number reaches this share of the next, as in wrk.
+/// Share of the next unit at which a number changes to it, as in wrk.
 const NEXT_UNIT: f64 = 0.85;
 
-/// What is printed.
+/// The data to print.
 #[derive(Debug, Clone, Copy)]
 pub struct Printed<'a> {
     /// Counts, plan and warnings.
     pub run: &'a Run,
-    /// From the intended start, in nanoseconds.
+    /// Latencies from the intended start, in nanoseconds.
     pub intended: &'a Histogram<u64>,
-    /// From writing the request, in nanoseconds.
+    /// Latencies from the write of the request, in nanoseconds.
     pub written: &'a Histogram<u64>,
-    /// Answers a second of one thread, sampled over and over.
+    /// Answers per second of one thread, sampled repeatedly.
     pub rates: &'a Histogram<u64>,
-    /// Whether latencies are printed in detail (`-L`).
+    /// Print latencies in detail (`-L`).
     pub detail: bool,
-    /// Whether those from writing are, too (`-U`).
+    /// Print latencies from the write, too (`-U`).
     pub uncorrected: bool,
 }
 
-/// The first two lines, which are printed when the run begins.
+/// Formats the first two lines, which are printed when the run begins.
 pub fn header(run: &Run) -> String {
     format!(
         "Running {} test @ {}\n  {} threads and {} connections\n",
@@ -139,7 +138,7 @@ fn line(
     )
 }
 
-/// The short list, then every step to 100 %, and the line that ends it.
+/// Prints the short list, then the spectrum up to 100 %, and its last line.
 fn spectrum(f: &mut fmt::Formatter<'_>, latency: &Histogram<u64>, what: &str) -> fmt::Result {
     writeln!(f, "  Latency Distribution (HdrHistogram - {what})")?;
     for percent in PERCENTILES {
@@ -160,10 +159,10 @@ fn spectrum(f: &mut fmt::Formatter<'_>, latency: &Histogram<u64>, what: &str) ->
     f.write_str("----------------------------------------------------------\n")
 }
 
-/// Of a histogram with three digits.
+/// Sub-buckets of a histogram with three significant digits.
 const SUB_BUCKETS: u32 = 2048;
 
-/// Right-aligned so that numbers stand under each other, whatever the length of their units.
+/// Right-aligns so that numbers line up, whatever the length of their units.
 fn padded(text: &str, width: usize) -> String {
     let letters = text.bytes().rev().take(2).filter(u8::is_ascii_alphabetic).count();
     let pad = 2 - letters;
@@ -182,7 +181,7 @@ fn units(mut number: f64, base: &str, larger: &[(&str, f64)], digits: usize) -> 
     format!("{number:.digits$}{unit}")
 }
 
-/// A time that is given in microseconds, in the unit that suits it.
+/// Formats a time given in microseconds, in a suitable unit.
 fn time(micros: f64) -> String {
     if micros >= 1e6 {
         units(micros / 1e6, "s", &MINUTES, 2)

@@ -1,5 +1,5 @@
-//! How threads hand over what they have counted, once a second, without waiting and without making
-//! or clearing histograms themselves.
+//! Handover of counts from threads to the collector, once a second. A thread neither waits nor
+//! creates nor clears histograms.
 //!
 //! ```text
 //!  worker ── full tally ──▶ collector: adds it to the run's and the second's, clears it
@@ -16,27 +16,27 @@ use crate::tally::Tally;
 /// A second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// A last interval that is shorter, in seconds, and in which nothing was counted, is none.
+/// Least length in seconds of the last interval; a shorter one without any counts is dropped.
 const LEAST_S: f64 = 0.01;
 
-/// Empty tallies of each thread: one to change to, one in case the collector is late. Is it later
-/// than that, a thread goes on filling the one it has.
+/// Empty tallies of each thread: one to switch to, one in case the collector is late. If the
+/// collector is later still, the thread keeps filling its current tally.
 pub(crate) const SPARES: usize = 2;
 
-/// What one thread has counted.
+/// Counts of one thread.
 pub(crate) struct Report {
     pub(crate) worker: usize,
-    /// The last second it is of, counted from the end of the warm-up.
+    /// The last second that the report covers, counted from the end of the warm-up.
     second: u64,
-    /// When it was made, in nanoseconds from there.
+    /// Time of the report in nanoseconds since the end of the warm-up.
     at: u64,
     backlog: u64,
-    /// The thread's last.
+    /// True in the thread's last report.
     ended: bool,
     pub(crate) tally: Box<Tally>,
 }
 
-/// One thread's end of it.
+/// A thread's end of the channel to the collector.
 pub(crate) struct Publisher {
     worker: usize,
     warmup: u64,
@@ -55,12 +55,12 @@ impl Publisher {
         Self { worker, warmup, next: warmup.saturating_add(SECOND), full, empty }
     }
 
-    /// When to publish.
+    /// Time of the next publication.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Hands over what was counted up to `now`, if there is an empty tally to go on with.
+    /// Hands over the counts up to `now`, if there is an empty tally to continue with.
     pub(crate) fn publish(&mut self, now: u64, backlog: u64, tally: &mut Box<Tally>) {
         let at = now - self.warmup;
         let second = at / SECOND;
@@ -68,11 +68,11 @@ impl Publisher {
         let Ok(empty) = self.empty.try_recv() else { return };
         let tally = std::mem::replace(tally, empty);
         let (worker, second) = (self.worker, second - 1);
-        // There is room for all tallies there are. It fails once nobody wants them any more.
+        // The channel has room for all tallies. The send fails only once the collector is gone.
         let _ = self.full.try_send(Report { worker, second, at, backlog, ended: false, tally });
     }
 
-    /// Hands over the rest.
+    /// Hands over the last counts.
     pub(crate) fn end(self, now: u64, backlog: u64, tally: Box<Tally>) {
         let at = now.saturating_sub(self.warmup);
         let (worker, second) = (self.worker, at / SECOND);
@@ -80,10 +80,10 @@ impl Publisher {
     }
 }
 
-/// Puts the threads' reports together to seconds of the whole run.
+/// Merges the threads' reports into seconds of the whole run.
 pub(crate) struct Seconds {
     pending: BTreeMap<u64, Interval>,
-    /// The last second of which each thread has reported.
+    /// The last second reported by each thread.
     reported: Vec<Option<u64>>,
     backlog: Vec<u64>,
 }
@@ -93,7 +93,7 @@ impl Seconds {
         Self { pending: BTreeMap::new(), reported: vec![None; workers], backlog: vec![0; workers] }
     }
 
-    /// Takes a report; `publish` is called for each second that is then complete.
+    /// Adds a report, and calls `publish` for each second that it completes.
     pub(crate) fn add(&mut self, report: &Report, mut publish: impl FnMut(&Interval)) {
         let Report { worker, second, at, backlog, ended, ref tally } = *report;
         let interval = self.pending.entry(second).or_insert_with(|| Interval {
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(add(report(0, 0, false, 1)), []);
         assert_eq!(add(report(0, 1, false, 10)), []);
         assert_eq!(add(report(1, 0, false, 2)), [(0, 1.0, 12, 3)]);
-        // The second thread was not there for a second: it is in the next.
+        // The second thread missed a second: its counts are in the next one.
         assert_eq!(add(report(1, 2, false, 20)), [(1, 1.0, 30, 10)]);
         assert_eq!(add(report(0, 2, true, 5)), [(2, 1.0, 25, 25)]);
         assert_eq!(add(report(1, 3, true, 7)), [(3, 0.25, 12, 7)]);

@@ -1,5 +1,5 @@
-//! Finds the end of an HTTP/1.1 response in a stream of bytes. Keeps its status, and, where that is
-//! wanted, head and body.
+//! Incremental parser that finds the end of an HTTP/1.1 response in a stream of bytes. It keeps the
+//! status and, on request, head and body.
 //!
 //! ```text
 //!  Head ─┬▶ Sized(left) ─────────────────────────┬▶ done
@@ -10,16 +10,16 @@
 
 use memchr::{memchr, memchr_iter};
 
-/// Longest response head or chunk line in bytes; a longer one is no server worth measuring.
+/// Longest response head or chunk line in bytes; no server worth measuring sends a longer one.
 const MAX_HEAD_LEN: usize = 16 << 10;
 
-/// Longest body that is kept, where it is to be looked at.
+/// Longest body that is kept, in bytes.
 const MAX_KEPT_LEN: usize = 64 << 20;
 
-/// The longest of the ends that are looked for: a line's, and an empty line.
+/// Length of the longest end marker, of a line or of a head.
 const LONGEST_END: usize = b"\n\r\n".len();
 
-/// A response that is not HTTP/1.1; the connection can't be used further.
+/// A response that is not HTTP/1.1; its connection can't be used further.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadReply;
 
@@ -35,15 +35,15 @@ enum State {
     Done,
 }
 
-/// One response, as far as it has come.
+/// One response, as far as it has arrived.
 #[derive(Debug)]
 pub(crate) struct Reply {
     state: State,
-    /// A head or line that came in pieces.
+    /// The partial head or line.
     pieces: Vec<u8>,
     status: u16,
     close: bool,
-    /// It answers a `HEAD`, and has no body whatever its head says.
+    /// True for the answer to a `HEAD`, which has no body whatever its head says.
     bodiless: bool,
     keep: bool,
     head: Vec<u8>,
@@ -51,7 +51,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// With `keep`, head and body can be had when it is done.
+    /// Creates a parser; with `keep`, it keeps head and body.
     pub(crate) fn new(keep: bool) -> Self {
         Self {
             state: State::Head,
@@ -65,7 +65,7 @@ impl Reply {
         }
     }
 
-    /// Makes ready for the next response on the connection. `bodiless`: it answers a `HEAD`.
+    /// Prepares for the next response on the connection. `bodiless` marks the answer to a `HEAD`.
     pub(crate) fn reset(&mut self, bodiless: bool) {
         self.state = State::Head;
         self.pieces.clear();
@@ -74,12 +74,12 @@ impl Reply {
         self.body.clear();
     }
 
-    /// The head with its status line, if it is kept and the response is done.
+    /// The head with its status line, if it is kept and the response is complete.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// The body, if it is kept and the response is done.
+    /// The body, if it is kept and the response is complete.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -88,22 +88,22 @@ impl Reply {
         self.state == State::Done
     }
 
-    /// What has come of a head or line whose end has not, or that could not be read.
+    /// The bytes of an incomplete head or line, or of one that could not be parsed.
     pub(crate) fn pieces(&self) -> &[u8] {
         &self.pieces
     }
 
-    /// Valid once the response is done.
+    /// The status; valid once the response is complete.
     pub(crate) fn status(&self) -> u16 {
         self.status
     }
 
-    /// Whether the server closes the connection after the response.
+    /// Returns true if the server closes the connection after the response.
     pub(crate) fn closes(&self) -> bool {
         self.close
     }
 
-    /// The stream ended. Whether that completes the response.
+    /// Handles the end of the stream. Returns true if it completes the response.
     pub(crate) fn end_of_stream(&mut self) -> bool {
         if self.state == State::UntilClose {
             self.state = State::Done;
@@ -111,7 +111,7 @@ impl Reply {
         self.is_done()
     }
 
-    /// Takes what came; returns how much of it belongs to this response.
+    /// Parses the bytes; returns how many of them belong to this response.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
         let mut at = 0;
         while at < bytes.len() && self.state != State::Done {
@@ -159,7 +159,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Calls `whole` with everything up to and including what `end` finds, once it is there.
+    /// Calls `whole` with the bytes up to and including the end marker found by `end`, once they
+    /// are complete.
     fn until(
         &mut self,
         bytes: &[u8],
@@ -169,7 +170,7 @@ impl Reply {
         if self.pieces.is_empty()
             && let Some(len) = end(bytes)
         {
-            // No longer than what comes in pieces.
+            // The limit is the same as for a head that arrives in pieces.
             if len > MAX_HEAD_LEN {
                 return Err(BadReply);
             }
@@ -220,12 +221,13 @@ impl Reply {
             let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
             if name.eq_ignore_ascii_case(b"content-length") {
                 let said = number(value, 10).ok_or(BadReply)?;
-                // Where the answer ends is then anybody's guess (RFC 9112 section 6.3).
+                // With two different lengths, the end of the response is ambiguous (RFC 9112
+                // section 6.3).
                 if length.replace(said).is_some_and(|before| before != said) {
                     return Err(BadReply);
                 }
             } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-                // It is the last of the codings, if it is one of them.
+                // `chunked` must be the last coding.
                 let last = value.rsplit(|&byte| byte == b',').next().unwrap_or_default();
                 chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
             } else if name.eq_ignore_ascii_case(b"connection") {
@@ -237,7 +239,7 @@ impl Reply {
             self.head.extend_from_slice(head);
         }
         self.state = match self.status {
-            // What follows is no HTTP, and was not asked for.
+            // The bytes that follow are not HTTP, and were not requested.
             101 => {
                 self.close = true;
                 State::Done
@@ -278,16 +280,16 @@ impl Reply {
     }
 }
 
-/// The length up to and including the empty line. Heads have few lines: looking at the end of each
-/// costs less than setting up a search for the whole.
+/// Returns the length up to and including the empty line. Heads have few lines: checking the end of
+/// each costs less than setting up a search for the whole marker.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
     memchr_iter(b'\n', bytes)
         .map(|at| at + 1)
         .find(|&at| bytes[..at].ends_with(b"\n\r\n") || bytes[..at].ends_with(b"\n\n"))
 }
 
-/// The length up to and including the line feed: it ends a line also without the carriage return
-/// before it (RFC 9112 section 2.2).
+/// Returns the length up to and including the line feed, which ends a line even without a carriage
+/// return before it (RFC 9112 section 2.2).
 fn end_of_line(bytes: &[u8]) -> Option<usize> {
     memchr(b'\n', bytes).map(|at| at + 1)
 }
@@ -395,7 +397,7 @@ mod tests {
         assert!(reply.is_done() && reply.closes());
     }
 
-    /// Whether a head is too long depends on its length alone, not on how it arrives.
+    /// The length of a head alone decides whether it is too long, not the way it arrives.
     #[test]
     fn what_is_too_long_is_refused_however_it_is_cut() {
         let head = |value: usize| format!("HTTP/1.1 204 No\r\nx: {}\r\n\r\n", "y".repeat(value));

@@ -1,11 +1,11 @@
-//! Makes requests: for keys, or as another function makes them.
+//! Builds requests, from keys or through the caller's function.
 
 use crate::keys::{Numbers, mix};
 use crate::plan::{KEY, Plan, Requests, Target};
 use crate::script::{self, Script};
 use crate::values::Values;
 
-/// What a request asks for. Latencies are kept apart by it.
+/// Method of a request. Latencies are recorded per method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// A `GET` request.
@@ -19,10 +19,10 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them, in their order.
+    /// All methods, in order.
     pub const ALL: [Self; 4] = [Self::Get, Self::Put, Self::Delete, Self::Other];
 
-    /// As it is written on the wire; `other` for those without a name of their own.
+    /// The method as sent; `other` for those without a name of their own.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -34,7 +34,7 @@ impl Method {
 }
 
 impl Method {
-    /// That of a request as it goes over the wire.
+    /// Returns the method of an encoded request.
     fn of(request: &[u8]) -> Self {
         match request.split(|&byte| byte == b' ').next() {
             Some(b"GET") => Self::Get,
@@ -45,32 +45,32 @@ impl Method {
     }
 }
 
-/// What is to be remembered of a request that was made.
+/// The facts about a request that its answer needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Made {
     pub(crate) method: Method,
-    /// The number of its key.
+    /// Number of the request's key.
     pub(crate) key: u64,
-    /// The request's place in the order of its key's writes: see [`crate::keys::Key::order`].
+    /// Position of a `PUT` among the thread's writes: see [`crate::keys::Key::order`].
     pub(crate) order: u64,
 }
 
-/// Makes the requests of one thread.
+/// Builds the requests of one thread.
 pub(crate) struct Maker<'a> {
     plan: &'a Plan,
     numbers: Numbers,
     values: Values,
     script: Option<&'a mut Script>,
-    /// What the script asked for last.
+    /// Method of the script's last request.
     method: Method,
-    /// By target, then by method.
+    /// Request heads by target, then by method.
     heads: Vec<[Head; 3]>,
 }
 
-/// The parts of a request that stay the same: up to the key, and after it.
+/// The constant parts of a request: up to the key, and after it.
 struct Head {
     start: Vec<u8>,
-    /// None where no key follows.
+    /// `None` if no key follows.
     end: Option<Vec<u8>>,
 }
 
@@ -102,7 +102,7 @@ impl Head {
 }
 
 impl<'a> Maker<'a> {
-    /// For one thread of the plan.
+    /// Creates the maker of one thread of the plan.
     pub(crate) fn new(plan: &'a Plan, worker: usize, script: Option<&'a mut Script>) -> Self {
         let head = |target| {
             [Method::Get, Method::Put, Method::Delete].map(|method| Head::new(plan, target, method))
@@ -117,16 +117,16 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// What is random about a request follows from its number, not from the request before: it is
-    /// the same whoever makes it.
+    /// Returns the random numbers of a request. The numbers follow from the request's number, not
+    /// from the request before, so every thread would make the same request.
     fn random(&self, number: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(mix(self.plan.seed, number))
     }
 
-    /// What the request of this number would ask for.
+    /// Returns the method that the request with this number would have.
     pub(crate) fn method_of(&self, number: u64) -> Method {
         if self.script.is_some() {
-            // It can't be known without asking for it.
+            // A script's method is unknown until the script runs.
             return self.method;
         }
         self.method(&mut self.random(number))
@@ -137,7 +137,7 @@ impl<'a> Maker<'a> {
         self.script.as_deref_mut()
     }
 
-    /// Writes the request of this number into the buffer, which holds the connection's last one.
+    /// Writes the request with this number into the buffer, which holds the connection's last one.
     pub(crate) fn make(
         &mut self,
         number: u64,
@@ -191,14 +191,14 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The request needs no longer be waited for.
+    /// Notes that a request was answered or is no longer waited for.
     pub(crate) fn answered(&mut self, made: &Made) {
         if made.method == Method::Put {
             self.numbers.answered(made.order);
         }
     }
 
-    /// Whether this is the value that was written for the request's key.
+    /// Returns true if the body is the value written for the request's key.
     pub(crate) fn is_value(&self, made: &Made, body: &[u8]) -> bool {
         self.values.is(made.key, body)
     }

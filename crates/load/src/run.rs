@@ -1,4 +1,4 @@
-//! A run from outside: the threads are started, begin together, report, and are added up.
+//! Runs a plan: starts the threads together, and adds up their reports.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::AtomicBool;
@@ -18,24 +18,24 @@ use crate::script::Script;
 use crate::tally::Tally;
 use crate::worker::{CONNECT_LIMIT, Ended, Stops, Worker};
 
-/// Files that are open beside the connections: an epoll each thread, logs, and what the rest of the
-/// process has.
+/// Open files besides the connections: an epoll per thread, logs, and those of the rest of the
+/// process.
 const OTHER_FILES: u64 = 128;
 
-/// The nice value of what can wait.
+/// Nice value of threads that can wait.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// From the moment that all threads are told the start until it comes: enough to wake them all.
+/// Time between telling the threads the start and the start itself: enough to wake them all.
 const LEAD: Duration = Duration::from_millis(5);
 
-/// Sends requests by `plan` and says what came of them. Returns by warm-up, duration and drain
-/// together, and a connecting time of at most 5 s before.
+/// Sends requests by `plan` and returns the results. Connecting takes at most 5 s; warm-up,
+/// duration and drain follow.
 pub fn run(plan: &Plan) -> Result<Outcome, Error> {
     run_under(plan, &mut [], &Control::default())
 }
 
-/// The same, watched and ended by `control`; with [`Requests::Script`], `scripts` has one for each
-/// of [`Plan::workers`].
+/// Like [`run`], observed and ended by `control`. With [`Requests::Script`], `scripts` has one for
+/// each of [`Plan::workers`].
 pub fn run_under(
     plan: &Plan,
     scripts: &mut [Script],
@@ -61,7 +61,7 @@ pub fn run_under(
         for index in 0..plan.workers() {
             let (give, empty) = sync_channel(SPARES);
             for _ in 0..SPARES {
-                // It has the room.
+                // The channel has room for all spares.
                 let _ = give.try_send(Box::default());
             }
             empties.push(give);
@@ -93,13 +93,14 @@ pub fn run_under(
     })
 }
 
-/// One thread: connects, says so, and begins when all have. None: it was not to.
+/// Runs one thread: connects, reports it, and begins when all threads have. Returns `None` if the
+/// run was given up before.
 fn carry_out(
     mut worker: Worker<'_>,
     ready: &SyncSender<Result<(), Error>>,
     start: &Receiver<Instant>,
 ) -> Result<Option<Ended>, Error> {
-    // Both ends fail only where the run is given up.
+    // Both channel calls fail only if the run is given up.
     let connected = worker.connect();
     let _ = ready.send(connected);
     match start.recv() {
@@ -108,7 +109,7 @@ fn carry_out(
     }
 }
 
-/// The threads of a run. Dropped before the start, it lets all of them end.
+/// The threads of a run. Dropping the crew before the start ends them all.
 struct Crew<'scope> {
     threads: Vec<ScopedJoinHandle<'scope, Result<Option<Ended>, Error>>>,
     ready: Vec<Receiver<Result<(), Error>>>,
@@ -116,10 +117,10 @@ struct Crew<'scope> {
 }
 
 impl Crew<'_> {
-    /// Waits until all are connected, and lets them begin together.
+    /// Waits until all threads are connected, and starts them together.
     fn start(&mut self) -> Result<Instant, Error> {
         for ready in &self.ready {
-            // A thread that panicked says nothing; joining it tells.
+            // A thread that panicked sends nothing; joining it returns the panic.
             ready.recv().unwrap_or(Ok(()))?;
         }
         let start = Instant::now() + LEAD;
@@ -138,16 +139,16 @@ impl Crew<'_> {
     }
 }
 
-/// Adds up what the threads report until all have ended: for each target if each has threads of
-/// its own, else for all together.
+/// Adds up the threads' reports until all threads have ended: per target if each target has threads
+/// of its own, else for all together.
 fn collect(
     plan: &Plan,
     control: &Control<'_>,
     reports: &Receiver<Report>,
     empties: &[SyncSender<Box<Tally>>],
 ) -> Vec<Tally> {
-    // Adding up takes a fraction of a millisecond a second, which threads that send on the same CPU
-    // should not have to wait for. Where it may not be lowered they will.
+    // Adding up takes a fraction of a millisecond per second, and must not delay threads that send
+    // on the same CPU. If the priority can't be lowered, it may.
     let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
     let mut tallies = vec![Tally::default(); plan.copies()];
     let mut seconds = control.is_watched().then(|| Seconds::new(plan.workers()));
@@ -157,14 +158,14 @@ fn collect(
             seconds.add(&report, |interval| control.dispatch(interval));
         }
         report.tally.clear();
-        // The thread may have ended.
+        // The send fails if the thread has ended.
         let _ = empties[report.worker].try_send(report.tally);
     }
     tallies
 }
 
-/// Of a name with several addresses, those that take a connection; of others, the one they have: a
-/// thread that can't connect says why.
+/// Returns the addresses that accept a connection, if a name has several. A single address is
+/// returned unchecked: the thread that can't connect reports the error.
 fn reachable(target: &Target, left_out: &mut Vec<LeftOut>) -> Vec<SocketAddr> {
     if target.addresses.len() < 2 {
         return target.addresses.clone();
@@ -183,7 +184,7 @@ fn reachable(target: &Target, left_out: &mut Vec<LeftOut>) -> Vec<SocketAddr> {
     if found.is_empty() {
         return target.addresses.clone();
     }
-    // Of localhost, a server commonly takes one family.
+    // Servers on localhost commonly listen on one address family only.
     let here = |address: &SocketAddr| {
         address.ip().is_loopback() && address.port() == target.addresses[0].port()
     };
@@ -193,7 +194,7 @@ fn reachable(target: &Target, left_out: &mut Vec<LeftOut>) -> Vec<SocketAddr> {
     found
 }
 
-/// Raises the limit of open files to what is needed, as far as that goes.
+/// Raises the limit of open files to `needed`, as far as the hard limit allows.
 fn allow_files(needed: u64) -> Result<(), Error> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {

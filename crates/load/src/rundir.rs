@@ -1,7 +1,7 @@
-//! Writes a run's directory, as [`crate::record`] describes it, while the run goes on.
+//! Writes a run's directory, as described in [`crate::record`], during the run.
 //!
-//! A log that can't be written, as on a full disk, is given up, and the run is not: its figures are
-//! worth more. [`RunDir::finish`] says what is missing.
+//! If a log can't be written, for example because the disk is full, the log is given up but not the
+//! run, whose figures matter more. [`RunDir::finish`] returns the first error.
 
 use std::fs;
 use std::io;
@@ -15,25 +15,25 @@ use crate::request::Method;
 use crate::tally::Latencies;
 use crate::timeline::Timeline;
 
-/// Files of logs by what they hold: [`crate::record::Latency::from`], and in words.
+/// Names of the log files, as in [`crate::record::Latency::from`], and their descriptions.
 const LOGS: [(&str, &str); 3] = [
     ("intended", "Latency from the intended start"),
     ("written", "Latency from writing the request"),
     ("late", "How late requests were sent, by the client's own fault"),
 ];
 
-/// Why a run's directory is not what it should be.
+/// A run's directory can't be created or is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is something in it.
+    /// The directory is not empty.
     #[error("{0} is not empty: name another directory, what is there is not overwritten")]
     NotEmpty(String),
-    /// The system refused.
+    /// The operating system refused a write.
     #[error("can't write {path}: {cause}")]
     Write {
-        /// Which file or directory.
+        /// Path of the file or directory.
         path: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }
@@ -42,18 +42,18 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |cause| Error::Write { path: path.display().to_string(), cause }
 }
 
-/// A directory that is being written.
+/// The directory of a run in progress.
 pub struct RunDir {
     path: PathBuf,
     logs: Vec<HdrLog>,
     timeline: Option<Timeline>,
-    /// The first that went wrong.
+    /// The first error.
     wrong: Option<Error>,
 }
 
 impl RunDir {
-    /// Makes it, or takes one that is empty. `reported` are the names of the time line's columns
-    /// that servers fill.
+    /// Creates the directory, or uses an empty one. `reported` names the timeline's columns of
+    /// servers' metrics.
     pub fn create(path: &Path, started: SystemTime, reported: &[String]) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(failed(path))?;
         if fs::read_dir(path).map_err(failed(path))?.next().is_some() {
@@ -69,12 +69,12 @@ impl RunDir {
         Ok(Self { path: path.to_owned(), logs, timeline: Some(timeline), wrong: None })
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a second, with what the servers told in it.
+    /// Adds a second with the servers' metrics.
     pub fn second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
         for method in Method::ALL {
             let Some(latencies) = interval.tally.latencies(method) else { continue };
@@ -109,20 +109,20 @@ impl RunDir {
         fs::create_dir_all(parent).and_then(|()| fs::write(&path, content)).map_err(failed(&path))
     }
 
-    /// Takes it away again: there was no run.
+    /// Removes the directory: there was no run.
     pub fn discard(self) {
         for (name, _) in LOGS {
             let _ = fs::remove_file(self.path.join(format!("{name}.hdr")));
         }
         let _ = fs::remove_file(self.path.join("timeline.csv"));
-        // It stays if there is something else in it.
+        // A directory with other files stays.
         let _ = fs::remove_dir(&self.path);
     }
 
-    /// Writes what is known only at the end. Returns the first that went wrong in all the time.
+    /// Writes the files of the end. Returns the first error of the whole run.
     pub fn finish(mut self, run: &Run, output: &str) -> Result<(), Error> {
         let json = serde_json::to_vec_pretty(run).expect("all of it is plain data");
-        // Even if a log is missing: these are what counts.
+        // Written even if a log is incomplete: these two matter most.
         let output = self.file("output.txt", output.as_bytes());
         let json = self.file("run.json", &json);
         match self.wrong.take() {

@@ -1,44 +1,44 @@
-//! When requests are due. Each thread knows its own share without asking the others.
+//! Due times of requests. Each thread computes its own share without asking the others.
 //!
 //! ```text
 //!  even      slot      0   1   2   3   4   5   6   7      due at slot / rate, from one start
 //!            connection 0  1   2   3   0   1   2   3      slot mod connections
 //!            thread     0  1   0   1   0   1   0   1      connection mod threads
 //!
-//!  poisson   each thread draws exponential distances at its share of the rate (the sum of Poisson
-//!            processes is one); a slot goes to whichever of its connections is free
+//!  poisson   each thread draws exponential intervals at its share of the rate (the sum of Poisson
+//!            processes is one); a slot goes to any of its free connections
 //!
 //!  closed    due when the connection is free
 //! ```
 //!
-//! Two marks run along a thread's slots: `due`, as time goes, and what was taken of that by
-//! connections. What lies between is the backlog; it is never held in memory.
+//! Two cursors advance over a thread's slots: `due` with time, and `taken` with the connections
+//! that take due slots. The slots between them are the backlog, which is never held in memory.
 
 use std::time::Duration;
 
 use crate::plan::{Arrival, Plan, TargetMode};
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 pub(crate) const SECOND: f64 = 1e9;
 
 /// A request to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Its number over all threads: which key it is for.
+    /// Number of the request over all threads, which decides its key.
     pub(crate) number: u64,
-    /// When it is due, in nanoseconds from the start; in a closed loop, when its connection could
-    /// have sent it.
+    /// Due time in nanoseconds since the start; in a closed loop, the time since which its
+    /// connection could have sent.
     pub(crate) intended: u64,
 }
 
-/// What the mark of time came upon.
+/// Result of advancing the time cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A slot is due, for this connection of the thread, or for whichever is free.
+    /// A slot is due, for this connection of the thread, or for any free one.
     Due(Option<usize>),
-    /// None is until then.
+    /// The next slot is due at this time.
     Later(u64),
-    /// None will be.
+    /// No further slot will be due.
     Never,
 }
 
@@ -46,17 +46,17 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     kind: Kind,
-    /// Number of the thread, and of how many.
+    /// Index of the thread, and the number of threads.
     worker: u64,
     workers: u64,
-    /// Requests of one slot: more than one where they are sent together.
+    /// Requests per slot: more than one for pipelined requests.
     batch: u64,
     limit: u64,
     warmup: u64,
     end: u64,
     due: u64,
     taken: u64,
-    /// Those of `due` that count, not being of the warm-up.
+    /// The slots of `due` after the warm-up.
     planned: u64,
 }
 
@@ -70,13 +70,13 @@ enum Kind {
 #[derive(Debug)]
 struct Even {
     rate: f64,
-    /// Connections over all threads: from one slot of a connection to its next.
+    /// Connections over all threads: the distance between two slots of a connection.
     stride: u64,
-    /// The first slot of each of the thread's connections; ascending.
+    /// The first slot of each of the thread's connections, ascending.
     first: Vec<u64>,
-    /// The slot of each that is taken next.
+    /// The next slot that each connection takes.
     next: Vec<u64>,
-    /// Where time has come to: a connection, and how often all had their turn.
+    /// Position of the time cursor: a connection, and the number of completed rounds over all.
     turn: usize,
     round: u64,
 }
@@ -87,7 +87,7 @@ struct Poisson {
     taken: Draw,
 }
 
-/// Moments, one drawn after the other; two that began alike go on alike.
+/// Random due times, drawn one after the other. Two draws with the same seed yield the same times.
 #[derive(Debug, Clone)]
 struct Draw {
     random: fastrand::Rng,
@@ -107,8 +107,8 @@ impl Draw {
 }
 
 impl Schedule {
-    /// The share of thread `worker`, whose connections are numbered `owned` among all, and which
-    /// makes `batch` requests at once.
+    /// Creates the share of thread `worker`, which owns the connections numbered `owned` among all,
+    /// and sends `batch` requests at once.
     pub(crate) fn new(plan: &Plan, worker: usize, owned: &[usize], batch: u64) -> Self {
         let rate = plan.rate().map(|rate| rate / batch as f64);
         let kind = match (rate, plan.arrival) {
@@ -145,32 +145,32 @@ impl Schedule {
         }
     }
 
-    /// Nothing becomes due from `now` on.
+    /// Ends the schedule at `now`.
     pub(crate) fn stop(&mut self, now: u64) {
         self.end = self.end.min(now);
     }
 
-    /// When slots cease to become due.
+    /// End of the schedule: no slot is due later.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether a request with this intended start is past the warm-up.
+    /// Returns true if a request with this intended start is past the warm-up.
     pub(crate) fn counts(&self, intended: u64) -> bool {
         intended >= self.warmup
     }
 
-    /// Requests that were due and count; of a closed loop, that were sent.
+    /// Number of requests due after the warm-up; in a closed loop, of requests sent.
     pub(crate) fn planned(&self) -> u64 {
         self.planned * self.batch
     }
 
-    /// Requests due and not taken.
+    /// Number of requests due but not taken.
     pub(crate) fn backlog(&self) -> u64 {
         (self.due - self.taken) * self.batch
     }
 
-    /// Whether time has left all slots behind.
+    /// Returns true if no slot is left.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         let last = match &self.kind {
             Kind::Even(even) => even.cursor(),
@@ -180,17 +180,17 @@ impl Schedule {
         now >= self.end || last >= self.limit
     }
 
-    /// The number of the thread's n-th request where slots belong to no connection.
+    /// Returns the number of the thread's n-th request, if slots belong to no connection.
     fn number(&self, n: u64) -> u64 {
         self.worker + n * self.workers
     }
 
-    /// Whether a slot goes to whichever connection is free.
+    /// Returns true if any free connection may take a slot.
     pub(crate) fn deals_to_the_free(&self) -> bool {
         matches!(self.kind, Kind::Poisson(_))
     }
 
-    /// Moves the mark of time by one slot, if that is due.
+    /// Advances the time cursor by one slot, if that slot is due.
     pub(crate) fn step(&mut self, now: u64) -> Step {
         let (at, number) = match &self.kind {
             Kind::Even(even) => (even.at(even.cursor()), even.cursor()),
@@ -215,7 +215,7 @@ impl Schedule {
         }
     }
 
-    /// The request that a free connection of the thread makes now, if there is one. In a closed
+    /// Returns the request that a free connection of the thread can send now, if any. In a closed
     /// loop it is due since `free`.
     pub(crate) fn take(&mut self, connection: usize, free: u64, now: u64) -> Option<Slot> {
         let slot = match &mut self.kind {
@@ -249,7 +249,7 @@ impl Schedule {
         Some(slot)
     }
 
-    /// Leaves out up to `most` requests that [`Self::take`] would give; returns how many.
+    /// Skips up to `most` requests that [`Self::take`] would return; returns their number.
     pub(crate) fn skip(&mut self, connection: usize, most: u64) -> u64 {
         let skipped = match &mut self.kind {
             Kind::Even(even) => {
@@ -271,7 +271,7 @@ impl Schedule {
 }
 
 impl Even {
-    /// The slot that time comes to next.
+    /// The next slot of the time cursor.
     fn cursor(&self) -> u64 {
         self.first[self.turn] + self.round * self.stride
     }
@@ -291,18 +291,18 @@ impl Even {
     }
 }
 
-/// When slot `slot` is due, in nanoseconds from the start. A float has 53 bits: a day in
+/// Returns the due time of a slot, in nanoseconds since the start. A float has 53 bits; a day in
 /// nanoseconds has 47.
 fn slot_at(slot: u64, rate: f64) -> u64 {
     (slot as f64 * SECOND / rate) as u64
 }
 
-/// A plan's times are at most a day, in nanoseconds well within 64 bits.
+/// Converts to nanoseconds. A plan's times are at most a day, which 64 bits hold.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Numbers, among all, of the connections that belong to a thread, and the target of each.
+/// Returns the connections of a thread, by their numbers among all, each with its target.
 pub(crate) fn owned(plan: &Plan, worker: usize) -> Vec<(usize, usize)> {
     let targets = plan.targets.len();
     (0..plan.all_connections())
@@ -310,7 +310,7 @@ pub(crate) fn owned(plan: &Plan, worker: usize) -> Vec<(usize, usize)> {
             TargetMode::Spread => {
                 (index % plan.threads == worker).then_some((index, index % targets))
             }
-            // Interleaved, so that the targets' slots are too: each target has every n-th.
+            // Interleaved, so that each target has every n-th slot.
             TargetMode::Each => {
                 let (target, of_target) = (index % targets, index / targets);
                 let owner = target * plan.threads + of_target % plan.threads;
@@ -338,7 +338,7 @@ mod tests {
         (0..plan.workers()).map(|worker| Schedule::new(plan, worker, &owned(worker), 1)).collect()
     }
 
-    /// All slots due by `now`, taken as soon as they are.
+    /// Takes all slots due by `now`, each as soon as it is due.
     fn all(schedule: &mut Schedule, now: u64) -> Vec<Slot> {
         let mut slots = Vec::new();
         while let Step::Due(connection) = schedule.step(now) {
@@ -411,7 +411,8 @@ mod tests {
             let plan = plan(threads, 10, Pace::Open(10_000.0), Arrival::Poisson);
             let slots = schedules(&plan).iter_mut().flat_map(|s| all(s, u64::MAX)).collect();
             let slots: Vec<Slot> = slots;
-            // A Poisson count of mean n has the deviation √n: six of them are never off by chance.
+            // A Poisson count of mean n has the standard deviation √n: six of them don't happen by
+            // chance.
             let off = (slots.len() as f64 - 100_000.0).abs();
             assert!(off < 6.0 * 100_000_f64.sqrt(), "{} slots", slots.len());
             let mut times: Vec<u64> = slots.iter().map(|slot| slot.intended).collect();

@@ -1,4 +1,4 @@
-//! What one thread counts in one second, and what all of them do in a run.
+//! Counts and latencies, of one thread in one second and of a whole run.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use hdrhistogram::Histogram;
 
 use crate::request::Method;
 
-/// Longest latency that is told apart, in nanoseconds: an hour. Longer ones count as this.
+/// Longest recorded latency in nanoseconds: an hour. Longer ones count as this.
 const LONGEST: u64 = 3_600_000_000_000;
 
-/// Decimal digits a histogram keeps: 0.1 %.
+/// Significant decimal digits of a histogram: 0.1 %.
 const DIGITS: u8 = 3;
 
-/// Bytes kept of what was no HTTP: enough to see what speaks there.
+/// Bytes kept of data that is not HTTP: enough to recognise the protocol.
 const GARBAGE_LEN: usize = 60;
 
-/// Statuses have three digits.
+/// Number of possible statuses, which have three digits.
 const STATUSES: usize = 1000;
 
 /// Latencies of one method, in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Latencies {
-    /// From the moment that the plan said until the answer was complete. Requests not answered by
-    /// the end are in it with the time they had waited.
+    /// Time from the planned start until the answer was complete. Requests without an answer at the
+    /// end are included with the time they had waited.
     pub intended: Histogram<u64>,
-    /// From writing the request until the answer was complete.
+    /// Time from the write of the request until the answer was complete.
     pub written: Histogram<u64>,
-    /// From the moment that the request was due *and* its connection free until it was written: the
-    /// client's own delay.
+    /// Time until the write, from the moment that the request was due *and* its connection free:
+    /// the client's own delay.
     pub late: Histogram<u64>,
 }
 
@@ -37,14 +37,14 @@ impl Latencies {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // The bounds are the same, so nothing can be out of range.
+        // The bounds are the same, so no value can be out of range.
         self.intended += &other.intended;
         self.written += &other.written;
         self.late += &other.late;
     }
 
     fn clear(&mut self) {
-        // Clearing touches every counter of a histogram, used or not.
+        // A reset touches every counter of a histogram, used or not.
         for histogram in [&mut self.intended, &mut self.written, &mut self.late] {
             if !histogram.is_empty() {
                 histogram.reset();
@@ -76,32 +76,32 @@ impl Statuses {
         self.0.iter_mut().zip(&other.0).for_each(|(sum, count)| *sum += count);
     }
 
-    /// Answers with this status.
+    /// Number of answers with this status.
     pub fn of(&self, status: u16) -> u64 {
         self.0.get(usize::from(status)).copied().unwrap_or(0)
     }
 
-    /// Answers from `first` to `last` (inclusive).
+    /// Number of answers from `first` to `last` (inclusive).
     pub fn between(&self, first: u16, last: u16) -> u64 {
         (first..=last).map(|status| self.of(status)).sum()
     }
 
-    /// Answers with a status of 2xx.
+    /// Number of answers with a status of 2xx.
     pub fn success(&self) -> u64 {
         self.between(200, 299)
     }
 
-    /// Neither 2xx nor 3xx: what wrk2 prints as `Non-2xx or 3xx responses`.
+    /// Number of answers neither 2xx nor 3xx: wrk2 prints it as `Non-2xx or 3xx responses`.
     pub fn refused(&self) -> u64 {
         self.all() - self.between(200, 399)
     }
 
-    /// Answers of any status.
+    /// Number of answers of any status.
     pub fn all(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// How many of each that came.
+    /// Number of answers by status.
     pub fn by_status(&self) -> BTreeMap<u16, u64> {
         (0..).zip(&self.0).filter(|(_, count)| **count > 0).map(|(s, count)| (s, *count)).collect()
     }
@@ -110,18 +110,18 @@ impl Statuses {
 /// Requests and connections that failed without an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Errors {
-    /// Connections that could not be made again.
+    /// Connections that could not be re-established.
     pub connect: u64,
-    /// Requests whose connection ended, or brought something other than HTTP, before the answer.
+    /// Requests whose connection ended, or delivered something other than HTTP, before the answer.
     pub read: u64,
     /// Requests that could not be written.
     pub write: u64,
-    /// Answers later than the plan's timeout; they are in the histograms too.
+    /// Answers later than the plan's timeout; the histograms include them too.
     pub timeout: u64,
 }
 
 impl Errors {
-    /// Requests that were sent, or begun to be, and will never have an answer.
+    /// Number of requests sent, wholly or partly, that will never have an answer.
     pub fn lost(&self) -> u64 {
         self.read + self.write
     }
@@ -134,19 +134,19 @@ impl Errors {
     }
 }
 
-/// What came that was no HTTP/1.1.
+/// Received data that is not HTTP/1.1.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Garbage {
-    /// In the place of an answer; these are read errors too.
+    /// Occurrences in place of an answer; they are read errors too.
     pub answers: u64,
-    /// When nothing was asked, as a greeting.
+    /// Occurrences without a request, as a greeting.
     pub unasked: u64,
-    /// The beginning of the first.
+    /// Beginning of the first occurrence.
     pub first: Vec<u8>,
 }
 
 impl Garbage {
-    /// How often something came that was no HTTP/1.1.
+    /// Number of occurrences.
     pub fn all(&self) -> u64 {
         self.answers + self.unasked
     }
@@ -164,28 +164,29 @@ impl Garbage {
     }
 }
 
-/// Counts and latencies of some time.
+/// Counts and latencies of some period.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// By method; none was made of those that are absent.
+    /// Latencies by method; absent for methods without requests.
     latencies: [Option<Box<Latencies>>; Method::ALL.len()],
     /// Answers by status.
     pub statuses: Statuses,
     /// Requests and connections that failed, by kind.
     pub errors: Errors,
-    /// What was no HTTP/1.1.
+    /// Received data that is not HTTP/1.1.
     pub garbage: Garbage,
-    /// Times that the server closed a connection after an answer, and it was opened again.
+    /// Number of times that the server closed a connection after an answer and the client reopened
+    /// it.
     pub reconnects: u64,
-    /// Requests that were sent.
+    /// Requests sent, answered or not.
     pub sent: u64,
     /// Answers within the plan's duration.
     pub in_time: u64,
     /// Requests due but not answered when the run ended.
     pub unfinished: u64,
-    /// Values read that were not the one written.
+    /// Values read that differ from the value written.
     pub wrong_values: u64,
-    /// Bytes that were received.
+    /// Bytes received from the servers.
     pub bytes: u64,
 }
 
@@ -223,13 +224,13 @@ impl Tally {
         self.bytes += other.bytes;
     }
 
-    /// Whether nothing was counted.
+    /// Returns true if nothing was counted.
     pub(crate) fn is_empty(&self) -> bool {
         let counts = [self.sent, self.unfinished, self.statuses.all(), self.garbage.all()];
         counts.iter().all(|&count| count == 0) && self.errors == Errors::default()
     }
 
-    /// Back to nothing, keeping the memory of the histograms.
+    /// Resets all counts, and keeps the memory of the histograms.
     pub(crate) fn clear(&mut self) {
         let Self { latencies, statuses, errors, garbage, reconnects, .. } = self;
         let Self { sent, in_time, unfinished, wrong_values, bytes, .. } = self;

@@ -1,13 +1,13 @@
-//! `timeline.csv`: a row a second of what was sent, answered and waited for, and what the servers
-//! told then.
+//! Writes `timeline.csv`: a row per second with requests sent, answered and waiting, and the
+//! servers' metrics.
 //!
 //! ```text
 //!  second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,backlog,
 //!  p50_ms,p90_ms,p99_ms,p999_ms,max_ms,written_p99_ms,late_p99_ms, SERVER METRIC …
 //! ```
 //!
-//! Answers count when they come. Latencies are from the intended start but for the last two.
-//! A server's metrics are as it told them, summed over their labels: counters only grow.
+//! Answers count when they arrive. Latencies are from the intended start, except the last two
+//! columns. A server's metrics are raw values summed over their labels: counters only grow.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -21,13 +21,13 @@ use crate::control::Interval;
 const COLUMNS: &str = "second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,\
                        backlog,p50_ms,p90_ms,p99_ms,p999_ms,max_ms,written_p99_ms,late_p99_ms";
 
-/// A time line that is being written.
+/// A timeline in progress.
 pub(crate) struct Timeline {
     out: BufWriter<File>,
 }
 
 impl Timeline {
-    /// Begins one; `reported` are the names of further columns.
+    /// Creates the file; `reported` names the further columns.
     pub(crate) fn create(path: &Path, reported: &[String]) -> io::Result<Self> {
         let mut out = BufWriter::new(File::create(path)?);
         out.write_all(COLUMNS.as_bytes())?;
@@ -39,7 +39,7 @@ impl Timeline {
         Ok(Self { out })
     }
 
-    /// Adds a second, with what fills the further columns.
+    /// Adds a second; `reported` fills the further columns.
     pub(crate) fn add(&mut self, interval: &Interval, reported: &[Option<f64>]) -> io::Result<()> {
         let Interval { start_s, length_s, backlog, tally } = interval;
         let latencies = tally.all_latencies();
@@ -71,7 +71,7 @@ impl Timeline {
     }
 }
 
-/// Milliseconds; nothing of no samples.
+/// Formats a quantile in milliseconds; empty without samples.
 fn ms(histogram: &Histogram<u64>, quantile: f64) -> String {
     if histogram.is_empty() {
         return String::new();
@@ -79,7 +79,7 @@ fn ms(histogram: &Histogram<u64>, quantile: f64) -> String {
     format!("{:.3}", histogram.value_at_quantile(quantile) as f64 / 1e6)
 }
 
-/// A field that may have commas and quotes (RFC 4180).
+/// Quotes a field with commas or quotes (RFC 4180).
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,11 +1,11 @@
-//! TLS 1.3 of clients: whom they trust and what they show, and one connection's session over a
-//! socket that never blocks.
+//! TLS 1.3 for clients: trusted CAs, client certificates, and a connection's session over a
+//! non-blocking socket.
 //!
 //! ```text
 //!  --ca-file, --client-cert, --client-key ─▶ Trust ── a host ─▶ Tls ── a socket ─▶ Session
 //! ```
 //!
-//! A session costs two copies of what is sent and received, and rustls takes a buffer for each
+//! A session copies the bytes sent and received twice, and rustls allocates a buffer for each
 //! record; nothing else is allocated for a request.
 
 mod files;
@@ -22,7 +22,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 pub use files::{Files, FilesError, Trust};
 
-/// How connections to one host are made.
+/// TLS configuration for connections to one host.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,
@@ -31,13 +31,13 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The beginning of a connection.
+    /// Starts a connection's session.
     pub(crate) fn begin(&self) -> ClientConnection {
         let begun = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         begun.expect("the configuration has TLS 1.3 and its groups")
     }
 
-    /// What went wrong, and how to mend it.
+    /// Explains a TLS error and how to correct it.
     pub(crate) fn why(&self, error: &io::Error) -> String {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         match cause {
@@ -56,7 +56,8 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Two are alike if they trust and show the same, to the same host.
+/// Two configurations are equal if they share trusted CAs and client certificate, and the host is
+/// the same.
 impl PartialEq for Tls {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.config, &other.config) && self.name == other.name
@@ -65,10 +66,10 @@ impl PartialEq for Tls {
 
 impl Eq for Tls {}
 
-/// The TLS side of one connection.
+/// The TLS state of one connection.
 pub(crate) struct Session {
     inner: ClientConnection,
-    /// What ended it.
+    /// The error that ended the session.
     failed: Option<rustls::Error>,
 }
 
@@ -77,7 +78,7 @@ impl Session {
         Self { inner: tls.begin(), failed: None }
     }
 
-    /// Goes on with the handshake. Whether it is over.
+    /// Continues the handshake. Returns true once it is complete.
     pub(crate) fn handshake(&mut self, socket: &OwnedFd) -> io::Result<bool> {
         loop {
             self.flush(socket)?;
@@ -93,7 +94,8 @@ impl Session {
         }
     }
 
-    /// Takes some of `bytes`, and writes what the socket takes. Returns how much it took.
+    /// Encrypts part of `bytes`, and writes as much as the socket takes. Returns the number of
+    /// bytes encrypted.
     pub(crate) fn write(&mut self, socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
         let mut taken = 0;
         loop {
@@ -104,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Writes what the socket takes of what waits for it. Whether nothing is left.
+    /// Writes pending records to the socket. Returns true if none is left.
     fn flush(&mut self, socket: &OwnedFd) -> io::Result<bool> {
         while self.inner.wants_write() {
             match self.inner.write_tls(&mut Socket::new(socket)) {
@@ -117,14 +119,14 @@ impl Session {
         Ok(true)
     }
 
-    /// Whether all that was taken is written.
+    /// Returns true if all encrypted bytes are written.
     pub(crate) fn is_flushed(&self) -> bool {
         !self.inner.wants_write()
     }
 
-    /// Reads into `buffer`, which is not empty: how much, and whether there may be more. With
-    /// `ended` a read that does not fill its buffer may hide an end. 0: the server ended the
-    /// connection in order.
+    /// Reads into `buffer`, which is not empty. Returns the length, and true if there may be more.
+    /// With `ended`, a read that does not fill the buffer may hide the end. Length 0: the server
+    /// ended the connection in order.
     pub(crate) fn read(
         &mut self,
         socket: &OwnedFd,
@@ -147,7 +149,7 @@ impl Session {
 
     fn process(&mut self, socket: &OwnedFd) -> io::Result<()> {
         if let Err(error) = self.inner.process_new_packets() {
-            // The server is told why, if it still listens.
+            // Tells the server the reason with an alert, if it still listens.
             let _ = self.flush(socket);
             self.failed = Some(error.clone());
             return Err(io::Error::new(ErrorKind::InvalidData, error));
@@ -155,17 +157,17 @@ impl Session {
         Ok(())
     }
 
-    /// What ended it, if that was TLS.
+    /// Returns the error that ended the session, if TLS caused it.
     pub(crate) fn failed(&self) -> Option<io::Error> {
         let error = self.failed.clone()?;
         Some(io::Error::new(ErrorKind::InvalidData, error))
     }
 }
 
-/// A socket by bare system calls: see [`Connection`](crate::connection::Connection).
+/// A socket used through direct system calls: see [`Connection`](crate::connection::Connection).
 struct Socket<'a> {
     fd: &'a OwnedFd,
-    /// A read took all that was there.
+    /// True once a read has emptied the socket.
     emptied: bool,
 }
 

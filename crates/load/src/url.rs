@@ -1,57 +1,56 @@
-//! Where requests go: `http[s]://HOST[:PORT][/PATH][?QUERY]`, taken apart as wrk does, and the
-//! addresses behind it.
+//! Target URLs, `http[s]://HOST[:PORT][/PATH][?QUERY]`, parsed as in wrk, and their addresses.
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// The port of a URL that names none, in clear and by TLS.
+/// Default ports, in plain text and with TLS.
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
-/// A URL that requests are sent to.
+/// The URL of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
-    /// As it was given.
+    /// The URL as given.
     pub text: String,
-    /// Whether it is `https`.
+    /// True for `https`.
     pub secure: bool,
-    /// Name or address, an IPv6 one without its brackets.
+    /// Name or address; an IPv6 address has no brackets.
     pub host: String,
-    /// If it was given.
+    /// Port, if given.
     pub port: Option<u16>,
     /// Path and query; `/` if there is none.
     pub path: String,
-    /// Whether the URL has a path or a query of its own.
+    /// True if the URL has a path or a query of its own.
     pub has_path: bool,
 }
 
-/// What is wrong with a URL.
+/// An invalid URL.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No scheme, or another one.
+    /// The scheme is missing or unknown.
     #[error("{0} is not a valid URL to send load to: say http://{host}", host = after_scheme(.0))]
     Scheme(String),
-    /// It names no host.
+    /// The URL names no host.
     #[error("{0} names no host: say http://HOST:PORT/PATH")]
     Host(String),
-    /// A port that is none.
+    /// The port is invalid.
     #[error("{url}: the port {port:?} must be 1 to 65535")]
     Port {
-        /// The URL with the port.
+        /// The URL as given.
         url: String,
-        /// What stands for the port.
+        /// The invalid port.
         port: String,
     },
-    /// A character that can't be in a request line.
+    /// The URL contains a character that can't be in a request line.
     #[error("{0:?} has a blank or control character: percent-encode it (%20 for a blank)")]
     Blank(String),
     /// The host has no address.
     #[error("can't find the address of {host}, nothing was sent: {cause}")]
     Resolve {
-        /// The host's name.
+        /// Name of the host.
         host: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }
@@ -61,7 +60,7 @@ fn after_scheme(text: &str) -> &str {
 }
 
 impl Url {
-    /// Takes a URL apart.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(Error::Blank(text.to_owned()));
@@ -95,7 +94,7 @@ impl Url {
         })
     }
 
-    /// `HOST[:PORT]`, as the `Host` header says it.
+    /// `HOST[:PORT]`, as in the `Host` header.
     pub fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -110,7 +109,7 @@ impl Url {
         origin(self.secure, &self.authority())
     }
 
-    /// All addresses of the host, in the system's order.
+    /// Resolves all addresses of the host, in the system's order.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
         let failed = |cause| Error::Resolve { host: self.host.clone(), cause };
         let usual = if self.secure { HTTPS_PORT } else { HTTP_PORT };
@@ -130,7 +129,7 @@ pub(crate) fn origin(secure: bool, authority: &str) -> String {
     format!("{scheme}://{authority}")
 }
 
-/// Host and port of `HOST:PORT`, `HOST`, `[V6]:PORT` or `[V6]`.
+/// Splits `HOST:PORT`, `HOST`, `[V6]:PORT` or `[V6]` into host and port.
 fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {

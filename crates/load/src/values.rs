@@ -1,18 +1,18 @@
-//! Values that follow from a seed and a key, so that any reader can tell the right one.
+//! Values derived from a seed and a key, so that any reader can check them.
 //!
 //! ```text
 //!  value = ┌ 8 bytes of hash(seed, key) ┬ the random pool from offset hash(seed, key) on ┐
 //! ```
 //!
-//! The pool makes a value as cheap as a copy, and as incompressible as random bytes; the hash tells
-//! two keys apart whose offsets are alike, and half of one value from half of another.
+//! The pool makes a value as cheap as a copy, and as incompressible as random bytes; the hash
+//! distinguishes two keys with the same offset, and reveals a value made of halves of two others.
 
 use crate::keys::mix;
 
-/// Random bytes that values are cut from, beyond the length of one. A power of two.
+/// Number of random bytes in the pool, beyond the length of a value. A power of two.
 const POOL: usize = 64 << 10;
 
-/// Bytes of the hash at the front.
+/// Length of the hash at the front, in bytes.
 const HASH_LEN: usize = 8;
 
 /// All values of one seed and length.
@@ -30,7 +30,7 @@ impl Values {
         Self { seed, len, pool }
     }
 
-    /// The value's front, and what follows.
+    /// Returns the hash and the rest of a key's value.
     fn of(&self, key: u64) -> ([u8; HASH_LEN], &[u8]) {
         let hash = mix(self.seed, key);
         let offset = hash as usize % POOL;
@@ -45,7 +45,7 @@ impl Values {
         out.extend_from_slice(rest);
     }
 
-    /// Whether these bytes are the value of a key.
+    /// Returns true if these bytes are the value of the key.
     pub(crate) fn is(&self, key: u64, bytes: &[u8]) -> bool {
         let (front, rest) = self.of(key);
         let split = self.len.min(HASH_LEN);

@@ -1,4 +1,4 @@
-//! What is wrong with a run's figures.
+//! Warnings about a run's figures.
 
 mod text;
 
@@ -7,123 +7,123 @@ use std::time::Duration;
 use crate::outcome::{LeftOut, Outcome};
 use crate::record;
 
-/// A client thread that was on its CPU for more of the time than this was the limit itself.
+/// Share of time on a CPU above which a client's thread was the limit.
 const CPU_LIMIT: f64 = 0.95;
 
-/// A client whose sends are this late at p99 has put its own delay into the latencies it reports.
+/// Client delay at p99 above which the client's own delay distorts the latencies.
 const LATE_LIMIT: Duration = Duration::from_millis(2);
 
-/// A share of failures above which the figures are of something else.
+/// Share of failures above which the figures measure failures.
 const FAILED_LIMIT: f64 = 0.001;
 
-/// A backlog smaller than this many seconds of the plan is no backlog.
+/// Smallest backlog worth a warning, in seconds of the plan.
 const BACKLOG_LIMIT: f64 = 0.1;
 
-/// The share of the plan that must be answered in time.
+/// Least share of the plan that must be answered in time.
 const ACHIEVED_LIMIT: f64 = 0.99;
 
-/// A connection that is in use for more of the time than this delays what is due on it.
+/// Share of time in use above which a connection delays the requests due on it.
 const CONNECTION_LIMIT: f64 = 0.9;
 
-/// Samples that must lie beyond a percentile for it to be one.
+/// Least number of samples beyond a percentile.
 const SAMPLES_BEYOND: f64 = 10.0;
 
-/// The percentile that every run is looked at by.
+/// The percentile that every run is judged by.
 const USUAL: f64 = 0.99;
 
-/// What is wrong with the figures of a run.
+/// A problem with the figures of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
     /// More than 0.1 % of the answers were not 2xx.
     NotSuccess {
-        /// Their share of all answers, 0–1.
+        /// Share of all answers, 0–1.
         share: f64,
-        /// The most frequent status among them.
+        /// The most frequent status that is not 2xx.
         status: u16,
     },
     /// More than 0.1 % of the requests were lost with their connection.
     Lost {
         /// Number of requests that were lost.
         count: u64,
-        /// Their share of all requests, 0–1.
+        /// Share of all requests, 0–1.
         share: f64,
     },
-    /// Something came that was no HTTP/1.1.
+    /// The server sent something other than HTTP/1.1.
     NotHttp {
-        /// How often it came.
+        /// Number of occurrences.
         count: u64,
-        /// The beginning of the first.
+        /// Beginning of the first occurrence.
         first: String,
     },
     /// More than 0.1 % of the requests took longer than the timeout.
     Timeouts {
-        /// Number of requests that took longer.
+        /// Number of these requests.
         count: u64,
-        /// Their share of all requests, 0–1.
+        /// Share of all requests, 0–1.
         share: f64,
     },
     /// The server closed connections after answers.
     Reconnects {
-        /// How often a connection was opened again.
+        /// Number of reopened connections.
         count: u64,
         /// Number of answers.
         answers: u64,
-        /// Whether the time to connect again is in all latencies: in a closed loop.
+        /// True in a closed loop, where all latencies include the time to reconnect.
         closed_loop: bool,
     },
-    /// Values read were not those written.
+    /// Values read differ from those written.
     WrongValues {
         /// Number of wrong values.
         count: u64,
     },
-    /// A thread of the client was out of CPU.
+    /// A thread of the client used up its CPU.
     ClientCpu {
-        /// The greatest share of the time that one of them was on a CPU.
+        /// Share of the time that the busiest thread was on a CPU.
         share: f64,
     },
-    /// All threads of the client together were out of CPU.
+    /// All threads of the client together used up their CPUs.
     ClientCpus {
         /// CPUs that they used, on average.
         used: f64,
         /// CPUs that they may use.
         cpus: usize,
     },
-    /// The client sent late.
+    /// The client sent requests late.
     ClientLate {
-        /// Its lateness at p99.
+        /// Client delay at p99.
         late: Duration,
     },
-    /// More became due than was answered: percentiles measure the length of the run.
+    /// The backlog kept growing: percentiles measure the length of the run.
     BacklogGrowing {
         /// Requests due but not sent when the plan ended.
         backlog: u64,
-        /// By how many it grew each second.
+        /// Growth of the backlog in requests per second.
         per_second: f64,
     },
-    /// Less was answered in time than the plan said.
+    /// The rate of answers in time stayed below the plan.
     RateUnreached {
-        /// Answers a second.
+        /// Answers per second.
         got: f64,
-        /// Requests a second by plan.
+        /// Planned requests per second.
         planned: f64,
     },
     /// The only connection was in use all the time.
     ConnectionLimit {
-        /// Requests a second that it can carry at its latency.
+        /// Requests per second that the connection can carry at this latency.
         at_most: f64,
     },
-    /// No answer came by the end of the drain.
+    /// Requests had no answer by the end of the drain.
     Unfinished {
-        /// To how many requests.
+        /// Number of these requests.
         count: u64,
     },
-    /// A percentile of too few samples.
+    /// A percentile has too few samples.
     FewSamples {
-        /// The lowest percentile of which that is true, 0–1.
+        /// The lowest such percentile, 0–1.
         quantile: f64,
-        /// The highest that is looked at.
+        /// The highest percentile in use.
         upto: f64,
-        /// How many there are.
+        /// Number of samples.
         samples: u64,
     },
     /// An address that could not be reached.
@@ -131,7 +131,7 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// One word for machines.
+    /// Returns the warning's code, for machines.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotSuccess { .. } => "non-2xx",
@@ -152,17 +152,18 @@ impl Warning {
         }
     }
 
-    /// The warning as `run.json` holds it.
+    /// Converts to the form in `run.json`.
     pub fn record(&self) -> record::Warning {
         record::Warning { code: self.code().to_owned(), text: self.to_string() }
     }
 
-    /// Whether that many samples are too few for this percentile, which is about to be printed.
+    /// Returns a warning if there are too few samples for this percentile, which is about to be
+    /// printed.
     pub fn few_samples(quantile: f64, samples: u64) -> Option<Self> {
         Self::few_of(&[quantile], samples)
     }
 
-    /// The same of several, ascending.
+    /// Checks several percentiles, in ascending order.
     pub fn few_of(quantiles: &[f64], samples: u64) -> Option<Self> {
         // 1 - 0.99 is a little more than 0.01.
         let few = |&quantile: &f64| (samples as f64) < needed(quantile) * (1.0 - 1e-9);
@@ -171,16 +172,16 @@ impl Warning {
     }
 }
 
-/// Samples that a percentile needs.
+/// Returns the number of samples that a percentile needs.
 fn needed(quantile: f64) -> f64 {
     SAMPLES_BEYOND / (1.0 - quantile)
 }
 
 impl Outcome {
-    /// What is wrong with these figures, the worst first.
+    /// Returns all warnings, the most severe first.
     pub fn warnings(&self) -> Vec<Warning> {
         if self.interrupted && self.planned == 0 {
-            // There are none.
+            // A run that never began has no figures.
             return Vec::new();
         }
         let all = self.both();
@@ -235,7 +236,7 @@ impl Outcome {
         often.then_some(Warning::Reconnects { count, answers, closed_loop })
     }
 
-    /// The busiest thread, or, if there are more than CPUs for them, all of them.
+    /// Checks the busiest thread or, if threads outnumber CPUs, all threads together.
     fn client_cpu(&self) -> Option<Warning> {
         let share = self.busy.iter().copied().fold(0.0, f64::max);
         if share > CPU_LIMIT {
@@ -245,7 +246,7 @@ impl Outcome {
         (used > CPU_LIMIT * cpus as f64).then_some(Warning::ClientCpus { used, cpus })
     }
 
-    /// Too much for the only connection there is, or for the server.
+    /// Checks for too much load on a single connection, or on the server.
     fn overload(&self, rate: f64, mean_s: f64) -> Option<Warning> {
         let targets = (self.connections / self.connections_each).max(1) as f64;
         if self.connections_each == 1 && rate / targets * mean_s > CONNECTION_LIMIT {
@@ -258,7 +259,7 @@ impl Outcome {
     }
 
     fn unreached(&self) -> Option<Warning> {
-        // Those in flight at the end are no failure.
+        // Requests in flight at the end are not failures.
         let in_time = self.tally.in_time + self.connections as u64;
         let short = (in_time as f64) < self.planned as f64 * ACHIEVED_LIMIT;
         let (planned, got) = (self.rate?, self.throughput());
@@ -266,8 +267,8 @@ impl Outcome {
     }
 }
 
-/// By how many requests a backlog grows from sample to sample, by the least squares over the last
-/// two thirds of the run, if it grows: what stands in a queue once need not.
+/// Returns the growth of the backlog per sample, by least squares over the last two thirds of the
+/// run; `None` if it does not grow. A constant backlog is harmless.
 fn growth(backlog: &[u64], rate: f64) -> Option<f64> {
     let last = *backlog.last()? as f64;
     let third = backlog.len() / 3;

@@ -1,4 +1,4 @@
-//! The loop of one thread: send what is due, read what came, sleep until the next of either.
+//! The loop of one thread: sends due requests, reads answers, and sleeps until the next of either.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,42 +24,43 @@ use crate::schedule::{Schedule, Slot, Step, nanos, owned};
 use crate::script::Script;
 use crate::tally::Tally;
 
-/// How late, in nanoseconds, the kernel may wake this thread. Its default of 50 µs would be part of
-/// every latency; waking for each slot of a fast plan alone would cost the CPU that sends.
+/// Greatest delay, in nanoseconds, with which the kernel may wake this thread. The kernel's default
+/// of 50 µs would be part of every latency; exact wake-ups for each slot of a fast plan would use
+/// up the CPU that sends.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
-/// How long connecting may take at the start.
+/// Time limit for connecting at the start.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a broken connection waits before it connects again, in nanoseconds.
+/// Pause before a broken connection reconnects, in nanoseconds.
 const RETRY_AFTER: u64 = 10_000_000;
 
-/// How long a thread sleeps at most, in nanoseconds: it then looks whether the run is to end, and
-/// how fast answers came.
+/// Longest sleep of a thread, in nanoseconds. After each sleep the thread checks whether the run is
+/// to end, and samples the rate of answers.
 const TICK: u64 = 100_000_000;
 
-/// Moments at which the backlog is looked at.
+/// Number of backlog samples.
 const BACKLOG_SAMPLES: u64 = 20;
 
-/// Bytes read at once: a few responses' worth; larger values take several reads.
+/// Bytes read at once: enough for a few answers; larger values take several reads.
 const READ_LEN: usize = 64 << 10;
 
-/// Events taken at once; what becomes due meanwhile is sent between them.
+/// Events handled at once; requests that become due meanwhile are sent between them.
 const MAX_EVENTS: usize = 256;
 
-/// Greatest number of answers a second of one thread that is told apart.
+/// Highest recorded rate of answers per second of one thread.
 const MAX_RATE: u64 = 1_000_000_000;
 
-/// Most recordings of requests that were due and never sent: of a longer backlog, several that
-/// follow each other count as the first of them.
+/// Most samples for due requests that were never sent: in a longer backlog, several consecutive
+/// requests count as the first of them.
 const MAX_UNSENT: u64 = 1_000_000;
 
-/// What is left of a thread that has ended, beside its tally.
+/// The results of a thread, besides its tally.
 pub(crate) struct Ended {
     pub(crate) planned: u64,
     pub(crate) backlog: Vec<u64>,
     pub(crate) cpu: Duration,
-    /// The share of the plan's time that it was on a CPU.
+    /// Share of the plan's time on a CPU.
     pub(crate) busy: f64,
     /// Nanoseconds from the end of the warm-up to the end of the loop.
     pub(crate) elapsed: u64,
@@ -77,21 +78,21 @@ pub(crate) struct Worker<'a> {
     start: Instant,
     warmup: u64,
     timeout: u64,
-    /// When the next slot is due; `u64::MAX` = none is known of.
+    /// Due time of the next slot; `u64::MAX` if unknown.
     next_due: u64,
     waiting: usize,
-    /// When to open which connection.
+    /// Times at which connections are to be opened or to continue, with their indexes.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Where slots belong to no connection: those that are free, the longest first.
+    /// Free connections, for slots that belong to no connection: the longest free first.
     free: VecDeque<usize>,
     inbox: Inbox,
-    /// Requests sent together.
+    /// Number of pipelined requests.
     batch: u32,
-    /// Whether the script is told of answers.
+    /// True if the script wants to see the answers.
     wants_response: bool,
-    /// Whether the script has connections wait.
+    /// True if the script delays requests.
     delays: bool,
-    /// When the script stopped its thread.
+    /// Time at which the script stopped its thread.
     stopped: Option<u64>,
     failure: Option<Error>,
     tally: Box<Tally>,
@@ -103,12 +104,12 @@ pub(crate) struct Worker<'a> {
     rates: Rates,
 }
 
-/// What ends a run early.
+/// Reasons to end a run early.
 #[derive(Clone, Copy)]
 pub(crate) struct Stops<'a> {
-    /// Somebody outside wants it to end.
+    /// The caller asks to end the run.
     pub(crate) asked: &'a AtomicBool,
-    /// A thread can't go on.
+    /// A thread of the run failed.
     pub(crate) failed: &'a AtomicBool,
 }
 
@@ -118,7 +119,7 @@ impl Stops<'_> {
     }
 }
 
-/// Answers a second, over and over.
+/// Sampled rates of answers per second.
 struct Rates {
     at: u64,
     answered: u64,
@@ -126,7 +127,7 @@ struct Rates {
 }
 
 impl<'a> Worker<'a> {
-    /// Thread `worker` of the plan. `addresses` are those of each target that can be reached.
+    /// Creates thread `worker` of the plan. `addresses` are the reachable ones of each target.
     pub(crate) fn new(
         plan: &'a Plan,
         stops: Stops<'a>,
@@ -219,12 +220,12 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Carries the plan out, from `start` on.
+    /// Carries out the plan, beginning at `start`.
     pub(crate) fn run(mut self, start: Instant) -> Result<Ended, Error> {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         self.start = start;
         if self.stops.now() {
-            // Connections may not be made yet, and nothing was sent.
+            // Connections may still be missing, and nothing was sent.
             self.schedule.stop(0);
             return Ok(self.finish());
         }
@@ -257,7 +258,7 @@ impl<'a> Worker<'a> {
             }
             let wake = if over { last } else { self.next_due.min(self.schedule.end()) };
             let wake = self.on_time(now, wake).min(self.publisher.next()).min(now + TICK);
-            // Sending took its time.
+            // Sending took time.
             let sleep = wake.saturating_sub(self.now());
             wait(&self.epoll, &mut events, sleep)?;
             for event in &events {
@@ -272,14 +273,14 @@ impl<'a> Worker<'a> {
         Ok(self.finish())
     }
 
-    /// Sends all slots that are due on free connections.
+    /// Sends all due slots on free connections.
     fn send_due(&mut self, now: u64) {
         self.next_due = loop {
             match self.schedule.step(now) {
                 Step::Due(of) => {
                     let index = of.or_else(|| self.take_free());
                     if let Some(index) = index.filter(|&index| self.is_idle(index)) {
-                        // Sending the one before took its time.
+                        // Sending the previous request took time.
                         let now = self.now();
                         self.next(index, now);
                     }
@@ -298,14 +299,14 @@ impl<'a> Worker<'a> {
         loop {
             let index = self.free.pop_front()?;
             self.connections[index].listed = false;
-            // It may have been closed since.
+            // The connection may have closed since it was listed.
             if self.is_idle(index) {
                 return Some(index);
             }
         }
     }
 
-    /// Sends the connection's next request if there is one and it can.
+    /// Sends the connection's next request, if there is one and the connection can send.
     fn next(&mut self, index: usize, now: u64) {
         if !self.is_idle(index) || self.stopped.is_some() {
             return;
@@ -341,13 +342,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes what an event says; returns the time after it.
+    /// Handles an event; returns the time after it.
     fn ready(&mut self, index: usize, ended: bool) -> u64 {
         let connection = &mut self.connections[index];
         match connection.state {
             State::Connecting => self.connected(index),
             State::Waiting(request) => self.read(index, request, ended),
-            // Nothing is awaited: the server closed, or sent what nobody asked for.
+            // No answer is awaited: the server closed the connection, or sent unrequested bytes.
             State::Idle | State::Thinking => {
                 let received = connection.receive(self.inbox.open(ended), &mut self.tally.bytes);
                 let now = self.now();
@@ -360,7 +361,7 @@ impl<'a> Worker<'a> {
                             self.tally.garbage.keep(connection.garbage(&self.inbox));
                         }
                     }
-                    // At once, but not over and over with a server that takes nobody.
+                    // Reconnects at once, but not repeatedly to a server that answers nothing.
                     let pause = if connection.proven { 0 } else { RETRY_AFTER };
                     connection.close();
                     self.timers.push(Reverse((now + pause, index)));
@@ -371,7 +372,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reads the answers to a request, as far as they are there.
+    /// Reads the answers to a request, as far as they have arrived.
     fn read(&mut self, index: usize, mut request: Request, ended: bool) -> u64 {
         let sent = self.connections[index].flush();
         self.inbox.open(ended);
@@ -421,7 +422,7 @@ impl<'a> Worker<'a> {
         let connection = &mut self.connections[index];
         match connection.finish_connect() {
             Ok(true) => {
-                // A handshake takes its time.
+                // A handshake takes time.
                 let now = self.now();
                 self.connections[index].ready = now;
                 self.free(index, now);
@@ -468,7 +469,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The connection has all that it was sent for.
+    /// Handles the last answer to a request.
     fn all_answered(&mut self, index: usize, usable: bool, now: u64) {
         self.waiting -= 1;
         let connection = &mut self.connections[index];
@@ -485,7 +486,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The connection can send, once its script has let it.
+    /// Marks the connection as free, after any delay that the script asks for.
     fn free(&mut self, index: usize, now: u64) {
         self.connections[index].state = State::Idle;
         if let Some(script) = self.maker.script() {
@@ -509,15 +510,15 @@ impl<'a> Worker<'a> {
         self.next(index, now);
     }
 
-    /// The awaited answers will not come.
+    /// Counts the awaited answers as lost.
     fn lost(&mut self, index: usize, request: &Request, now: u64) {
         self.tally.errors.read += if request.counted { request.left.into() } else { 0 };
         self.note_refusal(index);
         self.give_up(index, now);
     }
 
-    /// A server that does not take the client's certificate, or wants one, says so after the
-    /// handshake only. It will not answer the next time either.
+    /// Notes a TLS refusal: a server that rejects the client's certificate, or requires one, says
+    /// so only after the handshake. Such a server will refuse the next attempt too.
     fn note_refusal(&mut self, index: usize) {
         let connection = &self.connections[index];
         let tls = self.plan.targets[connection.target].tls.as_ref();
@@ -538,7 +539,7 @@ impl<'a> Worker<'a> {
         self.timers.push(Reverse((now + RETRY_AFTER, index)));
     }
 
-    /// Does what has its time come; returns when to come again, at the latest at `wake`.
+    /// Handles expired timers; returns the next time to do so, at most `wake`.
     fn on_time(&mut self, now: u64, wake: u64) -> u64 {
         while let Some(&Reverse((at, index))) = self.timers.peek() {
             if at > now {
@@ -553,7 +554,7 @@ impl<'a> Worker<'a> {
                     connection.ready = at;
                     self.next(index, now);
                 }
-                // It was closed while it was thinking, and is open again.
+                // The connection was closed while it was thinking, and is open again.
                 State::Connecting | State::Idle | State::Waiting(_) => {}
             }
         }
@@ -568,7 +569,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What happens every now and then: figures handed over, backlog and rate looked at.
+    /// Does the periodic work: hands over figures, and samples backlog and rate.
     fn keep_count(&mut self, now: u64) {
         if now < self.warmup {
             return;
@@ -594,7 +595,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts what was not answered as having taken at least until now.
+    /// Counts unanswered requests as having taken at least until now.
     fn finish(mut self) -> Ended {
         let now = self.now();
         let left = self.schedule.backlog();
@@ -636,7 +637,7 @@ impl<'a> Worker<'a> {
         ended
     }
 
-    /// `count` requests of `batches` batches.
+    /// Counts `count` unanswered requests in `batches` batches.
     fn unfinished(&mut self, method: Method, waited: u64, batches: u64, count: u64) {
         let samples = if self.plan.batch_latency { batches } else { count };
         self.tally.latencies_mut(method).intended.saturating_record_n(waited, samples);

@@ -1,14 +1,15 @@
-//! Numbers by Zipf's law: the i-th most popular comes with a probability of 1 / i^theta.
+//! Random numbers by Zipf's law: the i-th most popular has a probability proportional to 1 /
+//! i^theta.
 //!
 //! The method is that of J. Gray et al., "Quickly Generating Billion-Record Synthetic Databases",
 //! SIGMOD 1994, section 3.2, with the constant that YCSB uses (B. Cooper et al., "Benchmarking
 //! Cloud Serving Systems with YCSB", SoCC 2010).
 
-/// The skew: with 0.99, of a million keys the most popular one gets some 7 % of all requests.
+/// The skew: with 0.99, the most popular of a million keys gets some 7 % of all requests.
 const THETA: f64 = 0.99;
 
-/// Terms of the zeta sum that are added one by one. The rest is its integral, which by then is off
-/// by less than 1e-9 of the sum.
+/// Terms of the zeta sum that are added one by one. The rest is approximated by an integral, whose
+/// error is less than 1e-9 of the sum.
 const EXACT_TERMS: u64 = 100_000;
 
 /// Draws ranks: 0 is the most popular.
@@ -75,7 +76,7 @@ mod tests {
             let law = ((rank + 1) as f64).powf(-THETA) / zeta_exact(count);
             assert!((share - law).abs() < 0.01, "rank {rank}: {share}, by law {law}");
         }
-        // Beyond the first two the method is an approximation; in sum it holds.
+        // Beyond the first two ranks the method is an approximation, accurate for sums.
         let share = |ranks: usize| {
             seen[..ranks].iter().map(|&n| f64::from(n)).sum::<f64>() / f64::from(draws)
         };

@@ -1,4 +1,5 @@
-//! What is to happen, by time; what is due at the same microsecond, in the order it was put down.
+//! A queue of future events, ordered by time; events of the same microsecond keep the order in
+//! which they were added.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,7 +8,7 @@ use std::collections::BinaryHeap;
 struct Entry<T> {
     at: u64,
     number: u64,
-    /// Apart, for entries are moved about.
+    /// Boxed, because the heap moves its entries.
     what: Box<T>,
 }
 
@@ -31,7 +32,7 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// See the module.
+/// The event queue: see the module.
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
     entries: BinaryHeap<Reverse<Entry<T>>>,
@@ -48,7 +49,7 @@ impl<T> Agenda<T> {
         self.entries.push(Reverse(Entry { at, number: self.put, what: Box::new(what) }));
     }
 
-    /// The next thing and when it is due.
+    /// Removes the next event and returns its time and contents.
     pub(crate) fn next(&mut self) -> Option<(u64, T)> {
         self.entries.pop().map(|Reverse(entry)| (entry.at, *entry.what))
     }

@@ -1,20 +1,20 @@
-//! Fences of one key grow from each conditional write to the next: in the order in which clients
-//! saw them done, and in the order of the steps that their tags tell.
+//! Checks that the fences of a key grow with each conditional write: in the order of answers seen
+//! by clients, and in the order of the steps in their tags.
 
 use std::collections::BTreeMap;
 
-/// A conditional write that was told its fence.
+/// A conditional write that was answered with its fence.
 #[derive(Debug, Clone)]
 pub(crate) struct Fenced {
     pub(crate) number: u64,
     pub(crate) call: u64,
     pub(crate) answered: u64,
     pub(crate) fence: u64,
-    /// Which step of which family it is.
+    /// Base version and step of the write.
     pub(crate) step: Option<((u64, u32), u32)>,
 }
 
-/// What is wrong with the fences of a key, if anything is.
+/// Returns the first error in the fences of a key, if any.
 pub(crate) fn check(mut told: Vec<Fenced>) -> Option<String> {
     told.sort_by_key(|write| write.call);
     let mut by_answer = told.clone();

@@ -1,6 +1,6 @@
-//! Contended keys: few, of which all writes are with conditions or quorums of majorities, so that
-//! each is one register to its clients. What they asked of each key and were answered is kept as a
-//! history, and is checked in the end.
+//! Contended keys: a few keys whose writes all have conditions or majority quorums, so that each
+//! key is a linearizable register to its clients. The requests and answers of each key are recorded
+//! as a history, which is checked at the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,35 +15,35 @@ use crate::fences::{self, Fenced};
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::values::{decode, encode, value_of};
 
-/// How the keys' names begin.
+/// Prefix of the keys' names.
 const PREFIX: &str = "contended-";
 
-/// Most configurations that the search for one key's order looks at: some seconds.
+/// Most configurations in the search for one key's order: some seconds.
 const MOST_CONFIGURATIONS: usize = 2_000_000;
 
-/// How operations on contended keys ended.
+/// Outcomes of operations on contended keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Contended {
-    /// Reads, and plain writes, that were answered.
+    /// Reads and plain writes that were answered.
     pub plain: u64,
-    /// Conditional writes that were done.
+    /// Conditional writes that took effect.
     pub changed: u64,
-    /// Those whose condition was not true, or that can't be done.
+    /// Conditional writes whose condition was not met, or that are impossible.
     pub unmet: u64,
-    /// What was refused, or failed with nothing done.
+    /// Operations that were refused, or failed without effect.
     pub failed: u64,
-    /// Writes of which nobody knows.
+    /// Writes with an unknown outcome.
     pub unknown: u64,
-    /// Those of them that were sent again, and answered then.
+    /// Writes with an unknown outcome that were sent again, and then answered.
     pub again: u64,
-    /// Histories that were found right.
+    /// Histories found to be linearizable.
     pub checked: u64,
     /// Histories for which the search was given up.
     pub gave_up: u64,
 }
 
 impl Contended {
-    /// Adds those of another run.
+    /// Adds the outcomes of another run.
     pub fn add(&mut self, other: &Self) {
         self.plain += other.plain;
         self.changed += other.changed;
@@ -68,7 +68,7 @@ impl fmt::Display for Contended {
     }
 }
 
-/// What a client wants of a contended key, apart from the value, which follows from its number.
+/// A client's write to a contended key, without the value, which is derived from its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) condition: cluster::Condition,
@@ -76,18 +76,18 @@ pub(crate) struct Wanted {
     pub(crate) sent: Sent,
 }
 
-/// Whether it can be sent again.
+/// Retry state of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It has no idempotency key.
+    /// Sent without an idempotency key, so never again.
     Once,
-    /// It has one.
+    /// Sent with an idempotency key.
     First,
-    /// It is what the client sent under this number.
+    /// A retry of the write first sent under this number.
     Again(u64),
 }
 
-/// What is to be done.
+/// Effect of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Put,
@@ -96,7 +96,7 @@ pub(crate) enum Action {
 }
 
 impl Wanted {
-    /// The number under which it was sent first.
+    /// Returns the number under which the write was first sent.
     pub(crate) fn first(&self, number: u64) -> u64 {
         match self.sent {
             Sent::Once | Sent::First => number,
@@ -104,13 +104,13 @@ impl Wanted {
         }
     }
 
-    /// What it is known by, if it has an idempotency key.
+    /// Returns the id of the write's idempotency key, if it has one.
     pub(crate) fn id(&self, number: u64) -> Option<u64> {
         let word = self.first(number).to_le_bytes();
         (self.sent != Sent::Once).then(|| cluster::id_of_idempotency_key(b"", &word))
     }
 
-    /// As the protocol has it.
+    /// Converts to the protocol's type.
     pub(crate) fn of(self, number: u64, expiry_ms: u64) -> Conditional {
         let change = match self.action {
             Action::Put => cluster::Change::Put(Bytes::from(encode(value_of(self.first(number))))),
@@ -123,51 +123,51 @@ impl Wanted {
     }
 }
 
-/// An operation as it is kept until the end.
+/// An operation recorded until the end.
 #[derive(Debug)]
 struct Kept {
     operation: Operation,
-    /// Known to have had no effect, or a read without an answer.
+    /// True if the operation had no effect, or is a read without an answer.
     is_void: bool,
     is_plain: bool,
-    /// The first version of a plain write, and whether it was given another one.
+    /// The first version of a plain write, and whether the write was given another.
     first: Option<Version>,
     is_reissued: bool,
-    /// Of a conditional write that was done; 0 = none was told.
+    /// Fence of a conditional write that took effect; 0 = none was returned.
     fence: u64,
 }
 
 #[derive(Debug, Default)]
 struct OfKey {
     kept: BTreeMap<u64, Kept>,
-    /// Nothing that is answered from here on counts.
+    /// True once later answers no longer count.
     is_over: bool,
 }
 
-/// See the module.
+/// The histories of all contended keys: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     of_keys: BTreeMap<Bytes, OfKey>,
-    /// How far conditional writes may be evaluated by a time before any wall clock's, in
-    /// milliseconds: by other nodes' clocks as they were when they were compared.
+    /// Greatest lag, in milliseconds, of a conditional write's time of evaluation behind every wall
+    /// clock: it may be evaluated by a comparison with other nodes' clocks from earlier.
     pub(crate) lag_ms: u64,
-    /// How often all keys were given up for new ones.
+    /// Number of times that all keys were abandoned for new ones.
     generation: u32,
     pub(crate) tally: Contended,
 }
 
-/// Whether a key is one of those.
+/// Returns true for a contended key.
 pub(crate) fn is_contended(key: &[u8]) -> bool {
     key.starts_with(PREFIX.as_bytes())
 }
 
 impl Histories {
-    /// The name of a key.
+    /// Returns the name of a key.
     pub(crate) fn key(&self, name: impl std::fmt::Display) -> Bytes {
         Bytes::from(format!("{PREFIX}{}-{name}", self.generation))
     }
 
-    /// `earliest_ms`: no clock that it may be evaluated by is behind that.
+    /// Records the start of an operation. No clock that may evaluate it is behind `earliest_ms`.
     pub(crate) fn begin(&mut self, number: u64, now: u64, earliest_ms: u64, asked: &Asked) {
         let put = Change::Put(value_of(number));
         let (is_plain, asked_for) = match &asked.what {
@@ -188,7 +188,7 @@ impl Histories {
         let earliest_ms = earliest_ms.saturating_sub(self.lag_ms);
         let life = Life { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
         let operation = Operation { number, call: now, asked: asked_for, life, end };
-        // What is sent again is the same write, unless it turns out to find its condition not true.
+        // A retry is the same write, unless it finds its condition not met.
         let sent = match &asked.what {
             What::Change(wanted) => wanted.sent,
             _ => Sent::Once,
@@ -199,7 +199,7 @@ impl Histories {
         self.of_keys.entry(asked.key.clone()).or_default().kept.insert(number, kept);
     }
 
-    /// A plain write has a version. Returns whether it is one of a contended key.
+    /// Records the version of a plain write. Returns true if its key is contended.
     pub(crate) fn versioned(&mut self, key: &Bytes, number: u64, version: Version) -> bool {
         let of_key = self.of_keys.get_mut(key);
         let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) else {
@@ -210,7 +210,7 @@ impl Histories {
         true
     }
 
-    /// What a write writes expires then.
+    /// Records the expiry of a write's value.
     pub(crate) fn expires(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
         let of_key = self.of_keys.get_mut(key);
         if let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) {
@@ -218,7 +218,7 @@ impl Histories {
         }
     }
 
-    /// Somebody sets a clock back: what is under way may be evaluated by that.
+    /// Notes that a clock is set back: open operations may be evaluated by it.
     pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
         let all = self.of_keys.values_mut().flat_map(|of_key| of_key.kept.values_mut());
         for kept in all.filter(|kept| kept.operation.end == End::Unknown) {
@@ -227,8 +227,9 @@ impl Histories {
         }
     }
 
-    /// A replica is sent a plain write, maybe with another version than it had at first: one that
-    /// no read may ever show, for a conditional write comes on top of it.
+    /// Notes that a plain write is sent to a replica, perhaps with another version than its first.
+    /// No read may ever show the first one, because a conditional write is based on the new
+    /// version.
     pub(crate) fn is_sent(&mut self, key: &Bytes, record: &Record) {
         if is_contended(key)
             && let Some((number, version)) = write_of(record)
@@ -237,8 +238,8 @@ impl Histories {
         }
     }
 
-    /// A client has its outcome; returns what is wrong with that by itself. `latest_ms`: no clock
-    /// that it was evaluated by was ahead of that.
+    /// Records the outcome of an operation; returns any error that the outcome shows by itself. No
+    /// clock that evaluated the operation was ahead of `latest_ms`.
     pub(crate) fn end(
         &mut self,
         (now, latest_ms): (u64, u64),
@@ -251,7 +252,7 @@ impl Histories {
             _ => (number, number),
         };
         let is_again = again != number;
-        // The first one may be on its way still, and find its condition true later.
+        // The first attempt may still be in transit, and find its condition met later.
         let unmet = matches!(
             outcome,
             ClientOutcome::Answer(Answer::Done(Done::Unmet { .. } | Done::Impossible(_), _))
@@ -262,7 +263,7 @@ impl Histories {
         kept.is_void &= !unmet;
         let answered = match outcome {
             ClientOutcome::Answer(Answer::Failed(failed)) if failed.unknown => None,
-            // What was sent before may have been done.
+            // An earlier attempt may have taken effect.
             ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused if is_again => None,
             ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)) => None,
             ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused => {
@@ -318,19 +319,20 @@ impl Histories {
         None
     }
 
-    /// What was acknowledged may be gone, and nobody is to blame: clients go on with other keys.
+    /// Abandons the keys, because acknowledged writes may be lost without a fault of the cluster:
+    /// clients continue with new keys.
     pub(crate) fn give_up_keys(&mut self) {
         self.generation += 1;
         self.of_keys.values_mut().for_each(|of_key| of_key.is_over = true);
     }
 
-    /// Keys that are in use.
+    /// Returns the keys in use.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Bytes> + '_ {
         let used = self.of_keys.iter().filter(|(_, of_key)| !of_key.is_over);
         used.map(|(key, _)| key.clone())
     }
 
-    /// Checks every history; returns what is wrong.
+    /// Checks every history; returns the errors.
     pub(crate) fn check(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (key, of_key) in std::mem::take(&mut self.of_keys) {
@@ -353,7 +355,7 @@ impl Histories {
 }
 
 impl OfKey {
-    /// Conditional writes that were told a fence.
+    /// Returns the conditional writes that were answered with a fence.
     fn fenced(&self) -> Vec<Fenced> {
         let told = self.kept.values().filter(|kept| kept.fence != 0);
         let fenced = told.filter_map(|kept| match &kept.operation.end {
@@ -371,7 +373,8 @@ impl OfKey {
 }
 
 impl Kept {
-    /// It was answered: by when it was evaluated, and when what it found expires.
+    /// Records the latest time of evaluation of an answered operation, and the expiry of the value
+    /// found.
     fn evaluated(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
         let Life { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
         *latest = latest_ms;
@@ -380,7 +383,7 @@ impl Kept {
         }
     }
 
-    /// What takes effect.
+    /// Returns the operations that take effect.
     fn operations(self) -> Vec<Operation> {
         if !self.is_reissued {
             return vec![self.operation];
@@ -389,7 +392,7 @@ impl Kept {
     }
 }
 
-/// The number and version of a plain write; `None` = a conditional one made the record.
+/// Returns the number and version of a plain write; `None` if a conditional write made the record.
 fn write_of(record: &Record) -> Option<(u64, Version)> {
     let extension = record.view().extension();
     let number = u64::from_le_bytes(extension.try_into().ok()?);
@@ -407,8 +410,8 @@ fn condition_of(condition: &cluster::Condition) -> Condition {
     }
 }
 
-/// The answer that a client had of a conditional write that was done, or what is wrong with the
-/// answer by itself.
+/// Converts the answer to a conditional write, or returns the error that the answer shows by
+/// itself.
 fn response_of(done: Done, number: u64, operation: &Operation) -> Result<Response, String> {
     Ok(match done {
         Done::Changed { tag, result, .. } => Response::Changed { tag: tag_of(tag), sum: result },
@@ -427,7 +430,7 @@ fn tag_of(cluster::Tag { version, last }: cluster::Tag) -> Tag {
     Tag { family: (time, origin), last }
 }
 
-/// What a read returned; `None` = what nobody can have written.
+/// Converts the answer to a read; `None` if no client can have written the value.
 fn found(key: &[u8], record: Option<&Record>) -> Option<Option<(linear::Value, Tag)>> {
     let Some(record) = record else { return Some(None) };
     let tag = tag_of(cluster::Tag::of(record));

@@ -1,11 +1,11 @@
-//! One line for everything that happens, hashed, so that two runs can be compared by one number,
-//! and printed if somebody wants to read it.
+//! The journal of a run: one line per event, hashed, so that two runs can be compared by one
+//! number, and printed on request.
 
 use std::fmt::{self, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// See the module.
+/// The journal of a run: see the module.
 pub(crate) struct Journal {
     hash: Xxh3,
     print: bool,
@@ -17,7 +17,7 @@ impl Journal {
         Self { hash: Xxh3::new(), print, lines: 0 }
     }
 
-    /// Notes what happens at `now` microseconds.
+    /// Adds a line for an event at `now` microseconds.
     pub(crate) fn line(&mut self, now: u64, what: fmt::Arguments<'_>) {
         self.lines += 1;
         self.hash.update(&now.to_le_bytes());
@@ -28,7 +28,7 @@ impl Journal {
         }
     }
 
-    /// Of all lines so far.
+    /// Returns the hash of all lines so far.
     pub(crate) fn hash(&self) -> u64 {
         self.hash.digest()
     }

@@ -1,9 +1,9 @@
-//! What the clients asked and were answered, kept outside the cluster, and the judgment of it.
+//! Record of the clients' requests and answers, kept outside the cluster, and the checks of it.
 //!
-//! For every key, and for every pair of `ack` and `from` that was used on it, the ledger knows the
-//! greatest version that was acknowledged, or returned by a majority read: the *floors*. An
-//! operation remembers the floors as it begins. Its answer must not be below any floor whose
-//! replicas must have one in common with its own.
+//! For every key, and for every pair of `ack` and `from` used on it, the ledger knows the greatest
+//! version that was acknowledged, or returned by a majority read: the *floors*. An operation
+//! remembers the floors of its start. Its answer must not be below any floor whose replicas must
+//! intersect those of the operation.
 //!
 //! ```text
 //!  write 2/3 acknowledged, version 7 ──▶ floor (2 of 3) = 7
@@ -12,7 +12,7 @@
 //!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
 //! ```
 //!
-//! Where a change of the layout moves keys, floors move with them, or end: `ledger/moves.rs`.
+//! When a layout change moves keys, their floors move or end: `ledger/moves.rs`.
 
 mod moves;
 
@@ -37,31 +37,31 @@ pub(crate) enum What {
     Delete,
     /// A conditional write.
     Change(Wanted),
-    /// All keys there are.
+    /// A scan of all keys.
     Scan,
 }
 
-/// What a client knows of its operation in the end.
+/// Final outcome of an operation, as its client knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClientOutcome {
     /// The node's answer.
     Answer(Answer),
-    /// A whole range.
+    /// All records of a range.
     Range(Vec<(Bytes, Record)>),
-    /// Nothing was done, and the client knows: nobody took its request.
+    /// The operation had no effect, and the client knows: no node accepted the request.
     Refused,
     /// The connection broke, or the client gave up.
     Nothing,
 }
 
-/// An operation as it is asked for.
+/// A request as its client sends it.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) what: What,
     pub(crate) key: Bytes,
-    /// What it leaves open follows from the layout by which it is counted.
+    /// Defaults of an unset `ack` or `from` follow from the layout in force.
     pub(crate) quorum: AskedQuorum,
-    /// How long a value lives that is written; 0 = for ever.
+    /// Time to live of a written value, in milliseconds; 0 = for ever.
     pub(crate) ttl_ms: u64,
 }
 
@@ -69,41 +69,41 @@ pub(crate) struct Asked {
 struct Operation {
     asked: Asked,
     begun: u64,
-    /// No clock that it may be evaluated by is behind that.
+    /// No clock that may evaluate the operation is behind this time.
     earliest_ms: u64,
-    /// Disks that had been lost by then.
+    /// Number of disks lost before the operation.
     wipes: u32,
-    /// How often reads had switched to other replicas by then.
+    /// Number of switches of reads to other replicas before the operation.
     moves: usize,
-    /// How often keys had been placed otherwise, and whether that was over.
+    /// Number of placement changes before the operation, and whether the last was complete.
     placements: u64,
     is_quiet: bool,
-    /// Whether a node has given up a block of keys like its own since.
+    /// True if a node has given up a block with this key since.
     is_in_damage: bool,
-    /// As it begins, by key.
+    /// Floors at the start of the operation, by key.
     floors: BTreeMap<Bytes, Vec<Floor>>,
 }
 
-/// A least version, and by which replicas it is held.
+/// A lower bound on versions, and the replicas that hold it.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
     held_by: u8,
     from: u8,
-    /// The least version that reads must return.
+    /// Least version that reads must return.
     version: Version,
-    /// What the versions of later writes must be above: the greatest that was acknowledged.
+    /// Greatest acknowledged version, which the versions of later writes must exceed.
     order: Option<Version>,
-    /// Disks that had been lost by then.
+    /// Number of disks lost before the floor was raised.
     wipes: u32,
 }
 
-/// How a write ended.
+/// Outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is not over, or nobody knows.
+    /// The write is in progress, or its outcome is unknown.
     Open,
     Acknowledged(Version),
-    /// Nothing was done, and nothing will be.
+    /// The write had no effect and will have none.
     None,
 }
 
@@ -112,28 +112,28 @@ struct Write {
     key: Bytes,
     kind: Kind,
     begun: u64,
-    /// When it expires; 0 = never.
+    /// Expiry of the value; 0 = never.
     expiry_ms: u64,
     fate: Fate,
-    /// The greatest version of nobody's clock under which it was returned: a read goes on in
-    /// another family where a proof has ended its own.
+    /// Greatest version not issued by a clock under which the write was returned: a repair proof
+    /// may have replaced its base version.
     continued: Option<Version>,
-    /// When it was first returned to somebody.
+    /// Time at which the write was first returned.
     seen: Option<u64>,
 }
 
-/// What all replicas held when it was last looked at.
+/// State of all replicas at the last repair proof.
 #[derive(Debug, Default)]
 struct Proven {
-    /// When that was; 0 = never.
+    /// Time of the proof; 0 = never.
     at: u64,
-    /// Of what was written up to this time of a version.
+    /// Upper bound on the version times that the proof covers.
     watermark: u64,
-    /// The newest record of each key; of others there is none, or it may be purged.
+    /// The newest record of each key; other keys have none, or one that may be purged.
     ranks: BTreeMap<Bytes, Rank>,
 }
 
-/// How many operations ended how.
+/// Number of operations by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Reads that were answered.
@@ -142,60 +142,61 @@ pub struct Tally {
     pub ranges: u64,
     /// Writes and deletes that were acknowledged.
     pub writes: u64,
-    /// What was refused, or failed with nothing done.
+    /// Operations that were refused, or failed without effect.
     pub failed: u64,
-    /// Writes of which nobody knows.
+    /// Writes with an unknown outcome.
     pub unknown: u64,
 }
 
-/// See the module.
+/// The ledger: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     operations: BTreeMap<u64, Operation>,
     writes: BTreeMap<WriteId, Write>,
     floors: BTreeMap<Bytes, Vec<Floor>>,
-    /// How many copies a key was written with; 0 = the default.
+    /// Numbers of copies that a key was written with; 0 = the default.
     copies: BTreeMap<Bytes, BTreeSet<u8>>,
     versions: BTreeMap<Version, WriteId>,
-    /// The latest time that any node's wall clock has shown, in milliseconds.
+    /// Latest time that any node's wall clock has shown, in milliseconds.
     pub(crate) latest_ms: u64,
-    /// The greatest time of any version.
+    /// Greatest time of any version.
     pub(crate) greatest: u64,
-    /// When what a wrong clock wrote was last taken out of a store.
+    /// Time at which records written by a wrong clock were last removed from a store.
     forgot_future: u64,
     deletes: BTreeMap<Bytes, Vec<WriteId>>,
     next: u64,
-    /// What was proven last.
+    /// The last repair proof.
     proven: Proven,
-    /// Copies of a key unless a request says otherwise: at first, and since each time that reads
-    /// switched to other replicas.
+    /// Default numbers of copies of a key: the initial one, and one for each switch of reads to
+    /// other replicas.
     defaults: Vec<u8>,
-    /// How often keys were placed otherwise: moved, were about to, or did not after all.
+    /// Number of placement changes: moves that began, ended or were cancelled.
     placements: u64,
-    /// Whether all nodes have come to the end of that, and dropped what is placed elsewhere.
+    /// True once all nodes have finished the last placement change, and dropped the records placed
+    /// elsewhere.
     is_quiet: bool,
-    /// Disks that were wiped so far: what a single replica acknowledged may be gone.
+    /// Number of disks wiped so far: a write acknowledged by a single replica may be lost.
     wipes: u32,
-    /// When, and whose they were, by origin: with a disk goes the bound of its node's clock.
+    /// Time and origin of each wiped disk: the bound of the node's clock is lost with it.
     lost_bounds: Vec<(u64, u32)>,
-    /// The greatest version that the last one can have held, as its successor sees it.
+    /// Greatest version that the last wiped disk can have held, as estimated by its successor.
     lost_before: u64,
-    /// When a node may last have forgotten writes with an idempotency key.
+    /// Time at which a node may last have forgotten writes with an idempotency key.
     pub(crate) forgetful_at: u64,
-    /// Of contended keys, which have no floors.
+    /// Histories of contended keys, which have no floors.
     pub(crate) histories: Histories,
     pub(crate) tally: Tally,
     pub(crate) wrong: Vec<String>,
 }
 
 impl Ledger {
-    /// An empty one.
+    /// Creates an empty ledger.
     pub(crate) fn new(default_copies: u8) -> Self {
         Self { defaults: vec![default_copies], ..Self::default() }
     }
 
-    /// An operation begins. Its number is that of the write too, if it is one. `earliest_ms`: no
-    /// clock that it may be evaluated by is behind that.
+    /// Records the start of an operation, whose number is also that of its write, if any. No clock
+    /// that may evaluate the operation is behind `earliest_ms`.
     pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: Asked) -> u64 {
         self.next += 1;
         let own = self.floors.get_key_value(&asked.key);
@@ -231,12 +232,12 @@ impl Ledger {
         self.next
     }
 
-    /// The number of the operation that begins next.
+    /// Returns the number of the next operation.
     pub(crate) fn next(&self) -> u64 {
         self.next + 1
     }
 
-    /// A node has said when the value of a write expires.
+    /// Records the expiry of a write's value, as set by a node.
     pub(crate) fn expires(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
         self.histories.expires(key, number, expiry_ms);
         if let Some(write) = self.writes.get_mut(&WriteId(number)) {
@@ -244,7 +245,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody sets a clock back: what is under way may be evaluated by that.
+    /// Notes that a clock is set back: operations in progress may be evaluated by it.
     pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
         self.histories.clock_is_at(wall_ms);
         for operation in self.operations.values_mut() {
@@ -256,10 +257,10 @@ impl Ledger {
         self.operations.get(&number).map(|operation| &operation.asked)
     }
 
-    /// A node issues a version.
+    /// Records a version that a node issues.
     pub(crate) fn versioned(&mut self, now: u64, write: WriteId, version: Version) {
-        // An answer that was on its way when its record was taken out of the store says nothing
-        // about what is in it.
+        // An answer that was in transit when its record was removed from the store says nothing
+        // about the store's contents.
         if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
             self.greatest = self.greatest.max(version.time);
         }
@@ -267,8 +268,8 @@ impl Ledger {
         if key.is_some_and(|key| self.histories.versioned(key, write.0, version)) {
             return;
         }
-        // What was made of an absent key, or goes on from what a proof has ended, has a version of
-        // nobody's clock.
+        // Origin u32::MAX marks a version that no clock issued: of a conditional write to an absent
+        // key, or of a base version that a repair proof created.
         let is_issued = version.origin != u32::MAX;
         if is_issued
             && let Some(other) = self.versions.insert(version, write)
@@ -282,9 +283,9 @@ impl Ledger {
         }
     }
 
-    /// Whether the node that issued a version lost its disk between two writes. Then it did not
-    /// know what it had issued before, and issues it again if its clock is behind the one that it
-    /// had.
+    /// Returns true if the node that issued a version lost its disk between two writes. Then it did
+    /// not know the versions issued before, and may issue one again if its clock is behind the lost
+    /// bound.
     fn is_of_another_disk(&self, version: Version, write: WriteId, other: WriteId) -> bool {
         let begun = |write| self.writes.get(&write).map(|write: &Write| write.begun);
         let (Some(one), Some(other)) = (begun(write), begun(other)) else { return false };
@@ -294,7 +295,7 @@ impl Ledger {
             .any(|(lost, origin)| *origin == version.origin && between.contains(lost))
     }
 
-    /// A client has its outcome.
+    /// Records the outcome of an operation.
     pub(crate) fn end(&mut self, now: u64, number: u64, outcome: &ClientOutcome) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
         for (key, floors) in &mut operation.floors {
@@ -359,7 +360,7 @@ impl Ledger {
         let version = record.map(|record| record.version());
         let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
         for floor in floors {
-            // What was deleted may be purged by now.
+            // A tombstone may be purged by now.
             let seen = match version {
                 Some(version) => version >= floor.version,
                 None => self.may_be_gone(key, floor.version),
@@ -374,7 +375,7 @@ impl Ledger {
                 self.accuse(now, what);
             }
         }
-        // A returned record is held by as many replicas as were asked, of those that it belongs to.
+        // After the read, as many of the record's replicas as were asked hold the record.
         if let Some(record) = record
             && self.is_kept(operation)
             && let Some((held_by, from)) = self.holders(operation, key, record.copies())
@@ -421,7 +422,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a key may have a tombstone, or a value that has expired, of this version or a later
+    /// Returns true if a key may have a tombstone or an expired value of this version or a later
     /// one.
     fn may_be_gone(&self, key: &Bytes, version: Version) -> bool {
         let deletes = self.deletes.get(key).into_iter().flatten();
@@ -468,15 +469,15 @@ impl Ledger {
         }
     }
 
-    /// All replicas hold these records of what was written up to the watermark.
+    /// Records a repair proof: all replicas hold these records among those up to the watermark.
     pub(crate) fn is_proven(&mut self, now: u64, watermark: u64, ranks: BTreeMap<Bytes, Rank>) {
         if watermark > self.proven.watermark {
             self.proven = Proven { at: now, watermark, ranks };
         }
     }
 
-    /// A record is returned to a client. Nobody who asks a majority is returned one that a proof
-    /// has ended, whatever disks are lost and put back.
+    /// Checks a record returned to a client: no majority read returns a record that a repair proof
+    /// has excluded, whatever disks are lost and restored.
     fn check_returned(&mut self, now: u64, operation: &Operation, key: &Bytes, record: &Record) {
         let asked = operation.asked.quorum;
         let is_default = |default: &u8| record.copies() == 0 || record.copies() == *default;
@@ -503,7 +504,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody, a client or the judge, sees a record.
+    /// Checks a record seen by a client or by the final checks.
     pub(crate) fn check_seen(&mut self, now: u64, key: &Bytes, record: &Record) {
         if is_contended(key) {
             if decode(key, record).is_none() {
@@ -534,7 +535,7 @@ impl Ledger {
     }
 
     fn raise(&mut self, key: &Bytes, floor: Floor) {
-        // One of those that hold it may be the one whose disk was lost meanwhile.
+        // One of the floor's holders may be the node whose disk was lost meanwhile.
         let lost = (self.wipes - floor.wipes).min(u32::from(floor.held_by)) as u8;
         let floor = Floor { held_by: floor.held_by - lost, ..floor };
         if lost > 0 && (floor.held_by == 0 || floor.version.time > self.lost_before) {
@@ -553,12 +554,14 @@ impl Ledger {
         }
     }
 
-    /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what was
-    /// written with more copies than something newer: the others hold that in its place, and do not
-    /// know that the lost replica was to hold anything. With the disk went the bound of its clock:
-    /// if that was set back too, versions of this `origin` may be issued anew. And a node that
-    /// begins with an empty disk takes it that its former life acknowledged no version after
-    /// `lost_before`.
+    /// Notes that a disk was wiped.
+    ///
+    /// A record that only one replica had to hold may be lost. So may a record that was written
+    /// with more copies than a newer one: the other replicas hold the newer record in its place,
+    /// and don't know that the lost replica was to hold anything. The bound of the node's clock is
+    /// lost with the disk: if the clock was set back too, versions of this `origin` may be issued
+    /// again. The node that starts with an empty disk assumes that its previous incarnation
+    /// acknowledged no version after `lost_before`.
     pub(crate) fn wiped(&mut self, now: u64, origin: u32, lost_before: u64) {
         self.wipes += 1;
         self.lost_bounds.push((now, origin));
@@ -572,8 +575,8 @@ impl Ledger {
         }
     }
 
-    /// A node gives up blocks of these keys, which it can't read: what no other replica had to hold
-    /// is gone, though the disk is replaced later, or never.
+    /// Notes that a node has given up unreadable blocks with these keys: a record that no other
+    /// replica had to hold is lost, even if the disk is replaced later, or never.
     pub(crate) fn gave_up(&mut self, ranges: &[Damage]) {
         let is_in = |key: &Bytes| {
             let ends = |damage: &Damage| damage.last.as_ref().is_none_or(|last| key <= last);
@@ -594,8 +597,8 @@ impl Ledger {
         (self.floors, self.operations) = (floors, operations);
     }
 
-    /// What was written more than an hour after `limit` is gone: one node did it, whose clock was
-    /// off by days.
+    /// Notes that records written more than an hour after `limit` are lost: one node wrote them,
+    /// whose clock was off by days.
     pub(crate) fn forget_future(&mut self, now: u64, limit: u64) {
         const HOUR: u64 = 3_600_000_000 << 12;
         self.forgot_future = now;
@@ -604,7 +607,7 @@ impl Ledger {
         }
     }
 
-    /// Every key that a write was begun for.
+    /// Returns every key for which a write was begun.
     pub(crate) fn keys(&self) -> Vec<Bytes> {
         let mut keys: Vec<_> = self.writes.values().map(|write| write.key.clone()).collect();
         keys.extend(self.histories.keys());
@@ -613,7 +616,7 @@ impl Ledger {
         keys
     }
 
-    /// Operations that were begun and did not end.
+    /// Returns the number of operations in progress.
     pub(crate) fn open(&self) -> usize {
         self.operations.len()
     }
@@ -624,7 +627,7 @@ impl Ledger {
 }
 
 impl Floor {
-    /// Whether the replicas of such a quorum must have one in common with the floor's.
+    /// Returns true if the replicas of the quorum must intersect those of the floor.
     fn overlaps(&self, quorum: Quorum) -> bool {
         let both = u16::from(self.held_by) + u16::from(quorum.ack);
         both > u16::from(self.from.max(quorum.from))
@@ -638,7 +641,7 @@ impl fmt::Display for Floor {
     }
 }
 
-/// A record as people read it.
+/// Formats a record for people.
 pub(crate) fn show(record: Option<&Record>) -> String {
     let Some(record) = record else { return "nothing".to_owned() };
     let (Rank { version, ballot, kind, .. }, copies) = (record.rank(), record.copies());
@@ -674,7 +677,7 @@ mod tests {
         ledger.versioned(11, first, version);
         ledger.wiped(20, ORIGIN, 9);
         let second = put(&mut ledger, 30);
-        // A record of the former disk is read, then its version is issued again; and the reverse.
+        // A record of the lost disk is read, then its version is issued again; and the reverse.
         for write in [first, second, first] {
             ledger.versioned(31, write, version);
         }

@@ -1,10 +1,10 @@
-//! Whole kvorum clusters in one thread: the same protocol and engine that serve, on simulated
-//! machines, disks, clocks and networks, with clients and a judge. One seed decides everything, so
-//! every failure that a sweep finds can be looked at again, line by line.
+//! Simulates whole kvorum clusters in one thread: the production protocol and engine on simulated
+//! machines, disks, clocks and networks, with clients and a checker. One seed determines
+//! everything, so every failure found by a sweep can be replayed line by line.
 //!
 //! ```text
-//!   seed ─▶ plan ─▶ world: faults while clients ask ─▶ all heals ─▶ it must serve, hold, agree
-//!                          └── ledger: what they were answered ──────▶ verdict
+//!   seed ─▶ plan ─▶ world: faults during requests ─▶ all heals ─▶ it must serve, hold, agree
+//!                          └── ledger: the clients' answers ────────▶ verdict
 //! ```
 
 #![forbid(unsafe_code)]
@@ -31,36 +31,36 @@ pub use scale::{Growth, Parts, Scale, Traffic, measure, measure_growth, parts};
 
 use world::World;
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// What was wrong, in the order of its discovery; empty = all is well.
+    /// Errors in the order of discovery; empty if the run passed.
     pub wrong: Vec<String>,
-    /// How the clients' operations ended.
+    /// Outcomes of the clients' operations.
     pub tally: Tally,
-    /// The same of contended keys.
+    /// Outcomes of operations on contended keys.
     pub contended: Contended,
-    /// Faults that happened.
+    /// Number of faults.
     pub faults: u64,
-    /// Changes of the layout that were decided.
+    /// Number of layout changes decided.
     pub changes: u64,
-    /// Times that keys had moved when all was settled again.
+    /// Number of layout changes that had moved keys when all was settled again.
     pub moves: u64,
-    /// Nodes that were members of a layout by which nothing moves and were not before …
+    /// Number of nodes that joined: members of a settled layout that were not members before.
     pub joined: u64,
-    /// … and those that were not any more.
+    /// Number of nodes that left: members no longer.
     pub left: u64,
     /// The length of the run, in simulated microseconds.
     pub micros: u64,
-    /// Events of the run.
+    /// Number of events.
     pub events: u64,
-    /// The hash over all events: equal runs have equal hashes.
+    /// Hash of all events: equal runs have equal hashes.
     pub hash: u64,
-    /// Messages between nodes.
+    /// Number of messages between nodes.
     pub messages: u64,
 }
 
-/// Runs a plan to its end, or to the first thing that is wrong.
+/// Runs a plan to its end, or to the first error.
 pub fn run(plan: &Plan) -> Report {
     let mut world = World::new(plan.clone());
     world.run_until(plan.seconds * 1_000_000);

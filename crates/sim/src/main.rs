@@ -1,4 +1,4 @@
-//! Replays a seed, or goes through many.
+//! Replays one seed, or runs many.
 //!
 //! ```text
 //! cargo run --release -p sim -- --seed 7 --log
@@ -131,7 +131,7 @@ fn sweep(shape: &Shape, from: u64, count: u64, limit: Option<Duration>, first: b
     let mut sum = Sum::default();
     let count = if limit.is_some() { u64::MAX - from } else { count };
     for seed in from..from + count {
-        // The assertion has said on stderr what is wrong; other seeds may find more.
+        // The assertion has printed its message on stderr; other seeds may find more.
         let run = catch_unwind(|| sim::run(&shape.plan(seed)));
         let report = run.unwrap_or_else(|_| Report {
             wrong: vec!["at 0: a failed assertion: a bug in kvorum or the simulator".to_owned()],
@@ -152,7 +152,7 @@ fn sweep(shape: &Shape, from: u64, count: u64, limit: Option<Duration>, first: b
     sum.failed == 0
 }
 
-/// Loops of a node whose memory is weighed, and how many are weighed at once.
+/// Loops of a node whose memory is measured, and number of nodes measured at once.
 const LOOPS: usize = 2;
 const SETS: usize = 64;
 
@@ -204,7 +204,7 @@ fn growth(nodes: usize, joiners: usize, loops: usize, seed: u64) {
     row("at rest after", nodes + joiners, grown.after);
 }
 
-/// Bytes of memory that this process has in use; 0 where that can't be told.
+/// Returns the resident memory of this process in bytes; 0 if unknown.
 fn resident() -> u64 {
     const PAGE: u64 = 4096;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -265,12 +265,12 @@ impl Sum {
             return;
         }
         eprint!("\r\x1b[Kseed {seed}: {}", self.line(took));
-        // Who can't see the progress misses nothing else.
+        // A failed progress line must not end the run.
         let _ = stderr().flush();
     }
 }
 
-/// Makes room on a terminal; elsewhere there is no progress.
+/// Clears the progress line on a terminal; elsewhere there is none.
 fn clear_progress() {
     if stderr().is_terminal() {
         eprint!("\r\x1b[K");

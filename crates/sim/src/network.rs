@@ -1,32 +1,32 @@
-//! Connections between loops, as TCP makes them: bytes come in order or not at all, in other pieces
-//! than they were sent in, are sent again until they arrive, and an end that is gone is noticed
-//! late or never.
+//! Simulated connections between loops, with TCP's behaviour: bytes arrive in order or not at all,
+//! in other pieces than sent, are retransmitted until they arrive, and the loss of the other end is
+//! noticed late or never.
 //!
 //! ```text
-//!  dialer (end 0) ══ pipe: on their way, arrived ══▶ acceptor (end 1)
+//!  dialer (end 0) ══ pipe: in transit, arrived ═════▶ acceptor (end 1)
 //!                 ◀══ pipe ═════════════════════════
 //! ```
 //!
-//! Within a pipe nothing overtakes anything; between pipes and connections everything may. What a
-//! blocked way swallows is sent again when it heals. An end that closes leaves a part of what it
-//! had sent on its way, be it in its own or in the other machine's buffers: it may arrive after the
-//! dialer has given the connection up, and even after it has sent the same again on another one. To
-//! an end that is closed nothing is delivered.
+//! Bytes within a pipe stay in order; different pipes and connections have no common order. Bytes
+//! lost to a blocked path are retransmitted when it heals. An end that closes leaves part of its
+//! bytes in transit, in its own or in the other machine's buffers: they may arrive after the dialer
+//! has given up the connection, and even after it has sent the same bytes again on another one. A
+//! closed end receives nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::random::Random;
 
-/// Bytes that a pipe takes before they are read at its other end: the buffers of two sockets.
+/// Bytes that a pipe holds before the other end reads them: the buffers of two sockets.
 const SOCKET_BYTES: usize = 128 << 10;
 
-/// Writes of a thousand that arrive in two parts.
+/// Writes per thousand that arrive in two parts.
 const SPLIT: u64 = 60;
 
-/// How late what was lost is sent again, in microseconds: TCP's least and a usual second time-out.
+/// Delay of a retransmission in microseconds: TCP's least and a usual second timeout.
 const AGAIN_MICROS: (u64, u64) = (200_000, 400_000);
 
-/// One end of a connection: a loop of a node, in one life of its process.
+/// One end of a connection: a loop of a node, in one incarnation of its process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End {
     pub(crate) node: usize,
@@ -37,38 +37,38 @@ pub(crate) struct End {
 
 #[derive(Debug, Default)]
 struct Pipe {
-    /// By time of arrival; `None` = the other end is gone.
+    /// Bytes in transit, by time of arrival; `None` = the other end is gone.
     queue: VecDeque<(u64, Option<Vec<u8>>)>,
-    /// When the last thing put in arrives.
+    /// Arrival time of the last entry.
     last: u64,
-    /// What has arrived and was not read.
+    /// Bytes that have arrived and are not yet read.
     arrived: Vec<u8>,
-    /// Whether nothing comes behind that.
+    /// True if nothing follows those bytes.
     ended: bool,
-    /// Bytes on their way, and those that were not read.
+    /// Number of bytes in transit or unread.
     bytes: usize,
 }
 
-/// See the module.
+/// A simulated connection: see the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) ends: [End; 2],
-    /// By the end that they lead to.
+    /// Pipes, by the end that they lead to.
     pipes: [Pipe; 2],
 }
 
-/// The way from one machine to another.
+/// The path from one machine to another.
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
-    /// Faults that block it at the moment.
+    /// Number of faults that currently block the path.
     blocked: u32,
-    /// Packets of a thousand that are lost.
+    /// Packets per thousand that are lost.
     loss: u64,
     /// Additional delay in microseconds.
     slow: u64,
 }
 
-/// What a way is like when nothing is wrong.
+/// Delays and buffer size of a healthy path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Speed {
     pub(crate) least_micros: u64,
@@ -77,17 +77,17 @@ pub(crate) struct Speed {
     pub(crate) buffer: usize,
 }
 
-/// All connections and ways.
+/// All connections and paths.
 #[derive(Debug)]
 pub(crate) struct Network {
     nodes: usize,
     speed: Speed,
-    /// Only those that are not as they should be.
+    /// Paths that are not healthy.
     ways: BTreeMap<(usize, usize), Way>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
     random: Random,
-    /// Messages that were sent, and bytes.
+    /// Number of messages sent, and of their bytes.
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
 }
@@ -114,18 +114,18 @@ impl Network {
         self.way(from, to).blocked > 0
     }
 
-    /// Whether two machines receive what the other one sends.
+    /// Returns true if two machines can reach each other in both directions.
     pub(crate) fn connected(&self, one: usize, other: usize) -> bool {
         !self.blocked(one, other) && !self.blocked(other, one)
     }
 
-    /// A fault begins to block a way, or ends.
+    /// Begins or ends a fault that blocks a path.
     pub(crate) fn block(&mut self, from: usize, to: usize, begins: bool) {
         let way = self.ways.entry((from, to)).or_default();
         way.blocked = if begins { way.blocked + 1 } else { way.blocked.saturating_sub(1) };
     }
 
-    /// Packets are lost, or slow, on all ways from and to a node.
+    /// Sets loss and delay on all paths from and to a node.
     pub(crate) fn disturb(&mut self, node: usize, loss: u64, slow: u64) {
         for other in (0..self.nodes).filter(|other| *other != node) {
             for ends in [(node, other), (other, node)] {
@@ -135,12 +135,12 @@ impl Network {
         }
     }
 
-    /// All ways are as they should be.
+    /// Makes all paths healthy.
     pub(crate) fn heal(&mut self) {
         self.ways.clear();
     }
 
-    /// How long something takes from here to there, in microseconds.
+    /// Returns the delay of a transmission on a path, in microseconds.
     pub(crate) fn delay(&mut self, from: usize, to: usize) -> u64 {
         let way = self.way(from, to);
         let mut delay = self.random.spread(self.speed.least_micros, self.speed.most_micros);
@@ -165,7 +165,7 @@ impl Network {
         self.connections.get(&id)
     }
 
-    /// Those with an end in this process.
+    /// Returns the connections with an open end in this process.
     pub(crate) fn of_process(&self, node: usize, life: u32) -> Vec<(u64, usize)> {
         let mine = |end: &End| end.node == node && end.life == life && end.open;
         let ends = |(id, connection): (&u64, &Connection)| {
@@ -175,13 +175,13 @@ impl Network {
         self.connections.iter().flat_map(ends).collect()
     }
 
-    /// All open ones with things on their way, or perhaps so.
+    /// Returns all connections, with or without bytes in transit.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.connections.keys().copied().collect()
     }
 
-    /// Takes as many of `bytes` as the sockets have room for: how many, and the times at which
-    /// something arrives.
+    /// Accepts as many of `bytes` as the sockets' buffers take; returns their number, and the times
+    /// at which bytes arrive.
     pub(crate) fn write(
         &mut self,
         now: u64,
@@ -212,7 +212,7 @@ impl Network {
         (taken.len(), times)
     }
 
-    /// What is on its way to an end and due arrives there; returns that end if it is open.
+    /// Delivers the due bytes to an end; returns that end if it is open.
     pub(crate) fn arrive(&mut self, now: u64, id: u64, end: usize) -> Option<End> {
         let connection = self.connections.get(&id)?;
         let (to, from) = (connection.ends[end].node, connection.ends[1 - end].node);
@@ -228,7 +228,7 @@ impl Network {
         Some(connection.ends[end]).filter(|end| end.open)
     }
 
-    /// Reads what has arrived at an end, and whether that is the end of it.
+    /// Returns the bytes that have arrived at an end, and true if the stream ends there.
     pub(crate) fn read(&mut self, id: u64, end: usize) -> (Vec<u8>, bool) {
         let Some(connection) = self.connections.get_mut(&id) else { return (Vec::new(), true) };
         let pipe = &mut connection.pipes[end];
@@ -237,7 +237,7 @@ impl Network {
         (bytes, pipe.ended)
     }
 
-    /// Whether something has arrived at an end that was not read.
+    /// Returns true if an end has unread bytes.
     pub(crate) fn is_readable(&self, id: u64, end: usize) -> bool {
         self.connections.get(&id).is_some_and(|connection| {
             let pipe = &connection.pipes[end];
@@ -245,15 +245,16 @@ impl Network {
         })
     }
 
-    /// When what a way swallowed arrives now that it heals, if it swallowed anything.
+    /// Returns the arrival time of bytes lost to a path that now heals, if there are any.
     pub(crate) fn resend(&mut self, now: u64, id: u64, end: usize) -> Option<u64> {
         let waits = self.connections.get(&id)?.pipes[end].queue.front();
         let waits = waits.is_some_and(|(at, _)| *at <= now);
         waits.then(|| now + self.random.between(0, AGAIN_MICROS.1))
     }
 
-    /// An end closes: a part of what it sent still arrives, nothing arrives there any more. If
-    /// that `is_noticed`, the result says when the other end is; otherwise it must find out.
+    /// Closes an end: part of its sent bytes still arrive, and nothing arrives at it any more. If
+    /// the close `is_noticed`, returns the time at which the other end notices; otherwise the other
+    /// end must find out.
     pub(crate) fn close(&mut self, now: u64, id: u64, end: usize, is_noticed: bool) -> Option<u64> {
         let connection = self.connections.get(&id)?;
         let (a, b) = (connection.ends[end].node, connection.ends[1 - end].node);
@@ -269,19 +270,20 @@ impl Network {
         is_noticed.then(|| connection.pipes[1 - end].put(at, None))
     }
 
-    /// When the last of what was lost, or is slow, will have arrived.
+    /// Returns the time at which the last lost or delayed bytes will have arrived.
     pub(crate) fn settled_at(&self) -> u64 {
         let pipes = self.connections.values().flat_map(|found| &found.pipes);
         pipes.map(|pipe| pipe.last).max().unwrap_or(0)
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.len() as u64
     }
 
-    /// A machine is there again, and knows nothing of what its earlier lives were connected to:
-    /// whoever pings one of those gets a reset. Returns the connections, the ends and the times.
+    /// Restarts a machine, which knows nothing of the connections of its earlier incarnations: a
+    /// ping on one of those is answered by a reset. Returns the connections, the ends and the
+    /// times.
     pub(crate) fn reset(&mut self, now: u64, node: usize) -> Vec<(u64, usize, u64)> {
         let mut resets = Vec::new();
         for (id, connection) in &mut self.connections {
@@ -296,7 +298,7 @@ impl Network {
 }
 
 impl Pipe {
-    /// Nothing arrives before what was put in before it.
+    /// Adds bytes that arrive no earlier than those added before.
     fn put(&mut self, at: u64, bytes: Option<&[u8]>) -> u64 {
         self.last = self.last.max(at);
         self.bytes += bytes.map_or(0, <[u8]>::len);
@@ -304,7 +306,7 @@ impl Pipe {
         self.last
     }
 
-    /// Loses the end of what is on its way, down to the byte.
+    /// Drops the tail of the bytes in transit, at any byte.
     fn cut(&mut self, random: &mut Random) {
         let kept = random.between(0, self.queue.len() as u64) as usize;
         for (_, bytes) in self.queue.drain(kept..) {

@@ -1,5 +1,5 @@
-//! What a run is like: drawn from its seed, so that every seed is another kind of bad day, as the
-//! swarm testing of Groce et al. (2012) has it: most runs see a few kinds of faults, often.
+//! Parameters of a run, drawn from its seed. Every seed is a different mix of faults, after the
+//! swarm testing of Groce et al. (2012): most runs have few kinds of faults, often.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::random::Random;
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A process is killed, and started again.
+    /// A process is killed, and restarted.
     Kill,
-    /// A machine loses its power: what was not synced is lost, the last write torn.
+    /// A machine loses power: unsynced writes are lost, the last write is torn.
     PowerCut,
-    /// Several machines at once.
+    /// Several machines lose power at once.
     PowerCutAll,
     /// A disk is replaced by an empty one.
     Wipe,
-    /// An older copy of a disk is put back some time later.
+    /// An older copy of a disk is restored some time later.
     Rollback,
-    /// A bit of a table rots; the disk is replaced some time later.
+    /// A bit of a table flips; the disk is replaced some time later.
     Rot,
     /// The disk fails a sync, a write or a read.
     DiskError,
@@ -30,11 +30,11 @@ pub enum Fault {
     DiskFull,
     /// The disk is slow for a while.
     SlowDisk,
-    /// A process stands still for a while (SIGSTOP).
+    /// A process is suspended for a while (SIGSTOP).
     Pause,
     /// Some nodes receive nothing from the others.
     Partition,
-    /// A node is received but receives nothing, or the other way.
+    /// A node's messages pass in one direction only.
     OneWay,
     /// Two halves that only one node connects.
     Bridge,
@@ -50,15 +50,15 @@ pub enum Fault {
     ClockJump,
     /// A wall clock is set while its node is down.
     ClockOverRestart,
-    /// A wall clock is off by days for a while, from one moment to the next or from a start.
+    /// A wall clock is off by days for a while, starting during a run or at a start.
     ClockByDays,
     /// One node after the other is stopped cleanly and started.
     RollingRestart,
 }
 
 impl Fault {
-    /// Whether no process ends by it and no clock goes wrong: then nothing is forgotten, and all
-    /// replicas become equal by themselves.
+    /// Returns true if the fault ends no process and disturbs no clock: then nothing is forgotten,
+    /// and all replicas become equal without help.
     pub(crate) fn forgets_nothing(self) -> bool {
         matches!(
             self,
@@ -101,96 +101,96 @@ impl Fault {
     ];
 }
 
-/// Longest time between two changes where they are wanted, in microseconds.
+/// Longest time between two changes that move keys, if requested, in microseconds.
 const MOVES_MICROS: u64 = 3_000_000;
 
-/// Nodes that join a cluster in the course of a run at most.
+/// Most nodes that join a cluster during a run.
 const MOST_JOINERS: usize = 24;
 
-/// See the module. All times are simulated.
+/// Parameters of a run: see the module. All times are simulated.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What decides everything else.
+    /// The seed, which determines everything else.
     pub seed: u64,
-    /// Nodes of the cluster.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Event loops of each.
+    /// Event loops per node.
     pub loops: usize,
-    /// Copies of a key unless a request says otherwise.
+    /// Default number of copies of a key.
     pub replicas: u8,
-    /// Clients that ask one thing after the other.
+    /// Number of clients; each sends one request at a time.
     pub clients: usize,
-    /// Keys that all clients share.
+    /// Number of keys shared by all clients.
     pub hot_keys: usize,
-    /// Keys of each client's own.
+    /// Number of keys that only one client uses, per client.
     pub own_keys: usize,
-    /// Clients that ask only for contended keys.
+    /// Number of clients that use only contended keys.
     pub contenders: usize,
-    /// Keys that these share, and write with conditions.
+    /// Number of contended keys, whose writes have conditions.
     pub contended_keys: usize,
-    /// Writes of a thousand of theirs that have no condition all the same.
+    /// Writes per thousand of these clients that have no condition.
     pub plain_writes: u64,
-    /// Writes of a thousand whose value expires.
+    /// Writes per thousand whose value expires.
     pub expiring: u64,
     /// Longest pause of a client between two requests, in microseconds.
     pub think_micros: u64,
-    /// Requests of a thousand that name `ack` and `from`.
+    /// Requests per thousand that name `ack` and `from`.
     pub named_quorums: u64,
-    /// Requests of a thousand that read a range: all keys there are.
+    /// Requests per thousand that read a range: all existing keys.
     pub ranges: u64,
     /// Seconds in which faults happen.
     pub seconds: u64,
-    /// Kinds of faults that happen; none = a sunny day.
+    /// Kinds of faults that happen; may be empty.
     pub faults: Vec<Fault>,
     /// Longest time between two faults, in microseconds.
     pub fault_micros: u64,
-    /// When a write is acknowledged.
+    /// Durability of acknowledged writes.
     pub sync: SyncMode,
-    /// Bytes of memory for pages of ranges, for each node.
+    /// Memory budget in bytes for range pages, per node.
     pub page_bytes: usize,
-    /// Bytes of a memtable: small, so that much is flushed and compacted.
+    /// Size of a memtable in bytes: small, so that there are many flushes and compactions.
     pub memtable_bytes: usize,
-    /// Least and most microseconds of a disk's sync.
+    /// Shortest and longest sync of a disk, in microseconds.
     pub disk_micros: (u64, u64),
-    /// Reads of a thousand that wait for the disk.
+    /// Reads per thousand that wait for the disk.
     pub cold_reads: u64,
-    /// Microseconds that a request may take.
+    /// Deadline of a request in microseconds.
     pub deadline_micros: u64,
-    /// Microseconds that a version may be ahead of a node's wall clock.
+    /// Most microseconds that a version may be ahead of a node's wall clock.
     pub max_skew_micros: u64,
-    /// Most microseconds that wall clocks are wrong by when nothing happens to them.
+    /// Greatest error of undisturbed wall clocks, in microseconds.
     pub skew_micros: u64,
-    /// Microseconds between two ticks of the wall clocks: with coarse ones versions meet.
+    /// Microseconds between two ticks of the wall clocks: coarse ticks produce equal version times.
     pub clock_micros: u64,
-    /// Longest time between two changes of the layout, in microseconds; 0 = there are none.
+    /// Longest time between two layout changes, in microseconds; 0 = no changes.
     pub change_micros: u64,
-    /// Changes of a thousand that move keys; the others are of the council alone.
+    /// Changes per thousand that move keys; the others affect only the metadata quorum.
     pub moves: u64,
-    /// Of changes that move keys, how many of a thousand are of nodes that join, leave or are lost.
+    /// Of the changes that move keys, those per thousand in which nodes join, leave or are lost.
     pub members: u64,
-    /// How many nodes may join in the course of the run.
+    /// Most nodes that may join during the run.
     pub joiners: usize,
-    /// Changes of a thousand that end in going back, of those that come while keys move and reads
-    /// have not switched; the others come to nothing.
+    /// Changes per thousand that are reverted, of those that meet a move whose reads have not
+    /// switched; the others have no effect.
     pub aborts: u64,
-    /// Changes of a thousand that make or revoke a token, whether keys move or not.
+    /// Changes per thousand that create or revoke a token, whether keys move or not.
     pub tokens: u64,
     /// Ticks of a node of a thousand before which it drops one of its background tasks.
     pub task_drops: u64,
-    /// Rounds of repair.
+    /// Parameters of repair rounds.
     pub rounds: RoundConfig,
-    /// Whether nodes begin as members, so that none asks all others what it holds.
+    /// True if nodes begin as members. Otherwise each first asks all others for their records.
     pub founded: bool,
-    /// Whether each node keeps a connection to each other one, as nodes do. Where thousands are
-    /// simulated those would be all that there is.
+    /// True if each node keeps a connection to each other node, as in production. A simulation of
+    /// thousands of nodes would consist of nothing else.
     pub keeps_links: bool,
     pub(crate) speed: Speed,
-    /// Whether every line of the journal is printed.
+    /// Print every line of the journal.
     pub log: bool,
 }
 
 impl Plan {
-    /// The plan of a seed.
+    /// Draws the plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let nodes = *random.pick(&[3, 3, 3, 4, 5, 5, 2]);
@@ -222,7 +222,7 @@ impl Plan {
             max_skew_micros: 500_000,
             skew_micros: *random.pick(&[0, 1_000, 100_000, 240_000]),
             clock_micros: *random.pick(&[1, 1, 1_000, 16_000]),
-            // Drawn apart, so that the rest of a seed's run stays what it was.
+            // Drawn from separate generators, so that the rest of a seed's run stays the same.
             change_micros: *Random::new(seed ^ 0x1a70).pick(&[0, 0, 300_000, 3_000_000]),
             moves: *Random::new(seed ^ 0x30fe5).pick(&[0, 100, 300, 1000]),
             members: *Random::new(seed ^ 0x3e3b).pick(&[0, 0, 300, 1000]),
@@ -247,7 +247,7 @@ impl Plan {
         }
     }
 
-    /// Mostly they follow each other at once.
+    /// Draws the parameters of repair rounds; mostly rounds follow one another at once.
     fn some_rounds(random: &mut Random) -> RoundConfig {
         let full_interval_micros = *random.pick(&[0, 0, u64::MAX]);
         let settled_micros = *random.pick(&[0, 3_000_000]);
@@ -256,7 +256,7 @@ impl Plan {
         RoundConfig { interval_micros, full_interval_micros, share, settled_micros }
     }
 
-    /// If that is wanted, the layout changes every few seconds at least, and keys move.
+    /// Requests frequent layout changes that move keys, if `wanted`.
     pub fn has_moves(&mut self, wanted: bool) {
         if wanted && self.change_micros == 0 {
             self.change_micros = MOVES_MICROS;
@@ -266,22 +266,22 @@ impl Plan {
         }
     }
 
-    /// Whether nodes join and leave.
+    /// Returns true if nodes join and leave.
     pub(crate) fn changes_members(&self) -> bool {
         self.change_micros > 0 && self.moves > 0 && self.members > 0
     }
 
-    /// Ids that may be given to nodes: each once.
+    /// Number of ids that may be given to nodes, each once.
     pub(crate) fn ids(&self) -> usize {
         self.nodes + if self.changes_members() { self.joiners } else { 0 }
     }
 
-    /// Nodes that there are at any time at least, so that a request may name as many.
+    /// Least number of nodes at any time, so that a request may name as many.
     pub(crate) fn least_nodes(&self) -> usize {
         if self.changes_members() { self.nodes.min(3) } else { self.nodes }
     }
 
-    /// Whether no process ends and no clock goes wrong.
+    /// Returns true if no process ends and no clock goes wrong.
     pub(crate) fn forgets_nothing(&self) -> bool {
         self.faults.iter().all(|fault| fault.forgets_nothing())
     }

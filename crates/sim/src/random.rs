@@ -1,6 +1,6 @@
-//! Chance, repeated by its seed.
+//! Random numbers, reproducible from a seed.
 
-/// What else is drawn from the numbers that simulated disks draw from too.
+/// Further distributions over the generator that simulated disks use too.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(lsm::disk::Random);
 
@@ -13,29 +13,29 @@ impl Random {
         self.0.number()
     }
 
-    /// A sequence of its own: what is drawn from it does not move this one.
+    /// Creates an independent generator: drawing from it does not affect this one.
     pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.number())
     }
 
-    /// `0..bound`; `bound` is not 0.
+    /// Draws from `0..bound`; `bound` is not 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
 
-    /// A number of `least..=most`.
+    /// Draws from `least..=most`.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// `least..=most`, and each factor of two as likely as the others: mostly small, seldom large.
+    /// Draws from `least..=most`, each factor of two equally likely: mostly small, seldom large.
     pub(crate) fn spread(&mut self, least: u64, most: u64) -> u64 {
         let doublings = u64::from((most / least.max(1)).max(1).ilog2());
         let top = (least.max(1) << self.between(0, doublings + 1)).min(most);
         self.between(least, top.max(least))
     }
 
-    /// Happens so many times in a thousand.
+    /// Returns true with a probability of `permille` in a thousand.
     pub(crate) fn permille(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }

@@ -1,5 +1,5 @@
-//! The simulated clients' writes: what they are of can be told from every record that comes of
-//! them, tombstones too, even after it was given a new version.
+//! Writes of the simulated clients. Every record identifies its write, tombstones too, even after
+//! the record was given a new version.
 
 use cluster::{Kind, Record};
 use lsm::Fields;
@@ -7,23 +7,23 @@ use lsm::Fields;
 use crate::histories::is_contended;
 use crate::values;
 
-/// A client's write, counted from 1. It travels in the record's extension.
+/// A client's write, counted from 1. The record's extension carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WriteId(pub(crate) u64);
 
 impl WriteId {
-    /// As it travels.
+    /// Encodes the id for the record's extension.
     pub(crate) fn extension(self) -> [u8; 8] {
         self.0.to_le_bytes()
     }
 
-    /// Its value follows from its number.
+    /// Returns the write's value, derived from its number.
     pub(crate) fn value(self, kind: Kind) -> Vec<u8> {
         if kind == Kind::Value { value_of(self) } else { Vec::new() }
     }
 }
 
-/// The record of a new write.
+/// Creates the record of a new write.
 pub(crate) fn make(key: &[u8], write: WriteId, fields: Fields<'_>) -> Record {
     let extension = &write.extension()[..];
     let value = match fields.kind {
@@ -34,7 +34,7 @@ pub(crate) fn make(key: &[u8], write: WriteId, fields: Fields<'_>) -> Record {
     Record::new(key, &Fields { extension, ..fields }, &value)
 }
 
-/// Which write a record is of; `None` if its content is not that write's.
+/// Returns the write of a record; `None` if the record's contents are not that write's.
 pub(crate) fn write_of(key: &[u8], record: &Record) -> Option<WriteId> {
     let view = record.view();
     let write = WriteId(u64::from_le_bytes(view.extension().try_into().ok()?));
@@ -42,10 +42,10 @@ pub(crate) fn write_of(key: &[u8], record: &Record) -> Option<WriteId> {
     whole.then_some(write)
 }
 
-/// Of records that are longer than this replicas report outlines first: about one in three.
+/// Length above which replicas first report only an outline of a record: about one record in three.
 pub(crate) const BRIEF_BYTES: u32 = 180;
 
-/// Most values are short, one in 16 is longer than what travels on a connection of its own.
+/// Returns the value of a write: usually short; one in 64 is long enough to be sent in pieces.
 fn value_of(write: WriteId) -> Vec<u8> {
     let len = match write.0 % 16 {
         0 if write.0.is_multiple_of(64) => 40_000,

@@ -1,5 +1,5 @@
-//! How a cluster's costs grow with its nodes: what an operation sends, what a node that was away is
-//! sent after, and the protocol's own parts, to be weighed.
+//! Costs of a cluster by its number of nodes: the messages of an operation, the hints for a node
+//! that was away, and the protocol's own data structures, for measuring their memory.
 
 use std::sync::Arc;
 
@@ -15,27 +15,27 @@ use crate::world::World;
 /// Simulated seconds of each part of a measurement.
 const SECONDS: u64 = 5;
 
-/// No change comes by itself.
+/// An interval after which no change happens during a run.
 const NEVER: u64 = 1 << 60;
 
-/// What was counted.
+/// The counts of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
-    /// Requests that clients had answered, with nothing wrong.
+    /// Number of requests that were answered without an error.
     pub answered: u64,
-    /// Messages between nodes meanwhile, replies included.
+    /// Number of messages between nodes meanwhile, replies included.
     pub messages: u64,
-    /// Connections that stood at the end.
+    /// Number of connections at the end.
     pub connections: u64,
-    /// Hints that were kept for a node that was away.
+    /// Number of hints stored for a node that was away.
     pub hints: u64,
-    /// How many nodes kept them.
+    /// Number of nodes that stored them.
     pub holders: u64,
-    /// Simulated microseconds after its return until it had all of them.
+    /// Simulated microseconds from the node's return until it had all hints.
     pub hint_micros: u64,
 }
 
-/// Runs a cluster of so many nodes without faults, then takes one away and brings it back.
+/// Runs a cluster of `nodes` nodes without faults, then takes one away and brings it back.
 pub fn measure(nodes: usize, seed: u64) -> Scale {
     let mut plan = Plan::of(seed);
     plan.nodes = nodes;
@@ -49,35 +49,35 @@ pub fn measure(nodes: usize, seed: u64) -> Scale {
     World::new(plan).scale(SECONDS * 1_000_000)
 }
 
-/// What nodes say to each other so that all know who belongs to the cluster.
+/// Traffic between nodes about the membership of the cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
-    /// Messages, replies included, of all nodes.
+    /// Number of messages of all nodes, replies included.
     pub messages: u64,
     /// Bytes on connections, pings and handshakes included.
     pub bytes: u64,
-    /// How long it took, in simulated microseconds.
+    /// Duration in simulated microseconds.
     pub micros: u64,
 }
 
-/// A cluster that grows while nobody asks it for anything: what that takes at rest before, until
-/// all nodes go by the last layout, and at rest after it.
+/// Traffic of a cluster that grows without clients: at rest before, from the plan until all nodes
+/// use the last layout, and at rest after it.
 #[derive(Debug, Clone, Copy)]
 pub struct Growth {
-    /// The number of nodes before any joins.
+    /// Number of nodes before any joins.
     pub nodes: usize,
-    /// Nodes that join, all at once.
+    /// Number of nodes that join, all at once.
     pub joiners: usize,
-    /// At rest, before the plan.
+    /// Traffic at rest, before the plan.
     pub before: Traffic,
-    /// From the plan on.
+    /// Traffic from the plan on.
     pub change: Traffic,
-    /// At rest, after the change.
+    /// Traffic at rest, after the change.
     pub after: Traffic,
 }
 
-/// Runs a cluster of so many nodes with so many loops each, without faults, clients and rounds of
-/// repair, to which so many join.
+/// Runs a cluster of `nodes` nodes with `loops` loops each, without faults, clients and repair
+/// rounds, which `joiners` nodes join.
 pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> Growth {
     let mut plan = Plan::of(seed);
     (plan.nodes, plan.joiners, plan.loops, plan.replicas) = (nodes, joiners, loops, 3);
@@ -88,15 +88,15 @@ pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> 
     World::new(plan).grows(joiners, SECONDS * 1_000_000)
 }
 
-/// All that the protocol keeps in memory for one node of a cluster, the topology left out, which
-/// is shared here and weighed apart.
+/// The protocol's memory for one node of a cluster, without the topology, which is shared here and
+/// measured separately.
 #[derive(Debug)]
 pub struct Parts {
     _protocols: Vec<Protocol>,
     _node: Background,
 }
 
-/// Makes `sets` of them.
+/// Creates the parts of `sets` nodes.
 pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
     let config =
         Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, brief_bytes: BRIEF_BYTES };
@@ -125,7 +125,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
 }
 
 impl Scale {
-    /// Members of a cluster of so many nodes.
+    /// Returns the members of a cluster of `nodes` nodes.
     pub fn members(nodes: usize) -> Vec<Member> {
         let member = |n| Member { name: format!("node-{n:04}"), zone: String::new(), weight: 1 };
         (0..nodes).map(member).collect()

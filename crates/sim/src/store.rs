@@ -1,8 +1,8 @@
-//! A node's store: the engine's synchronous core on a disk in memory. What the process's threads
-//! do is done here step by step, at simulated moments.
+//! A node's store: the engine's synchronous core on a disk in memory. The work of the process's
+//! threads is done step by step, at simulated times.
 //!
 //! ```text
-//!  a turn's writes ─▶ waiting ─▶ committing ──(a sync's time passes)──▶ engine.commit ─▶ outcomes
+//!  a turn's writes ─▶ waiting ─▶ committing ──(time of a sync)──▶ engine.commit ─▶ outcomes
 //!                         crash here: nothing, or a torn group, is on the disk
 //! ```
 
@@ -17,7 +17,7 @@ use node::identity::Keeps;
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// Who gets to know what became of a batch.
+/// The recipient of a batch's outcome.
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A loop, for these writes of a turn.
@@ -30,20 +30,20 @@ pub(crate) enum Asker {
     Clock(u64),
 }
 
-/// See the module.
+/// A node's store: see the module.
 pub(crate) struct Store {
     engine: Engine,
-    /// Background work found no space: a refusal is for lack of it.
+    /// True if background work found no space: a refusal is then for lack of space.
     starved: bool,
     waiting: Vec<(Asker, Batch)>,
     committing: Vec<(Asker, Batch)>,
     compactions: Compactions,
-    /// How far the one under way is.
+    /// Progress of the compaction in progress.
     compaction: Option<Whole>,
 }
 
 impl Store {
-    /// Opens or recovers what is on the disk.
+    /// Opens or recovers the store on the disk.
     pub(crate) fn open(disk: &MemDisk, store_id: u64, plan: &Plan) -> Result<Self, Error> {
         let engine = Engine::open(Arc::new(disk.clone()), options(store_id, plan))?;
         let (waiting, committing) = (Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ impl Store {
         &self.engine
     }
 
-    /// Why no write is taken at the moment, if so.
+    /// Returns the reason if no write is accepted at the moment.
     pub(crate) fn refusal(&self) -> Option<Error> {
         if self.engine.backlog() != Backlog::Full {
             return None;
@@ -67,30 +67,30 @@ impl Store {
         })
     }
 
-    /// Queues a batch; whether a group is to be begun with [`Store::begin`].
+    /// Queues a batch. Returns true if [`Store::begin`] should begin a group.
     pub(crate) fn submit(&mut self, asker: Asker, batch: Batch) -> bool {
         self.waiting.push((asker, batch));
         self.committing.is_empty()
     }
 
-    /// All that waits becomes a group, to be ended with [`Store::end`] when it is synced; whether
-    /// there is any.
+    /// Moves all waiting batches into a group, which [`Store::end`] ends after a sync. Returns true
+    /// if there are any.
     pub(crate) fn begin(&mut self) -> bool {
         assert!(self.committing.is_empty(), "one group at a time");
         self.committing = mem::take(&mut self.waiting);
         !self.committing.is_empty()
     }
 
-    /// Commits the group; what became of it, and who asked.
+    /// Commits the group; returns its outcome and the recipients.
     pub(crate) fn end(&mut self) -> (Result<(), Error>, Vec<Asker>) {
         let group = mem::take(&mut self.committing);
         let result = self.engine.commit(group.iter().map(|(_, batch)| batch)).map(drop);
         (result, group.into_iter().map(|(asker, _)| asker).collect())
     }
 
-    /// One step of each kind of background work; whether there was any.
+    /// Does one step of each kind of background work. Returns true if there was any.
     pub(crate) fn work(&mut self) -> bool {
-        // What fails is tried again, or has failed the store, which writes then show.
+        // A failed step is tried again, or has failed the store, which later writes report.
         let _ = self.engine.prepare_segment();
         let steps = [self.engine.flush_one(), self.engine.compact_one()];
         self.engine.delete_obsolete_tables();
@@ -99,17 +99,17 @@ impl Store {
         compacts || steps.iter().any(|step| matches!(step, Ok(Work::Done)))
     }
 
-    /// Asks for a compaction of the whole store that begins after this; its number.
+    /// Requests a compaction of the whole store that begins after this call; returns its number.
     pub(crate) fn compact(&mut self) -> u64 {
         self.compactions.ask_anew(Moment::default(), 0)
     }
 
-    /// Whether it, or one after it, came to its end; `None` = neither has ended.
+    /// Returns whether that compaction, or one after it, succeeded; `None` if neither has ended.
     pub(crate) fn compacted(&self, number: u64) -> Option<bool> {
         self.compactions.has_done(number)
     }
 
-    /// A step of the one that is asked for; whether there is any.
+    /// Does a step of the requested compaction. Returns true if there is one.
     fn compact_next(&mut self) -> bool {
         if self.compactions.current().is_none() {
             return false;
@@ -130,30 +130,31 @@ impl Store {
         true
     }
 
-    /// What `interval` leaves unsynced becomes durable.
+    /// Syncs the writes that `interval` leaves unsynced.
     pub(crate) fn sync(&self) {
-        // A failure fails the store, which writes then show.
+        // A failure fails the store, which later writes report.
         let _ = self.engine.sync_log();
     }
 
-    /// The process ends here. What was being committed may have reached the disk in part: the power
-    /// goes, or the process is killed, within one of the next calls to the disk.
+    /// Ends the process. The group being committed may have reached the disk in part: power fails,
+    /// or the process is killed, within one of the next calls to the disk.
     pub(crate) fn die(self, disk: &MemDisk, random: &mut Random) {
         if !self.committing.is_empty() && random.permille(700) {
             disk.crash_after(random.below(4));
-            // Nobody waits for it.
+            // No one waits for the outcome.
             let _ = self.engine.commit(self.committing.iter().map(|(_, batch)| batch));
         }
     }
 
-    /// Ends the store cleanly.
+    /// Closes the store cleanly.
     pub(crate) fn close(self) {
-        // What could not be ended cleanly is recovered.
+        // An unclean close is recovered at the next open.
         let _ = self.engine.close();
     }
 }
 
-/// Small, so that a minute of a simulated client's writes is rotated, flushed and compacted.
+/// Returns options with small sizes, so that a minute of a simulated client's writes is rotated,
+/// flushed and compacted.
 fn options(store_id: u64, plan: &Plan) -> Options {
     Options {
         new_store_id: store_id,
@@ -167,7 +168,7 @@ fn options(store_id: u64, plan: &Plan) -> Options {
         level0_tables: 2,
         level1_bytes: 256 << 10,
         level_ratio: 4,
-        // Runs are shorter than the age at which a lone node's tombstones go.
+        // Runs are shorter than the age at which a lone node purges tombstones.
         purge: Arc::new(node::purge_rule(|| 0)),
         ..Options::default()
     }

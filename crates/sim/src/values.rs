@@ -1,31 +1,33 @@
-//! Values of contended keys: numbers, to which something can be added, and texts. Each write has
-//! one of its own, so that from a value can be told whose it is.
+//! Values of contended keys: numbers, which additions can change, and texts. Each write has a
+//! unique value, so that a value identifies its write.
 
 use cluster::Record;
 use linear::Value;
 
-/// What additions to a number must stay below, all together, for it to be told from the next.
+/// Upper bound on the sum of all additions to a number, so that it stays distinct from the next.
 const APART: i64 = 1 << 32;
 
-/// The value that an operation writes, by its number: one in eight is a text.
+/// Returns the value that an operation writes, by its number: one in eight is a text.
 pub(crate) fn value_of(number: u64) -> Value {
     if number % 8 == 7 { Value::Text(number) } else { Value::Number(number as i64 * APART) }
 }
 
-/// The value in bytes.
+/// Encodes the value.
 pub(crate) fn encode(value: Value) -> Vec<u8> {
     let text = match value {
         Value::Number(number) => return number.to_string().into_bytes(),
         Value::Text(text) => text,
     };
-    // Longer than what replicas report at once; some longer than what travels in one piece.
+    // Longer than the records that replicas report at once; some are long enough to be sent in
+    // pieces.
     let len = if text % 64 == 63 { 40_000 } else { 8 + text as usize % 512 };
     let mut bytes = format!("text {text} ").into_bytes();
     bytes.resize(bytes.len() + len, b'.');
     bytes
 }
 
-/// The value of a record, `Some(None)` of a tombstone; `None` if nobody can have written it.
+/// Decodes the value of a record: `Some(None)` for a tombstone; `None` if no client can have
+/// written it.
 pub(crate) fn decode(key: &[u8], record: &Record) -> Option<Option<Value>> {
     if !record.is_of(key) {
         return None;

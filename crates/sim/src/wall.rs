@@ -1,16 +1,16 @@
-//! A machine's clocks: the one that people set, which may be wrong, drift and jump; and the one
-//! that only counts, which drifts.
+//! A machine's clocks: the wall clock, which may be wrong, drift and jump; and the monotonic clock,
+//! which drifts.
 
 /// True time 0 in microseconds since 1970.
 const EPOCH: i64 = 1_700_000_000_000_000;
 
-/// See the module. All times in microseconds, drift in millionths.
+/// The clocks of a machine: see the module. All times are in microseconds, drift is in millionths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wall {
     offset: i64,
     drift: i64,
     since: u64,
-    /// It shows multiples of this.
+    /// Tick of the wall clock: it shows multiples of this.
     grain: u64,
 }
 
@@ -19,28 +19,28 @@ impl Wall {
         Self { offset, drift, since: 0, grain }
     }
 
-    /// What it shows at true time `now`.
+    /// Returns the wall clock's time at true time `now`.
     pub(crate) fn wall(&self, now: u64) -> u64 {
         let wall = (EPOCH + now as i64 + self.offset(now)) as u64;
         wall - wall % self.grain
     }
 
-    /// How far it is ahead of true time.
+    /// Returns how far the wall clock is ahead of true time.
     pub(crate) fn offset(&self, now: u64) -> i64 {
         self.offset + (now - self.since) as i64 * self.drift / 1_000_000
     }
 
-    /// Somebody sets it.
+    /// Sets the wall clock.
     pub(crate) fn set(&mut self, now: u64, offset: i64) {
         *self = Self { offset, since: now, ..*self };
     }
 
-    /// The clock that only counts.
+    /// Returns the monotonic clock's time.
     pub(crate) fn mono(&self, now: u64) -> u64 {
         (now as i64 + now as i64 * self.drift / 1_000_000) as u64
     }
 
-    /// The first true time at which [`Wall::mono`] shows `mono` or more.
+    /// Returns the first true time at which [`Wall::mono`] is `mono` or more.
     pub(crate) fn when(&self, mono: u64) -> u64 {
         let near = (mono as i64 * 1_000_000 / (1_000_000 + self.drift)) as u64;
         let from = near.saturating_sub(2);
@@ -48,7 +48,7 @@ impl Wall {
     }
 }
 
-/// True time as a right clock would show it.
+/// Returns the time of a correct wall clock.
 pub(crate) fn true_wall(now: u64) -> u64 {
     EPOCH as u64 + now
 }

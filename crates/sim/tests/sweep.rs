@@ -1,4 +1,4 @@
-//! A few seeds of every run of the tests; `cargo run --release -p sim -- sweep` goes through more.
+//! A few seeds per test run; `cargo run --release -p sim -- sweep` runs more.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 
 use sim::{Fault, Plan, run};
 
-/// Seeds of one run: some seconds without optimisation. `KVORUM_SEEDS=N` has N more.
+/// Number of seeds: some seconds without optimisation. `KVORUM_SEEDS=N` adds N.
 fn seeds() -> u64 {
     let more = std::env::var("KVORUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     30 + more
@@ -37,8 +37,8 @@ fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(go_through))));
 }
 
-/// Nodes that lose their disks while they are about to leave, and joiners that hear of proofs; one
-/// that is removed while its clock is days ahead; and ids, which are given once.
+/// Nodes that lose their disks while they are about to leave, and joining nodes that receive
+/// proofs; a node removed while its clock is days ahead; and ids, which are given once.
 #[test]
 fn what_held_up_changes_of_the_members_does_so_no_more() {
     for seed in [48, 140, 154, 444] {
@@ -51,8 +51,8 @@ fn what_held_up_changes_of_the_members_does_so_no_more() {
     }
 }
 
-/// A bit rots in the one copy of a value; a repair round gives up its block, and a read is told
-/// that there is none before the disk is replaced.
+/// A bit flips in the only copy of a value; a repair round gives up its block, and a read finds no
+/// value before the disk is replaced.
 #[test]
 fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
     let mut plan = Plan::of(940_000);
@@ -62,9 +62,9 @@ fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
-/// Seed 30245: a node with a full disk is one of a record's two copies, and a round brings the
-/// record to a node past them; a read has to find it all the same. Seed 30013: a node that is down,
-/// and has lost its disk, would become the only councillor.
+/// Seed 30245: a node with a full disk holds one of a record's two copies, and a round brings the
+/// record to a node beyond the replicas; a read must find the record all the same. Seed 30013: a
+/// node that is down, and has lost its disk, would become the only member of the metadata quorum.
 #[test]
 fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
     for seed in [30_245, 30_013] {
@@ -76,16 +76,16 @@ fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
     }
 }
 
-/// A node is put back to an earlier copy, seated as the only councillor while it is rebuilt, and
-/// started again; then a node that was down comes back with what it knew before.
+/// A node is restored to an earlier copy, becomes the only member of the metadata quorum during its
+/// rebuild, and restarts; then a node that was down returns with outdated knowledge.
 #[test]
 fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
     let report = run(&Plan::of(130_026));
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
-/// A round seals by a clock that is ahead of all wall clocks; a value that expires before that and
-/// has not expired yet is read meanwhile.
+/// A round fences writes up to a time that is ahead of all wall clocks. Meanwhile a value is read
+/// whose expiry is below the fence but still ahead of the wall clocks.
 #[test]
 fn a_watermark_that_is_ahead_ends_no_value() {
     let mut plan = Plan::of(151_048);
@@ -95,8 +95,8 @@ fn a_watermark_that_is_ahead_ends_no_value() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
-/// A node comes whose name is before all others, and a change takes it back before its cluster has
-/// an id. The founder of before has heard from all others already, and is told nothing new.
+/// A node whose name sorts before all others joins, and the change is reverted before the cluster
+/// has an id. The previous founder has already heard from all others, and is told nothing new.
 #[test]
 fn a_founder_whose_place_another_one_had_for_a_moment_founds_all_the_same() {
     let report = run(&Plan::of(20_066));
@@ -123,7 +123,7 @@ fn on_a_sunny_day_every_request_succeeds() {
     assert!(report.tally.reads > 100 && report.tally.writes > 100);
 }
 
-/// A protocol that always fails would be linearizable.
+/// A protocol that always fails would be linearizable too.
 #[test]
 fn on_a_sunny_day_conditional_writes_succeed() {
     for (plain_writes, most_unknown) in [(0, 0), (100, 50)] {
@@ -136,9 +136,9 @@ fn on_a_sunny_day_conditional_writes_succeed() {
         let told = report.contended;
         let all = told.changed + told.unmet + told.failed + told.unknown;
         assert!(told.changed > 300 && told.unmet > 300, "{told}");
-        // Before each clock has a durable bound, writes are refused.
+        // Writes are refused until each clock has a durable bound.
         assert!(told.failed * 20 < all, "{told}");
-        // A plain write between two tries of a conditional one hides what became of the first.
+        // A plain write between two attempts of a conditional write hides the outcome of the first.
         assert!(told.unknown * 1000 <= most_unknown * all, "{told}");
         assert_eq!(told.gave_up, 0, "{told}");
     }

@@ -1,4 +1,4 @@
-//! The judge must be able to condemn.
+//! The checks must detect each kind of error.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! A node joins whose disk has no room for what moves to it. Requests go on, and `kvorum cluster
-//! status` names it and says why; the change can be gone back from, and ends by itself once there
-//! is room.
+//! A joining node's disk has no space for the data that moves to it. Requests continue, and `kvorum
+//! cluster status` names the node and the reason; the change can be reverted, and completes without
+//! help once there is space.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::prober::{Pace, Prober, Seen};
 use crate::restarts::all_succeeded;
 use crate::{Failure, Setup};
 
-/// The disk of the node that joins, at first, and once there is room.
+/// Sizes of the joining node's disk, before and after it is enlarged.
 const DISK_MIB: u64 = 24;
 const ROOM_MIB: u64 = 512;
 
-/// Values of 100 kB: three quarters of them move to the fourth node.
+/// Number of values of 100 kB: three quarters of them move to the fourth node.
 const VALUES: usize = 400;
 
-/// How long the full disk is looked at.
+/// Duration of the observation of the full disk.
 const FULL: Duration = Duration::from_secs(1);
 
 /// Runs the row.
@@ -50,12 +50,12 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 impl Row<'_> {
-    /// The epoch after that.
+    /// Reverts the change; returns the epoch after that.
     fn gone_back_from(&mut self, disk: &Mount) -> Result<u64, Failure> {
         let (name, _, node) = self.joins_on(disk)?;
         self.is_named(&name)?;
         self.command(&["abort", "--wait"])?;
-        // What went by the change is of no use any more.
+        // A process that used the reverted layout is of no use any more.
         node.kill()?;
         let layout = self.layout(1).unwrap_or_default();
         let nodes = layout["nodes"].as_array().map_or(0, Vec::len);
@@ -65,7 +65,7 @@ impl Row<'_> {
         }
     }
 
-    /// How long that took from there.
+    /// Enlarges the disk during the change; returns the time from there to its end.
     fn goes_on_with_room(&mut self, disk: &Mount, epoch: u64) -> Result<Duration, Failure> {
         let (name, launch, node) = self.joins_on(disk)?;
         self.is_named(&name)?;
@@ -76,7 +76,7 @@ impl Row<'_> {
         Ok(begun.elapsed())
     }
 
-    /// A node joins by a change that is applied; it has its place.
+    /// Applies a change in which a node with this disk joins.
     fn joins_on(&mut self, disk: &Mount) -> Result<(String, Launch, Node), Failure> {
         self.names += 1;
         let name = format!("n{}", self.names);
@@ -91,11 +91,11 @@ impl Row<'_> {
         Ok((name, launch, node))
     }
 
-    /// Waits until the node is named, with why, and goes on being so.
+    /// Waits until the status names the node and the reason, and checks that it continues to.
     fn is_named(&self, name: &str) -> Result<(), Failure> {
         let (begun, mut since) = (Instant::now(), None);
         loop {
-            // Whatever it finds: it is no failure that nodes go by different layouts.
+            // The exit code does not matter: nodes may use different layouts.
             let status = self.cluster.command(self.setup, ASKED, &["status"])?.stdout;
             let status = String::from_utf8_lossy(&status).into_owned();
             let slow = format!("not yet {name} (took ");

@@ -1,12 +1,11 @@
-//! Row 28, nodes that are struck between two steps of a round: one node's syncs are held up, so
-//! that all wait for it with each step, until another one shows that it has done the step which is
-//! wanted.
+//! Row 28 with faults between two steps of a round: one node's syncs are delayed, so that all wait
+//! for it at each step, until another node shows that it has done the wanted step.
 //!
 //! ```text
-//!  held up is  a member                          the one that drives
-//!  seal        driver and one member wait        members are sealed, the driver is last
-//!  ready       a member and the driver are       all but the driver are, and nothing is proven
-//!  commit      one member knows the proof        members know it, the driver is last
+//!  delayed is  a member                          the coordinator
+//!  seal        coordinator and one member wait   members are sealed, the coordinator is last
+//!  ready       a member and coordinator are      all others are, and nothing is proven
+//!  commit      one member knows the proof        members know it, the coordinator is last
 //! ```
 
 use std::fs;
@@ -20,37 +19,39 @@ use crate::proofs::{Stage, begin_until, round, stage_of};
 use crate::rollback::{NODES, copy};
 use crate::strace::Strace;
 
-/// How long each sync of the node takes that is held up: many looks at another one. Two of them,
-/// for one is under way when a step begins, are less than the deadline of a step.
+/// Duration of each sync of the delayed node: long enough for many looks at another one. Two of
+/// them, because one may be in progress when a step begins, are shorter than the deadline of a
+/// step.
 const HELD: Duration = Duration::from_millis(150);
 
-/// How often a moment is tried before it counts as one that never comes.
+/// Attempts at a moment before it counts as impossible.
 const TRIES: usize = 10;
 
-/// How often another node drives a round before the one that was struck goes on, in percent.
+/// Percentage of faults after which another node coordinates a round before the faulty one
+/// continues.
 const ANOTHER: u64 = 50;
 
-/// A node, by what it does in the round.
+/// A node, by its role in the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Driver,
-    /// The one that shows how far it is.
+    /// The member whose progress is observed.
     First,
     Second,
 }
 
-/// A moment in a round, and what befalls a node then.
+/// A moment in a round, and the fault at that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment {
     /// The step that the first member has done.
     done: Stage,
     held_up: Who,
     struck: Who,
-    /// It stands still; otherwise it is killed.
+    /// True if the node is suspended, false if it is killed.
     stops: bool,
 }
 
-/// A test has the first of each: the proof is known to one member, and who drives is killed.
+/// A test uses the first of each: one member knows the proof, and the coordinator is killed.
 const STEPS: [Stage; 3] = [Stage::Proven, Stage::Ready, Stage::Sealed];
 const PLACES: [(Who, Who); 5] = [
     (Who::Second, Who::Driver),
@@ -60,11 +61,12 @@ const PLACES: [(Who, Who); 5] = [
     (Who::Second, Who::First),
 ];
 
-/// How many moments there are.
+/// Number of moments.
 pub(super) const MOMENTS: usize = STEPS.len() * PLACES.len() * 2;
 
 impl Moment {
-    /// One after the other: no two of the three lengths have a common factor.
+    /// Returns the moment with this number; it visits all, because the three lengths are pairwise
+    /// coprime.
     pub(super) fn of(number: usize) -> Self {
         let (held_up, struck) = PLACES[number % PLACES.len()];
         Self { done: STEPS[number % STEPS.len()], held_up, struck, stops: number % 2 == 1 }
@@ -72,7 +74,7 @@ impl Moment {
 }
 
 impl Row<'_> {
-    /// Strikes a node in that moment of a round; whether that is possible here.
+    /// Injects a fault at that moment of a round. Returns true if that is possible here.
     pub(super) fn strike_in(&mut self, moment: Moment, driver: usize) -> Result<bool, Failure> {
         let first = self.other(driver);
         let second = (0..NODES).find(|node| ![driver, first].contains(node));
@@ -99,7 +101,7 @@ impl Row<'_> {
         Err(Failure::Environment(format!("in {TRIES} rounds {moment:?} never came")))
     }
 
-    /// A node is killed or stands still. It goes on at once, or after a round of another one.
+    /// Kills or suspends a node, which continues at once, or after a round of another node.
     fn strike_one(&mut self, node: usize, stops: bool) -> Result<(), Failure> {
         match stops {
             true => self.cluster.node(node)?.signal(Signal::STOP)?,

@@ -1,5 +1,5 @@
-//! What each repeat of a row of conditional writes gave, and the tables of it: one about many keys,
-//! one about a single key.
+//! Figures of the rows of conditional writes, and their tables: one for many keys, one for a single
+//! key.
 
 use bench_table::{Spread, Table, ratio};
 
@@ -7,18 +7,18 @@ use super::{Row, SECTION};
 use crate::Bench;
 use crate::cql::Seen;
 
-/// What one repeat gave.
+/// The figures of one repeat.
 pub(super) struct Run {
     pub(super) rate: f64,
-    /// CPU time of all nodes, in microseconds a request.
+    /// CPU time of all nodes, in microseconds per request.
     pub(super) micros: f64,
     /// Mean latency in milliseconds.
     pub(super) mean: f64,
-    /// p50, p99 and the greatest, in milliseconds.
+    /// p50, p99 and maximum latency, in milliseconds.
     pub(super) percentiles: [f64; 3],
-    /// Messages between nodes, a request; only kvorum counts them.
+    /// Messages between nodes per request; only kvorum counts them.
     pub(super) messages: Option<f64>,
-    /// Syncs of the nodes' logs, a request; Cassandra does not count them.
+    /// Syncs of the nodes' logs per request; Cassandra does not count them.
     pub(super) syncs: Option<f64>,
     pub(super) failed: u64,
     pub(super) warnings: Vec<String>,
@@ -69,7 +69,7 @@ impl Row {
         Spread::of(&self.column(of)).map(|spread| spread.to_string())
     }
 
-    /// The median of what not all nodes count.
+    /// The median of a figure that only some systems count.
     fn median(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<String> {
         let known: Vec<f64> = self.runs.iter().filter_map(of).collect();
         Spread::of(&known).map(|spread| format!("{:.2}", spread.median))
@@ -91,13 +91,13 @@ impl Row {
     }
 }
 
-/// `of` over the same of the row called `name`.
+/// The ratio of `of` to the same figure of the row called `name`.
 fn over(rows: &[Row], row: &Row, name: &str, of: fn(&Run) -> f64) -> Option<String> {
     let to = rows.iter().find(|row| row.line.name == name)?;
     ratio(&row.column(of), &to.column(of)).map(|ratio| ratio.to_string())
 }
 
-/// What both tables end with.
+/// The last columns of both tables.
 const FIGURES: [&str; 9] = [
     "requests/s",
     "CPU µs/request, all nodes",

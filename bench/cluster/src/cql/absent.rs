@@ -1,11 +1,11 @@
-//! Without the driver, which takes a minute to build: nobody connects.
+//! The client in builds without the driver, which takes a minute to build: it never connects.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Ask, Seen, Steady};
 
-/// There is none.
+/// A client that can't exist.
 pub(crate) enum Client {}
 
 impl Client {

@@ -1,4 +1,4 @@
-//! With the driver: see the module above.
+//! The client in builds with the driver: see the module above.
 
 mod plain;
 
@@ -21,17 +21,17 @@ use tokio::runtime::{Builder, Runtime};
 use super::{Ask, Seen};
 use crate::requests::VALUE;
 
-/// Longest time for one statement: several times what Cassandra itself gives it.
+/// Longest time for one statement: several times Cassandra's own limit.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 
-/// The keyspace, and the table that both kinds of statements are about.
+/// The keyspace, and the table of both kinds of statements.
 const TABLES: [&str; 2] = [
     "CREATE KEYSPACE bench WITH replication = \
      {'class': 'NetworkTopologyStrategy', 'replication_factor': 3}",
     "CREATE TABLE bench.kv (k text PRIMARY KEY, v text)",
 ];
 
-/// Digits that latencies are kept with.
+/// Significant decimal digits of latencies.
 const DIGITS: u8 = 3;
 
 impl Ask {
@@ -42,7 +42,7 @@ impl Ask {
         }
     }
 
-    /// Whether the answer must be that it was done.
+    /// Returns true if the answer must be that the write was applied.
     const fn applies(self) -> bool {
         !matches!(self, Self::Absent)
     }
@@ -54,7 +54,7 @@ impl Seen {
         Self { latency, failed: 0, why: None, took: Duration::ZERO }
     }
 
-    /// Counts another client's.
+    /// Adds another client's results.
     fn add(&mut self, other: Self) {
         self.latency.add(&other.latency).expect("histograms grow");
         self.failed += other.failed;
@@ -62,7 +62,7 @@ impl Seen {
     }
 }
 
-/// A driver and the thread that it runs on, which is the caller's.
+/// A driver that runs on the caller's thread.
 pub(crate) struct Client {
     runtime: Runtime,
     session: Arc<Session>,
@@ -70,12 +70,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects, for so many clients at once.
+    /// Connects for `clients` concurrent clients.
     pub(crate) fn connect(nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
         Self::with(SessionBuilder::new(), nodes, clients)
     }
 
-    /// The same with what the driver is told besides.
+    /// Connects with further settings of the driver.
     fn with(builder: SessionBuilder, nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
@@ -99,7 +99,7 @@ impl Client {
         Ok(Self { runtime, session, clients })
     }
 
-    /// Makes the table and `keys` keys, all with the same value.
+    /// Creates the table and `keys` keys, all with the same value.
     pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
         self.runtime.block_on(async {
             make_tables(&self.session).await?;
@@ -112,7 +112,7 @@ impl Client {
         })
     }
 
-    /// Whether each of these keys can be written now.
+    /// Checks that each of these keys can be written now.
     pub(crate) fn serves(&self, keys: u64) -> Result<(), String> {
         self.runtime.block_on(async {
             let update = prepared(&self.session, Ask::Equal).await?;
@@ -124,7 +124,8 @@ impl Client {
         })
     }
 
-    /// Asks for so long, each client for the next one once it has an answer.
+    /// Runs a closed loop for `duration`: each client sends its next statement when it has an
+    /// answer.
     pub(crate) fn run(&self, ask: Ask, keys: u64, duration: Duration) -> Result<Seen, String> {
         self.runtime.block_on(async {
             let statement = Arc::new(prepared(&self.session, ask).await?);
@@ -193,7 +194,7 @@ async fn prepared(session: &Session, ask: Ask) -> Result<PreparedStatement, Stri
     session.prepare(text).await.map_err(|error| format!("`{text}`: {error}"))
 }
 
-/// Whether a conditional statement was done, as its answer's first column says.
+/// Returns true if a conditional statement was applied, from the first column of its answer.
 async fn applied(
     session: &Session,
     statement: &PreparedStatement,
@@ -207,7 +208,7 @@ async fn applied(
     first.ok_or_else(|| "the answer does not tell whether it was applied".to_owned())
 }
 
-/// Numbers of keys, all as often.
+/// Uniformly distributed key numbers.
 struct Numbers {
     random: fastrand::Rng,
     keys: u64,

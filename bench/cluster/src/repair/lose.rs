@@ -1,4 +1,5 @@
-//! A replica that has lost keys without a trace: nobody keeps a hint for it, only a round can tell.
+//! A replica that has lost keys without a trace: no node stores a hint for it, so only a round can
+//! find the loss.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use super::{PROMPT, ROUND_LIMIT, SETTLED, each_once};
 use crate::fleet::{Fleet, Place, SyncSetting};
 use crate::requests::{self, LATE, LATE_OF};
 
-/// Which node loses them; another one drives the rounds.
+/// The node that loses keys; another one coordinates the rounds.
 const LOSER: usize = 2;
 
-/// Writes the keys anew that are late, to all replicas, and takes that out of one of them; how many
-/// records.
+/// Rewrites the late keys on all replicas, and removes the new records from one of them; returns
+/// their number.
 pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u64, String> {
     fleet.nodes.iter().for_each(Server::resume);
     fleet.wait_ready()?;
@@ -24,7 +25,7 @@ pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u6
     each_once(fleet, count, late, ROUND_LIMIT, "written anew")?;
     std::thread::sleep(SETTLED);
     let addresses = fleet.addresses();
-    // Dropped is killed: with `--sync always` all that it has answered is in its log.
+    // The drop kills the process; with `--sync always` its log has every answered write.
     drop(fleet.nodes.remove(LOSER));
     let lost = remove(&place.data(addresses[LOSER]));
     let mut command = place.kvorum(SyncSetting::Always, &addresses, LOSER)?;
@@ -34,7 +35,7 @@ pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u6
     lost
 }
 
-/// Removes all records that were written after those of other keys out of a stopped node's store.
+/// Removes the late records, which are newer than all others, from a stopped node's store.
 fn remove(data: &Path) -> Result<u64, String> {
     let failed = |error: lsm::Error| format!("{}: {error}", data.display());
     let disk = RealDisk::open(data).map_err(|error| format!("{}: {error}", data.display()))?;

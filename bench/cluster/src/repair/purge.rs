@@ -1,5 +1,5 @@
-//! What deleted keys leave on the disks: all are deleted, one round proves it on all nodes, and
-//! each compacts its store.
+//! Disk space of deleted keys: all keys are deleted, a round proves it on all nodes, and each node
+//! compacts its store.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,18 +19,18 @@ const SECTION: &str = "purge";
 /// Longest time to delete all keys.
 const DELETE_LIMIT: Duration = Duration::from_secs(600);
 
-/// Bytes on the disks of all nodes, one repeat.
+/// Bytes on the disks of all nodes, in one repeat.
 #[derive(Debug, Clone, Copy)]
 struct Left {
-    /// Before anything is deleted …
+    /// Bytes before the deletion.
     before: f64,
-    /// … once all is …
+    /// Bytes after the deletion.
     deleted: f64,
-    /// … and once that was proven, and compacted.
+    /// Bytes after the round and the compaction.
     after: f64,
-    /// Tables among that; the rest is the log, which is preallocated.
+    /// Tables among those; the rest is the log, which is preallocated.
     tables: f64,
-    /// From the question for a round to the end of the last compaction.
+    /// Time from the request for a round to the end of the last compaction.
     seconds: f64,
 }
 
@@ -94,7 +94,7 @@ fn delete_all(fleet: &Fleet, keys: u64) -> Result<Left, String> {
     Ok(Left { before, deleted, after: stored(fleet)?, tables, seconds })
 }
 
-/// Compacts the store of each node, one after the other; bytes of all tables then.
+/// Compacts the store of each node, one after the other; returns the bytes of all tables.
 fn compact(fleet: &Fleet) -> Result<f64, String> {
     fleet.addresses().into_iter().map(compact_node).sum()
 }

@@ -1,6 +1,6 @@
-//! The same repair by Cassandra, of the same data: three nodes that all hold the same, but for one
-//! key of a hundred that one of them has missed; then of what is equal, without clients and beside
-//! them.
+//! The same repair by kvorum and by Cassandra, of the same data: three nodes hold the same keys,
+//! except that one node has missed one key in a hundred; then a repair of equal data, without
+//! clients and beside them.
 //!
 //! ```text
 //!   a repeat   one node misses 1 % ─▶ a full repair ─▶ another one ─▶ clients ─▶ clients, and
@@ -8,9 +8,8 @@
 //! ```
 //!
 //! Kvorum's node has lost the newest records; Cassandra's was stopped while the others took them,
-//! with no hints. What a repair takes is what the nodes say themselves: neither the start of a JVM
-//! for `nodetool` nor that of `kvorum repair` is in it. The cluster that is not measured is
-//! stopped.
+//! without hints. The duration of a repair is the nodes' own figure, without the start of a JVM for
+//! `nodetool` or of `kvorum repair`. The cluster that is not being measured is stopped.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,44 +29,44 @@ use crate::requests::{LATE_OF, LONG};
 
 const SECTION: &str = "repair, beside Cassandra";
 
-/// Keys of both stores: so many times those of the other sections.
+/// Factor on the number of keys of the other sections.
 const MORE_KEYS: u64 = 8;
 
-/// Requests a second, half PUT, half GET: far below what three JVMs on two CPUs can.
+/// Requests per second, half PUT, half GET: far below the limit of three JVMs on two CPUs.
 const RATE: f64 = 500.0;
 
 /// Clients of Cassandra: enough for a tenth of a second at that rate.
 const CLIENTS: usize = 50;
 
-/// How much longer a run is than one in a closed loop: a repair of Cassandra takes some seconds.
+/// Length of a run, as a multiple of that in a closed loop: a repair by Cassandra takes seconds.
 const LONGER: u64 = 4;
 
-/// Repairs before the first that is measured: the JVM compiles what has run often.
+/// Repairs before the first measured one, because the JVM compiles code that has run often.
 const WARM_UP_REPAIRS: usize = 3;
 
-/// What a repair without clients took.
+/// Cost of a repair without clients.
 #[derive(Debug, Default, Clone, Copy)]
 struct Repair {
     seconds: f64,
     cpu: f64,
-    /// Bytes that the nodes read from files …
+    /// Bytes that the nodes read from files.
     read: f64,
-    /// … that they count as sent to each other (Cassandra without those of streams) …
+    /// Bytes that the nodes count as sent to one another (Cassandra leaves out streams).
     sent: f64,
-    /// … and that the loopback carried, with headers and with what was asked of the nodes.
+    /// Bytes over the loopback interface, including headers and the requests to the nodes.
     carried: f64,
 }
 
-/// What one repeat measured.
+/// The figures of one repeat.
 #[derive(Debug, Default, Clone, Copy)]
 struct Run {
-    /// Where one node had missed keys, and where all is equal.
+    /// Repairs after one node missed keys, and of equal data.
     missed: Repair,
     equal: Repair,
-    /// 99th percentiles in milliseconds, without repairs and with one after the other.
+    /// 99th percentiles in milliseconds, without repairs and beside consecutive ones.
     quiet: Latencies,
     beside: Latencies,
-    /// Which part of that time a repair was at work.
+    /// Share of that time with a repair in progress.
     share: f64,
     failed: u64,
 }
@@ -111,7 +110,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Three nodes that all hold all keys, and whose JVMs have run for a while.
+/// Starts three nodes that hold all keys, and warms their JVMs.
 fn filled(
     place: &mut Place,
     at: &Path,
@@ -152,7 +151,7 @@ fn of_kvorum(
     })
 }
 
-/// A full round, and how many keys differed.
+/// Runs a full round; returns its cost, and the number of keys that differed.
 fn kvorum_repair(fleet: &Fleet) -> Result<(Repair, u64), String> {
     let (cpu, read, carried) = (fleet.cpu(), fleet.bytes_read(), loopback_bytes());
     let round = round(fleet, true)?;
@@ -160,7 +159,7 @@ fn kvorum_repair(fleet: &Fleet) -> Result<(Repair, u64), String> {
         seconds: round.seconds,
         cpu: fleet.cpu() - cpu,
         read: fleet.bytes_read() - read,
-        // Of each pair with the node that drives it: two of them.
+        // The round's coordinator exchanges this with two nodes.
         sent: round.sent * 2.0,
         carried: loopback_bytes() - carried,
     };
@@ -211,7 +210,7 @@ fn cassandra_repair(cassandra: &Cassandra, client: &Client) -> Result<Repair, St
         .map(|node| Client::only(&[node], 1))
         .collect::<Result<_, _>>()?;
     let sent = || nodes.iter().map(Client::sent_bytes).sum::<Result<f64, String>>();
-    // They come in no order: the sum grows by what the last one took.
+    // The durations are unordered: their sum grows by the last one.
     let took = || client.repairs().map(|all| all.iter().sum::<f64>());
     let (seconds, bytes) = (took()?, sent()?);
     let (cpu, read, carried) = (cassandra.cpu(), cassandra.bytes_read(), loopback_bytes());
@@ -226,7 +225,7 @@ fn latencies(seen: &Steady) -> Latencies {
     Latencies { get: p99(&seen.get), put: p99(&seen.put) }
 }
 
-/// What is in the table.
+/// Rows of the table.
 const ROWS: [(&str, fn(&Run) -> f64); 14] = [
     ("1 % missed by a node: seconds", |run| run.missed.seconds),
     ("CPU seconds, all nodes", |run| run.missed.cpu),

@@ -1,4 +1,4 @@
-//! The commands, `load` above all, run as users of wrk2 run it.
+//! The commands, `load` above all, used as wrk2's users use it.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod server;
@@ -14,10 +14,10 @@ use load::record::{Run, Series};
 use rustix::process::{Pid, Signal, kill_process};
 use server::{Server, silent};
 
-/// Longest that a command may take on a busy machine.
+/// Longest run time of a command on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Between two looks at a condition.
+/// Interval between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn command(words: &[&str]) -> Command {
@@ -46,7 +46,7 @@ fn script(name: &str) -> String {
     format!("{}/../load/tests/scripts/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where nobody listens yet.
+/// Returns an address on which nobody listens yet.
 fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
@@ -79,7 +79,7 @@ fn a_run_is_printed_as_wrk2_does_and_left_on_disk() {
         stdout.starts_with(&format!("Running 1s test @ {url}\n  2 threads and 4 connections\n"))
     );
 
-    // What reads wrk2's outputs reads this one.
+    // The importer for wrk2's outputs reads this one.
     let imported = load::import::read(&stdout, "put");
     let [imported] = &imported[..] else { panic!("{stdout}") };
     assert_eq!((imported.run.plan.threads, imported.run.plan.connections), (2, 4));
@@ -160,7 +160,7 @@ fn a_log_that_can_not_be_written_costs_no_figures() {
     let (code, stdout, stderr) = run(&["-R100", "-d1", "--hdr-log", "/dev/full", &server.url()]);
     assert_eq!(code, 1);
     assert!(stderr.contains("can't write /dev/full"), "{stderr}");
-    // It was refused at once, or the run went on to its end.
+    // The write was refused at once, or the run continued to its end.
     assert!(stdout.is_empty() || stdout.contains("Requests/sec:"), "{stdout}");
 }
 
@@ -181,7 +181,7 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
     assert!(record.elapsed_s < 600.0 && record.throughput > Some(0.0));
 }
 
-/// The server that a series starts only says that it is there: this test answers in its place.
+/// The server that a series starts only signals its start: this test answers in its place.
 #[test]
 fn ctrl_c_ends_a_series_with_the_runs_so_far() {
     let rates = ["--put-rate", "50", "--get-rate", "50", "--key-count", "10"];
@@ -284,7 +284,7 @@ fn percentiles_that_are_not_printed_need_no_samples() {
     assert!(printed.contains("Transfer/sec") && !printed.contains("too few"), "{printed}");
 }
 
-/// What a run of a second with this flag prints.
+/// Returns the output of a one-second run with this flag.
 fn a_second(flag: &str) -> String {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
@@ -293,14 +293,14 @@ fn a_second(flag: &str) -> String {
     let (code, stdout, stderr) = run(&["-R1000", "-d1", flag, "--csv", file, &server.url()]);
     assert_eq!(code, 0, "{stderr}");
     let rows = fs::read_to_string(&csv).unwrap();
-    // What the end found unfinished is told, however short the last second was.
+    // Requests left unfinished are reported, however short the last second was.
     assert!(!rows.contains(",0.000,0,0,0,0,0,0,0,0,,"), "{rows}");
     stdout
 }
 
 #[test]
 fn ctrl_c_before_the_start_counts_nothing() {
-    // It takes as many connections as it has room for, and answers nothing.
+    // The listener accepts as many connections as its backlog holds, and answers none.
     let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     rustix::net::listen(&full, 0).unwrap();
     let address = full.local_addr().unwrap();
@@ -309,7 +309,7 @@ fn ctrl_c_before_the_start_counts_nothing() {
     let mut child = command(&["-R100", "-c9", "-d1m", &url]).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    // The header is printed when the servers were looked at, just before connecting.
+    // The header is printed after the first look at the servers, just before connecting.
     said.read_line(&mut line).unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let mut rest = String::new();
@@ -396,7 +396,7 @@ fn a_script_has_the_last_word() {
     assert!(stdout.ends_with("requests: 50\n") && stdout.contains("Transfer/sec:"), "{stdout}");
 }
 
-/// The server takes no notice of SIGTERM, so that the first ctrl-C waits for it.
+/// The server ignores SIGTERM, so that the first Ctrl-C waits for it.
 #[test]
 fn a_second_ctrl_c_leaves_no_server_and_no_directory() {
     let home = tempfile::tempdir().unwrap();
@@ -439,7 +439,7 @@ fn a_second_ctrl_c_leaves_no_server_and_no_directory() {
         !Path::new(&format!("/proc/{pid}/cmdline")).exists()
             || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
     };
-    // Killed before the command ended, but perhaps not dead yet.
+    // The server was killed before the command ended, but may not be dead yet.
     let deadline = Instant::now() + DEADLINE;
     while !gone() {
         assert!(Instant::now() < deadline, "the server is left");
@@ -469,14 +469,14 @@ fn a_script_says_what_the_run_ends_with() {
         assert_eq!((code, &*stderr), (expected, ""), "{call}");
         assert!(stdout.ends_with("last\n") && stdout.contains("Transfer/sec:"), "{stdout}");
     }
-    // That of an error stays 1, and says where.
+    // The exit code of an error stays 1, and the message names its location.
     fs::write(&file, "function done()\n error('no')\nend").unwrap();
     let (code, _, stderr) =
         run(&["-R50", "-c2", "-d1", "-s", file.to_str().unwrap(), &server.url()]);
     assert!(code == 1 && stderr.contains("in done: no"), "{stderr}");
 }
 
-/// wrk takes a flag again, and the last value counts.
+/// wrk accepts a repeated flag, and the last value counts.
 #[test]
 fn a_flag_can_be_given_twice_in_any_form() {
     let server = Server::start();
@@ -490,8 +490,8 @@ fn a_flag_can_be_given_twice_in_any_form() {
     assert!(!server.tokens().is_empty(), "each header counts");
 }
 
-/// The exit code of a run with warnings is 0 unless somebody asks, which nobody finds who does not
-/// read it where he looks.
+/// Warnings don't change the exit code without `--strict`, so the last line of the output must show
+/// them.
 #[test]
 fn a_run_of_errors_only_says_so_last() {
     let server = Server::start();
@@ -506,7 +506,7 @@ fn a_run_of_errors_only_says_so_last() {
     assert!(!stdout.contains("No request succeeded"), "{stdout}");
 }
 
-/// A run that reached a part of its rate has no errors for that, and both say the same.
+/// Requests that a run never sent are no errors, in reports as in comparisons.
 #[test]
 fn reports_and_comparisons_have_one_share_of_errors() {
     let home = tempfile::tempdir().unwrap();

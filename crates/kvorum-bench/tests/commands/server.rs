@@ -1,4 +1,4 @@
-//! A server for load: answers whatever is asked, and counts it.
+//! A test server that answers every request and counts them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// What it tells of itself when asked for a recording.
+/// The answer to a request for a recording.
 const PROFILE: &str = r#"{"events": {"cpu": {"folded": "main;work 3\nmain;rest 1\n"}}}"#;
 
-/// Serves until the test's process ends.
+/// A server that runs until the test's process ends.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     requests: Arc<AtomicUsize>,
     tokens: Arc<Mutex<Vec<String>>>,
 }
 
-/// One that takes connections and answers nothing, until the test's process ends; returns its URL,
-/// and what was asked.
+/// Starts a server that accepts connections and answers nothing, until the test's process ends;
+/// returns its URL and the requests it receives.
 pub(crate) fn silent() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -62,7 +62,7 @@ impl Server {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// The `Authorization` headers that came, each with its path.
+    /// The `Authorization` headers received, each with its path.
     pub(crate) fn tokens(&self) -> Vec<String> {
         self.tokens.lock().clone()
     }
@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// Ends with the connection: the client's going away is no failure of the test.
+/// Serves until the connection ends: a client that disconnects is not a failure of the test.
 fn serve(mut stream: TcpStream, requests: &AtomicUsize, tokens: &Mutex<Vec<String>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {

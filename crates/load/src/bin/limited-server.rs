@@ -1,12 +1,11 @@
-//! A server that answers so many requests a second and no more: to try measuring tools on, since
-//! what they find is known beforehand.
+//! A server of fixed capacity, for checking measuring tools against a known result.
 //!
 //! ```text
 //!  requests of all connections ──▶ one queue ──▶ one answer every 1/capacity seconds
 //! ```
 //!
-//! Below its capacity an answer takes little more than that; above it, the queue grows as long as
-//! the load lasts.
+//! Below its capacity, an answer takes little longer than 1/capacity; above it, the queue grows as
+//! long as the load lasts.
 
 #![forbid(unsafe_code)]
 
@@ -20,10 +19,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use parking_lot::Mutex;
 
-/// Longest body that is read, in bytes.
+/// Longest request body that the server reads, in bytes.
 const MAX_BODY: u64 = 16 << 20;
 
-/// Longest line of a head, in bytes.
+/// Longest line of a request head, in bytes.
 const MAX_LINE: u64 = 64 << 10;
 
 /// A server that answers so many requests a second and no more.
@@ -44,9 +43,9 @@ struct Args {
     die_after: Option<u64>,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Queue {
-    /// When the next answer can begin to be made, and how many were made.
+    /// The earliest start of the next answer, and the number of answers made.
     next: Mutex<(Instant, u64)>,
     each: Duration,
     status: String,
@@ -58,7 +57,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     match serve(args) {
         Ok(died) => {
-            // Also when the acceptor is gone there is nothing left to do.
+            // An error means that the acceptor is gone: the server ends either way.
             let _ = died.recv();
             eprintln!("that was the last answer");
         }
@@ -87,7 +86,7 @@ fn serve(args: Args) -> io::Result<Receiver<()>> {
 }
 
 impl Queue {
-    /// Until the client leaves, which is no failure.
+    /// Answers requests until the client disconnects.
     fn connection(&self, stream: TcpStream) -> Option<()> {
         stream.set_nodelay(true).ok()?;
         let mut reader = BufReader::new(stream.try_clone().ok()?);
@@ -100,7 +99,7 @@ impl Queue {
         }
     }
 
-    /// Takes the next place in the queue, and waits until it is its turn.
+    /// Reserves the next slot in the queue and sleeps until that slot.
     fn wait_for_turn(&self) -> Option<()> {
         let turn = {
             let mut next = self.next.lock();

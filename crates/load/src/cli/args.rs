@@ -1,4 +1,4 @@
-//! The command line of `load`: wrk2's flags under wrk2's names, and what goes beyond.
+//! The command line of `load`: wrk2's flags under wrk2's names, plus kvorum's own.
 
 use std::path::PathBuf;
 
@@ -210,7 +210,7 @@ pub enum ProfileEvent {
 }
 
 impl ProfileEvent {
-    /// As it is written on the command line.
+    /// The event's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",

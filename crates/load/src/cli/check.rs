@@ -1,5 +1,5 @@
-//! What a command line asks for, as a plan and the scripts that carry it out; or one line on what
-//! is wrong with it and how to mend that.
+//! Turns a command line into a plan and its scripts, or into a one-line error that says how to
+//! correct it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,32 +14,32 @@ use crate::tls::{Files, Trust};
 use crate::url::Url;
 use crate::{KeyOrder, Keys};
 
-/// Threads if nobody says how many, as in wrk2.
+/// Default number of threads, as in wrk2.
 const THREADS: u64 = 2;
 
-/// What a command line asks for.
+/// A checked command line.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// What to do.
+    /// The plan to run.
     pub plan: Plan,
     /// A script's source for each target that has threads of its own; empty if requests are made
-    /// with keys.
+    /// from keys.
     pub sources: Vec<Source>,
-    /// The URLs that the load goes to.
+    /// The URLs to send requests to.
     pub urls: Vec<Url>,
-    /// Whom `https://` trusts, and what it shows.
+    /// Certificates that `https://` targets are checked against, and the client's own.
     pub files: Files,
-    /// What is sent, in words.
+    /// A description of the requests, for people.
     pub requests: String,
 }
 
 impl LoadArgs {
-    /// Whether latencies are printed in detail. As wrk2: `-U`'s list comes with `-L`'s.
+    /// Returns true if latencies are printed in detail. As in wrk2, `-U` prints `-L`'s list too.
     pub(super) fn is_detailed(&self) -> bool {
         self.latency || self.u_latency
     }
 
-    /// The whole of it.
+    /// Checks the whole command line.
     pub fn check(&self, known: &Known) -> Result<Asked, Error> {
         let pace = match (self.rate, self.closed) {
             (Some(rate), _) => Pace::Open(rate.0),
@@ -60,7 +60,7 @@ impl LoadArgs {
             Arrival::Even => plan::Arrival::Even,
             Arrival::Poisson => plan::Arrival::Poisson,
         };
-        // The rest of it once there are addresses.
+        // `Plan::check` covers the rest, once addresses are resolved.
         asked.plan.check_numbers()?;
         asked.plan.keys.check()?;
         Ok(asked)
@@ -68,7 +68,7 @@ impl LoadArgs {
 }
 
 impl RequestArgs {
-    /// What is sent and where; how fast and how long is the caller's to say.
+    /// Checks what is sent and where. The caller sets pace and duration.
     pub fn check(&self, known: &Known) -> Result<Asked, Error> {
         let (urls, args) = self.urls_and_args()?;
         let mut plan = Plan::new(Target {
@@ -113,7 +113,8 @@ impl RequestArgs {
         Ok(asked)
     }
 
-    /// Words up to the first that is no URL, and the others with those after `--`.
+    /// Returns the words before the first that is not a URL, and the remaining words with those
+    /// after `--`.
     fn urls_and_args(&self) -> Result<(Vec<Url>, Vec<String>), Error> {
         if let Some(error) = self.urls.iter().find_map(|word| dashed(word)) {
             return Err(error);
@@ -150,7 +151,7 @@ impl RequestArgs {
         Ok(headers)
     }
 
-    /// Whether any flag says that requests are made with keys.
+    /// Returns true if any flag asks for requests made from keys.
     fn makes_requests(&self) -> bool {
         self.mix.is_some()
             || self.keys.is_some()
@@ -160,7 +161,7 @@ impl RequestArgs {
             || self.verify
     }
 
-    /// Fills in keys, values and mix; returns them in words.
+    /// Fills in keys, values and mix; returns their description.
     fn keys(&self, plan: &mut Plan) -> Result<String, Error> {
         let mix = self.mix.as_deref().unwrap_or("get=100");
         (plan.put_percent, plan.delete_percent) = parse_mix(mix)?;
@@ -181,7 +182,7 @@ impl RequestArgs {
         Ok(format!("{mix}, {word} of {count} keys of {len} bytes, values of {value}{verify}"))
     }
 
-    /// Fills in where requests come from if they are not made with keys.
+    /// Fills in the source of requests that are not made from keys.
     fn scripted(&self, asked: &mut Asked, headers: Vec<(String, String)>, args: Vec<String>) {
         asked.plan.requests = Requests::Script;
         asked.requests = match &self.script {
@@ -211,7 +212,7 @@ impl RequestArgs {
 }
 
 impl Asked {
-    /// Looks up the addresses of all hosts, and reads the files that TLS needs.
+    /// Resolves the addresses of all hosts, and reads the files that TLS needs.
     pub fn resolve(&mut self) -> Result<(), Error> {
         let secure = self.urls.iter().any(|url| url.secure);
         let trust = secure.then(|| Trust::load(self.files.clone())).transpose()?;
@@ -240,7 +241,7 @@ impl TlsArgs {
     }
 }
 
-/// Where a file is, or would be.
+/// Returns the canonical path of a file, which need not exist.
 fn place(path: &Path) -> PathBuf {
     let there = path.canonicalize().or_else(|_| std::path::absolute(path));
     there.unwrap_or_else(|_| path.to_owned())
@@ -263,7 +264,7 @@ fn target(url: &Url, keyed: bool, known: &Known) -> Result<Target, Error> {
     Ok(Target { name, addresses: Vec::new(), tls: None, authorization: None, path })
 }
 
-/// Percentages of `PUT` and `DELETE`.
+/// Parses a mix into the percentages of `PUT` and `DELETE`.
 fn parse_mix(text: &str) -> Result<(u8, u8), Error> {
     let wrong = || Error::Mix(text.to_owned());
     let mut shares = [None; 3];

@@ -1,4 +1,4 @@
-//! Why a command line is not carried out, and how to mend that: each is one line.
+//! Errors of a command line. Each message is one line that says how to correct it.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,87 +6,87 @@ use std::path::PathBuf;
 use crate::plan::KEY;
 use crate::{tls, url};
 
-/// Why there is no [`Asked`](super::Asked), or its servers can't be asked.
+/// A command line that yields no [`Asked`](super::Asked), or whose servers can't be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It has neither a rate nor a closed loop.
+    /// The command line gives neither a rate nor a closed loop.
     #[error(
         "a rate is needed: say -R RATE (requests a second over all connections), or --closed for a \
          closed loop as in wrk"
     )]
     NoRate,
-    /// Two outputs would be one file.
+    /// Two outputs would write the same file.
     #[error("--csv and --hdr-log both write {}: name two files", .0.display())]
     SameFile(PathBuf),
-    /// A plan can't be carried out.
+    /// The plan can't be carried out.
     #[error(transparent)]
     Plan(#[from] crate::Error),
-    /// Some threads would have no connection.
+    /// The threads outnumber the connections.
     #[error(
         "number of connections must be >= threads: -c{connections} is fewer than -t{threads}; say \
          -c{threads} or -t{connections}"
     )]
     FewConnections {
-        /// What `-c` says.
+        /// Connections, from `-c`.
         connections: usize,
-        /// What `-t` says.
+        /// Threads, from `-t`.
         threads: usize,
     },
-    /// Nothing is answered in no time.
+    /// The timeout is zero.
     #[error("-T 0: the timeout must be more than 0, as every answer takes time")]
     NoTimeout,
     /// A word begins with a typographic dash.
     #[error("{word} begins with a dash that no flag has: say {meant}")]
     Dash {
-        /// The word as it was given.
+        /// The word as given.
         word: String,
-        /// The flag that was meant.
+        /// The flag that was probably meant.
         meant: String,
     },
-    /// A word that only a script could take.
+    /// A word that only a script could use.
     #[error("{0:?} is neither a URL nor a flag, and there is no script (-s) to give it to")]
     Word(String),
-    /// A URL is wrong, or its host has no address.
+    /// A URL is invalid, or its host has no address.
     #[error(transparent)]
     Url(#[from] url::Error),
-    /// A header has no name, or nothing after it.
+    /// A header has no name or no value.
     #[error("-H {0:?} is not a valid header: say -H 'Name: value'")]
     Header(String),
-    /// The file of the token can't be read.
+    /// The token file can't be read.
     #[error("--token-file {}: {source}", path.display())]
     TokenFile {
-        /// Which file it is.
+        /// Path of the token file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file of the token has something else.
+    /// The token file holds no valid token.
     #[error("--token-file {}: it is not one word", .0.display())]
     Token(PathBuf),
-    /// A number is zero, or larger than anything in memory.
+    /// A number is zero, or too large for memory.
     #[error("{flag} {count}: there must be at least one")]
     Number {
-        /// The flag that says it.
+        /// The flag that gives the number.
         flag: &'static str,
-        /// What it says.
+        /// The number as given.
         count: u64,
     },
-    /// A URL has no place for the key.
+    /// A URL has no placeholder for the key.
     #[error(
         "{url} does not say where the key goes: put {KEY} there, as in {}/item/{KEY}",
         url.origin()
     )]
     KeyPlace {
-        /// The URL as it was given.
+        /// The URL as given.
         url: url::Url,
     },
-    /// A mix is not of methods and percentages.
+    /// A mix does not consist of methods and percentages.
     #[error("--mix {0}: say methods and percentages that make 100 together: put=50,get=50")]
     Mix(String),
-    /// There is no such order of keys.
+    /// A key order is unknown.
     #[error("--keys {0}: say seq, scattered, uniform, zipf or latest:N")]
     Order(String),
-    /// The files that TLS needs are of no use.
+    /// The TLS files can't be used.
     #[error(transparent)]
     Files(#[from] tls::FilesError),
 }

@@ -1,4 +1,4 @@
-//! `load`: carries out what was asked, and tells what came of it.
+//! The command `load`: runs a plan and reports its results.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -28,23 +28,23 @@ use crate::script::{Script, Scripts, Summary};
 use crate::tally::Tally;
 use crate::warning::Warning;
 
-/// How a run ended.
+/// The end of a run that produced figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It ended as planned.
+    /// The run ended as planned.
     Fine,
-    /// With a warning, and `--strict` was said.
+    /// The run has a warning, and `--strict` was given.
     Warned,
-    /// Somebody interrupted it with Ctrl-C.
+    /// Ctrl-C interrupted the run.
     Interrupted,
-    /// The script's `done` has said what to end with, which is not 0.
+    /// The script's `done` asked for this exit code, which is not 0.
     Script(u8),
 }
 
-/// Why it did not, in a line for people.
+/// The failure of a run, in a line for people.
 #[derive(Debug)]
 pub enum Failed {
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage(cli::Error),
     /// The run failed for any other reason.
     Run(String),
@@ -56,7 +56,7 @@ impl<E: std::error::Error> From<E> for Failed {
     }
 }
 
-/// Carries out `args` and prints what came of it.
+/// Runs `args` and prints the results.
 pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     let mut asked = args.check(known).map_err(Failed::Usage)?;
     asked.resolve()?;
@@ -105,7 +105,7 @@ fn scripts(asked: &Asked) -> Result<Option<Scripts>, Failed> {
     Ok(Some(scripts))
 }
 
-/// What is needed while requests are sent.
+/// Context of a run while requests are sent.
 struct Work<'a> {
     args: &'a LoadArgs,
     known: &'a Known,
@@ -139,7 +139,7 @@ impl Work<'_> {
     }
 }
 
-/// Prints the figures and writes what is left to write. Returns what could not be written.
+/// Prints the figures and writes the remaining files. Returns the write that failed, if any.
 fn report(
     args: &LoadArgs,
     asked: &Asked,
@@ -186,12 +186,12 @@ fn report(
     Ok(wrong)
 }
 
-/// Where the figures go.
+/// Output stream of the figures.
 struct Out(Box<dyn Write>);
 
 impl Out {
-    /// Standard output. With `alone` nothing else goes there any more: what scripts print there, in
-    /// whatever way, goes to stderr.
+    /// Opens standard output. With `alone`, everything else printed there, including scripts'
+    /// output, goes to stderr.
     fn open(alone: bool) -> Result<Self, Failed> {
         if !alone {
             return Ok(Self(Box::new(io::stdout())));
@@ -208,7 +208,7 @@ impl Out {
     }
 }
 
-/// Looks at all percentiles that are printed, not only at the usual one.
+/// Checks the sample count of all printed percentiles, not only of the usual one.
 fn few_samples(run: &mut Run, outcome: &Outcome) {
     let printed = print::PERCENTILES.map(|percent| percent / 100.0);
     let below_all = printed.split_last().map_or(&[][..], |(_, rest)| rest);

@@ -1,4 +1,4 @@
-//! What people mistype on wrk2's command line, and what they meant.
+//! Suggestions for common mistakes on wrk2's command line.
 
 use super::error::Error;
 
@@ -17,22 +17,22 @@ const LONG: [&str; 11] = [
     "version",
 ];
 
-/// Letters that are flags.
+/// The letters of short flags.
 const SHORT: &str = "cdtsHLUBTRvh";
 
 /// Flags that take a number or a time.
 const NUMBERS: [&str; 11] =
     ["c", "connections", "d", "duration", "t", "threads", "T", "timeout", "R", "rate", "warmup"];
 
-/// The first word of a refused command line that shows what was meant, in one line for people.
+/// Returns a one-line suggestion for the first mistaken word of a refused command line.
 pub fn mend(words: &[String]) -> Option<String> {
     let words: Vec<&str> = words.iter().map(String::as_str).take_while(|w| *w != "--").collect();
     let before = std::iter::once("").chain(words.iter().copied());
     before.zip(&words).find_map(|(flag, word)| negative(flag, word).or_else(|| mended(word)))
 }
 
-/// What is wrong with a word that begins with a typographic dash: editors put it for two minuses,
-/// or for one.
+/// Returns the error of a word that begins with a typographic dash: editors substitute it for one
+/// or two minuses.
 pub(super) fn dashed(word: &str) -> Option<Error> {
     let rest = word.strip_prefix(['\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'])?;
     let name = rest.split('=').next().unwrap_or_default();
@@ -41,7 +41,7 @@ pub(super) fn dashed(word: &str) -> Option<Error> {
     Some(Error::Dash { word: word.to_owned(), meant: format!("{dashes}{rest}") })
 }
 
-/// A value below zero, which looks like a flag.
+/// Returns a suggestion for a negative value, which looks like a flag.
 fn negative(flag: &str, word: &str) -> Option<String> {
     let takes = |name: &str| NUMBERS.contains(&name);
     let number = word.strip_prefix('-')?;

@@ -1,11 +1,11 @@
-//! The command `load`, as wrk2's users know it.
+//! The command `load`, compatible with wrk2's command line.
 //!
 //! ```text
 //!  words ─▶ args.rs ─▶ check.rs ─▶ load.rs ─▶ reported.rs: figures
-//!    └ mend.rs: what was meant      ├ sinks.rs: logs, second by second
+//!    └ mend.rs: suggestions         ├ sinks.rs: logs, second by second
 //!                                   ├ progress.rs: a live line
-//!                                   ├ servers.rs: what they tell, and what they take
-//!                                   └ profile.rs: recordings of them
+//!                                   ├ servers.rs: servers' metrics and resource usage
+//!                                   └ profile.rs: recordings of servers
 //! ```
 
 mod args;

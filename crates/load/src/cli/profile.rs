@@ -1,4 +1,4 @@
-//! `--profile`: asks each server for a recording of itself while the run goes on.
+//! `--profile`: has each server record a profile of itself during the run.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,16 +13,16 @@ use crate::record::{self, Run};
 use crate::rundir::{self, RunDir};
 use crate::server::{AskError, Endpoint, ask};
 
-/// Longest recording that is asked for, in seconds: what servers allow.
+/// Longest recording in seconds: the servers' limit.
 const MAX_SECONDS: u64 = 300;
 
-/// How long a server may take to put its recording together once it is over.
+/// Time a server may take to assemble its recording after the recording ends.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Longest recording in bytes: collapsed stacks of five minutes are a twentieth of it.
+/// Longest recording in bytes; the collapsed stacks of five minutes take a twentieth of it.
 const MAX_LEN: usize = 64 << 20;
 
-/// Why there is no recording, or it can't be kept.
+/// A recording is missing, or can't be stored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordingError {
     #[error("it is not known how to ask this server")]
@@ -39,7 +39,7 @@ pub(crate) enum RecordingError {
     Unkept(#[from] rundir::Error),
 }
 
-/// A recording, or why there is none.
+/// A recording, or the reason for its absence.
 pub(crate) struct Recording {
     /// The server that was recorded, as `HOST:PORT`.
     pub(crate) server: String,
@@ -49,13 +49,13 @@ pub(crate) struct Recording {
     pub(crate) folded: Result<BTreeMap<String, String>, RecordingError>,
 }
 
-/// Recordings that are being made.
+/// Recordings in progress.
 pub(crate) struct Recordings {
-    /// Names and origins.
+    /// Names and origins of the servers.
     servers: Vec<(String, String)>,
     results: Receiver<Recording>,
     wait: Duration,
-    /// Dropped, it tells those that have not begun not to.
+    /// Senders whose drop cancels the recordings that have not begun.
     _begin: Vec<SyncSender<()>>,
 }
 
@@ -69,7 +69,7 @@ struct Event {
     folded: String,
 }
 
-/// Has every target recorded for `duration`, from `delay` on. Nothing if no event is asked for.
+/// Has every target record for `duration`, after `delay`. Returns `None` if `events` is empty.
 pub(crate) fn start(
     known: &Known,
     targets: &[Target],
@@ -97,11 +97,11 @@ pub(crate) fn start(
         let (end, ended) = sync_channel::<()>(1);
         begin.push(end);
         let (server, path, done) = (target.name.clone(), path.clone(), done.clone());
-        // A thread that can't be started is a recording that is missing, which is said.
+        // If the thread can't be started, its recording is reported as missing.
         let _ = std::thread::Builder::new().name("load-profile".to_owned()).spawn(move || {
             if ended.recv_timeout(delay) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 let folded = record(&endpoint, &path, wait);
-                // Nobody waits for it once the run was interrupted.
+                // After an interrupt, the receiver is gone.
                 let _ = done.send(Recording { server, origin, folded });
             }
         });
@@ -111,7 +111,8 @@ pub(crate) fn start(
 }
 
 impl Recordings {
-    /// What became of each; with `now`, of those that are there.
+    /// Returns every recording or the reason for its absence; with `now`, only those already
+    /// finished.
     pub(crate) fn finish(self, now: bool) -> Vec<Recording> {
         let wait = if now { Duration::ZERO } else { self.wait };
         let mut all: Vec<Recording> = Vec::new();
@@ -134,7 +135,7 @@ impl Recordings {
     }
 }
 
-/// Puts recordings into the directory, if there is one; one that is missing is a warning.
+/// Stores recordings in the directory, if there is one; a missing recording becomes a warning.
 pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Recording>) {
     let mut dir = dir;
     for Recording { server, origin, folded } in recordings {

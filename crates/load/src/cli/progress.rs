@@ -1,4 +1,4 @@
-//! The live line: on stderr, and only if that is a terminal.
+//! The live progress line: on stderr, and only on a terminal.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::control::Interval;
 
-/// Between two moves of the sign that something goes on.
+/// Interval between two moves of the spinner.
 const TICK: Duration = Duration::from_millis(200);
 
-/// A run, as it goes.
+/// Progress of a run.
 pub(super) struct Progress {
     bar: ProgressBar,
     warmup: Duration,
 }
 
 impl Progress {
-    /// Begins with connecting.
+    /// Starts the line in its connecting phase.
     pub(super) fn start(warmup: Duration, duration: Duration) -> Self {
-        // It draws to stderr, and to nothing if that is no terminal.
+        // The bar draws to stderr, and draws nothing if stderr is not a terminal.
         let bar = ProgressBar::new(duration.as_secs().max(1));
         let style = ProgressStyle::with_template("{spinner} {pos}/{len}s  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -27,19 +27,19 @@ impl Progress {
         Self { bar, warmup }
     }
 
-    /// All are connected.
+    /// Notes that all connections are established.
     pub(super) fn begun(&self) {
         self.bar.set_message(if self.warmup.is_zero() { "sending" } else { "warming up" });
     }
 
-    /// A second is over.
+    /// Shows the figures of a finished second.
     pub(super) fn second(&self, interval: &Interval) {
         let tally = &interval.tally;
         let latency = tally.all_latencies().intended;
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;
         let per_second = tally.statuses.all() as f64 / interval.length_s.max(1e-3);
         let failed = tally.statuses.refused() + tally.errors.lost();
-        // After the plan's end come answers that are waited for.
+        // Late answers still arrive after the plan's end.
         let length = self.bar.length().unwrap_or(u64::MAX);
         self.bar.set_position((interval.start_s + 1).min(length));
         self.bar.set_message(format!(
@@ -50,7 +50,7 @@ impl Progress {
         ));
     }
 
-    /// Takes the line away: the figures come.
+    /// Removes the line before the figures are printed.
     pub(super) fn finish(self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! A run as it is reported: `run.json` filled in, and the text.
+//! The report of a run: the contents of `run.json`, and the text.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ use crate::record::{FORMAT, Planned, Run};
 use crate::tally::Tally;
 use crate::warning::Warning;
 
-/// What is known before the first request.
+/// Returns the part of the run's record that is known before the first request.
 pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run {
     let plan = &asked.plan;
     Run {
@@ -50,7 +50,7 @@ pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run 
     }
 }
 
-/// Fills in what came of it.
+/// Fills in the run's results.
 pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
     run.interrupted = outcome.interrupted;
     run.elapsed_s = outcome.elapsed.as_secs_f64();
@@ -62,8 +62,8 @@ pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
     run.warnings = outcome.warnings().iter().map(Warning::record).collect();
 }
 
-/// What each target had, if each had its own rate and connections: a name for a directory, the
-/// run, and the text with its header.
+/// Returns, for each target with its own rate and connections, a directory name, the run, and the
+/// text with its header.
 pub(super) fn by_target(
     args: &LoadArgs,
     run: &Run,
@@ -84,7 +84,7 @@ pub(super) fn by_target(
         of.throughput = Some(rate);
         of.servers.retain(|server| server.url == url.origin());
         of.profiles.clear();
-        // Those of all together are told once, and these hold no more than their figures.
+        // The report of the whole run has the warnings; those of the targets have figures only.
         of.warnings.clear();
         of.backlog.clear();
         let reported = Reported { run: &of, args, tally, rates };

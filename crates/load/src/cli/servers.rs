@@ -1,5 +1,5 @@
-//! The servers, looked at from beside while a run goes on: what they tell once a second, and what
-//! their processes took if they are on this machine.
+//! Observes the servers during a run: their metrics once a second, and the resource usage of their
+//! processes if they run on this machine.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -15,13 +15,13 @@ use crate::plan::Target;
 use crate::record;
 use crate::server::{self, Endpoint, Look, Metrics, fetch, listens};
 
-/// Between two looks at what servers tell.
+/// Interval between two scrapes of a server.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long a server may take to tell: a busy one is late, a dead one must not hold up the end.
+/// Time limit of a scrape: a busy server answers late, and a dead one must not delay the end.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Longest list of figures that is read, in bytes: ten thousand series or so.
+/// Longest metrics text in bytes: about ten thousand series.
 const MAX_LEN: usize = 8 << 20;
 
 type Latest = Arc<Mutex<Vec<Option<Metrics>>>>;
@@ -40,15 +40,15 @@ struct Server {
     endpoint: Endpoint,
     pid: Option<u32>,
     look: Option<Look>,
-    /// It answered when it was asked for the first time.
+    /// True if the server answered the first request.
     answers: bool,
     metrics: Option<Metrics>,
 }
 
 impl Servers {
-    /// Looks at them for the first time, and goes on asking those that tell something.
+    /// Looks at all servers once, and starts scraping those that have metrics.
     pub(crate) fn look(known: &Known, targets: &[Target]) -> Self {
-        // All at once: of many that are silent, each takes the whole limit.
+        // In parallel: each silent server takes the whole time limit.
         let all: Vec<Server> = std::thread::scope(|scope| {
             let looks = targets.iter().map(|target| scope.spawn(|| Server::look(known, target)));
             let looks: Vec<_> = looks.collect();
@@ -63,7 +63,7 @@ impl Servers {
         Self { known: *known, all, latest, asking }
     }
 
-    /// Names of what [`Self::reported`] returns.
+    /// Names of the values that [`Self::reported`] returns.
     pub(crate) fn columns(&self) -> Vec<String> {
         let reported =
             self.all.iter().filter_map(|server| Some((server, server.metrics.as_ref()?)));
@@ -74,7 +74,7 @@ impl Servers {
         names.collect()
     }
 
-    /// What they reported since this was asked last: what is older says nothing of this second.
+    /// Returns the values scraped since the last call: older ones say nothing about this second.
     pub(crate) fn reported(&self) -> Vec<Option<f64>> {
         let mut latest = self.latest.lock();
         let reported = self.all.iter().zip(latest.iter_mut());
@@ -86,11 +86,11 @@ impl Servers {
         values.collect()
     }
 
-    /// Looks at them for the last time.
+    /// Looks at all servers for the last time.
     pub(crate) fn finish(mut self) -> Vec<record::Server> {
         if let Some((stop, thread)) = self.asking.take() {
             drop(stop);
-            // It has no way to fail but a bug, which the figures need not suffer from.
+            // Only a bug can make the thread fail, and the figures don't depend on it.
             let _ = thread.join();
         }
         self.all.iter().map(|server| server.record(&self.known)).collect()
@@ -118,7 +118,7 @@ impl Server {
         let usage = self.look.as_ref().zip(self.pid.and_then(Look::at));
         let usage = usage.map(|(before, now)| now.since(before));
         let now = self.metrics.as_ref().map(|then| (then, scrape(known, &self.endpoint)));
-        // One that does not answer is not asked again.
+        // A server that does not answer is not asked again.
         let answers = self.answers && now.as_ref().is_none_or(|(_, now)| now.is_some());
         let grown = now.and_then(|(then, now)| Some((then, now?)));
         let grown = grown.filter(|(_, now)| !now.series().is_empty());
@@ -132,17 +132,18 @@ impl Server {
     }
 }
 
-/// What it tells: nothing, if it answers something else; none if it does not answer.
+/// Scrapes a server's metrics: empty if it answers with something else, `None` if it does not
+/// answer.
 fn scrape(known: &Known, endpoint: &Endpoint) -> Option<Metrics> {
     if known.metrics_path.is_empty() {
         return Some(Metrics::default());
     }
     let (status, text) = server::ask(endpoint, known.metrics_path, LIMIT, MAX_LEN).ok()?;
-    // A server without figures is as good as any other.
+    // A server needs no metrics.
     Some(if (200..300).contains(&status) { Metrics::parse(&text) } else { Metrics::default() })
 }
 
-/// The words and numbers of a JSON object and of objects in it; lists are left out.
+/// Returns the strings and numbers of a JSON object and its nested objects; lists are left out.
 fn about(known: &Known, endpoint: &Endpoint) -> BTreeMap<String, String> {
     if known.about_path.is_empty() {
         return Default::default();
@@ -166,7 +167,7 @@ fn about(known: &Known, endpoint: &Endpoint) -> BTreeMap<String, String> {
     plain.collect()
 }
 
-/// A thread that asks until the sender is dropped; none if there is nobody to ask.
+/// Starts a thread that scrapes until the sender is dropped; `None` if no server has metrics.
 fn ask(known: &Known, all: &[Server], latest: &Latest) -> Option<(SyncSender<()>, JoinHandle<()>)> {
     let asked: Vec<(usize, Endpoint)> = (0..)
         .zip(all)
@@ -179,8 +180,8 @@ fn ask(known: &Known, all: &[Server], latest: &Latest) -> Option<(SyncSender<()>
     let (stop, stopped) = sync_channel(1);
     let (known, latest) = (*known, Arc::clone(latest));
     let thread = std::thread::Builder::new().name("load-servers".to_owned()).spawn(move || {
-        // By the clock: what the asking takes would make it once in a little more than a second,
-        // and some seconds would have no answer.
+        // Scrapes at fixed times: with a fixed pause between them, the duration of a scrape would
+        // stretch the period, and some seconds would have no value.
         let mut next = Instant::now() + PERIOD;
         while stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
             == Err(RecvTimeoutError::Timeout)

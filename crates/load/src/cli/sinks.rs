@@ -1,4 +1,4 @@
-//! Where a run's seconds go while it goes on: the run directory, `--hdr-log`, `--csv`.
+//! Outputs written second by second during a run: the run directory, `--hdr-log`, `--csv`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::request::Method;
 use crate::rundir::{self, RunDir};
 use crate::timeline::Timeline;
 
-/// Why one of them can't be written.
+/// An output that can't be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SinkError {
     #[error("can't write {}: {source}", path.display())]
@@ -20,17 +20,17 @@ pub(super) enum SinkError {
     Out(#[source] rundir::Error),
 }
 
-/// All that are written.
+/// All outputs of a run.
 pub(super) struct Sinks {
     pub(super) dir: Option<RunDir>,
     hdr: Option<(PathBuf, HdrLog)>,
     csv: Option<(PathBuf, Timeline)>,
-    /// The first file that could not be written on with, and why.
+    /// The first failed write and its cause.
     wrong: Option<SinkError>,
 }
 
 impl Sinks {
-    /// Begins all that were asked for, or says which can't be.
+    /// Opens all requested outputs, or returns the first error.
     pub(super) fn open(
         args: &LoadArgs,
         started: SystemTime,
@@ -45,7 +45,7 @@ impl Sinks {
             let timeline = Timeline::create(path, columns).map_err(cant(path))?;
             sinks.csv = Some((path.clone(), timeline));
         }
-        // Last: it makes a directory, which would stay if another failed.
+        // Last, because it creates a directory, which would remain if another output failed.
         if let Some(path) = &args.out {
             let dir = RunDir::create(path, started, columns);
             sinks.dir = Some(dir.map_err(SinkError::Out)?);
@@ -53,7 +53,7 @@ impl Sinks {
         Ok(sinks)
     }
 
-    /// Adds a second, with what the servers told.
+    /// Adds a second with the servers' metrics.
     pub(super) fn second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
         if let Some(dir) = &mut self.dir {
             dir.second(interval, reported);
@@ -77,7 +77,7 @@ impl Sinks {
         }
     }
 
-    /// What could not be written.
+    /// Returns the first failed write.
     pub(super) fn wrong(&mut self) -> Option<String> {
         self.wrong.take().map(|error| error.to_string())
     }

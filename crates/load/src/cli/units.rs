@@ -1,22 +1,22 @@
-//! Numbers and times as wrk2 takes them: `64`, `10k`, `1.5M`; `30` (seconds), `30s`, `3m`, `1h`;
-//! and `500ms`.
+//! Numbers and times in wrk2's notation: `64`, `10k`, `1.5M`; `30` (seconds), `30s`, `3m`, `1h`;
+//! and also `500ms`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A number of something.
+/// A count, such as a number of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
 
-/// Requests a second.
+/// A rate in requests per second.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
 
-/// A length of time.
+/// A duration, from `30`, `30s` or `500ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
-/// The number in front of a unit, times what the unit stands for.
+/// Returns the number before a unit, multiplied by the unit's scale.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -29,19 +29,19 @@ const SI: [(&str, f64); 4] = [("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
 
 const SECONDS: [(&str, f64); 5] = [("", 1.0), ("s", 1.0), ("ms", 1e-3), ("m", 60.0), ("h", 3600.0)];
 
-/// Why a text is no number and no time.
+/// A text that is not a valid number or time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// It is below zero.
+    /// The number is below zero.
     #[error("it must be positive")]
     Negative,
-    /// It is not a [`Count`].
+    /// The text is not a [`Count`].
     #[error("say a whole number, with k, M or G if you like: 64, 10k")]
     Count,
-    /// It is not a [`Rate`].
+    /// The text is not a [`Rate`].
     #[error("say requests a second, with k, M or G if you like: 40000, 40k, 0.5")]
     Rate,
-    /// It is not a [`Time`].
+    /// The text is not a [`Time`].
     #[error("say seconds, or a number and ms, s, m or h: 30, 30s, 3m")]
     Time,
 }
@@ -56,7 +56,7 @@ impl FromStr for Count {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        // Whole numbers have no business in floats, and all below 2^53 are exact there anyway.
+        // Counts must be whole; whole numbers below 2^53 are exact in a float.
         scaled(text, &SI)
             .filter(|number| number.fract() == 0.0 && *number < 9e15)
             .map(|number| Self(number as u64))

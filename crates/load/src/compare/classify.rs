@@ -1,68 +1,68 @@
-//! From the figures of both sides to a verdict on each metric.
+//! Turns the figures of both sides into a verdict on each metric.
 //!
-//! Every metric that is tested weakens the tests of the others (Holm divides by their number), so
-//! one that *cannot* differ is not: where all figures of both sides lie closer together than the
-//! least difference that is called real, no verdict but "no difference" is possible. That depends
-//! on the figures alone and not on which side they are of, so the chance of a false alarm stays
-//! what it was (Tarone, "A Modified Bonferroni Method for Discrete Data", 1990). In an open loop
-//! this leaves out throughput, and without errors these.
+//! Every tested metric weakens the tests of the others (Holm divides by their number), so a metric
+//! that *cannot* differ is not tested: where all figures of both sides lie closer together than the
+//! least difference called real, "no difference" is the only possible verdict. This depends on the
+//! figures alone and not on their side, so the chance of a false alarm stays the same (Tarone, "A
+//! Modified Bonferroni Method for Discrete Data", 1990). The rule leaves out throughput in an open
+//! loop, and errors if there are none.
 //!
-//! With five metrics, six repeats a side and noise of 3 %, 10 % more of one are found in 95 % of
-//! cases rather than in 75 %, with 2.5 % and all six tested, and A against A is called different in
-//! 3 % (simulated; `tests.rs` holds to the greater part of that).
+//! With six repeats a side and noise of 3 %, an increase of one metric by 10 % is found in 95 % of
+//! cases if five metrics are tested at 5 %, and in 75 % if all six are tested at 2.5 %. A against A
+//! is called different in 3 % (simulated; `tests.rs` checks most of this).
 
 use super::metrics::{self, Metric};
 use super::rank::{least_p, levels, shift};
 use crate::saved::Saved;
 
-/// Chance of any false alarm in one comparison, over all its metrics. Ranks of few runs have few
-/// p-values, of which the next smaller is taken: with six a side it is less than 4 %.
+/// Chance of any false alarm in one comparison, over all its metrics. Rank tests of few runs have
+/// few possible p-values, so the actual chance is smaller: less than 4 % with six runs a side.
 pub(crate) const ALPHA: f64 = 0.05;
 
-/// The same of stretches, which are not quite as independent as runs.
+/// Chance of any false alarm between stretches, which are less independent than runs.
 const STRETCHES_ALPHA: f64 = 0.025;
 
-/// Differences below this are never called real: nobody acts on them, and in an open loop the
-/// throughput of two servers differs by a few requests with certainty.
+/// Least relative difference that is called real: nobody acts on a smaller one, and in an open loop
+/// the throughput of two servers always differs by a few requests.
 const LEAST_RATIO: f64 = 0.01;
 
-/// The same for shares of errors: one in a thousand.
+/// Least difference between shares of errors that is called real: one in a thousand.
 const LEAST_SHARE: f64 = 0.001;
 
-/// What two single runs of the same server differ by: their stretches do not show it, for memory
-/// lay-out, file placement and neighbours change from start to start.
+/// Least relative difference between two single runs. Stretches of a run don't show the difference
+/// between starts: memory layout, file placement and neighbours change from start to start.
 const SINGLE_RUN_RATIO: f64 = 0.05;
 
 /// The verdict on one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Classified {
     pub(crate) metric: Metric,
-    /// The median figure of each side.
+    /// The medians of both sides.
     pub(crate) a: f64,
     pub(crate) b: f64,
-    /// B against A: of ratios 0.1 = 10 % more; of shares the difference.
+    /// B relative to A: for ratios, 0.1 = 10 % more; for shares, the difference.
     pub(crate) effect: f64,
-    /// Its interval at the level of its test, so that it is without 0 exactly if the test found a
-    /// difference.
+    /// Confidence interval of `effect` at the level of its test: it excludes 0 exactly if the test
+    /// found a difference.
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Below what a difference is not called real.
+    /// Least difference that is called real.
     pub(crate) least: f64,
     pub(crate) verdict: Verdict,
 }
 
-/// What can be said.
+/// Result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// More than the noise.
+    /// The difference exceeds the noise.
     Differs,
-    /// Not more than the noise, or too little to matter.
+    /// The difference is within the noise, or too small to matter.
     Same,
-    /// There are too few repeats for any difference to be more than the noise.
+    /// With so few repeats, no difference can exceed the noise.
     TooFew,
 }
 
-/// What stands for repeats.
+/// The samples of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sampling {
     /// Each run is one sample.
@@ -71,7 +71,7 @@ pub(crate) enum Sampling {
     Stretches,
 }
 
-/// Runs or stretches? Several runs of each side are better than any part of one.
+/// Chooses the samples: several runs of each side are better than stretches of one.
 pub(crate) fn sampling(a: &[Saved], b: &[Saved]) -> Sampling {
     if a.len() == 1 && b.len() == 1 { Sampling::Stretches } else { Sampling::Runs }
 }
@@ -90,7 +90,7 @@ pub(crate) fn classify(a: &[Saved], b: &[Saved]) -> Vec<Classified> {
     decide(&samples, sampling)
 }
 
-/// The same from the figures themselves.
+/// Classifies the metrics by their figures.
 pub(super) fn decide(
     samples: &[(Metric, Vec<f64>, Vec<f64>)],
     sampling: Sampling,
@@ -141,18 +141,18 @@ pub(super) fn decide(
         .collect()
 }
 
-/// Figures as they are tested: the differences of logarithms are ratios.
+/// Scales figures for the test: differences of logarithms are ratios.
 fn scale(metric: Metric, figures: &[f64]) -> Vec<f64> {
     let log = |figure: &f64| if metric.is_ratio() { figure.ln() } else { *figure };
     figures.iter().map(log).collect()
 }
 
-/// What a difference of scaled figures is of the figures.
+/// Converts a difference of scaled figures back.
 fn effect(metric: Metric, shift: f64) -> f64 {
     if metric.is_ratio() { shift.exp_m1() } else { shift }
 }
 
-/// The least difference that is called real.
+/// Returns the least difference that is called real.
 fn least(metric: Metric, sampling: Sampling) -> f64 {
     match (metric.is_ratio(), sampling) {
         (true, Sampling::Runs) => LEAST_RATIO,
@@ -161,7 +161,7 @@ fn least(metric: Metric, sampling: Sampling) -> f64 {
     }
 }
 
-/// Repeats of each side from which on all metrics can be judged.
+/// Returns the fewest repeats a side at which every metric can be judged.
 pub(crate) fn least_repeats() -> usize {
     let alone = ALPHA / Metric::ALL.len() as f64;
     (1..super::rank::MAX_SAMPLE).find(|n| least_p(*n, *n) <= alone).unwrap_or(usize::MAX)

@@ -1,37 +1,37 @@
-//! The figures that are compared, one for each repeat.
+//! The compared metrics: one figure of each for every repeat.
 //!
 //! With one run of each side there are no repeats. Then each run is cut into stretches of seconds,
-//! and these stand for them (the method of *batch means*: Law, "Simulation Modeling and Analysis",
-//! 9.5.3): seconds next to each other are alike, stretches much less.
+//! which stand in for repeats (the method of *batch means*: Law, "Simulation Modeling and
+//! Analysis", 9.5.3): neighbouring seconds are correlated, neighbouring stretches much less.
 
 use crate::record::{Run, error_share};
 use crate::saved::{Saved, Timeline};
 
-/// Stretches that a single run is cut into: enough for the test, each long enough to be
+/// Number of stretches of a single run: enough for the test, and each long enough to be
 /// independent.
 const STRETCHES: usize = 8;
 
-/// Seconds of a stretch, at least: what a flush or a stall of one second does is inside.
+/// Least length of a stretch in seconds: long enough to contain a flush or a stall of one second.
 const STRETCH_S: usize = 5;
 
-/// Samples that must lie beyond a percentile for it to mean something.
+/// Least number of samples beyond a percentile for it to be used.
 const BEYOND: f64 = 10.0;
 
-/// How the metric is named by which servers tell their processor time, in seconds.
+/// Suffix of the metric with a server's CPU time, in seconds.
 const CPU_METRIC: &str = "cpu_seconds_total";
 
-/// What is compared.
+/// A compared metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Metric {
     /// Median latency from the intended start.
     P50,
     P99,
     P999,
-    /// Answers a second.
+    /// Answers per second.
     Throughput,
-    /// CPU time of the servers for each answer.
+    /// CPU time of the servers per answer.
     ServerCpu,
-    /// Share of what was sent that failed: see [`error_share`].
+    /// Share of failed requests: see [`error_share`].
     Errors,
 }
 
@@ -39,7 +39,7 @@ impl Metric {
     pub(crate) const ALL: [Self; 6] =
         [Self::P50, Self::P99, Self::P999, Self::Throughput, Self::ServerCpu, Self::Errors];
 
-    /// As it is named.
+    /// The metric's printed name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::P50 => "p50",
@@ -51,7 +51,7 @@ impl Metric {
         }
     }
 
-    /// What more of it is.
+    /// Words for a larger and a smaller value.
     pub(crate) fn more(self) -> (&'static str, &'static str) {
         match self {
             Self::Throughput => ("higher", "lower"),
@@ -59,16 +59,17 @@ impl Metric {
         }
     }
 
-    /// Whether its differences are ratios; those of shares are not, for these are often 0.
+    /// Returns true if differences of the metric are ratios. Shares of errors are often 0, so
+    /// theirs are not.
     pub(crate) fn is_ratio(self) -> bool {
         self != Self::Errors
     }
 
-    /// The figure of one run; none if the run does not say.
+    /// Returns the metric's value in a run, or `None` if the run has none.
     pub(crate) fn of(self, run: &Run) -> Option<f64> {
         let quantile = |quantile: f64| {
             let latency = run.latency("intended").or_else(|| run.latency.first())?;
-            // An imported output may not say how many samples its figures are of.
+            // An imported output may not give its number of samples.
             let samples = Some(latency.count).filter(|count| *count > 0);
             let samples = samples.unwrap_or(run.counts.answered);
             let firm = samples as f64 * (1.0 - quantile) >= BEYOND;
@@ -88,7 +89,7 @@ impl Metric {
         }
     }
 
-    /// The same of some seconds of a run.
+    /// Returns the metric's value in the seconds `from..to` of a run.
     fn of_seconds(self, timeline: &Timeline, from: usize, to: usize) -> Option<f64> {
         let column = |name: &str| timeline.column(name).and_then(|values| values.get(from..to));
         let sum = |name: &str| column(name).map(|values| values.iter().sum::<f64>());
@@ -96,7 +97,7 @@ impl Metric {
         match self {
             Self::P50 => middle(column("p50_ms")?),
             Self::P99 => middle(column("p99_ms")?),
-            // A second rarely has the 10,000 samples that it needs.
+            // A second rarely has the 10,000 samples that this percentile needs.
             Self::P999 => None,
             Self::Throughput => sum("answered").map(|sum| sum / seconds),
             Self::ServerCpu => {
@@ -114,12 +115,13 @@ impl Metric {
     }
 }
 
-/// The figures of all runs of a side; none if one of them does not say.
+/// Returns the metric's values in all runs of a side; `None` if one run has none.
 pub(crate) fn of_runs(metric: Metric, runs: &[Saved]) -> Option<Vec<f64>> {
     runs.iter().map(|saved| metric.of(&saved.run)).collect()
 }
 
-/// The figures of the stretches of a run; none if it is too short or does not say.
+/// Returns the metric's values in the stretches of a run; `None` if the run is too short or has
+/// none.
 pub(crate) fn of_stretches(metric: Metric, run: &Saved) -> Option<Vec<f64>> {
     let timeline = run.timeline.as_ref()?;
     let seconds = timeline.seconds().len();
@@ -127,7 +129,7 @@ pub(crate) fn of_stretches(metric: Metric, run: &Saved) -> Option<Vec<f64>> {
     if length < STRETCH_S {
         return None;
     }
-    // What is over at the beginning is the part that is least settled.
+    // The stretches leave out the remainder at the beginning, the least settled part.
     let over = seconds - length * STRETCHES;
     (0..STRETCHES)
         .map(|place| over + place * length)
@@ -135,19 +137,20 @@ pub(crate) fn of_stretches(metric: Metric, run: &Saved) -> Option<Vec<f64>> {
         .collect()
 }
 
-/// Seconds that a run must last to be cut into stretches.
+/// Least length in seconds of a run that can be cut into stretches.
 pub(crate) fn least_seconds() -> usize {
     STRETCHES * STRETCH_S
 }
 
-/// The sum of growths. The first of a run is not known, and stands as the mean of the others.
+/// Returns the sum of a counter's increases. The first one is unknown in each run, and is estimated
+/// by the mean of the others.
 fn total(values: &[f64]) -> Option<f64> {
     let known: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
     (!known.is_empty() && known.len() + 1 >= values.len()).then_some(mean * values.len() as f64)
 }
 
-/// The median of what is a figure.
+/// Returns the median of the finite values.
 fn middle(values: &[f64]) -> Option<f64> {
     let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);

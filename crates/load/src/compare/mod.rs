@@ -1,17 +1,16 @@
-//! `compare`: says what differs between A and B, and whether it is more than the noise.
+//! The `compare` command: compares A with B, and tells real differences from noise.
 //!
 //! ```text
-//!  A, B ─▶ saved ─┬─ parameters   what was not the same: plan, machine, server, script
+//!  A, B ─▶ saved ─┬─ parameters   parameters that differ: plan, machine, server, script
 //!                 ├─ metrics      a figure for each repeat
 //!                 ├─ rank         Mann–Whitney, Hodges–Lehmann, Holm
 //!                 └─ classify     differs, same, too few
 //! ```
 //!
-//! A side is a run directory, or a directory with several runs of the same: repeats; runs of
-//! something else among them are refused. With repeats the noise is what runs of one side differ
-//! by, which is what has to be beaten. With one run of each side only the noise *within* the runs
-//! is seen, and that only in runs that are long enough; that is said, and small differences are
-//! not called real.
+//! A side is one run directory, or a directory with several: repeats of the same run; different
+//! runs are refused. With repeats, the noise is the variation between the runs of a side. With one
+//! run on each side, only the noise *within* the runs is visible, and only in runs that are long
+//! enough; the output says so, and small differences are not called real.
 
 mod classify;
 mod metrics;
@@ -41,13 +40,13 @@ pub struct CompareArgs {
     pub b: PathBuf,
 }
 
-/// Why two sides can't be compared.
+/// Two sides can't be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A side can't be read.
     #[error(transparent)]
     Saved(#[from] saved::Error),
-    /// There are more runs than ranks are made of.
+    /// A side has more runs than a rank test takes.
     #[error(
         "{}: {runs} runs, at most {} are compared: move some elsewhere",
         side.display(),
@@ -56,10 +55,10 @@ pub enum Error {
     TooMany {
         /// The directory of the side.
         side: PathBuf,
-        /// How many there are.
+        /// Number of runs in the directory.
         runs: usize,
     },
-    /// A trial came to nothing.
+    /// A trial has no run.
     #[error(
         "{}: {trial} has no run: its server died or did not start. Give directories with runs",
         side.display()
@@ -67,10 +66,10 @@ pub enum Error {
     NoRun {
         /// The directory of the side.
         side: PathBuf,
-        /// The directory of the trial in it.
+        /// The trial's directory.
         trial: String,
     },
-    /// The runs of a side are not of the same.
+    /// The runs of a side are not repeats of one another.
     #[error(
         "{}: its runs are not repeats of the same: {difference}. Give single runs (one of the \
          directories in it), or move the repeats of one into a directory of their own",
@@ -84,7 +83,7 @@ pub enum Error {
     },
 }
 
-/// Compares, and returns what to tell.
+/// Compares two sides and returns the text to print.
 pub fn compare(args: &CompareArgs) -> Result<String, Error> {
     let (a, b) = (side(&args.a)?, side(&args.b)?);
     let mut text = String::new();
@@ -93,7 +92,7 @@ pub fn compare(args: &CompareArgs) -> Result<String, Error> {
     Ok(text)
 }
 
-/// All runs of a side.
+/// Reads all runs of a side.
 fn side(directory: &Path) -> Result<Vec<Saved>, Error> {
     let found = saved::read(&[directory.to_owned()])?;
     let runs: Vec<_> = found.iter().flat_map(|found| found.runs().to_vec()).collect();
@@ -141,7 +140,7 @@ fn describe(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
     verdict(text, &classified)
 }
 
-/// Runs whose own figures are in doubt cannot prove anything.
+/// Warns of runs with warnings of their own: such runs can't prove a difference.
 fn warnings(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
     for (name, side) in [("A", a), ("B", b)] {
         let mut codes: Vec<_> = side
@@ -158,7 +157,7 @@ fn warnings(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
     Ok(())
 }
 
-/// What could not be compared, and what that means.
+/// Lists the metrics that could not be compared, and the reasons.
 fn left_out(
     text: &mut String,
     a: &[Saved],
@@ -196,7 +195,7 @@ fn left_out(
     Ok(())
 }
 
-/// One metric in words.
+/// Describes one metric in a sentence.
 fn sentence(classified: &Classified) -> String {
     let figures = figures(classified.metric, classified.a, classified.b);
     let (more, less) = classified.metric.more();
@@ -226,7 +225,7 @@ fn sentence(classified: &Classified) -> String {
     }
 }
 
-/// Both sides beside each other.
+/// Prints the figures of both sides.
 fn figures(metric: Metric, a: f64, b: f64) -> String {
     let figure = |value: f64| match metric {
         Metric::P50 | Metric::P99 | Metric::P999 => format!("{value:.3} ms"),
@@ -245,7 +244,7 @@ fn amount(classified: &Classified, value: f64) -> String {
     }
 }
 
-/// The last line, for people in a hurry and for scripts.
+/// Prints the verdict: one last line, for readers in a hurry and for scripts.
 fn verdict(text: &mut String, classified: &[Classified]) -> std::fmt::Result {
     let named = |verdict: Verdict| {
         let named = classified.iter().filter(|classified| classified.verdict == verdict);

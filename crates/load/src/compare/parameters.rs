@@ -1,18 +1,19 @@
-//! In what two sides differ before any figure: then a difference in figures may be theirs.
+//! Parameters that differ between two sides: any of them may be the cause of a difference in the
+//! figures.
 
 use std::collections::BTreeMap;
 
 use crate::record::Run;
 use crate::saved::Saved;
 
-/// Words in what a server says of itself that differs from start to start by itself.
+/// Parts of the names of server properties that differ at every start.
 const ALWAYS_NEW: [&str; 5] = ["pid", "uptime", "started", "incarnation", "time"];
 
-/// What it says of itself and nobody set: what it holds at the moment, and where it is, which the
-/// plan's targets say.
+/// Server properties that are not settings: the current contents, and the address, which the plan's
+/// targets have too.
 const NOT_SET: [&str; 4] = ["keys", "disk_bytes", "memory_bytes", "url"];
 
-/// A parameter that is not the same on both sides.
+/// A parameter with different values on the two sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(crate) name: String,
@@ -20,7 +21,8 @@ pub(crate) struct Difference {
     pub(crate) b: String,
 }
 
-/// All parameters that differ. What may change within a side has all its values.
+/// Returns the parameters that differ. A parameter that varies within a side is listed with all its
+/// values.
 pub(crate) fn differences(a: &[Saved], b: &[Saved]) -> Vec<Difference> {
     let sides = [a, b].map(|side| side.iter().map(parameters).collect::<Vec<_>>());
     let mut names: Vec<String> =
@@ -44,7 +46,7 @@ pub(crate) fn differences(a: &[Saved], b: &[Saved]) -> Vec<Difference> {
     found
 }
 
-/// Why the runs of a side are no repeats of the same; nothing if they are.
+/// Returns the first difference between the runs of a side; `None` if they are repeats.
 pub(crate) fn mixed(side: &[Saved]) -> Option<String> {
     let all: Vec<_> = side.iter().map(repeated).collect();
     let (first, others) = all.split_first()?;
@@ -58,8 +60,8 @@ pub(crate) fn mixed(side: &[Saved]) -> Option<String> {
     Some(format!("{name} is {}, but {}", shown(0), shown(other)))
 }
 
-/// The parameters that repeats have in common. A server that was started anew may call itself
-/// something else; its version is the same.
+/// Returns the parameters that repeats share. Of a server's properties only the version counts: the
+/// others may change at a restart.
 fn repeated(saved: &Saved) -> BTreeMap<String, String> {
     let mut all = parameters(saved);
     all.retain(|name, _| !name.starts_with("server ") || name.ends_with(": version"));
@@ -97,7 +99,8 @@ fn parameters(saved: &Saved) -> BTreeMap<String, String> {
     all
 }
 
-/// Settings by the server's place, for its port may change from run to run.
+/// Adds the servers' settings under the server's position, because its port may change from run to
+/// run.
 fn servers(run: &Run, all: &mut BTreeMap<String, String>) {
     all.insert("servers".to_owned(), run.servers.len().to_string());
     for (place, server) in run.servers.iter().enumerate() {
@@ -110,9 +113,9 @@ fn servers(run: &Run, all: &mut BTreeMap<String, String>) {
     }
 }
 
-/// A script in a line: its length and a sum of its text, by which two are told apart.
+/// Summarises a script in one line: its length and checksum, enough to tell two apart.
 fn first_lines(text: &str) -> String {
-    // Fletcher's checksum: any change of a script shows, and nobody forges one.
+    // Fletcher's checksum: every change of a script shows, and nobody forges one.
     let (mut a, mut b) = (0_u64, 0_u64);
     for byte in text.bytes() {
         a = (a + u64::from(byte)) % 65_535;

@@ -1,30 +1,31 @@
-//! Whether two small samples differ, and by how much, without assuming anything of their
-//! distribution: latencies have heavy tails, and one stalled run must not decide.
+//! Rank statistics: test whether two small samples differ, and by how much. The statistics assume
+//! no distribution: latencies have heavy tails, and one stalled run must not decide.
 //!
 //! *Test*: Mann and Whitney's U ("On a Test of Whether one of Two Random Variables is
 //! Stochastically Larger than the Other", 1947), exact: if A and B are the same, each order of all
 //! their figures is equally likely, and the counts of those orders for each U follow by a recursion
 //! over the largest figure. *Effect*: the median of all differences between a B and an A (Hodges
-//! and Lehmann, "Estimates of Location Based on Rank Tests", 1963); its interval ends at the
-//! differences with the ranks that the test just does not reject, so test and interval never
-//! contradict each other.
+//! and Lehmann, "Estimates of Location Based on Rank Tests", 1963). The interval of the effect
+//! contains the shifts that the test does not reject, so test and interval never contradict
+//! each other.
 
-/// Figures in a sample. The recursion takes the product of both numbers, squared.
+/// Most figures in a sample. The recursion takes time in the squared product of both sample sizes.
 pub(super) const MAX_SAMPLE: usize = 40;
 
-/// What two samples say about B against A.
+/// The shift from sample A to sample B.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shift {
-    /// Probability of samples as different as these if A and B were the same.
+    /// Probability of samples at least as different, if A and B are the same.
     pub(super) p: f64,
-    /// B − A.
+    /// Estimate of B − A.
     pub(super) middle: f64,
-    /// Its interval, infinite where the samples are too small for the asked confidence.
+    /// Confidence interval of the shift, infinite where the samples are too small for the requested
+    /// confidence.
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-/// Compares two samples, with an interval that misses the truth in a share of `alpha`.
+/// Compares two samples; the interval misses the true shift with probability `alpha`.
 pub(super) fn shift(a: &[f64], b: &[f64], alpha: f64) -> Shift {
     let (a, b) = (&a[..a.len().min(MAX_SAMPLE)], &b[..b.len().min(MAX_SAMPLE)]);
     let mut differences: Vec<f64> =
@@ -36,12 +37,12 @@ pub(super) fn shift(a: &[f64], b: &[f64], alpha: f64) -> Shift {
     }
     let middle = (differences[(pairs - 1) / 2] + differences[pairs / 2]) / 2.0;
     let tail = tail(a.len(), b.len());
-    // Ties count for neither side, which makes the test only more careful.
+    // Ties count for neither side, which makes the test more conservative.
     let above = differences.iter().filter(|difference| **difference > 0.0).count();
     let below = differences.iter().filter(|difference| **difference < 0.0).count();
     let rarer = pairs - above.max(below);
     let p = (2.0 * tail[rarer]).min(1.0);
-    // The greatest number of differences that may lie outside at each end.
+    // The greatest number of differences that may lie outside the interval at each end.
     let outside = tail.iter().take_while(|tail| 2.0 * **tail <= alpha).count();
     let (low, high) = if outside == 0 {
         (f64::NEG_INFINITY, f64::INFINITY)
@@ -51,15 +52,17 @@ pub(super) fn shift(a: &[f64], b: &[f64], alpha: f64) -> Shift {
     Shift { p, middle, low, high }
 }
 
-/// The least p-value that samples of these sizes can have.
+/// Returns the least p-value that samples of these sizes can have.
 pub(super) fn least_p(a: usize, b: usize) -> f64 {
     if a == 0 || b == 0 { 1.0 } else { 2.0 * tail(a.min(MAX_SAMPLE), b.min(MAX_SAMPLE))[0] }
 }
 
-/// The probability, if A and B are the same, that U is at most 0, 1, 2 … of `a` times `b`.
+/// Returns the probabilities, if A and B are the same, that U is at most 0, 1, 2 … of `a` times
+/// `b`.
 fn tail(a: usize, b: usize) -> Vec<f64> {
-    // counts[j][u]: of the orders of i figures of A and j of B, the share with U = u. The largest
-    // figure is one of A, above j of B, or one of B, above none that counts.
+    // counts[j][u]: among the orders of i figures of A and j of B, the share with U = u. The
+    // largest figure is either one of A, above j figures of B, or one of B, which adds nothing to
+    // U.
     let mut counts = vec![vec![0.0; a * b + 1]; b + 1];
     for row in &mut counts {
         row[0] = 1.0;
@@ -84,10 +87,10 @@ fn tail(a: usize, b: usize) -> Vec<f64> {
     counts[b].iter().map(add).collect()
 }
 
-/// The level at which each of several tests is decided, so that the chance of *any* false alarm
-/// among them stays at `alpha` (Holm, "A Simple Sequentially Rejective Multiple Test Procedure",
-/// 1979): the least p at `alpha` by the number of tests, the next by one fewer, up to the first
-/// that is above its level; those after it are decided at the same. A test finds something exactly
+/// Returns the level of each of several tests, so that the chance of *any* false alarm among them
+/// stays at `alpha` (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979). The
+/// least p is tested at `alpha` divided by the number of tests, the next by one fewer, up to the
+/// first p above its level; the remaining tests share that level. A test finds a difference exactly
 /// if its p is at most its level.
 pub(super) fn levels(p_values: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
@@ -109,11 +112,12 @@ mod tests {
 
     #[test]
     fn probabilities_are_those_of_the_tables() {
-        // 2 of 70 orders of four and four have all of one side first; 2 of 924 of six and six.
+        // Of the 70 orders of four and four, 2 have all figures of one side first; of the 924 of
+        // six and six, 2.
         assert!((least_p(4, 4) - 2.0 / 70.0).abs() < 1e-12);
         assert!((least_p(6, 6) - 2.0 / 924.0).abs() < 1e-12);
         assert!((least_p(3, 5) - 2.0 / 56.0).abs() < 1e-12);
-        // Mann and Whitney's own table: n = m = 5, U ≤ 4 has the probability 0.048.
+        // In Mann and Whitney's own table, n = m = 5 and U ≤ 4 has the probability 0.048.
         assert!((tail(5, 5)[4] - 0.0476).abs() < 1e-4);
         assert!((tail(7, 4).last().unwrap() - 1.0).abs() < 1e-12);
     }
@@ -140,7 +144,7 @@ mod tests {
     #[test]
     fn many_tests_need_stronger_proof() {
         assert_eq!(levels(&[0.01, 0.04, 0.02], 0.06), [0.02, 0.06, 0.03]);
-        // The second is not found, and so the third, though it would be alone, is not either.
+        // The second test finds nothing, so neither does the third, although it would alone.
         assert_eq!(levels(&[0.01, 0.04, 0.05], 0.06), [0.02, 0.03, 0.03]);
         assert_eq!(levels(&[], 0.05), [0.0; 0]);
         assert_eq!(levels(&[0.9, 0.8], 0.05), [0.025, 0.025]);

@@ -1,33 +1,33 @@
-//! The command line that stands before an output, and what it asks for.
+//! The command line quoted before an output, and its settings.
 
 use super::figures::{count, seconds};
 
-/// Lines with text between a command line and the output that it made.
+/// Most non-blank lines between a command line and the output that it made.
 const REACH: usize = 8;
 
-/// What a command line of wrk or wrk2 says.
+/// A parsed command line of wrk or wrk2.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Command {
-    /// The command line, word by word.
+    /// The words of the command line.
     pub(super) argv: Vec<String>,
     pub(super) threads: Option<usize>,
     pub(super) connections: Option<usize>,
-    /// The duration as it stands there, and in seconds.
+    /// The duration as written, and in seconds.
     pub(super) duration: Option<(String, f64)>,
     pub(super) rate: Option<f64>,
-    /// The rate's word, if it was given without its flag: `-40000`.
+    /// The rate's word, if its flag is missing: `-40000`.
     pub(super) mistyped_rate: Option<String>,
     pub(super) script: Option<String>,
     pub(super) url: Option<String>,
 }
 
-/// The last command line among the last lines of `before`.
+/// Finds the last command line among the last lines of `before`.
 pub(super) fn find(before: &str) -> Option<Command> {
     let lines = before.lines().rev().filter(|line| !line.trim().is_empty());
     lines.take(REACH).find_map(parse)
 }
 
-/// A line that is nothing but a command line, maybe in back quotes or after a prompt.
+/// Parses a line that consists of a command line, perhaps in back quotes or after a prompt.
 fn parse(line: &str) -> Option<Command> {
     let line = line.trim().trim_matches('`').trim_start_matches(['$', '#', ' ']);
     let mut words = shlex::split(line)?;

@@ -1,4 +1,4 @@
-//! Figures as wrk and wrk2 print them: a number and a unit, rounded to two places.
+//! Figures in the notation of wrk and wrk2: a number and a unit, rounded to two places.
 
 /// Milliseconds: `41.00us`, `1.40ms`, `1.81s`, `1.67m`, `1.00h`.
 pub(super) fn milliseconds(text: &str) -> Option<f64> {
@@ -24,7 +24,7 @@ pub(super) fn bytes(text: &str) -> Option<f64> {
     scaled(text, &units)
 }
 
-/// How wrk heads its output with a duration: whole units, rounded, so that 100 s are `2m`.
+/// Formats a duration as in wrk's header: whole units, rounded, so that 100 s is `2m`.
 pub(super) fn headed(seconds: f64) -> String {
     match seconds {
         s if s < 60.0 => format!("{s:.0}s"),
@@ -33,7 +33,7 @@ pub(super) fn headed(seconds: f64) -> String {
     }
 }
 
-/// The number before the one unit of `units` that `text` ends with, times its factor.
+/// Returns the number before the unit that `text` ends with, times the unit's factor.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

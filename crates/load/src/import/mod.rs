@@ -1,4 +1,5 @@
-//! `import`: outputs of wrk2 and wrk, and pages that quote them, as run directories.
+//! The `import` command: turns outputs of wrk2 and wrk, and pages that quote them, into run
+//! directories.
 //!
 //! ```text
 //!  FILE ─▶ output: find ─▶ run: made ──▶ DIR/FILE-1-put-35000-c64/run.json, output.txt
@@ -6,8 +7,8 @@
 //!                         warn ──┘
 //! ```
 //!
-//! Outputs may be indented, cut short or without some of their lines: what is missing is said, and
-//! what the figures give away (refusals, a backlog, one connection's limit) is warned of.
+//! Outputs may be indented, truncated or incomplete: the import lists the missing parts, and warns
+//! of problems that the figures reveal (refusals, a backlog, the limit of one connection).
 
 mod command;
 mod figures;
@@ -26,10 +27,10 @@ use command::Command;
 use output::Output;
 use run::Context;
 
-/// Bytes of a file; the longest page with outputs is a thousandth of it.
+/// Largest file in bytes; the longest page with outputs is a thousandth of it.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Methods that a text may speak of.
+/// HTTP methods that a text may mention.
 const METHODS: [&str; 5] = ["PUT", "GET", "DELETE", "POST", "HEAD"];
 
 /// Everything after `import`.
@@ -45,25 +46,25 @@ pub struct ImportArgs {
     pub out: PathBuf,
 }
 
-/// Said of a file without any.
+/// Message for files that contain no output.
 const NOTHING: &str = "no output of wrk2 or wrk is in it; one has lines as \"Thread Stats\" and \
                        \"Requests/sec: 100.00\"";
 
-/// Why nothing was imported, or not all.
+/// An import failed, or stopped before its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file can't be read.
     #[error("{}: cannot be read: {source}", file.display())]
     Unreadable {
-        /// Which file it is.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file is longer than any page.
+    /// A file is longer than any page with outputs.
     #[error("{}: longer than 64 MiB: cut out the outputs", .0.display())]
     TooLong(PathBuf),
-    /// A run directory is not overwritten.
+    /// A run directory exists and is not overwritten.
     #[error(
         "{}: is there already and was left as it is; remove it or give another --out",
         .0.display()
@@ -72,12 +73,12 @@ pub enum Error {
     /// A run directory can't be written.
     #[error("{}: cannot be written: {source}", directory.display())]
     Write {
-        /// Which directory it is.
+        /// Path of the directory.
         directory: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no output in any of these files.
+    /// None of these files contains an output.
     #[error("{}", lines(.0))]
     Nothing(Vec<PathBuf>),
 }
@@ -93,23 +94,23 @@ fn nothing(file: &Path) -> String {
 /// An imported run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
-    /// What its directory is named.
+    /// Name of the run's directory.
     pub name: String,
-    /// Line of the file on which its output begins.
+    /// Line of the file on which the output begins.
     pub line: usize,
-    /// The output as it stood there.
+    /// Text of the output.
     pub output: String,
-    /// What was read from it.
+    /// The run read from the output.
     pub run: Run,
 }
 
-/// All runs whose outputs are in `text`; `stem` names the file they are from.
+/// Reads all outputs in `text`; `stem` names the file of origin.
 pub fn read(text: &str, stem: &str) -> Vec<Imported> {
     read_and_left(text, stem).0
 }
 
-/// The same, and the lines that were left, for they are quoted without the rest of an output: each
-/// with its number.
+/// Reads all outputs, and returns with them the lines that were skipped because they are quoted
+/// without the rest of an output, each with its number.
 fn read_and_left(text: &str, stem: &str) -> (Vec<Imported>, Vec<(usize, String)>) {
     let mut spoken = None;
     let mut runs: Vec<Imported> = Vec::new();
@@ -130,8 +131,8 @@ fn read_and_left(text: &str, stem: &str) -> (Vec<Imported>, Vec<(usize, String)>
     (runs, left)
 }
 
-/// Writes a run directory for each output in the files. Returns what to tell, a line for each, or
-/// what stopped it: also that there is no output in any of them.
+/// Writes a run directory for each output in the files. Returns the text to print, or the error
+/// that stopped the import; files without any output are an error.
 pub fn import(args: &ImportArgs) -> Result<String, Error> {
     let mut printed = String::new();
     let mut found = 0;
@@ -185,7 +186,7 @@ fn save(directory: &Path, imported: &Imported) -> Result<(), Error> {
     fs::write(directory.join("output.txt"), &imported.output).map_err(failed)
 }
 
-/// `FILE:LINE -> DIR`, then what is wrong and what is missing, a line each.
+/// `FILE:LINE -> DIR`, then the warnings and the missing parts, one per line.
 fn summary(file: &Path, directory: &Path, imported: &Imported) -> String {
     let mut printed = format!("{}:{} -> {}\n", file.display(), imported.line, directory.display());
     for warning in &imported.run.warnings {
@@ -197,7 +198,7 @@ fn summary(file: &Path, directory: &Path, imported: &Imported) -> String {
     printed
 }
 
-/// What was measured, as a name: `FILE-2-get-25000-c64-19234`.
+/// Names a run by its parameters: `FILE-2-get-25000-c64-19234`.
 fn name(
     stem: &str,
     number: usize,
@@ -218,7 +219,7 @@ fn name(
     name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 
-/// The last method that a text names.
+/// Returns the last method that a text mentions.
 fn last_method(text: &str) -> Option<&'static str> {
     let words = text.split(|c: char| !c.is_alphanumeric()).rev();
     words.map(str::to_uppercase).find_map(|word| METHODS.into_iter().find(|is| *is == word))

@@ -1,10 +1,10 @@
-//! Finds the outputs of wrk and wrk2 in a text, and reads what they say.
+//! Finds the outputs of wrk and wrk2 in a text, and parses them.
 //!
 //! ```text
-//!  prose, `wrk2 -t4 …`      ◀─ before: where the command line is looked for
-//!  Running 3m test @ URL    ◀─ begins an output; without it any other line of one does
+//!  prose, `wrk2 -t4 …`      ◀─ before: searched for the command line
+//!  Running 3m test @ URL    ◀─ first line; if it is missing, any other line of an output begins it
 //!    …                         indented or not; any line may be missing
-//!  Transfer/sec: 3.26MB     ◀─ ends it, as do ``` and the next beginning
+//!  Transfer/sec: 3.26MB     ◀─ last line; ``` or the next first line end the output as well
 //! ```
 
 use super::figures::{bytes, count, milliseconds};
@@ -13,51 +13,52 @@ use crate::record::Point;
 /// The first word of an output's last line.
 const LAST: &str = "Transfer/sec:";
 
-/// Figures that make an output of lines without the first one. A page may quote a single line.
+/// Number of figures that make lines an output without its first line. A page may quote a single
+/// line.
 const ENOUGH: usize = 2;
 
-/// One output: its text, and what was found in it.
+/// One output: its text and the parsed figures.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Output {
-    /// Line of the text on which it begins, from 1.
+    /// Line of the text on which the output begins, from 1.
     pub(super) line: usize,
     /// The lines of the output itself.
     pub(super) text: String,
-    /// What stands between the output before it, or the beginning, and it.
+    /// The text between the previous output, or the beginning, and this one.
     pub(super) before: String,
-    /// `3m`, as headed.
+    /// The duration in the first line, such as `3m`.
     pub(super) headed: Option<String>,
     pub(super) url: Option<String>,
     pub(super) threads: Option<usize>,
     pub(super) connections: Option<usize>,
-    /// Mean latency in ms that each thread saw while wrk2 calibrated itself.
+    /// Mean latencies in ms, one per thread, during wrk2's calibration.
     pub(super) calibration: Vec<f64>,
-    /// Mean, standard deviation and maximum, in ms, of the two-place summary.
+    /// Mean, standard deviation and maximum, in ms, from the summary with two decimal places.
     pub(super) summary: Option<[f64; 3]>,
-    /// The same, as exact as the spectrum's footer has them.
+    /// Mean, standard deviation and maximum from the spectrum's footer, which is more exact.
     pub(super) mean: Option<f64>,
     pub(super) stdev: Option<f64>,
     pub(super) max: Option<f64>,
     pub(super) samples: Option<u64>,
     /// The short distribution of latencies from the intended start.
     pub(super) distribution: Vec<Point>,
-    /// The detailed spectrum of the same.
+    /// The detailed spectrum of latencies from the intended start.
     pub(super) spectrum: Vec<Point>,
-    /// The same two from writing the request: what `-U` prints after them.
+    /// Distribution and spectrum of latencies from the write of the request: `-U` prints them last.
     pub(super) uncorrected: (Vec<Point>, Vec<Point>),
     pub(super) requests: Option<u64>,
-    /// How long they took, as it is printed.
+    /// Duration of the requests, as printed.
     pub(super) took: Option<String>,
     pub(super) bytes: Option<u64>,
-    /// Connect, read, write, timeout.
+    /// Counts of connect, read, write and timeout errors.
     pub(super) socket_errors: Option<[u64; 4]>,
     pub(super) refused: Option<u64>,
     pub(super) throughput: Option<f64>,
-    /// Whether its last line is there.
+    /// True if the last line is present.
     pub(super) whole: bool,
 }
 
-/// All outputs of `text`, in its order. Some may be no more than a line that somebody quoted: see
+/// Finds all outputs of `text`, in order. Some may be no more than a quoted line: see
 /// [`Output::is_one`].
 pub(super) fn find(text: &str) -> Vec<Output> {
     let mut outputs: Vec<Output> = Vec::new();
@@ -81,7 +82,7 @@ pub(super) fn find(text: &str) -> Vec<Output> {
             continue;
         };
         if !output.is_one() && !line.is_empty() && !is_part(line) && !begins(line) {
-            // A line that somebody quoted: the text goes on.
+            // A quoted line: the text continues.
             before = output.give_back();
             before.push_str(raw);
             before.push('\n');
@@ -105,7 +106,7 @@ fn begins(line: &str) -> bool {
     line.starts_with("Running ") && line.contains(" test @ ")
 }
 
-/// A line that stands in no text but an output, and without its first one may be where it begins.
+/// Returns true for a line that occurs only in outputs, and begins one whose first line is missing.
 fn opens(line: &str) -> bool {
     let mut read = Output::default();
     read.read(line);
@@ -115,7 +116,7 @@ fn opens(line: &str) -> bool {
     starts.iter().any(|start| line.starts_with(start)) || read.figures() > 0
 }
 
-/// A line that may follow in it.
+/// Returns true for a line that may follow within an output.
 fn is_part(line: &str) -> bool {
     let mut read = Output::default();
     read.read(line);
@@ -125,17 +126,18 @@ fn is_part(line: &str) -> bool {
 }
 
 impl Output {
-    /// Whether this is an output, not a line of one in a text.
+    /// Returns true if this is an output, not just a quoted line of one.
     pub(super) fn is_one(&self) -> bool {
         self.headed.is_some() || self.figures() >= ENOUGH
     }
 
-    /// The text that it and what stands before it are, for the one that follows: this is none.
+    /// Returns this text, which is not an output, together with the text before it, for the next
+    /// output.
     fn give_back(&mut self) -> String {
         std::mem::take(&mut self.before) + &self.text
     }
 
-    /// How many of its main figures are there.
+    /// Number of main figures present.
     fn figures(&self) -> usize {
         let figures = [
             self.threads.is_some(),
@@ -147,7 +149,8 @@ impl Output {
         figures.into_iter().filter(|is_there| *is_there).count()
     }
 
-    /// Whether the line is one that an output has once, and this one has had: it is the next one's.
+    /// Returns true for a line that occurs once in an output and already has in this one: it begins
+    /// the next output.
     fn has_had(&self, line: &str) -> bool {
         let mut next = Self::default();
         next.read(line);
@@ -162,7 +165,7 @@ impl Output {
         self.requests.is_some() || self.throughput.is_some()
     }
 
-    /// Takes in one line, without the spaces around it. What it does not know it leaves.
+    /// Parses one trimmed line. Unknown lines are ignored.
     fn read(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -186,7 +189,7 @@ impl Output {
             [requests, "requests", "in", took, read, "read"] => {
                 self.requests = requests.parse().ok();
                 self.took = Some(took.trim_end_matches(',').to_owned());
-                // A whole number of bytes was rounded to two places of its unit.
+                // wrk rounded a whole number of bytes to two places of its unit.
                 self.bytes = bytes(read).map(|bytes| bytes as u64);
             }
             ["Non-2xx", "or", "3xx", "responses:", refused] => self.refused = refused.parse().ok(),
@@ -217,7 +220,8 @@ impl Output {
     /// ` 99.900%  142.98ms`, or `2.015     0.750000      5098055         4.00`.
     fn point(&mut self, line: &str, words: &[&str]) {
         if line.contains("Uncorrected Latency") {
-            // From here on the tables are those from writing the request; an empty one marks it.
+            // The tables from here on are of latencies from the write of the request; an empty
+            // point marks them.
             self.uncorrected.0.push(Point { value: 0.0, quantile: 0.0, count: 0 });
         }
         let corrected = self.uncorrected.0.is_empty();

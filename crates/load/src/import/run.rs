@@ -1,4 +1,4 @@
-//! One output as a [`Run`]: what it says, what it leaves out, and what had to be guessed.
+//! Converts one output into a [`Run`], with a list of the missing and the guessed values.
 
 use super::command::Command;
 use super::figures::seconds;
@@ -6,22 +6,22 @@ use super::output::Output;
 use super::warn;
 use crate::record::{Counts, FORMAT, Latency, Planned, Point, Run};
 
-/// Rates that people choose, as multiples of a power of ten.
+/// Common rates, as multiples of a power of ten.
 const CHOSEN: [f64; 13] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
 
-/// Share by which wrk2 stays below its rate in a run of a minute: it connects first.
+/// Share by which wrk2 stays below its rate in a run of a minute, because it connects first.
 const RAMP: f64 = 0.015;
 
-/// What is known of an output beyond its own lines.
+/// Text around an output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
-    /// The command line before it.
+    /// The command line before the output.
     pub(super) command: Option<&'a Command>,
-    /// The method that the text before it speaks of.
+    /// The method mentioned before the output.
     pub(super) spoken: Option<&'a str>,
 }
 
-/// Makes a run of an output.
+/// Converts an output into a run.
 pub(super) fn made(output: &Output, context: Context<'_>) -> Run {
     let wrk2 = is_wrk2(output, context.command);
     let mut missing = Vec::new();
@@ -45,7 +45,8 @@ pub(super) fn made(output: &Output, context: Context<'_>) -> Run {
     run
 }
 
-/// wrk2 calibrates, has a rate, and draws on `HdrHistogram`; wrk's are closed loops.
+/// Returns true for wrk2: it calibrates, has a rate, and prints `HdrHistogram`'s tables. wrk runs
+/// closed loops.
 fn is_wrk2(output: &Output, command: Option<&Command>) -> bool {
     let says = ["Thread calibration", "HdrHistogram"].iter().any(|word| output.text.contains(word));
     let asked = command.is_some_and(|command| {
@@ -99,13 +100,13 @@ fn planned(
     plan
 }
 
-/// Seconds: what the command says if the output agrees, else what the run took.
+/// Returns the duration in seconds: the command's if the output agrees, else the run's actual one.
 fn duration(output: &Output, command: Option<&Command>, missing: &mut Vec<String>) -> f64 {
     let took = elapsed(output);
     let Some((word, said)) = command.and_then(|command| command.duration.as_ref()) else {
         return took.map(f64::round).unwrap_or_else(|| headed(output, missing));
     };
-    // A run takes a little longer than planned, and an output that is cut short agrees.
+    // A run takes a little longer than planned. A truncated output without a duration agrees.
     let agrees = took.is_none_or(|took| (took / said - 1.0).abs() < 0.05);
     if agrees {
         return *said;
@@ -115,7 +116,8 @@ fn duration(output: &Output, command: Option<&Command>, missing: &mut Vec<String
     took
 }
 
-/// Seconds that the run took, more exactly than the two places printed, if that can be told.
+/// Returns the run's duration in seconds, more exactly than the two printed places if the figures
+/// allow.
 fn elapsed(output: &Output) -> Option<f64> {
     let throughput = output.throughput.filter(|throughput| *throughput > 0.0);
     let exactly = throughput.zip(output.requests);
@@ -124,14 +126,15 @@ fn elapsed(output: &Output) -> Option<f64> {
     exactly.or_else(printed)
 }
 
-/// Seconds that an output was to take which says of its end nothing; 0 = it has no head either.
+/// Returns the duration in seconds from the first line, for an output whose end is missing; 0 if
+/// the first line is missing too.
 fn headed(output: &Output, missing: &mut Vec<String>) -> f64 {
     let Some(word) = &output.headed else { return 0.0 };
     missing.push(format!("how long the run took: {word} is what it is headed with, rounded"));
     seconds(word).filter(|headed| headed.is_finite()).unwrap_or_default()
 }
 
-/// The rate that somebody chose who got `answered` a second.
+/// Guesses the planned rate from the rate of answers per second.
 fn chosen(answered: f64) -> Option<f64> {
     let power = 10_f64.powf(answered.max(1.0).log10().floor());
     let near = |rate: &f64| (rate / answered - 1.0).abs();
@@ -188,14 +191,14 @@ fn latencies(output: &Output, wrk2: bool) -> Vec<Latency> {
     all
 }
 
-/// The lines of a short distribution, with the counts that wrk leaves out of it.
+/// Returns the points of a short distribution with their counts, which wrk leaves out.
 fn counted(distribution: &[Point], samples: Option<u64>) -> Vec<Point> {
     let samples = samples.unwrap_or_default() as f64;
     let lines = distribution.iter().filter(|point| point.quantile > 0.0);
     lines.map(|point| Point { count: (samples * point.quantile) as u64, ..*point }).collect()
 }
 
-/// Says what a whole output would have had.
+/// Lists the parts that a complete output would have.
 fn absent(output: &Output, context: Context<'_>, missing: &mut Vec<String>) {
     let mut say = |text: &str| missing.push(text.to_owned());
     if context.command.is_none() {

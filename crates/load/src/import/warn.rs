@@ -1,24 +1,24 @@
-//! What is wrong with an imported run's figures, found from the figures themselves.
+//! Warnings about an imported run, derived from its figures.
 //!
-//! The main tool is Little's law: with λ requests a second of mean latency W, λ·W of them are under
-//! way or waiting at any moment. A connection of HTTP/1.1 carries one; the rest waits in the client
-//! for a connection, and its wait is in the latencies.
+//! The main tool is Little's law: at λ requests per second and mean latency W, λ·W requests are in
+//! flight or waiting at any moment. A connection of HTTP/1.1 carries one; the others wait in the
+//! client for a connection, and their wait is part of the latencies.
 
 use super::command::Command;
 use super::figures;
 use super::output::Output;
 use crate::record::{Latency, Run, Warning};
 
-/// Mean latency in ms above which waiting requests are a backlog rather than a full connection.
+/// Mean latency in ms above which waiting requests are a backlog rather than a busy connection.
 const BACKLOG_MEAN: f64 = 100.0;
 
-/// Share of the planned rate that a run has to reach.
+/// Least share of the planned rate that a run must reach.
 const REACHED: f64 = 0.99;
 
-/// Samples that must lie beyond a percentile for it to mean something.
+/// Least number of samples beyond a percentile for it to be used.
 const BEYOND: f64 = 10.0;
 
-/// wrk2 leaves these first seconds out of its histogram.
+/// Seconds at the start that wrk2 leaves out of its histogram.
 const CALIBRATION_S: f64 = 10.0;
 
 /// All warnings of a run.
@@ -85,7 +85,7 @@ fn short(run: &Run) -> Option<Warning> {
     warning("rate-not-reached", text)
 }
 
-/// Requests under way or waiting at any moment, by Little's law.
+/// Returns the number of requests in flight or waiting at any moment, by Little's law.
 fn under_way(run: &Run) -> Option<(f64, &Latency)> {
     let latency = run.latency("intended").filter(|latency| latency.mean > 0.0)?;
     Some((run.throughput? * latency.mean / 1e3, latency))
@@ -103,7 +103,7 @@ fn backlog(run: &Run, output: &Output) -> Option<Warning> {
         latency.mean / 1e3,
         latency.max / 1e3
     );
-    // Half of the requests were fine: the rate was held between stalls.
+    // A low median means that half of the requests were fast: the rate was held between stalls.
     let median = latency.at(0.5).filter(|median| *median < latency.mean / 10.0);
     match median {
         Some(median) => {
@@ -182,7 +182,7 @@ fn calibration(run: &Run) -> Option<Warning> {
     warning("calibration", text)
 }
 
-/// The command quoted is not the command run.
+/// Warns if the quoted command is not the one that ran.
 fn other_command(output: &Output, command: &Command) -> Option<Warning> {
     let mut differs = Vec::new();
     let mut compare = |flag: &str, said: Option<String>, was: Option<String>| {
@@ -196,7 +196,7 @@ fn other_command(output: &Output, command: &Command) -> Option<Warning> {
     compare("-t", number(command.threads), number(output.threads));
     compare("-c", number(command.connections), number(output.connections));
     compare("the URL", command.url.clone(), output.url.clone());
-    // 100 s are headed as 2m: the same only in wrk's own rounding.
+    // wrk prints 100 s as 2m, so the durations are compared in wrk's rounding.
     if let (Some((word, said)), Some(was)) = (&command.duration, &output.headed)
         && figures::headed(*said) != *was
     {

@@ -1,4 +1,4 @@
-//! The columns of wrk2's output.
+//! Tests of wrk2's output columns.
 
 use hdrhistogram::Histogram;
 

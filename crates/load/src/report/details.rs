@@ -1,4 +1,4 @@
-//! Everything else about one run: what was asked, where, of what, and what came of it.
+//! Details of one run: plan, machine, servers and results.
 
 use maud::{Markup, html};
 
@@ -8,10 +8,10 @@ use super::shown::Shown;
 use super::timelines;
 use crate::record::{Planned, Run, Server};
 
-/// Runs that are unfolded at first.
+/// Most runs that are unfolded at first.
 const UNFOLDED: usize = 3;
 
-/// All runs, each to be unfolded.
+/// Renders all runs as foldable sections.
 pub(crate) fn all(runs: &[Shown<'_>]) -> Markup {
     html! {
         @for run in runs {
@@ -23,7 +23,7 @@ pub(crate) fn all(runs: &[Shown<'_>]) -> Markup {
     }
 }
 
-/// A run in a line.
+/// Describes a run in one line.
 fn what(run: &Shown<'_>) -> String {
     let plan = &run.run().plan;
     let rate = match plan.rate {
@@ -36,7 +36,7 @@ fn what(run: &Shown<'_>) -> String {
     format!("{rate} for {duration} s over {connections} connections{each}; {}", plan.requests)
 }
 
-/// Of what the rate, threads and connections are; nothing if they are of all.
+/// Says that rate, threads and connections are per URL; empty if they are totals.
 fn each(plan: &Planned) -> String {
     if plan.copies > 1 { format!(" to each of {} URLs", plan.copies) } else { String::new() }
 }
@@ -76,7 +76,7 @@ fn one(shown: &Shown<'_>) -> Markup {
     }
 }
 
-/// Words as a shell would take them.
+/// Quotes the words as for a shell.
 pub(crate) fn command(argv: &[String]) -> String {
     let words = argv.iter().map(String::as_str);
     shlex::try_join(words).unwrap_or_else(|_| argv.join(" "))
@@ -177,7 +177,7 @@ fn machine(run: &Run) -> Markup {
     )
 }
 
-/// A list of facts; those that are not known are left out.
+/// Renders a list of facts; unknown ones are left out.
 fn facts(title: &str, rows: &[(&str, String)]) -> Markup {
     html! {
         div.facts {
@@ -191,7 +191,7 @@ fn facts(title: &str, rows: &[(&str, String)]) -> Markup {
     }
 }
 
-/// A column for each server.
+/// Renders a table with a column for each server.
 fn servers(servers: &[Server]) -> Markup {
     let metrics = names(servers, |server| server.metrics.keys().cloned().collect());
     let about = names(servers, |server| server.about.keys().cloned().collect());
@@ -242,7 +242,7 @@ fn servers(servers: &[Server]) -> Markup {
     }
 }
 
-/// All names that servers use, in order, each once.
+/// Returns all names of the servers' values, sorted, without duplicates.
 fn names(servers: &[Server], of: impl Fn(&Server) -> Vec<String>) -> Vec<String> {
     let mut names: Vec<_> = servers.iter().flat_map(of).collect();
     names.sort();
@@ -250,7 +250,7 @@ fn names(servers: &[Server], of: impl Fn(&Server) -> Vec<String>) -> Vec<String>
     names
 }
 
-/// `X hit ratio` for every pair of counters `X_hits…` and `X_misses…`, for each server.
+/// Computes `X hit ratio` for every pair of counters `X_hits…` and `X_misses…`, for each server.
 fn hit_ratios(servers: &[Server]) -> Vec<(String, Vec<Option<f64>>)> {
     let metrics = names(servers, |server| server.metrics.keys().cloned().collect());
     let hits = metrics.iter().filter(|name| name.contains("_hits"));

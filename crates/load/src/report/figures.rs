@@ -1,6 +1,6 @@
-//! Figures as people read them: three digits that mean something, and a unit.
+//! Formats figures for people: three significant digits and a unit.
 
-/// A latency given in milliseconds: `41 µs`, `1.40 ms`, `2.59 s`.
+/// Formats a latency given in milliseconds: `41 µs`, `1.40 ms`, `2.59 s`.
 pub(crate) fn ms(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -13,7 +13,7 @@ pub(crate) fn ms(value: f64) -> String {
     }
 }
 
-/// A figure in thousands: `950`, `40k`, `1.2M`.
+/// Formats a number with a short suffix: `950`, `40k`, `1.2M`.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         v if v < 10_000.0 && value.fract() == 0.0 => grouped(value),
@@ -24,7 +24,7 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart: `7,179,159`.
+/// Formats a whole number with thousands separators: `7,179,159`.
 pub(crate) fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -37,13 +37,13 @@ pub(crate) fn grouped(value: f64) -> String {
     if value < 0.0 { format!("−{text}") } else { text }
 }
 
-/// Requests a second, if known: whole from 100 on.
+/// Formats a rate per second, if known: whole from 100 on.
 pub(crate) fn rate(value: impl Into<Option<f64>>) -> String {
     let Some(value) = value.into() else { return "–".to_owned() };
     if value.abs() >= 100.0 || value.fract() == 0.0 { grouped(value) } else { three(value) }
 }
 
-/// Bytes: `586 MiB`.
+/// Formats a size in bytes: `586 MiB`.
 pub(crate) fn bytes(value: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = value;
@@ -55,7 +55,7 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{} {}", three(value), units[unit])
 }
 
-/// A share of 0–1: `49.8 %`.
+/// Formats a share of 0–1: `49.8 %`.
 pub(crate) fn share(value: f64) -> String {
     match value * 100.0 {
         p if p.is_nan() => "–".to_owned(),
@@ -65,13 +65,13 @@ pub(crate) fn share(value: f64) -> String {
     }
 }
 
-/// A percentile, 0–1: `99.9 %`, as exact as it is.
+/// Formats a percentile of 0–1 with all its digits: `99.9 %`.
 pub(crate) fn percentile(quantile: f64) -> String {
     let text = format!("{:.6}", quantile * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Three digits, without zeros that say nothing behind a point.
+/// Formats a number with three significant digits, without trailing zeros after the point.
 pub(crate) fn three(value: f64) -> String {
     let places = match value.abs() {
         v if v >= 99.95 || v == 0.0 => 0,

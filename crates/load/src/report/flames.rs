@@ -1,4 +1,4 @@
-//! Flame graphs of the runs: side by side, and what is different from the first.
+//! Flame graphs of the runs, side by side, and their differences from a base graph.
 
 use maud::{Markup, PreEscaped, html};
 use profile::Folded;
@@ -7,10 +7,10 @@ use profile::graph::{Fragments, Tab, Unit};
 use super::Error;
 use super::shown::Shown;
 
-/// Graphs in a report. Each carries its stacks, up to some hundred kilobytes of them, compressed.
+/// Most graphs in a report. Each contains its compressed stacks, up to some hundred kilobytes.
 const MAX_GRAPHS: usize = 24;
 
-/// The events in the order in which they are shown.
+/// The events, in display order.
 const EVENTS: [&str; 4] = ["cpu", "wall", "lock", "alloc"];
 
 struct Graph {
@@ -18,7 +18,7 @@ struct Graph {
     folded: Folded,
 }
 
-/// All graphs, those of one event together; nothing without profiles.
+/// Renders all graphs, grouped by event; empty without profiles.
 pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, Error> {
     let mut events = Vec::new();
     for event in EVENTS {
@@ -69,14 +69,14 @@ fn graphs(runs: &[Shown<'_>], event: &str) -> Result<Vec<Graph>, Error> {
     Ok(graphs)
 }
 
-/// What a graph is compared with: of a hot run the cold one, else the first graph.
+/// Returns the graph to compare with: for a hot run the cold one, else the first graph.
 fn base(graphs: &[Graph], place: usize) -> Option<&Graph> {
     let cold = graphs[place].name.replace("-hot", "-cold");
     let other = |graph: &&Graph| graph.name == cold && graph.name != graphs[place].name;
     graphs.iter().find(other).or_else(|| graphs.first().filter(|_| place > 0))
 }
 
-/// The graph, and what is different in it from the other.
+/// Returns the graph and its difference from the base graph.
 fn tabs<'a>(event: &str, graph: &'a Graph, first: Option<&'a Graph>) -> Vec<Tab<'a>> {
     let unit = if event == "alloc" { Unit::Bytes } else { Unit::Nanos };
     let plain = Tab {

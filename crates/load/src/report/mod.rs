@@ -1,17 +1,17 @@
-//! `report`: runs and series as one HTML file that needs nothing else: no network, and no script to
-//! be read.
+//! The `report` command: renders runs and series as one self-contained HTML file, which is readable
+//! without network and scripts.
 //!
 //! ```text
 //!  DIR… ─▶ saved ─▶ shown ─┬─ overview      verdict and warnings first, then the figures
-//!                          ├─ percentiles   all runs over each other
+//!                          ├─ percentiles   the curves of all runs
 //!                          ├─ series        searches and sweeps
 //!                          ├─ pairs         cold and hot
 //!                          ├─ details       each run: time line, servers, command, script
 //!                          └─ flames        side by side, and their differences
-//!       page.css, page.js: what makes it pleasant
+//!       page.css, page.js: style and interaction
 //! ```
 //!
-//! Everything that was read from a directory goes through maud, which escapes it.
+//! All text read from a directory goes through maud, which escapes it.
 
 mod chart;
 mod details;
@@ -54,7 +54,7 @@ pub struct ReportArgs {
     pub title: Option<String>,
 }
 
-/// Why there is no report.
+/// The report can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directories can't be read.
@@ -65,25 +65,25 @@ pub enum Error {
         "{0} runs that are of no series are too many: at most {MAX_FULL}; give fewer directories"
     )]
     TooMany(usize),
-    /// A recording is not what it should be.
+    /// A recording is not in the collapsed-stack format.
     #[error("{}: {source}", file.display())]
     Profile {
-        /// The file of its stacks.
+        /// File of the stacks.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The format error.
         source: profile::NotFolded,
     },
     /// The page can't be written.
     #[error("{}: cannot be written: {source}", file.display())]
     Write {
-        /// The file of the page.
+        /// Path of the page.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Writes the report and returns what to tell about it. `tool` is the name and version of who does.
+/// Writes the report and returns the text to print. `tool` is the name and version of the program.
 pub fn report(args: &ReportArgs, tool: &str) -> Result<String, Error> {
     let found = saved::read(&args.directories)?;
     let single = found.iter().filter(|found| matches!(found, Found::Run(_))).count();
@@ -111,7 +111,7 @@ fn name(found: &Found) -> &str {
     }
 }
 
-/// The whole page.
+/// Renders the whole page.
 fn page(title: &str, tool: &str, found: &[Found]) -> Result<String, Error> {
     let runs = shown::all(found);
     let full: Vec<_> = runs.iter().copied().filter(|run| run.full).collect();
@@ -153,7 +153,7 @@ fn page(title: &str, tool: &str, found: &[Found]) -> Result<String, Error> {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // An empty icon: else the browser asks for one.
+                // An empty icon keeps the browser from requesting one.
                 link rel="icon" href="data:,";
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
@@ -164,7 +164,7 @@ fn page(title: &str, tool: &str, found: &[Found]) -> Result<String, Error> {
     Ok(whole.into_string())
 }
 
-/// With what the runs were made, and when.
+/// Names the tools and the dates of the runs.
 fn subtitle(runs: &[Shown<'_>]) -> String {
     let all = |of: fn(&crate::record::Run) -> String| {
         let mut all: Vec<_> = runs.iter().map(|run| of(run.run())).collect();
@@ -188,7 +188,7 @@ fn subtitle(runs: &[Shown<'_>]) -> String {
     said.join(" · ")
 }
 
-/// The series among what was found, each with its runs.
+/// Returns the series among the directories, each with its runs.
 fn parts<'a>(found: &'a [Found], runs: &'a [Shown<'a>]) -> Vec<Part<'a>> {
     let mut rest = runs;
     let mut parts: Vec<Part<'_>> = Vec::new();

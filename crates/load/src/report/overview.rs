@@ -1,4 +1,4 @@
-//! What to know before any chart: whether the figures can be trusted, and the figures.
+//! Overview before any chart: warnings about the figures, then the figures.
 
 use maud::{Markup, html};
 
@@ -8,14 +8,14 @@ use super::percentiles::knee;
 use super::shown::{Shown, firm};
 use crate::record::Latency;
 
-/// Warnings of a kind that are shown unfolded.
+/// Most warnings of a kind that are shown unfolded.
 const AT_ONCE: usize = 3;
 
-/// The percentiles of the table.
+/// The percentiles in the table.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
-/// Warnings of all runs, those of the same kind together; or that there are none.
-/// `doubted` says that there are warnings elsewhere, of findings.
+/// Renders the warnings of all runs, grouped by kind, or says that there are none. `doubted` says
+/// that findings have warnings.
 pub(crate) fn validity(runs: &[Shown<'_>], doubted: bool) -> Markup {
     let warned: Vec<_> = runs.iter().filter(|run| !run.run().warnings.is_empty()).collect();
     let stopped: Vec<_> = runs.iter().filter(|run| run.run().interrupted).collect();
@@ -44,7 +44,7 @@ pub(crate) fn validity(runs: &[Shown<'_>], doubted: bool) -> Markup {
 /// A warning's text with the runs that have it.
 type Said<'a> = (&'a str, Vec<&'a Shown<'a>>);
 
-/// All warnings of a kind. Of a kind that does not spoil the run, a number of them is folded.
+/// Renders all warnings of a kind. A long list is folded unless the kind invalidates the run.
 fn kind(code: &str, texts: &[Said<'_>]) -> Markup {
     let said = html! {
         @for (text, runs) in texts {
@@ -63,7 +63,7 @@ fn kind(code: &str, texts: &[Said<'_>]) -> Markup {
     }
 }
 
-/// Warnings by their kind, the gravest first; equal ones are one with all their runs.
+/// Groups warnings by kind, the most severe first; equal texts are merged with all their runs.
 fn grouped<'a>(runs: &[&'a Shown<'a>]) -> Vec<(&'a str, Vec<Said<'a>>)> {
     let mut kinds: Vec<(&str, Vec<Said<'_>>)> = Vec::new();
     for run in runs {
@@ -83,7 +83,8 @@ fn grouped<'a>(runs: &[&'a Shown<'a>]) -> Vec<(&'a str, Vec<Said<'a>>)> {
     kinds
 }
 
-/// 0: the figures are worthless; 1: they mislead; 2: they say less than it seems.
+/// Severity of a warning. 0: the figures are invalid; 1: they mislead; 2: they are less precise
+/// than they seem.
 fn gravity(code: &str) -> u8 {
     match code {
         "non-2xx" | "client-limited" => 0,
@@ -93,7 +94,7 @@ fn gravity(code: &str) -> u8 {
     }
 }
 
-/// A run's name, leading to what is known of it.
+/// Renders a run's name, as a link to its details.
 pub(crate) fn link(run: &Shown<'_>) -> Markup {
     html! {
         @if run.full { a href={ "#run-" (run.number) } { (run.name()) } } @else { (run.name()) }
@@ -104,7 +105,7 @@ fn plural(number: usize, word: &str) -> String {
     if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
 }
 
-/// All runs with their main figures.
+/// Renders the table of all runs with their main figures.
 pub(crate) fn table(runs: &[Shown<'_>]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Figures of all runs" {
@@ -132,7 +133,7 @@ pub(crate) fn table(runs: &[Shown<'_>]) -> Markup {
     }
 }
 
-/// From when: what most are, and which are not.
+/// Describes the start point of the latencies: the most common one, and the runs that differ.
 fn counted(runs: &[Shown<'_>]) -> Markup {
     let mut kinds: Vec<(&str, Vec<&Shown<'_>>)> = Vec::new();
     for run in runs.iter().filter(|run| run.latency().is_some()) {
@@ -184,7 +185,7 @@ fn row(run: &Shown<'_>) -> Markup {
     }
 }
 
-/// One percentile, grey if it rests on too few samples.
+/// Renders one percentile, grey if it rests on too few samples.
 pub(crate) fn at(latency: Option<&Latency>, quantile: f64) -> Markup {
     let value = latency.and_then(|latency| Some((latency, latency.at(quantile)?)));
     html! {

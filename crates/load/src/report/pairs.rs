@@ -1,8 +1,8 @@
-//! Cold and hot: each repeat's pair, and what all of them say together.
+//! Cold–hot comparison: each repeat's pair, and the medians over all.
 //!
-//! A repeat's cold run stands beside the hot run of the same repeat; a run that was ended early
-//! stands beside none. Of several repeats the medians come first. Where the values of the two sides
-//! overlap, the difference may be noise, as it may with one run each.
+//! A repeat's cold run is paired with the hot run of the same repeat; an interrupted run has no
+//! pair. With several repeats the medians come first. Where the values of the two sides overlap,
+//! the difference may be noise, as it may with one run each.
 
 use maud::{Markup, html};
 
@@ -12,32 +12,32 @@ use super::overview::at;
 use super::shown::Shown;
 use crate::record::Trial;
 
-/// Repeats whose own tables are unfolded at first.
+/// Most repeats whose tables are unfolded at first.
 const UNFOLDED: usize = 3;
 
-/// The percentiles that are compared.
+/// The compared percentiles.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// What is said of two figures within half a percent of each other.
+/// Text for two figures within half a percent of each other.
 const SAME: &str = "the same";
 
-/// The repeats of what was run cold and hot: `put`, `get`.
+/// The cold and hot repeats of one load: `put` or `get`.
 struct Pairs<'a> {
     name: String,
-    /// Cold and hot.
+    /// Pairs of a cold and a hot run.
     repeats: Vec<(Shown<'a>, Shown<'a>)>,
 }
 
-/// One figure that is compared.
+/// A compared figure.
 struct Figure<'a> {
     name: &'a str,
     of: &'a dyn Fn(&Shown<'_>) -> Option<f64>,
     write: fn(f64) -> String,
-    /// What more and less of it is.
+    /// Words for a larger and a smaller value.
     words: (&'static str, &'static str),
 }
 
-/// All pairs among the runs of `trials`; nothing without any.
+/// Renders all pairs among the runs of `trials`; empty without any.
 pub(crate) fn all(trials: &[Trial], runs: &[Shown<'_>]) -> Markup {
     let pairs = found(trials, runs);
     html! {
@@ -61,7 +61,7 @@ pub(crate) fn all(trials: &[Trial], runs: &[Shown<'_>]) -> Markup {
     }
 }
 
-/// Runs whose roles are `X-cold` and `X-hot`, the first with the first, the second with the second.
+/// Pairs the runs whose roles are `X-cold` and `X-hot`, in order.
 fn found<'a>(trials: &[Trial], runs: &[Shown<'a>]) -> Vec<Pairs<'a>> {
     let of = |role: String| {
         let trials = trials.iter().zip(runs).filter(move |(trial, _)| trial.role == role);
@@ -80,7 +80,7 @@ fn found<'a>(trials: &[Trial], runs: &[Shown<'a>]) -> Vec<Pairs<'a>> {
     pairs
 }
 
-/// The same requests without and with what the first pass left warm.
+/// Renders the table of one cold–hot pair.
 fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
     let runs = [cold, hot];
     let row = |figure: &Figure<'_>| {
@@ -100,7 +100,7 @@ fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
     })
 }
 
-/// What most of the repeats say, and whether the two sides overlap.
+/// Renders the medians of the repeats, and says whether the two sides overlap.
 fn medians(name: &str, repeats: &[(Shown<'_>, Shown<'_>)]) -> Markup {
     let caption = format!("{name}: medians of {} repeats", repeats.len());
     table(&caption, (html! {}, html! {}), |figure| {
@@ -122,12 +122,12 @@ fn medians(name: &str, repeats: &[(Shown<'_>, Shown<'_>)]) -> Markup {
     })
 }
 
-/// The least and the greatest of what is sorted.
+/// Returns the least and the greatest of sorted values.
 fn ends(values: &[f64]) -> Option<(f64, f64)> {
     Some((*values.first()?, *values.last()?))
 }
 
-/// A table with a row for each figure, of which `cells` gives all but the name.
+/// Renders a table with a row for each figure; `cells` gives all cells but the name.
 fn table(caption: &str, keys: (Markup, Markup), cells: impl Fn(&Figure<'_>) -> Markup) -> Markup {
     let percentile =
         |quantile| move |run: &Shown<'_>| run.latency().and_then(|latency| latency.at(quantile));
@@ -167,7 +167,7 @@ fn shown(value: Option<f64>, write: fn(f64) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), write)
 }
 
-/// How `after` differs from `before`, in words.
+/// Describes the change from `before` to `after` in words.
 fn change(before: Option<f64>, after: Option<f64>, (more, less): (&str, &str)) -> String {
     let (Some(before), Some(after)) = (before, after) else { return "–".to_owned() };
     if before <= 0.0 {

@@ -1,21 +1,22 @@
-//! Latency by percentile, all runs over each other, on the axis 1/(1−p): wrk2's picture.
+//! Chart of latency by percentile, with the curves of all runs, on the axis 1/(1−p) as in wrk2's
+//! charts.
 //!
-//! The *knee* of a curve is where it turns upward. It is found as the point that lies farthest
-//! below the chord of the curve, latencies linear and percentiles on this axis (the *Kneedle*
-//! algorithm: Satopää, Albrecht, Irwin, Raghavan: "Finding a Kneedle in a Haystack", 2011).
+//! The *knee* of a curve is the point where it turns upward: the point farthest below the chord of
+//! the curve, with linear latencies and percentiles on this axis (the *Kneedle* algorithm: Satopää,
+//! Albrecht, Irwin, Raghavan: "Finding a Kneedle in a Haystack", 2011).
 
 use super::chart::{Axis, Chart, Line, Mark, Shape, Unit};
 use super::figures;
 use super::shown::{Shown, firm, thin_from};
 use crate::record::{Latency, Point};
 
-/// How far below the chord, as a share of the curve's height, a knee has to lie to be one.
+/// Least distance of a knee below the chord, as a share of the curve's height.
 const CLEAR: f64 = 0.1;
 
-/// Points of the firm part of a curve that can have a knee.
+/// Fewest reliable points of a curve that can have a knee.
 const LEAST_POINTS: usize = 12;
 
-/// An objective that a curve has to stay below: a percentile, 0–1, and milliseconds.
+/// An objective that a curve must stay below: a percentile, 0–1, and milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Level {
     pub(crate) quantile: f64,
@@ -23,7 +24,7 @@ pub(crate) struct Level {
     pub(crate) text: String,
 }
 
-/// The chart; none if no run has percentiles.
+/// Draws the chart; `None` if no run has percentiles.
 pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
     let mut lines = Vec::new();
     let mut marks = Vec::new();
@@ -77,7 +78,7 @@ pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
     })
 }
 
-/// From when latencies are counted, if it is the intended start of all open loops.
+/// Names the start point of the latencies, if it is the intended start in all runs.
 fn from(runs: &[Shown<'_>]) -> &'static str {
     let due = |run: &Shown<'_>| {
         !run.run().plan.closed && run.latency().is_none_or(|latency| latency.from == "intended")
@@ -85,23 +86,24 @@ fn from(runs: &[Shown<'_>]) -> &'static str {
     if runs.iter().all(due) { "from the intended start; " } else { "" }
 }
 
-/// A curve as (1/(1−p), ms). Its last point, the maximum, stands where one sample lies beyond.
+/// Returns the points (1/(1−p), ms) of a curve. The last point, the maximum, stands where one
+/// sample lies beyond.
 fn points(latency: &Latency) -> Vec<(f64, f64)> {
     let curve = latency.curve();
     let finite = curve.iter().filter(|point| point.quantile < 1.0);
     let last = finite.clone().map(|point| place(point.quantile)).fold(1.0, f64::max);
     let end = curve.iter().find(|point| point.quantile >= 1.0);
-    // Up to there 100 % is only a rounded 99.9999….
+    // Before that point, 100 % is only a rounded 99.9999….
     let end = end.map(|point| (last.max(latency.count as f64), point.value));
     finite.map(|point| (place(point.quantile), point.value)).chain(end).collect()
 }
 
-/// Where a quantile p is on the axis: at 1/(1−p).
+/// Returns the position 1/(1−p) of a quantile p on the axis.
 fn place(quantile: f64) -> f64 {
     1.0 / (1.0 - quantile)
 }
 
-/// Where a curve turns upward, if it clearly does.
+/// Returns the knee of a curve, if it is distinct.
 pub(crate) fn knee(latency: &Latency) -> Option<Point> {
     let curve = latency.curve();
     let firm: Vec<_> = curve

@@ -1,4 +1,4 @@
-//! Searches, sweeps and cold–hot pairs.
+//! Searches, sweeps and cold–hot series.
 
 use maud::{Markup, html};
 
@@ -13,16 +13,16 @@ use crate::record::{Finding, Trial};
 use crate::saved::SavedSeries;
 use crate::search::slo::{Slo, Term, What};
 
-/// One series and its runs as they are shown, in the order of its trials.
+/// One series and its runs, in the order of its trials.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub(crate) saved: &'a SavedSeries,
     pub(crate) runs: &'a [Shown<'a>],
-    /// Its place in the report, for anchors.
+    /// Index in the report, for anchors.
     pub(crate) number: usize,
 }
 
-/// The latencies among the terms of an objective such as `p99<10ms,errors<0.1%`.
+/// Returns the latency terms of an objective such as `p99<10ms,errors<0.1%`.
 pub(crate) fn levels(slo: &str) -> Vec<Level> {
     let terms = slo.parse::<Slo>().map(|slo| slo.terms).unwrap_or_default();
     let level = |term: Term| match term.what {
@@ -37,7 +37,7 @@ pub(crate) fn levels(slo: &str) -> Vec<Level> {
 }
 
 impl Part<'_> {
-    /// What was found, in a sentence for each finding.
+    /// Renders one sentence for each finding.
     pub(crate) fn verdict(&self) -> Markup {
         let series = &self.saved.series;
         html! {
@@ -61,13 +61,13 @@ impl Part<'_> {
         }
     }
 
-    /// Whether something speaks against what was found.
+    /// Returns true if the findings have warnings or the series was interrupted.
     pub(crate) fn is_doubted(&self) -> bool {
         let series = &self.saved.series;
         series.interrupted || series.findings.iter().any(|finding| !finding.warnings.is_empty())
     }
 
-    /// Everything about it.
+    /// Renders the section of the series.
     pub(crate) fn section(&self) -> Markup {
         let series = &self.saved.series;
         html! {
@@ -92,8 +92,8 @@ impl Part<'_> {
         }
     }
 
-    /// The percentile of the objective over the rate, with each trial's verdict; none where
-    /// nothing was judged, as with cold and hot.
+    /// Charts the objective's percentile over the rate, with each trial's verdict; `None` if no
+    /// trial was judged, as in a cold–hot series.
     fn curve(&self) -> Option<Chart> {
         let series = &self.saved.series;
         if series.trials.iter().all(|trial| trial.verdict.is_empty()) {
@@ -114,7 +114,7 @@ impl Part<'_> {
                 if trial.value != *value {
                     continue;
                 }
-                // What was not judged, such as a trial that was ended early, has no part in it.
+                // A trial without a verdict, such as an interrupted one, is not part of the curve.
                 if !trial.verdict.is_empty() {
                     points.push((rate, y));
                 }
@@ -125,7 +125,7 @@ impl Part<'_> {
             let name = if value.is_empty() { "trials".to_owned() } else { value.clone() };
             lines.push(Line { name, colour, points: middles(&points), ..Line::default() });
         }
-        // Of a sweep the table has them: bands over each other show nothing.
+        // For a sweep the table shows the limits: overlapping bands would be unreadable.
         if let [finding] = series.findings.as_slice()
             && let Some(passes) = finding.passes
         {
@@ -158,7 +158,7 @@ impl Part<'_> {
         })
     }
 
-    /// The swept values in their order; one that is empty without a sweep.
+    /// Returns the swept values in order; without a sweep, one empty value.
     fn values(&self) -> Vec<String> {
         let mut values: Vec<String> = Vec::new();
         for trial in &self.saved.series.trials {
@@ -231,7 +231,7 @@ fn point(trial: &Trial, rate: f64, y: f64, colour: usize) -> Mark {
     Mark::Point { x: rate, y, shape, text, switch: None, colour }
 }
 
-/// Points in the order of x, those of the same x as their median.
+/// Sorts the points by x, and merges those with the same x into their median.
 fn middles(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let same = points.chunk_by(|a, b| a.0 == b.0);
     same.map(|group| {
@@ -260,7 +260,7 @@ fn sentence(finding: &Finding, slo: &str) -> String {
     };
     let limit = match (finding.limit.as_str(), finding.why.as_str()) {
         ("", _) => String::new(),
-        // Where nothing was found nothing is known to limit, and that was said.
+        // Without a limit there is no limiting resource, and the sentence has already said so.
         ("unknown", _) if finding.passes.or(finding.fails).is_none() => String::new(),
         ("unknown", why) => format!(" What limits is not known: {why}"),
         (limit, "") => format!(" What limits: {limit}."),
@@ -269,7 +269,8 @@ fn sentence(finding: &Finding, slo: &str) -> String {
     format!("{edge}{limit}")
 }
 
-/// What was found for each value, with a bar up to what holds and a stroke where it breaks.
+/// Renders the finding for each value, with a bar up to the rate that holds and a tick at the rate
+/// that breaks.
 fn sweep(findings: &[Finding]) -> Markup {
     let ends = findings.iter().flat_map(|finding| [finding.passes, finding.fails, finding.ceiling]);
     let most = ends.flatten().fold(1.0, f64::max);

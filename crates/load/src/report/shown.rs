@@ -1,34 +1,33 @@
-//! The runs of a report in the order in which they are shown, each with its place among the
-//! colours.
+//! The runs of a report in display order, each with its colour.
 
 use crate::record::{Latency, Run, Series};
 use crate::saved::{Found, Saved};
 
-/// Runs whose curves are shown at first; more would hide each other.
+/// Most curves shown at first; more would hide one another.
 const AT_ONCE: usize = 8;
 
-/// Runs with curves and details: each is up to 100 KB of the page, so these are at most 20 MB,
-/// which a browser still shows at once.
+/// Most runs with curves and details. Each takes up to 100 KB of the page, so together they take at
+/// most 20 MB, which browsers still display without delay.
 pub(crate) const MAX_FULL: usize = 200;
 
-/// Samples beyond a percentile that make it mean something.
+/// Least number of samples beyond a percentile for it to be reliable.
 const BEYOND: f64 = 10.0;
 
 /// A run in the report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown<'a> {
     pub(crate) saved: &'a Saved,
-    /// Its switch and the end of its anchor.
+    /// Index of the run's legend switch, and suffix of its anchor.
     pub(crate) number: usize,
-    /// Its place among the colours: those that are seen at first have the first ones.
+    /// Index of the colour: curves that are shown at first have the first colours.
     pub(crate) colour: usize,
-    /// Not in the charts until it is switched on.
+    /// Hidden in the charts until its switch is turned on.
     pub(crate) hidden: bool,
-    /// With its curve and details. What is not is a row among the trials of its series.
+    /// Shown with curve and details. Other runs are a row among the trials of their series.
     pub(crate) full: bool,
 }
 
-/// All runs. Of a series with many trials those that tell where it breaks are shown at first.
+/// Returns all runs. In a series with many trials, the trials around the limit are shown at first.
 pub(crate) fn all(found: &[Found]) -> Vec<Shown<'_>> {
     let mut shown = Vec::new();
     let mut ranks = Vec::new();
@@ -61,7 +60,7 @@ pub(crate) fn all(found: &[Found]) -> Vec<Shown<'_>> {
     shown
 }
 
-/// Of which trials the details are worth the most: 0 is the best.
+/// Rank of a trial by the value of its details: 0 is the best.
 fn rank(role: &str) -> u8 {
     match role {
         "ceiling" | "bracket" | "bisect" => 2,
@@ -69,9 +68,9 @@ fn rank(role: &str) -> u8 {
     }
 }
 
-/// The places of the trials whose curves are shown at first: all of a few; else, for each finding,
-/// the last trial at the rate that holds and the last at the one that breaks, and without these
-/// the first ones.
+/// Returns the indexes of the trials whose curves are shown at first. If there are few trials, all;
+/// otherwise, for each finding, the last trial at the rate that holds and the last at the rate that
+/// breaks; if there are none of these, the first trials.
 fn at_first(series: &Series) -> Vec<usize> {
     let all = series.trials.len();
     if all <= AT_ONCE {
@@ -98,13 +97,13 @@ impl<'a> Shown<'a> {
         &self.saved.run
     }
 
-    /// The latency to look at: from the intended start, or as the tool measured it.
+    /// Returns the main latency: from the intended start, or else as the tool measured it.
     pub(crate) fn latency(&self) -> Option<&'a Latency> {
         let run = self.run();
         run.latency("intended").or_else(|| run.latency.first())
     }
 
-    /// From when [`Self::latency`] is counted.
+    /// Describes the start point of [`Self::latency`].
     pub(crate) fn counted(&self) -> &'static str {
         let from = self.latency().map_or("intended", |latency| latency.from.as_str());
         match (from, self.run().plan.closed) {
@@ -120,14 +119,14 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Of its answers, the share that were neither 2xx nor 3xx.
+    /// Returns the share of answers that were neither 2xx nor 3xx.
     pub(crate) fn refused(&self) -> f64 {
         let counts = &self.run().counts;
         let known = if self.run().is_counted() { 1.0 } else { f64::NAN };
         known * counts.refused as f64 / counts.answered.max(1) as f64
     }
 
-    /// CPU time of the servers for each answer, in µs.
+    /// CPU time of the servers per answer, in µs.
     pub(crate) fn cpu_per_answer(&self) -> Option<f64> {
         let servers: Option<f64> = self.run().servers.iter().map(|server| server.cpu_s).sum();
         let answered = self.run().counts.answered as f64;
@@ -135,12 +134,12 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether enough samples lie beyond a percentile. Where their number is unknown nothing is said.
+/// Returns true if enough samples lie beyond a percentile, or if their number is unknown.
 pub(crate) fn firm(latency: &Latency, quantile: f64) -> bool {
     latency.count == 0 || latency.count as f64 * (1.0 - quantile) >= BEYOND - 1e-6
 }
 
-/// The least 1/(1−p) beyond which too few samples lie.
+/// Returns the least 1/(1−p) beyond which there are too few samples.
 pub(crate) fn thin_from(latency: &Latency) -> Option<f64> {
     (latency.count > 0).then(|| latency.count as f64 / BEYOND)
 }

@@ -1,18 +1,18 @@
-//! What a run did second by second: rate, latency, backlog, and what its servers told, as a stack
-//! of charts over one time axis with one cursor.
+//! A run second by second: rate, latency, backlog, and servers' metrics, as a stack of charts over
+//! one time axis with one cursor.
 
 use super::chart::{Axis, Chart, Line, Unit};
 use super::shown::Shown;
 use crate::saved::Timeline;
 
-/// Metrics of servers that get a chart; a wall of them shows nothing.
+/// Most metrics of servers with a chart; more would not be read.
 const MAX_METRICS: usize = 12;
 
-/// A run of fewer seconds gets no charts: a search has a hundred of them, and a few points
-/// show nothing that the figures do not.
+/// Least length in seconds of a run with charts. A search has a hundred short runs, and a few
+/// points show nothing beyond their figures.
 const LEAST_SECONDS: usize = 8;
 
-/// The charts of a run; none without a timeline.
+/// Draws the charts of a run; empty without a timeline.
 pub(crate) fn charts(run: &Shown<'_>) -> Vec<Chart> {
     let Some(timeline) = &run.saved.timeline else { return Vec::new() };
     if timeline.seconds().len() < LEAST_SECONDS {
@@ -36,7 +36,7 @@ pub(crate) fn charts(run: &Shown<'_>) -> Vec<Chart> {
     charts.into_iter().flatten().collect()
 }
 
-/// Why a run has no charts.
+/// Returns the reason why a run has no charts.
 pub(crate) fn none(run: &Shown<'_>) -> String {
     match run.saved.timeline.as_ref().map(|timeline| timeline.seconds().len()) {
         None => "No charts over time: it has no timeline.csv.".to_owned(),
@@ -46,12 +46,12 @@ pub(crate) fn none(run: &Shown<'_>) -> String {
     }
 }
 
-/// The unit of a metric's chart, and what its figures are.
+/// Returns the unit of a metric's chart, and a label for its values.
 fn unit(metric: &str) -> (Unit, &'static str) {
     let of = |what: &str| metric.contains(what);
     match (Timeline::counts(metric), of("bytes"), of("seconds")) {
         (true, true, _) => (Unit::Bytes, "bytes a second"),
-        // Seconds of processor time in a second.
+        // Seconds of CPU time per second.
         (true, _, true) if of("cpu") => (Unit::Count, "CPUs"),
         (true, _, true) => (Unit::Count, "seconds of each second"),
         (true, _, _) => (Unit::Count, "a second"),
@@ -67,7 +67,7 @@ struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    /// What was sent and answered, and what went wrong if anything did.
+    /// Charts the requests sent and answered, and the errors if there were any.
     fn rate(&self) -> Option<Chart> {
         let column = |name: &str| self.timeline.column(name).map(<[f64]>::to_vec);
         let went = [("sent", column("sent"), false), ("answered", column("answered"), true)];
@@ -83,7 +83,7 @@ impl Stack<'_> {
         self.finish(words, Unit::Rate, lines.collect())
     }
 
-    /// A chart of columns: (name, what it is called). A line that is alone is filled.
+    /// Charts columns: (name, label). A single line is filled.
     fn chart(
         &self,
         words: (&str, &str, &str),
@@ -108,7 +108,7 @@ impl Stack<'_> {
         }
     }
 
-    /// A chart: (end of its id, title, note).
+    /// Builds a chart from (suffix of its id, title, note).
     fn finish(
         &self,
         (id, title, note): (&str, &str, &str),
@@ -134,7 +134,7 @@ impl Stack<'_> {
         })
     }
 
-    /// A chart for each metric, with a line for each server.
+    /// Draws a chart for each metric, with a line for each server.
     fn servers(&self) -> Vec<Option<Chart>> {
         let mut metrics: Vec<(&str, Vec<Line>)> = Vec::new();
         for (url, metric, column) in self.timeline.servers() {

@@ -1,9 +1,9 @@
-//! Run directories and series read back.
+//! Reads run directories and series.
 //!
 //! ```text
 //!  DIR with run.json      ─▶ a run        timeline.csv ─▶ Timeline   profile/* ─▶ folded stacks
 //!  DIR with series.json   ─▶ a series and the runs of its trials
-//!  DIR with neither       ─▶ all that is in it, in the order of names
+//!  DIR with neither       ─▶ its subdirectories, in the order of names
 //! ```
 
 mod timeline;
@@ -16,14 +16,14 @@ use serde::de::DeserializeOwned;
 use crate::record::{FORMAT, Profile, Run, Series};
 pub(crate) use timeline::Timeline;
 
-/// Bytes of a file in a run directory; five minutes of stacks or an hour's timeline are a tenth.
+/// Largest file in bytes; five minutes of stacks or an hour's timeline are a tenth of it.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Runs that are read at once: those of a hundred searches of a hundred trials. A run takes some
-/// 50 KB of memory.
+/// Most runs read at once: those of a hundred searches of a hundred trials. A run takes some 50 KB
+/// of memory.
 const MAX_RUNS: usize = 10_000;
 
-/// Why runs can't be read back.
+/// Runs can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -55,10 +55,10 @@ impl Error {
     }
 }
 
-/// One run, as its directory has it.
+/// One run, read from its directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Saved {
-    /// What it is called: its directory's name.
+    /// Name of the run: its directory's name.
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
     pub(crate) run: Run,
@@ -69,7 +69,7 @@ pub(crate) struct Saved {
     pub(crate) profiles: Vec<(Profile, String)>,
 }
 
-/// A series with the runs of its trials, one for each, in their order.
+/// A series with the runs of its trials, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SavedSeries {
     pub(crate) name: String,
@@ -77,7 +77,7 @@ pub(crate) struct SavedSeries {
     pub(crate) runs: Vec<Saved>,
 }
 
-/// What was found in a directory.
+/// A run or a series found in a directory.
 #[derive(Debug, Clone)]
 pub(crate) enum Found {
     Run(Box<Saved>),
@@ -85,7 +85,7 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// All runs that were found.
+    /// Returns all runs of the entry.
     pub(crate) fn runs(&self) -> &[Saved] {
         match self {
             Self::Run(saved) => std::slice::from_ref(saved),
@@ -94,7 +94,7 @@ impl Found {
     }
 }
 
-/// All runs and series of `directories`, with names of which no two are the same.
+/// Reads all runs and series of `directories`, and makes their names unique.
 pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, Error> {
     let mut found = Vec::new();
     for directory in directories {
@@ -132,7 +132,7 @@ fn read_one(directory: &Path, found: &mut Vec<Found>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The directories in a directory, by name.
+/// Returns the subdirectories of a directory, sorted by name.
 fn inner(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = Error::unreadable(directory);
     let mut inner = Vec::new();
@@ -160,7 +160,7 @@ fn series(directory: &Path) -> Result<SavedSeries, Error> {
     Ok(SavedSeries { name: name(directory), series, runs })
 }
 
-/// The run in a directory.
+/// Reads the run in a directory.
 pub(crate) fn run(directory: &Path) -> Result<Saved, Error> {
     let run: Run = json(&directory.join("run.json"))?;
     known_format(run.format, directory)?;
@@ -189,7 +189,8 @@ fn known_format(format: u32, directory: &Path) -> Result<(), Error> {
     Err(Error::Format { directory: directory.to_owned(), format })
 }
 
-/// A file that `by` names, which has to be in the directory: it may come from anybody.
+/// Returns the path of a file that `by` names. The file must be inside the directory, because `by`
+/// may come from anyone.
 fn inside(directory: &Path, by: &'static str, file: &str) -> Result<PathBuf, Error> {
     let parts = Path::new(file).components();
     if parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))) {

@@ -1,13 +1,13 @@
-//! `timeline.csv` read back: columns of figures, a row a second.
+//! Reads `timeline.csv`: columns of figures, a row per second.
 
-/// How the names of counters end. They only grow, so what matters is by how much.
+/// Suffix of counters' names. Counters only grow, so their values are turned into growth.
 const COUNTER: &str = "_total";
 
-/// A last row shorter than this part of the others is what was left after the last second: no
-/// second to be told of.
+/// Least length of the last row, relative to the others: a shorter one is the remainder after the
+/// last full second, and is dropped.
 const REST: f64 = 0.5;
 
-/// What a run did, second by second.
+/// A run second by second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Timeline {
     columns: Vec<Column>,
@@ -16,14 +16,14 @@ pub(crate) struct Timeline {
 /// One column of the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Column {
-    /// As the first row has it.
+    /// Name in the first row.
     pub(crate) name: String,
-    /// A figure a row; NaN where there is none. Of a counter its growth in a second.
+    /// A figure per row; NaN where it is missing. For a counter, its growth per second.
     pub(crate) values: Vec<f64>,
 }
 
 impl Timeline {
-    /// Reads the file; what is no number is no figure.
+    /// Parses the file; a field that is not a number is a missing figure.
     pub(crate) fn parse(csv: &str) -> Self {
         let mut lines = csv.lines().filter(|line| !line.trim().is_empty());
         let names = fields(lines.next().unwrap_or_default());
@@ -42,12 +42,12 @@ impl Timeline {
         timeline
     }
 
-    /// Whether a metric of this name is a counter.
+    /// Returns true if a metric of this name is a counter.
     pub(crate) fn counts(metric: &str) -> bool {
         metric.ends_with(COUNTER)
     }
 
-    /// Its few answers would look like a cliff.
+    /// Drops a short last row, whose few answers would look like a drop in throughput.
     fn leave_out_rest(&mut self) {
         let Some([others @ .., rest]) = self.column("length_s") else { return };
         let whole = others.iter().copied().fold(0.0, f64::max);
@@ -58,7 +58,7 @@ impl Timeline {
         }
     }
 
-    /// Turns counts of a row into counts a second, and counters into their growth.
+    /// Converts counts per row into counts per second, and counters into their growth.
     fn by_second(&mut self) {
         let lengths = self.column("length_s").map(<[f64]>::to_vec).unwrap_or_default();
         let length = |row: usize| lengths.get(row).copied().filter(|s| *s > 0.0).unwrap_or(1.0);
@@ -80,7 +80,7 @@ impl Timeline {
         column.map(|column| column.values.as_slice())
     }
 
-    /// When each row ends, in seconds.
+    /// End of each row, in seconds.
     pub(crate) fn seconds(&self) -> Vec<f64> {
         let begins = self.column("second").unwrap_or_default();
         let lengths = self.column("length_s").unwrap_or_default();
@@ -88,7 +88,7 @@ impl Timeline {
         ends.map(|(row, begin)| begin + lengths.get(row).copied().unwrap_or(1.0)).collect()
     }
 
-    /// Requests a second that came to nothing: lost, too late, or without a connection.
+    /// Failed requests per second: lost, too late, or without a connection.
     pub(crate) fn errors(&self) -> Option<Vec<f64>> {
         let columns = ["lost", "timeouts", "connect_errors"].map(|name| self.column(name));
         let [Some(lost), Some(timeouts), Some(unconnected)] = columns else { return None };
@@ -96,7 +96,7 @@ impl Timeline {
         Some(sums.map(|((lost, timeouts), unconnected)| lost + timeouts + unconnected).collect())
     }
 
-    /// What servers told, each as (server, metric, column).
+    /// Servers' metrics, each as (server, metric, column).
     pub(crate) fn servers(&self) -> impl Iterator<Item = (&str, &str, &Column)> {
         self.columns.iter().filter_map(|column| {
             let (server, metric) = column.name.split_once(' ')?;
@@ -105,8 +105,8 @@ impl Timeline {
     }
 }
 
-/// A counter's growth in a second. A row in which the server told nothing has a part in the growth
-/// up to the next in which it did.
+/// Returns a counter's growth per second. Growth across rows without a value is spread evenly over
+/// them.
 fn growth(values: &[f64], length: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut grown = vec![f64::NAN; values.len()];
     let mut known: Option<usize> = None;
@@ -114,7 +114,7 @@ fn growth(values: &[f64], length: impl Fn(usize) -> f64) -> Vec<f64> {
         if let Some(before) = known {
             let by = values[row] - values[before];
             let seconds: f64 = (before + 1..=row).map(&length).sum();
-            // A server that was restarted begins anew.
+            // A restarted server's counters begin at zero again.
             let rate = if by < 0.0 { f64::NAN } else { by / seconds };
             grown[before + 1..=row].fill(rate);
         }
@@ -123,7 +123,7 @@ fn growth(values: &[f64], length: impl Fn(usize) -> f64) -> Vec<f64> {
     grown
 }
 
-/// The fields of a line, of which some may be in quotes (RFC 4180).
+/// Splits a line into fields, which may be quoted (RFC 4180).
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

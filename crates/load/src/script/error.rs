@@ -1,27 +1,27 @@
-//! Why a script could not go on: which file and line, in which phase, and what it said.
+//! Script errors: file and line, phase, and message.
 
 use std::fmt;
 use std::io;
 
-/// What Lua calls the file with wrk's table.
+/// Lua's name of the file with wrk's table.
 pub(super) const WRK: &str = "wrk.lua";
 
-/// What a script was doing.
+/// The phase of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The file was being run.
+    /// The run of the file.
     Load,
-    /// It called `setup(thread)`.
+    /// The call of `setup(thread)`.
     Setup,
-    /// It called `init(args)`.
+    /// The call of `init(args)`.
     Init,
-    /// It called `request()`.
+    /// The call of `request()`.
     Request,
-    /// `response(status, headers, body)`.
+    /// The call of `response(status, headers, body)`.
     Response,
-    /// It called `delay()`.
+    /// The call of `delay()`.
     Delay,
-    /// `done(summary, latency, requests)`.
+    /// The call of `done(summary, latency, requests)`.
     Done,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Why a script could not go on.
+/// A script failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file can't be read.
@@ -47,17 +47,17 @@ pub enum Error {
     Read {
         /// The script's file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// Lua's error, or what was wrong with an answer of the script.
+    /// Lua raised an error, or the script returned an invalid value.
     #[error("script {place}: in {phase}: {message}")]
     Lua {
         /// File and, if it is known, line.
         place: String,
-        /// What it was doing.
+        /// Phase of the script.
         phase: Phase,
-        /// What is wrong.
+        /// The error's message.
         message: String,
     },
 }
@@ -66,9 +66,9 @@ impl Error {
     pub(super) fn from_lua(file: &str, phase: Phase, error: &mlua::Error) -> Self {
         let text = message(error);
         let (line, message) = match split(&text) {
-            // Where the script called it says more.
+            // The caller's line in the script is more useful than a line of `wrk.lua`.
             Some((WRK, _, message)) => (line_of(file, error), message),
-            // Another file: a module that the script required.
+            // The error is in another file: a module that the script required.
             Some((source, _, _)) if !is_source(source, file) => (None, text.as_str()),
             Some((_, line, message)) => (Some(line.to_owned()), message),
             None => (line_of(file, error), text.as_str()),
@@ -78,7 +78,7 @@ impl Error {
     }
 }
 
-/// What was said, without where it came from.
+/// Returns an error's message without its location.
 fn message(error: &mlua::Error) -> String {
     let text = match error {
         mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => {
@@ -102,12 +102,13 @@ fn split(text: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// Whether Lua's short name of a source is that of the file: long ones lose their beginning.
+/// Returns true if Lua's short name of a source is that of the file: long names lose their
+/// beginning.
 fn is_source(source: &str, file: &str) -> bool {
     source == file || source.strip_prefix("...").is_some_and(|end| file.ends_with(end))
 }
 
-/// Where the script stood when it called what failed.
+/// Returns the script's line of the call that failed.
 fn line_of(file: &str, error: &mlua::Error) -> Option<String> {
     let traceback = match error {
         mlua::Error::CallbackError { traceback, .. } => traceback.as_str(),

@@ -1,5 +1,5 @@
-//! Lua scripts as wrk and wrk2 run them: a state for each thread, and one of its own for `setup`
-//! and `done`.
+//! Lua scripts, as in wrk and wrk2: a Lua state for each thread, and a main state for `setup` and
+//! `done`.
 //!
 //! ```text
 //!  main state     load ─▶ setup(thread) for each                        done(summary, latency …)
@@ -7,7 +7,7 @@
 //!  thread states  load ────────┴─▶ init(args) ─▶ request() ⇄ response() ──┘
 //! ```
 //!
-//! Without a script the request is fixed, made by the same `wrk.lua`.
+//! Without a script, the same `wrk.lua` makes a fixed request.
 
 mod error;
 mod pipeline;
@@ -31,27 +31,27 @@ use state::State;
 use summary::Stats;
 use thread::{Shared, Thread};
 
-/// LuaJIT raises errors by unwinding, through the Rust functions that scripts call too.
+/// LuaJIT raises errors by unwinding, also through the Rust functions that scripts call.
 const _: () = assert!(cfg!(panic = "unwind"), "with panic = \"abort\" an error of a script kills");
 
-/// What errors call the script if there is none.
+/// File name in errors if there is no script.
 const NO_FILE: &str = "(none)";
 
-/// What scripts are made from.
+/// The inputs of a script.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// The script; without one, a fixed request for the URL.
+    /// Path of the script; without one, a fixed request for the URL.
     pub file: Option<PathBuf>,
-    /// What `wrk.scheme`, `wrk.host`, `wrk.port` and `wrk.path` say.
+    /// Values of `wrk.scheme`, `wrk.host`, `wrk.port` and `wrk.path`.
     pub url: Url,
     /// All URLs whose servers the connections of each thread share, in the order of the plan's
     /// targets, the first being `url`; empty if there is no other.
     pub spread: Vec<Url>,
     /// `wrk.headers`, in order.
     pub headers: Vec<(String, String)>,
-    /// What `init` gets, the URL first: in Lua it is `args[0]`.
+    /// Arguments of `init`, with the URL first: in Lua it is `args[0]`.
     pub args: Vec<String>,
-    /// The addresses behind the URL: what `thread.addr` begins with is the first. Never empty.
+    /// Addresses of the URL: the first is the initial `thread.addr`. Never empty.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -63,11 +63,11 @@ pub struct Script {
     request: Function,
     response: Option<Function>,
     delay: Option<Function>,
-    /// What `request` returned when it was looked at, still to be sent.
+    /// The first request, called to learn about the script and not sent yet.
     first: Option<Vec<u8>>,
     pipeline: usize,
     fixed: bool,
-    /// How many servers the thread's connections share, and which is the next request's.
+    /// Number of servers that the thread's connections share, and the server of the next request.
     servers: usize,
     aimed: usize,
 }
@@ -99,7 +99,7 @@ impl Script {
         Thread { state: self.state.lua.weak(), shared: Arc::clone(&self.shared) }
     }
 
-    /// Runs `init`, and looks at what the first request is.
+    /// Runs `init`, and inspects the first request.
     fn init(&mut self, args: &[String]) -> Result<(), Error> {
         self.state.init(args)?;
         self.fixed = self.state.says("fixed");
@@ -113,8 +113,8 @@ impl Script {
         Ok(())
     }
 
-    /// Says which of several servers the next request is for: `wrk.host`, `wrk.port`, `wrk.path`
-    /// and the header `Host` become those of its URL, but for what the script has changed.
+    /// Sets the server of the next request: `wrk.host`, `wrk.port`, `wrk.path` and the `Host`
+    /// header take the values of its URL, except those that the script has changed.
     pub fn aim(&mut self, target: usize) -> Result<(), Error> {
         if target == self.aimed || self.servers < 2 {
             return Ok(());
@@ -123,12 +123,12 @@ impl Script {
         // Lua counts from 1.
         let aimed = self.state.call("aim").call::<()>(target + 1);
         aimed.map_err(|error| self.state.failed(Phase::Request, &error))?;
-        // It was for another server.
+        // The request was made for another server.
         self.first = None;
         Ok(())
     }
 
-    /// Appends what is to be sent next: one request, or [`Self::pipeline`] of them.
+    /// Appends the next request, or [`Self::pipeline`] of them.
     pub fn request(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         if let Some(first) = self.first.take() {
             out.extend_from_slice(&first);
@@ -140,13 +140,13 @@ impl Script {
         Ok(())
     }
 
-    /// Whether [`Self::response`] has to be called for each answer.
+    /// Returns true if [`Self::response`] must be called for each answer.
     pub fn wants_response(&self) -> bool {
         self.response.is_some()
     }
 
-    /// Hands over an answer: the head as it came, status line included, and the body without its
-    /// chunks' framing.
+    /// Passes an answer to the script: the head as received, status line included, and the body
+    /// without the framing of chunks.
     pub fn response(&mut self, status: u16, head: &[u8], body: &[u8]) -> Result<(), Error> {
         let Some(response) = &self.response else { return Ok(()) };
         response
@@ -154,37 +154,37 @@ impl Script {
             .map_err(|error| self.state.failed(Phase::Response, &error))
     }
 
-    /// Whether [`Self::delay`] has anything to say.
+    /// Returns true if the script defines a delay: see [`Self::delay`].
     pub fn wants_delay(&self) -> bool {
         self.delay.is_some()
     }
 
-    /// How long to wait before the next request; none if the script does not say.
+    /// Returns the time to wait before the next request, if the script gives one.
     pub fn delay(&mut self) -> Result<Option<Duration>, Error> {
         let Some(delay) = &self.delay else { return Ok(None) };
         let milliseconds: f64 =
             delay.call(()).map_err(|error| self.state.failed(Phase::Delay, &error))?;
-        // Forever is longer than any run.
+        // Infinity is longer than any run.
         Ok(Some(Duration::try_from_secs_f64(milliseconds / 1e3).unwrap_or(Duration::MAX)))
     }
 
-    /// Whether the script has stopped its thread.
+    /// Returns true if the script has stopped its thread.
     pub fn stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Relaxed)
     }
 
-    /// Whether all requests are the same: ask once, send that.
+    /// Returns true if all requests are the same, so that one call is enough.
     pub fn is_fixed(&self) -> bool {
         self.fixed
     }
 
-    /// Requests in what one call of [`Self::request`] appends, and so the answers to it: 1 unless
-    /// the script pipelines.
+    /// Number of requests that one call of [`Self::request`] appends, and of the answers to them: 1
+    /// unless the script pipelines.
     pub fn pipeline(&self) -> usize {
         self.pipeline
     }
 
-    /// Where this thread connects to, if the script has chosen that in its `setup`.
+    /// The address that this thread connects to, if the script's `setup` chose one.
     pub fn chosen_address(&self) -> Option<SocketAddr> {
         self.shared.chosen()
     }
@@ -198,15 +198,15 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// Loads the script `threads` times from each of `sources`, which differ in their URLs, and
-    /// runs `setup` and `init`. One that does not come to an end here is the user's to interrupt.
+    /// Loads the script `threads` times for each of `sources`, which differ in their URLs, and runs
+    /// `setup` and `init`. A script that never returns here is for the user to interrupt.
     pub fn load(sources: &[Source], threads: usize) -> Result<Self, Error> {
         let main = State::load(&sources[0])?;
         let mut scripts = Self { main, threads: Vec::with_capacity(sources.len() * threads) };
         let all = sources.iter().flat_map(|source| (0..threads).map(move |n| (source, n)));
         for (source, thread) in all {
             let mut script = Script::load(source)?;
-            // That of the thread's first connection.
+            // The server of the thread's first connection.
             script.aim(thread % source.spread.len().max(1))?;
             let setup = scripts.main.call("setup").call::<()>(script.thread());
             setup.map_err(|error| scripts.main.failed(Phase::Setup, &error))?;
@@ -222,13 +222,13 @@ impl Scripts {
         &mut self.threads
     }
 
-    /// Whether the script has a `done`, which [`Self::done`] runs.
+    /// Returns true if the script has a `done`, which [`Self::done`] runs.
     pub fn wants_done(&self) -> bool {
         self.main.says("reports")
     }
 
-    /// Runs the script's `done`, if it has one. Returns what the process is to end with, if it
-    /// says so (`os.exit`).
+    /// Runs the script's `done`, if it has one. Returns the exit code that the script asks for with
+    /// `os.exit`.
     pub fn done(&mut self, summary: &Summary<'_>) -> Result<Option<u8>, Error> {
         if !self.wants_done() {
             return Ok(None);
@@ -244,7 +244,7 @@ impl Scripts {
             ended.map_err(|error| self.main.failed(Phase::Done, &error))?;
         }
         self.main.flush();
-        // A shell sees the lower eight bits of it.
+        // A shell sees only the lower eight bits of an exit code.
         Ok(exits.map(|code| (code as i64 & 0xff) as u8))
     }
 }

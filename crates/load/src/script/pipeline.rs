@@ -1,9 +1,10 @@
-//! How many requests a string holds: what `request()` returns is looked at once, as in wrk.
+//! Counts the requests in the string that `request()` returns. The string is checked once, as in
+//! wrk.
 
-/// Most headers of one request: more are a mistake.
+/// Most headers of one request: a script with more is mistaken.
 const MAX_HEADERS: usize = 256;
 
-/// Why a string is not whole requests.
+/// A string that does not consist of whole requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PipelineError {
     #[error("request() returned an empty string")]
@@ -14,7 +15,7 @@ pub(super) enum PipelineError {
     Later { before: usize, source: RequestError },
 }
 
-/// Why a string does not begin with a whole request.
+/// A string that does not begin with a whole request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RequestError {
     #[error("an incomplete request: no empty line ends its head")]
@@ -29,7 +30,7 @@ pub(super) enum RequestError {
     Chunks,
 }
 
-/// Counts whole requests, one after the other.
+/// Counts the whole requests in `bytes`.
 pub(super) fn count(mut bytes: &[u8]) -> Result<usize, PipelineError> {
     if bytes.is_empty() {
         return Err(PipelineError::Empty);
@@ -46,7 +47,7 @@ pub(super) fn count(mut bytes: &[u8]) -> Result<usize, PipelineError> {
     Ok(requests)
 }
 
-/// The length of the first request.
+/// Returns the length of the first request.
 fn one(bytes: &[u8]) -> Result<usize, RequestError> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -76,7 +77,7 @@ fn one(bytes: &[u8]) -> Result<usize, RequestError> {
     Ok(head + length)
 }
 
-/// The length of a chunked body.
+/// Returns the length of a chunked body.
 fn chunks(bytes: &[u8]) -> Result<usize, RequestError> {
     let mut at = 0;
     while let Ok(httparse::Status::Complete((line, size))) =

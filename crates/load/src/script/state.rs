@@ -1,4 +1,5 @@
-//! One Lua state: wrk's table in it, the script run once, and handles to what the generator calls.
+//! One Lua state: holds wrk's table, runs the script once, and has handles to the functions that
+//! the generator calls.
 #![allow(unsafe_code, reason = "scripts may load C modules, as wrk's may")]
 
 use std::net::{SocketAddr, TcpStream};
@@ -12,10 +13,11 @@ use super::thread::Address;
 use super::{NO_FILE, Source};
 use crate::url::Url;
 
-/// How long `wrk.connect` waits: scripts ask whether a server is there, not how fast it is.
+/// Time limit of `wrk.connect`: scripts use it to test whether a server is there, not how fast it
+/// is.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// A state, and what `wrk.lua` returns.
+/// A Lua state, and the functions that `wrk.lua` returns.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) lua: Lua,
@@ -26,11 +28,11 @@ pub(super) struct State {
 impl State {
     pub(super) fn load(source: &Source) -> Result<Self, Error> {
         let file = source.file.as_ref().map_or(NO_FILE.to_owned(), |p| p.display().to_string());
-        // Otherwise `pcall` is one of Rust's, which can't be compiled with what calls it.
+        // Otherwise `pcall` is a Rust function, and LuaJIT can't compile code that calls it.
         let options = LuaOptions::new().catch_rust_panics(false);
-        // SAFETY: scripts are the user's own programs, as with wrk, and may do whatever the user
-        // may. Published ones need `debug` (to find their own directory), `ffi` and C modules (a
-        // JSON library), which the safe constructor does not have.
+        // SAFETY: scripts are the user's own programs, as with wrk, and may do anything that the
+        // user may. Published scripts need `debug` (to find their own directory), `ffi` and C
+        // modules (a JSON library), which the safe constructor does not have.
         let lua = unsafe { Lua::unsafe_new_with(StdLib::ALL, options) };
         let calls =
             prepare(&lua, source).map_err(|error| Error::from_lua(&file, Phase::Load, &error))?;
@@ -44,7 +46,7 @@ impl State {
     fn run(&self, path: &Path) -> Result<(), Error> {
         let text =
             std::fs::read(path).map_err(|cause| Error::Read { file: self.file.clone(), cause })?;
-        // As Lua itself does with a script's first line, that its lines keep their numbers.
+        // Skips a first line that begins with `#`, as Lua does, and keeps the line numbers.
         let skip =
             if text.starts_with(b"#") { text.iter().position(|&b| b == b'\n') } else { None };
         let text = &text[skip.unwrap_or(0)..];
@@ -64,12 +66,12 @@ impl State {
         Error::Lua { place: self.file.clone(), phase, message: message.into() }
     }
 
-    /// One of the functions that `wrk.lua` returns.
+    /// Returns one of the functions of `wrk.lua`.
     pub(super) fn call(&self, name: &str) -> Function {
         self.calls.raw_get(name).expect("wrk.lua returns it")
     }
 
-    /// Whether the script defines something, as one of the functions of `wrk.lua` says.
+    /// Calls one of `wrk.lua`'s predicates, which say what the script defines.
     pub(super) fn says(&self, name: &str) -> bool {
         self.call(name).call(()).expect("it compares a type")
     }
@@ -88,14 +90,15 @@ impl State {
         Ok(())
     }
 
-    /// What a script prints is in C's buffer, and would come after everything that we print.
+    /// Flushes the script's output, which C buffers, so that it comes before later output of this
+    /// process.
     pub(super) fn flush(&self) {
-        // A stdout that is closed is noticed where the figures are printed.
+        // A closed stdout is reported when the figures are printed.
         let _ = self.call("flush").call::<()>(());
     }
 }
 
-/// Makes the table `wrk`.
+/// Creates the table `wrk`.
 fn prepare(lua: &Lua, source: &Source) -> mlua::Result<Table> {
     let calls: Table = lua.load(include_str!("wrk.lua")).set_name(format!("={WRK}")).eval()?;
     let wrk: Table = lua.globals().raw_get("wrk")?;
@@ -120,7 +123,7 @@ fn prepare(lua: &Lua, source: &Source) -> mlua::Result<Table> {
     Ok(calls)
 }
 
-/// What the table `wrk` says of a URL.
+/// Returns the `wrk` table's values for a URL.
 fn server(lua: &Lua, url: &Url) -> mlua::Result<Table> {
     let server = lua.create_table()?;
     server.raw_set("host", url.host.as_str())?;
@@ -134,7 +137,7 @@ fn addresses(lua: &Lua, addresses: &[SocketAddr]) -> mlua::Result<Table> {
     lua.create_sequence_from(addresses.iter().map(|&address| Address(address)))
 }
 
-/// `wrk.lookup(host, service)`: a port, `http` or `https`.
+/// `wrk.lookup(host, service)`; the service is a port, `http` or `https`.
 fn lookup(lua: &Lua, (host, service): (String, Value)) -> mlua::Result<Table> {
     let service = service.to_string()?;
     let port = match service.as_str() {

@@ -1,8 +1,8 @@
-//! What `done(summary, latency, requests)` gets.
+//! The arguments of `done(summary, latency, requests)`.
 //!
 //! ```text
 //!  latency[i]    the i-th smallest value of all                           as wrk2
-//!  latency(i)    the i-th different value of #latency, and how often      as wrk
+//!  latency(i)    the i-th different value of #latency, and its count      as wrk
 //!  latency.min .max .mean .stdev   latency:percentile(99.9)
 //! ```
 
@@ -11,20 +11,20 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use mlua::{Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
 
-/// What `done` is told.
+/// Results of the run for `done`.
 #[derive(Debug, Clone, Copy)]
 pub struct Summary<'a> {
-    /// How long the run took.
+    /// Duration of the run.
     pub duration: Duration,
     /// Number of answers.
     pub requests: u64,
-    /// Bytes that were received.
+    /// Bytes received from the servers.
     pub bytes: u64,
-    /// Connections that could not be made.
+    /// Connections that could not be established.
     pub connect: u64,
-    /// Failed while reading.
+    /// Requests that failed while reading.
     pub read: u64,
-    /// Failed while writing.
+    /// Requests that failed while writing.
     pub write: u64,
     /// Answers with a status above 399.
     pub status: u64,
@@ -32,7 +32,7 @@ pub struct Summary<'a> {
     pub timeout: u64,
     /// Latencies from the intended start in nanoseconds.
     pub latency: &'a Histogram<u64>,
-    /// Answers a second of one thread, sampled over and over.
+    /// Answers per second of one thread, sampled repeatedly.
     pub requests_per_second: &'a Histogram<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Summary<'_> {
     }
 }
 
-/// The statistics object of wrk: values in order, each with how many there are up to it.
+/// wrk's statistics object: values in order, each with the number of values up to it.
 #[derive(Debug)]
 pub(super) struct Stats {
     values: Vec<(u64, u64)>,
@@ -64,12 +64,12 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Latencies, in microseconds.
+    /// Statistics of latencies, in microseconds.
     pub(super) fn latency(histogram: &Histogram<u64>) -> Self {
         Self::of(histogram, 1000)
     }
 
-    /// Answers a second.
+    /// Statistics of answers per second.
     pub(super) fn rates(histogram: &Histogram<u64>) -> Self {
         Self::of(histogram, 1)
     }
@@ -94,13 +94,13 @@ impl Stats {
         self.values.last().map_or(0, |last| last.1)
     }
 
-    /// The `rank`-th smallest value, from 1 on; ranks outside are moved to the ends.
+    /// Returns the `rank`-th smallest value, from 1 on; a rank outside is clamped.
     fn ranked(&self, rank: f64) -> u64 {
         let at = self.values.partition_point(|&(_, upto)| (upto as f64) < rank);
         self.values.get(at).or(self.values.last()).map_or(0, |value| value.0)
     }
 
-    /// The `index`-th different value and how often it was; zeros if there are not so many.
+    /// Returns the `index`-th different value and its count; zeros if there are fewer values.
     fn distinct(&self, index: u64) -> (u64, u64) {
         let Some(at) = (index as usize).checked_sub(1) else { return (0, 0) };
         let Some(&(value, upto)) = self.values.get(at) else { return (0, 0) };

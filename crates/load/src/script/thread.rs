@@ -1,5 +1,5 @@
-//! What scripts know of threads: `thread.addr`, `thread:get`, `thread:set`, `thread:stop`, and the
-//! addresses that `wrk.lookup` returns.
+//! The threads' interface for scripts: `thread.addr`, `thread:get`, `thread:set`, `thread:stop`,
+//! and the addresses that `wrk.lookup` returns.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value, WeakLua};
 use parking_lot::Mutex;
 
-/// How deep a table handed to another state may be: one that contains itself has no end.
+/// Deepest table that can be copied to another state: a table that contains itself has no end.
 const MAX_DEPTH: usize = 64;
 
 /// An address, as `wrk.lookup` returns it.
@@ -33,11 +33,11 @@ impl FromLua for Address {
     }
 }
 
-/// What a thread's script and the generator both know.
+/// State shared by a thread's script and the generator.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) stopped: AtomicBool,
-    /// The first of the host's.
+    /// The first address of the host.
     first: SocketAddr,
     chosen: Mutex<Option<SocketAddr>>,
 }
@@ -52,9 +52,10 @@ impl Shared {
     }
 }
 
-/// A thread, as `setup` gets it and `wrk.thread` holds it.
+/// A thread, as passed to `setup` and held by `wrk.thread`.
 pub(super) struct Thread {
-    /// The thread's own state. Weak: in `wrk.thread` it would keep itself alive.
+    /// The thread's own Lua state. The reference is weak, because in `wrk.thread` a strong one
+    /// would keep the state alive.
     pub(super) state: WeakLua,
     pub(super) shared: Arc<Shared>,
 }
@@ -93,7 +94,7 @@ impl UserData for Thread {
     }
 }
 
-/// The same value in another state, with all that is in it.
+/// Copies a value, with its contents, to another state.
 fn copy(value: &Value, to: &Lua, depth: usize) -> mlua::Result<Value> {
     Ok(match value {
         Value::Nil => Value::Nil,

@@ -9,13 +9,13 @@ use crate::cli::{Count, Time};
 use crate::trial::args::SeriesArgs;
 use crate::trial::{Error, Prepare};
 
-/// A search without an objective for errors gets this one: answers that are refusals are fast.
+/// Objective added to a search without one for errors: refusals are answered fast.
 const ERRORS: &str = "errors<0.1%";
 
-/// Narrowest precision: below it, neighbours differ by less than any noise.
+/// Narrowest precision: below it, neighbouring rates differ by less than the noise.
 const LEAST_PRECISION: f64 = 0.005;
 
-/// Highest rate, as of any run.
+/// Highest rate of a run.
 const MAX_RATE: u64 = crate::MAX_RATE as u64;
 
 /// Find the rate at which a server breaks
@@ -79,7 +79,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The objective, errors included.
+    /// The objective, with its term for errors.
     pub(crate) fn objective(&self) -> Slo {
         let mut slo = self.slo.clone();
         if !slo.terms.iter().any(|term| term.what == What::Errors) {
@@ -110,7 +110,7 @@ impl Args {
     }
 }
 
-/// A text is no precision.
+/// A text that is not a valid precision.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("a percentage of 0.5% to 100%")]
 struct PrecisionError;

@@ -1,4 +1,4 @@
-//! The verdict of one trial, by rules in this order:
+//! The verdict on one trial, by the first of these rules that applies:
 //!
 //! ```text
 //!  the server died, or errors above the objective      fail: no client causes that
@@ -9,25 +9,25 @@
 //!  missed                                              fail
 //! ```
 //!
-//! A client that was merely late (its thread had CPU to spare, but others had the core) makes what
-//! it reports worse, never better: a pass stands, and a failure stands if it would be one without
-//! that lateness.
+//! A client that was merely late (its thread had CPU to spare, but other processes used its core)
+//! reports worse figures than the true ones, never better: a pass stands, and so does a failure
+//! that would be one without the lateness.
 
 use super::decide::Verdict;
 use super::slo::{Slo, Time, What};
 use crate::trial::Figures;
 
-/// A thread on a CPU for more of the time than this was the limit itself.
+/// Share of time on a CPU above which a client's thread was the limit.
 pub(crate) const CPU_LIMIT: f64 = 0.95;
 
-/// Less of the plan than this is not the plan.
+/// Least share of the plan that a passing trial must answer in time.
 const ACHIEVED: f64 = 0.99;
 
-/// A verdict and how it came about.
+/// A verdict and its reason.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Classified {
     pub(crate) verdict: Verdict,
-    /// In words; empty where there is nothing to say.
+    /// The reason in words; empty if there is nothing to say.
     pub(crate) why: String,
 }
 

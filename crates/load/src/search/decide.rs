@@ -1,38 +1,38 @@
-//! What to try next, as a pure function of what was tried: nothing here knows servers or clocks.
+//! Chooses the next trial, as a pure function of the earlier ones; it knows no servers or clocks.
 //!
 //! ```text
-//!  ceiling   one closed loop says where to begin: half of it. With --to there is none, for it
-//!            would send more than that: then an eighth of --to is where to begin
+//!  ceiling   one closed loop yields the first rate: half its throughput. With --to there is no
+//!            closed loop, which could exceed it: the first rate is an eighth of --to
 //!  bracket   ×2 up while it passes, ÷2 down while it fails         ──●────●────────○──▶ rate
 //!  bisect    the middle on a logarithmic scale, until the          ────────●──○────○──▶
 //!            gap is within the precision                                   ▲  ▲
 //!  confirm   both edges until a majority of the repeats agrees       holds ┘  └ breaks
 //! ```
 //!
-//! Every trial is a vote for its rate; a rate is what most of its votes say, so a vote that was
-//! noise is outvoted when its rate turns out to be an edge, and the search goes on from there. The
-//! first trials are short, and their votes count only until the rate has a trial of full length. A
-//! rate that fails below one that passes is repeated at once: if it keeps failing, that is where
-//! the server breaks, whatever passed above. A rate at which there is no verdict (the client was
-//! the limit) bounds the search as a failing one does, but is never called one.
+//! Every trial is a vote for its rate, and the majority decides. A noisy vote is outvoted when its
+//! rate turns out to be an edge, and the search continues from there. The first trials are short,
+//! and their votes count only until the rate has a trial of full length. A rate that fails below
+//! one that passes is repeated at once: if it keeps failing, the server breaks there, whatever
+//! passed above. A rate without a verdict (the client was the limit) bounds the search as a failing
+//! one does, but is never reported as failing.
 
-/// Trials in one search after which it ends with what it has: three times what noise was ever seen
-/// to need.
+/// Most trials of one search, which then ends with its results so far: three times the most that
+/// noise has ever needed.
 const MAX_TRIALS: usize = 60;
 
-/// Without `--from`: this part of the ceiling. A server that fails there has no useful rate.
+/// Default of `--from`: this part of the ceiling. A server that fails there has no useful rate.
 const FROM_PART: u64 = 100;
 
-/// Without a ceiling: this part of `--to`, three doublings below it.
+/// The first rate without a ceiling: this part of `--to`, three doublings below it.
 const BEGIN_PART: u64 = 8;
 
-/// Without `--to`: this many times the ceiling. An open loop can't pass far above a closed one.
+/// Default of `--to`: this many times the ceiling. An open loop can't pass far above a closed one.
 const TO_TIMES: u64 = 2;
 
 /// Gaps of fewer bisections than this are bisected with trials of full length.
 const NEAR: i32 = 2;
 
-/// What a trial said.
+/// Verdict of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Pass,
@@ -41,46 +41,46 @@ pub(crate) enum Verdict {
     Inconclusive,
 }
 
-/// What a trial is for.
+/// Purpose of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Ceiling,
     Bracket,
     Bisect,
     Confirm,
-    /// The server records itself: votes for nothing.
+    /// The server records a profile of itself; the trial has no vote.
     Profile,
 }
 
-/// Where to search, and how thoroughly.
+/// Bounds and thoroughness of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bounds {
     pub(crate) from: Option<u64>,
     pub(crate) to: Option<u64>,
-    /// How far apart the edges may be in the end, as a share of the lower: 0.05.
+    /// Greatest final distance of the edges, as a share of the lower: 0.05.
     pub(crate) precision: f64,
-    /// Trials of which a majority must agree at both edges.
+    /// Number of trials at each edge, of which a majority must agree.
     pub(crate) repeats: u32,
 }
 
-/// What was tried, in order.
+/// The trials so far, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct History {
-    /// Requests a second in a closed loop, once that was measured: never with `--to`.
+    /// Requests per second in a closed loop, once measured: never with `--to`.
     pub(crate) ceiling: Option<u64>,
     pub(crate) tried: Vec<Tried>,
 }
 
-/// What one trial found.
+/// Result of one trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tried {
     pub(crate) rate: u64,
-    /// Of full length.
+    /// True for a trial of full length.
     pub(crate) full: bool,
     pub(crate) verdict: Verdict,
 }
 
-/// What is to be done.
+/// The next step of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Step {
     Ceiling,
@@ -88,34 +88,34 @@ pub(crate) enum Step {
     Done(Found),
 }
 
-/// What is known.
+/// Results of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Found {
-    /// The highest rate that passed with all that were tried below it.
+    /// The highest rate that passed and below which every tried rate passed.
     pub(crate) passes: Option<u64>,
     /// The lowest rate above it that failed.
     pub(crate) fails: Option<u64>,
-    /// The lowest rate above `passes`, and below `fails`, at which there was no verdict.
+    /// The lowest rate without a verdict above `passes` and below `fails`.
     pub(crate) unclear: Option<u64>,
-    /// The highest rate that passed in spite of `fails`.
+    /// The highest rate that passed above `fails`.
     pub(crate) passes_above: Option<u64>,
-    /// Whether both edges have their majority.
+    /// True if both edges have their majority.
     pub(crate) confirmed: bool,
 }
 
-/// What the trials of one rate say.
+/// The votes on one rate.
 #[derive(Debug, Clone, Copy)]
 struct Votes {
     rate: u64,
     passes: u32,
     fails: u32,
     unclear: u32,
-    /// Whether these are of trials of full length.
+    /// True if the votes are of trials of full length.
     full: bool,
 }
 
 impl Votes {
-    /// What most say; nothing if as many say pass as fail.
+    /// Returns the majority's verdict; `None` if passes and fails are equal in number.
     fn says(&self) -> Option<Verdict> {
         match self.passes.cmp(&self.fails) {
             std::cmp::Ordering::Greater => Some(Verdict::Pass),
@@ -125,7 +125,7 @@ impl Votes {
         }
     }
 
-    /// Whether further trials would not change it.
+    /// Returns true if further trials would not change the verdict.
     fn settled(&self, repeats: u32) -> bool {
         let majority = repeats / 2 + 1;
         let most = self.passes.max(self.fails).max(self.unclear);
@@ -141,7 +141,7 @@ impl Votes {
     }
 }
 
-/// What to do after `history`. The same history gives the same step.
+/// Returns the step after `history`. The same history yields the same step.
 pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
     let Some((from, to)) = range(bounds, history.ceiling) else { return Step::Ceiling };
     let votes = votes(history);
@@ -173,7 +173,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
         }
         _ => {}
     }
-    // Turn by turn, so that what changes with time meets both.
+    // Alternately, so that both edges meet the same changes over time.
     let edges = [low, high].into_iter().flatten();
     let open = edges.filter(|at| !at.settled(bounds.repeats));
     match open.min_by_key(|at| if at.full { at.count() } else { 0 }) {
@@ -182,7 +182,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
     }
 }
 
-/// What is known after `history`, also when it was ended early.
+/// Returns the results of `history`, which may be incomplete.
 pub(crate) fn found(bounds: &Bounds, history: &History) -> Found {
     let votes = votes(history);
     let (low, high) = edges(&votes);
@@ -208,22 +208,23 @@ pub(crate) fn found(bounds: &Bounds, history: &History) -> Found {
     }
 }
 
-/// Where the search goes at most; unknown before the ceiling is, unless `--to` says it.
+/// Returns the bounds of the search; `None` until the ceiling is measured, unless `--to` is given.
 pub(crate) fn range(bounds: &Bounds, ceiling: Option<u64>) -> Option<(u64, u64)> {
     let to = bounds.to.or(ceiling.map(|ceiling| ceiling * TO_TIMES))?.max(1);
     let from = bounds.from.unwrap_or((ceiling.unwrap_or(to) / FROM_PART).clamp(1, to));
-    // A bound that was not given gives way to the one that was.
+    // A default bound yields to a given one.
     Some((from, to.max(from)))
 }
 
-/// The highest rate that passes below all that don't, and the lowest that does not.
+/// Returns the edges: the highest rate below all that don't pass, and the lowest that does not
+/// pass.
 fn edges(votes: &[Votes]) -> (Option<Votes>, Option<Votes>) {
     let high = votes.iter().find(|at| !at.passed()).copied();
     let below = |at: &&Votes| high.is_none_or(|high| at.rate < high.rate);
     (votes.iter().take_while(below).last().copied(), high)
 }
 
-/// The votes of each rate, in order of rates.
+/// Returns the votes of each rate, in order of rates.
 fn votes(history: &History) -> Vec<Votes> {
     let mut rates: Vec<u64> = history.tried.iter().map(|tried| tried.rate).collect();
     rates.sort_unstable();
@@ -245,8 +246,8 @@ fn votes_of(rate: u64, tried: &[Tried]) -> Votes {
     votes
 }
 
-/// The rate in the middle on a logarithmic scale, if the gap is wider than the precision; with
-/// three digits where that is enough to tell it from both.
+/// Returns the middle on a logarithmic scale, if the gap is wider than the precision; rounded to
+/// three digits if that still differs from both.
 fn middle(low: u64, high: u64, precision: f64) -> Option<u64> {
     if high <= low + 1 || high as f64 <= low as f64 * (1.0 + precision) {
         return None;

@@ -1,4 +1,5 @@
-//! One search: runs what `decide` wants tried, has it judged, and says so line by line.
+//! One search: runs the trials that `decide` asks for, has them classified, and prints a line for
+//! each.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -21,28 +22,28 @@ use crate::record::{Finding, Trial, Warning};
 use crate::trial::series::Kept;
 use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, progress, run};
 
-/// A trial is made this many times longer, at most, for as many samples as the objective needs.
+/// Longest trial, as a multiple of the usual length, to get the samples that the objective needs.
 const STRETCH: u32 = 10;
 
-/// More samples than needed by this share: what is in flight at the end is missing.
+/// Factor on the needed samples: requests in flight at the end yield none.
 const SPARE: f64 = 1.05;
 
-/// If more of the first trial's answers than this are errors, the search measures something else.
+/// Highest share of errors in the first trial: with more, the search measures something else.
 const ERRORS_LIMIT: f64 = 0.5;
 
-/// Where the server records itself, as parts of the rate that it holds: at work, and overloaded.
+/// Rates of the profiled trials, relative to the rate that holds: at work, and overloaded.
 const PROFILED: [f64; 2] = [0.7, 1.05];
 
-/// CPUs that others may take before it is worth a warning: what a system does beside.
+/// CPUs that other processes may use without a warning: the system's own work.
 const OTHERS_LIMIT: f64 = 0.2;
 
-/// The code of that warning.
+/// Code of that warning.
 const OTHERS: &str = "other-processes";
 
-/// What a trial's line and its row in `curve.csv` say, under these names.
+/// Columns of a trial's line and its row in `curve.csv`.
 const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_ms,p99.9_ms,verdict";
 
-/// One search, with all it needs and has found so far.
+/// One search with its context and results.
 pub(super) struct Hunt<'a> {
     args: &'a Args,
     known: &'a Known,
@@ -55,20 +56,20 @@ pub(super) struct Hunt<'a> {
     slo: Slo,
     history: History,
     dots: Vec<Dot>,
-    /// The last trial of each rate that did not pass, and the rate: what limits is said of one.
+    /// The last trial that did not pass, by rate: the limit is derived from one of them.
     missed: BTreeMap<u64, Figures>,
-    /// Mean time from writing to the answer at the lowest rate, and that rate.
+    /// The lowest rate, and the mean time there from the write to the answer.
     unloaded: Option<(u64, f64)>,
-    /// Most CPUs that processes other than server and client took in a trial.
+    /// Most CPUs that processes other than server and client used in a trial.
     others: f64,
-    /// How the server died, for each trial in which it did, and the trials in which it could.
+    /// Cause of the server's death in each trial in which it died, and the number of trials.
     died: Vec<String>,
     made: usize,
     /// Directories of the trials in which the server recorded itself.
     recorded: Vec<String>,
 }
 
-/// A trial that is over.
+/// A finished trial.
 struct Over {
     figures: Figures,
     classified: Option<Classified>,
@@ -106,7 +107,7 @@ impl<'a> Hunt<'a> {
         })
     }
 
-    /// Searches, and keeps and says what was found, also when it is ended early.
+    /// Runs the search, then stores and prints the results, also after an interrupt.
     pub(super) fn run(mut self) -> Result<(), Error> {
         let bounds = self.args.bounds()?;
         self.say_head();
@@ -138,7 +139,7 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
-    /// Has the server record itself well below and just above what it holds.
+    /// Has the server record itself well below the rate that holds, and just above.
     fn record(&mut self, found: &Found) -> Result<(), Error> {
         let Some(passes) = found.passes.filter(|_| !self.args.series.profile.is_empty()) else {
             return Ok(());
@@ -169,7 +170,7 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
-    /// Runs one trial on a server that is ready, and keeps and says what came of it.
+    /// Runs one trial on a ready server, then stores and prints the result.
     fn trial(&mut self, rate: Option<u64>, role: Role, full: bool) -> Result<Over, Error> {
         let waiting = progress(&format!("{} getting ready", role_name(role)), None);
         if let Some(note) = self.ground.ready(self.preparation.as_ref())? {
@@ -198,7 +199,7 @@ impl<'a> Hunt<'a> {
         Ok(over)
     }
 
-    /// How long a trial is.
+    /// Returns the length of a trial.
     fn length(&self, rate: Option<u64>, full: bool) -> Duration {
         let usual = if full { self.args.duration.0 } else { self.args.duration.0 / 2 };
         let needed = rate.map_or(0.0, |rate| self.slo.samples() as f64 * SPARE / rate as f64);
@@ -226,7 +227,7 @@ impl<'a> Hunt<'a> {
         })
     }
 
-    /// Keeps what tells in the end what limits.
+    /// Keeps the figures from which the limit is derived at the end.
     fn learn(&mut self, rate: Option<u64>, over: &Over) {
         self.others = self.others.max(over.figures.others_cpus().unwrap_or(0.0));
         self.made += 1;
@@ -301,7 +302,7 @@ impl<'a> Hunt<'a> {
             .map_err(Error::write(&path))
     }
 
-    /// What limits at the lowest rate that did not pass.
+    /// Returns the limiting resource at the lowest rate that did not pass.
     fn limit(&self, found: &Found) -> Option<Limit> {
         let missed = self.missed.get(&found.fails.or(found.unclear)?)?;
         let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
@@ -352,7 +353,7 @@ impl<'a> Hunt<'a> {
     }
 }
 
-/// Refuses to search by answers that say nothing about the server: the first trial shows them.
+/// Returns an error if the first trial's answers say nothing about the server.
 fn sound(figures: &Figures, how: &str) -> Result<(), Error> {
     let errors = figures.value(What::Errors);
     if figures.died.is_none() && errors > ERRORS_LIMIT {
@@ -369,7 +370,7 @@ fn sound(figures: &Figures, how: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What speaks against what was found, for those who read it later.
+/// Returns warnings about the results, for later readers.
 fn doubts(found: &Found, others: f64) -> Vec<Warning> {
     let rate = |rate: u64| format!("{}/s", grouped(rate));
     let confirmed = (!found.confirmed)
@@ -391,7 +392,7 @@ fn doubts(found: &Found, others: f64) -> Vec<Warning> {
     doubts.map(|(code, text)| Warning { code: code.to_owned(), text }).collect()
 }
 
-/// What was found, in a sentence.
+/// Describes the results in a sentence.
 fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>, died: bool) -> String {
     let rate = |rate: u64| format!("{}/s", grouped(rate));
     let unclear = found.unclear.map(|unclear| format!("no verdict at {}", rate(unclear)));
@@ -404,7 +405,7 @@ fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>, die
             "holds {} ({slo}) and never failed: raise --to to find where it breaks",
             rate(passes)
         ),
-        // No rate is low enough for that.
+        // A server that dies has no rate that is low enough.
         (None, Some(fails)) if died => format!("the server died at {} ({slo})", rate(fails)),
         (None, Some(fails)) if bounds.from == Some(fails) => {
             format!("already fails at --from, {} ({slo}): lower it", rate(fails))
@@ -427,14 +428,14 @@ fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>, die
     text
 }
 
-/// The figures of a row of `curve.csv`; those that are not known are empty.
+/// The figures in a row of `curve.csv`; unknown ones are empty.
 fn cells(figures: &Figures) -> String {
     let answers = figures.is_run().then(|| format!("{:.1}", figures.throughput));
     let at = |quantile| figures.known(What::Quantile(quantile)).map(|ms| format!("{ms:.4}"));
     [answers, at(0.5), at(0.99), at(0.999)].map(Option::unwrap_or_default).join(",")
 }
 
-/// In how many trials the server died, and how the last time.
+/// Describes the server's deaths: the number of trials with one, and the cause of the last.
 fn deaths(died: &[String], trials: usize) -> Option<String> {
     let (last, many) = (died.last()?, died.len());
     Some(format!("the server died in {many} of {trials} trials, at last so: {last}"))

@@ -1,10 +1,10 @@
-//! What limits a server at the rate where it breaks, by rules in this order, over the figures of
-//! the lowest rate that failed:
+//! The resource that limits a server at the rate where it breaks, by the first of these rules that
+//! applies to the figures of the lowest rate that failed:
 //!
 //! ```text
 //!  died          the server ended
 //!  client        no verdict because a thread of the client was out of CPU
-//!  disk          the server says that it held writes back or refused them for flushes and
+//!  disk          the server says that it delayed writes or refused them for flushes and
 //!                compactions; or tasks waited for the disk for half of the time while the server
 //!                had CPU to spare
 //!  cpu           its process took ≥ 90 % of its CPUs, or one of its threads ≥ 90 % of one; or it
@@ -13,48 +13,48 @@
 //!                after the other as fast as ever, and all are used (Little: rate × time)
 //!  lock          answers take several times as long as at the lowest rates, while the machine
 //!                has CPU to spare, others (and the host of a virtual machine) take < 10 % of it,
-//!                no thread of the server could run and got no CPU for ≥ 10 % of the time, and the
-//!                client was not itself held up: so they wait for each other, by a lock, a queue,
-//!                a pool of threads
+//!                no thread of the server was runnable without a CPU for ≥ 10 % of the time, and
+//!                the client was not itself held up: so requests wait for one another, by a
+//!                lock, a queue, a pool of threads
 //!  unknown       none of these
 //! ```
 //!
-//! Disk comes before CPU because what holds writes back says so by name; CPU comes before
+//! Disk comes before CPU because a server that delays writes names the cause; CPU comes before
 //! connections because a server out of CPU keeps all connections waiting, too.
 
 use super::slo::{Time, What};
 use crate::trial::Figures;
 
-/// Share of a CPU, or of all that a process may use, that is all of it.
+/// Share of a CPU, or of a process's CPUs, above which it counts as used up.
 const CPU_LIMIT: f64 = 0.9;
 
-/// A machine with less of its CPU time left over than this has none.
+/// Idle share of the machine's CPU time below which it counts as used up.
 const IDLE_LIMIT: f64 = 0.1;
 
-/// Share of the time in which something waited for the disk.
+/// Share of the time with tasks waiting for the disk above which the disk is the limit.
 const IO_LIMIT: f64 = 0.5;
 
-/// Share of what the connections carry at most that is all of it.
+/// Share of the connections' greatest throughput above which they are used up.
 const CONNECTIONS_LIMIT: f64 = 0.8;
 
-/// Answers that take this many times as long as at the lowest rates wait for each other.
+/// Factor over the answer time at the lowest rates above which requests wait for one another.
 const SLOWED: f64 = 3.0;
 
-/// A machine whose CPU goes to others than server and client by this share is not theirs.
+/// Share of the CPU used by others above which the server and the client lack it.
 const OTHERS_LIMIT: f64 = 0.3;
 
-/// Others that take more of the machine than this, or a server's thread that could run and had no
-/// CPU for more of the time than this, may be what answers wait for.
+/// Share of the machine used by others, or of the time that a server's thread was runnable without
+/// a CPU, above which answers may wait for that.
 const TAKEN_LIMIT: f64 = 0.1;
 
-/// The same of how late the client sent, as a share of what answers took longer: it has CPU to
-/// spare, so that is time in which the machine gave it none.
+/// Share of the slowdown that the client's lateness may have: the client has CPU to spare, so its
+/// lateness is time in which it got no CPU.
 const LATE_LIMIT: f64 = 0.1;
 
-/// What limits a server that ended.
+/// Limit of a server that ended.
 pub(crate) const DIED: &str = "died";
 
-/// What limits, and how that was seen.
+/// The limiting resource and the evidence for it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Limit {
     /// `died`, `cpu`, `disk`, `lock`, `connections`, `client` or `unknown`.
@@ -62,9 +62,9 @@ pub(crate) struct Limit {
     pub(crate) why: String,
 }
 
-/// What limits in a trial that did not pass. `held_back` are metrics that grow when the server
-/// holds writes back; `unloaded` is the mean time from writing to the answer at the lowest rates,
-/// in milliseconds.
+/// Returns the limit in a trial that did not pass. `held_back` are metrics that grow when the
+/// server delays writes; `unloaded` is the mean time from the write to the answer at the lowest
+/// rates, in milliseconds.
 pub(crate) fn limit(figures: &Figures, held_back: &[&str], unloaded: f64) -> Limit {
     let died = figures.died.clone().map(|why| Limit { what: DIED, why });
     died.or_else(|| client(figures))
@@ -139,7 +139,7 @@ fn connections(figures: &Figures, unloaded: f64) -> Option<Limit> {
 
 fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
     let now = figures.answer_ms();
-    // Without CPU left, whoever took it, they may just as well wait for that.
+    // Without idle CPU, answers may be waiting for a CPU.
     let rested = figures.servers.iter().any(|usage| usage.idle >= IDLE_LIMIT);
     if !rested || now < SLOWED * unloaded || cpu_was_taken(figures, now - unloaded) {
         return None;
@@ -154,8 +154,9 @@ fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
     Some(Limit { what: "lock", why })
 }
 
-/// Whether somebody else's use of the CPUs may be why answers took `longer` milliseconds more. CPU
-/// that is left over on average says little of that: it may have been taken in bursts.
+/// Returns true if other processes' use of the CPUs may explain why answers took `longer`
+/// milliseconds more. Average idle time does not rule it out: the CPUs may have been used in
+/// bursts.
 fn cpu_was_taken(figures: &Figures, longer: f64) -> bool {
     let by_others = figures.servers.first().is_some_and(|usage| {
         let machine = usage.machine_cpus / (1.0 - usage.idle).max(1e-9);
@@ -166,7 +167,7 @@ fn cpu_was_taken(figures: &Figures, longer: f64) -> bool {
     by_others || kept_waiting || figures.lateness(What::Mean) >= LATE_LIMIT * longer
 }
 
-/// The figures that were looked at.
+/// Lists the figures behind the limit.
 fn said(figures: &Figures) -> String {
     let Some(usage) = figures.servers.first() else {
         return "the server's process can't be looked at".to_owned();

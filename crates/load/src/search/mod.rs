@@ -1,14 +1,14 @@
-//! `search`: the rate at which a server breaks.
+//! The `search` command: finds the rate at which a server breaks.
 //!
 //! ```text
-//!  mod.rs     for each point of a sweep and each mix: a hunt; then the table
+//!  mod.rs     for each point of a sweep and each mix: a search; then the table
 //!  args.rs    the command line
 //!  slo.rs     the objective: p99<10ms,errors<0.1%
-//!  hunt.rs    one search: asks decide.rs what to try, runs it, has it judged, says so
+//!  hunt.rs    one search: asks decide.rs for the next trial, runs, classifies and prints it
 //!  decide.rs  pure: history ─▶ next trial
 //!  classify.rs  pure: figures of a trial ─▶ pass, fail, inconclusive
 //!  limit.rs   pure: figures of a failed trial ─▶ CPU, disk, lock, connections, client
-//!  recorded.rs  what to type to see what recordings differ by
+//!  recorded.rs  commands that compare two recordings
 //!  sweep.rs   a flag of the server and its values
 //!  plot.rs    the curve as text
 //! ```
@@ -37,8 +37,8 @@ use crate::{Known, trial};
 
 pub use crate::trial::Error;
 
-/// Searches as `args` say, prints each trial as it ends and what was found, and leaves all of it
-/// in a directory. Ends early, with what is known, when `stop` becomes true.
+/// Runs the searches of `args`, prints each trial as it ends and then the results, and stores all
+/// of them in a directory. Ends early, with the results so far, when `stop` becomes true.
 pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series, Error> {
     let slo = args.objective();
     args.bounds()?;
@@ -66,14 +66,14 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
         kept.save()?;
     }
     let failed = ended.err().filter(|error| !error.is_interrupt());
-    // What was found before something went wrong is still true.
+    // Findings made before an error are still true.
     if failed.is_none() || !kept.discard_if_empty() {
         say_all(args, &kept);
     }
     failed.map_or_else(|| Ok(kept.series().clone()), Err)
 }
 
-/// What tells this search from the others of the series.
+/// Returns the label of this search within its series.
 fn label(point: &str, workload: &Workload, workloads: usize) -> String {
     let name = if workloads > 1 { workload.name.as_str() } else { "" };
     [point, name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
@@ -93,7 +93,7 @@ fn say_all(args: &Args, kept: &Kept) {
     println!("\nkept in {dir}; {} report {dir}", trial::program());
 }
 
-/// All that was found, a row each.
+/// Formats all findings, one row each.
 fn table(findings: &[Finding]) -> String {
     let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| grouped(rate as u64));
     let wide = findings.iter().map(|finding| finding.value.chars().count()).max().unwrap_or(0);
@@ -114,7 +114,7 @@ fn table(findings: &[Finding]) -> String {
     text.trim_end().to_owned()
 }
 
-/// A number with commas between its thousands, as in `38,400`.
+/// Formats a number with thousands separators: `38,400`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;

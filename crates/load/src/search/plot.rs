@@ -1,13 +1,13 @@
-//! The curve of a search as text: latency over rate, both on logarithmic scales.
+//! Plots the curve of a search as text: latency over rate, both on logarithmic scales.
 
 use super::decide::Verdict;
 use super::slo::Time;
 
-/// Columns and rows of the field: with its labels it fits a terminal of 80.
+/// Columns and rows of the plot: with its labels it fits a terminal of 80 columns.
 const WIDTH: usize = 64;
 const HEIGHT: usize = 12;
 
-/// One trial in the field.
+/// One trial in the plot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Dot {
     pub(crate) rate: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Dot {
     pub(crate) verdict: Verdict,
 }
 
-/// From least to greatest, on a logarithmic scale.
+/// A logarithmic scale from the least to the greatest value.
 struct Scale {
     low: f64,
     high: f64,
@@ -26,7 +26,7 @@ impl Scale {
     fn new(values: impl Iterator<Item = f64> + Clone, cells: usize) -> Self {
         let low = values.clone().fold(f64::INFINITY, f64::min);
         let high = values.fold(0.0, f64::max);
-        // One value alone stands in the middle.
+        // A single value is placed in the middle.
         let (low, high) = if high > low { (low, high) } else { (low / 2.0, high * 2.0) };
         Self { low, high, cells }
     }
@@ -42,8 +42,7 @@ impl Scale {
     }
 }
 
-/// Draws `dots` under the name of what is drawn, with a line at `limit` milliseconds. Empty without
-/// dots.
+/// Draws `dots` under the title `name`, with a line at `limit` milliseconds. Empty without dots.
 pub(crate) fn plot(name: &str, dots: &[Dot], limit: Option<f64>) -> String {
     let dots: Vec<Dot> = dots.iter().copied().filter(|dot| dot.ms > 0.0 && dot.rate > 0).collect();
     if dots.is_empty() {
@@ -55,7 +54,7 @@ pub(crate) fn plot(name: &str, dots: &[Dot], limit: Option<f64>) -> String {
     if let Some(limit) = limit {
         rows[up.cell(limit)].fill('-');
     }
-    // What failed lies on top of what passed.
+    // Failed trials are drawn over passed ones.
     for verdict in [Verdict::Pass, Verdict::Inconclusive, Verdict::Fail] {
         for dot in dots.iter().filter(|dot| dot.verdict == verdict) {
             rows[up.cell(dot.ms)][across.cell(dot.rate as f64)] = mark(verdict);

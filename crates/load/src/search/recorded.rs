@@ -1,15 +1,14 @@
-//! What to type to see what changes between two trials in which the server recorded itself.
+//! Commands that compare the recordings of two trials.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Where the collapsed stacks of a trial are.
+/// Subdirectory of a trial's collapsed stacks.
 const PROFILE: &str = "profile";
 
-/// A command for each recording that both trials have, of each server and event: `diff` and the
-/// files. It works as it stands in the directory that the search was made in; without `diff` there
-/// are none.
+/// Returns a command for each recording that both trials have, by server and event: `diff` and the
+/// files. The commands run in the directory from which the search was started. Empty if `diff` is.
 pub(super) fn commands(diff: &str, dir: &Path, below: &str, above: &str) -> Vec<String> {
     let files = |trial: &str| -> BTreeSet<OsString> {
         let inside = std::fs::read_dir(dir.join(trial).join(PROFILE));
@@ -24,7 +23,7 @@ pub(super) fn commands(diff: &str, dir: &Path, below: &str, above: &str) -> Vec<
         let path = |trial: &str| dir.join(trial).join(PROFILE).join(file).display().to_string();
         let graph = Path::new(file).with_extension("html").display().to_string();
         let words = [path(below), path(above), "-o".to_owned(), format!("diff-{graph}")];
-        // No file is named with a zero byte, which is all that can't be quoted.
+        // Only a zero byte can't be quoted, and no file name contains one.
         let words = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
         format!("{diff} {words}")
     };

@@ -1,39 +1,39 @@
-//! The objective a trial has to meet: `p99<10ms,errors<0.1%`.
+//! The objective that a trial must meet: `p99<10ms,errors<0.1%`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A percentile needs this many samples above it before it says anything.
+/// Samples that a percentile needs above it.
 const SAMPLES_ABOVE: f64 = 10.0;
 
-/// What must hold, all of it.
+/// An objective: all of its terms must hold.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Slo {
-    /// The conditions; there is at least one.
+    /// The terms; there is at least one.
     pub(crate) terms: Vec<Term>,
 }
 
-/// One thing that must hold.
+/// One condition of an objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Term {
     pub(crate) what: What,
-    /// Milliseconds, or for errors a share of 0–1. What is measured must be below it.
+    /// Upper limit in milliseconds; for errors a share of 0–1. The measured value must be below it.
     pub(crate) limit: f64,
 }
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum What {
     /// Latency from the intended start at this share of the samples, 0–1.
     Quantile(f64),
     Mean,
     Max,
-    /// Share of what was due and not answered well.
+    /// Share of requests that were due and not answered well.
     Errors,
 }
 
 impl Slo {
-    /// Samples below which a verdict means nothing.
+    /// Least number of samples for a verdict.
     pub(crate) fn samples(&self) -> u64 {
         let quantiles = self.terms.iter().filter_map(|term| match term.what {
             What::Quantile(quantile) => Some((SAMPLES_ABOVE / (1.0 - quantile)).round() as u64),
@@ -42,7 +42,7 @@ impl Slo {
         quantiles.max().unwrap_or(SAMPLES_ABOVE as u64)
     }
 
-    /// The highest percentile of the objective, 0–1, or that of p99: what a curve shows.
+    /// The highest percentile of the objective, 0–1, or else p99: the curve shows it.
     pub(crate) fn quantile(&self) -> f64 {
         let quantiles = self.terms.iter().filter_map(|term| match term.what {
             What::Quantile(quantile) => Some(quantile),
@@ -51,7 +51,7 @@ impl Slo {
         quantiles.max_by(f64::total_cmp).unwrap_or(0.99)
     }
 
-    /// Its limit in milliseconds, if there is one.
+    /// Limit of that percentile in milliseconds, if there is one.
     pub(crate) fn limit_ms(&self) -> Option<f64> {
         let quantile = self.quantile();
         let of = |term: &&Term| term.what == What::Quantile(quantile);
@@ -59,7 +59,7 @@ impl Slo {
     }
 }
 
-/// Why a text is no objective: the term that is wrong.
+/// A text that is not an objective, with its invalid term.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{term:?}: {source}; as in p99<10ms, mean<1ms, errors<0.1%")]
 pub(crate) struct SloError {
@@ -67,7 +67,7 @@ pub(crate) struct SloError {
     source: TermError,
 }
 
-/// What is wrong with a term.
+/// The error of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TermError {
     #[error("there is no <")]
@@ -158,7 +158,7 @@ impl fmt::Display for Slo {
     }
 }
 
-/// Milliseconds as people write them.
+/// A time in milliseconds, displayed with a suitable unit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Time(pub(crate) f64);
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::server::Command;
 use crate::trial::Error;
 
-/// Most values of all sweeps together: a search takes minutes.
+/// Most combinations of all sweeps: a search takes minutes.
 const MAX_POINTS: usize = 100;
 
 /// A flag and its values.
@@ -15,7 +15,7 @@ pub(crate) struct Sweep {
     values: Vec<String>,
 }
 
-/// One server of a sweep.
+/// One server configuration of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Point {
     /// `loops=2 queue=64`; empty without a sweep.
@@ -23,7 +23,7 @@ pub(crate) struct Point {
     pub(crate) command: Option<Command>,
 }
 
-/// A text is no flag with values.
+/// A text that is not a flag with values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("FLAG=VALUE,VALUE,… with a flag of the server, as in loops=1,2,4")]
 pub(crate) struct SweepError;
@@ -42,7 +42,7 @@ impl FromStr for Sweep {
     }
 }
 
-/// All combinations of the values, the last flag changing fastest.
+/// Returns all combinations of the values, the last flag changing fastest.
 pub(crate) fn points(command: Option<Command>, sweeps: &[Sweep]) -> Result<Vec<Point>, Error> {
     let searches: usize = sweeps.iter().map(|sweep| sweep.values.len()).product();
     if searches > MAX_POINTS {

@@ -1,4 +1,4 @@
-//! One question to a server: `GET`, its answer as text.
+//! A single `GET` to a server, and its answer as text.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,30 +10,30 @@ use crate::reply::Reply;
 use crate::tls::Tls;
 use crate::url;
 
-/// Bytes read at once.
+/// Size of a read in bytes.
 const READ_LEN: usize = 16 << 10;
 
-/// Where a server is asked.
+/// A server that answers queries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Where it is.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// What it is called: `HOST[:PORT]`.
+    /// Name of the server: `HOST[:PORT]`.
     pub host: String,
-    /// How TLS with it is made, if it has TLS.
+    /// TLS settings, if the server uses TLS.
     pub tls: Option<Tls>,
-    /// What it is shown (RFC 9110, 11.6.2), if anything: `Bearer TOKEN`.
+    /// `Authorization` header (RFC 9110, 11.6.2), if any: `Bearer TOKEN`.
     pub authorization: Option<String>,
 }
 
 impl Endpoint {
-    /// The URL of one of its pages.
+    /// Returns the URL of a path on the server.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", url::origin(self.tls.is_some(), &self.host))
     }
 }
 
-/// An address alone is asked in clear, and without a token.
+/// Queries a bare address in plain text and without a token.
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Self {
         Self { address, host: address.to_string(), tls: None, authorization: None }
@@ -46,7 +46,7 @@ impl From<&Self> for Endpoint {
     }
 }
 
-/// Why a server did not answer.
+/// A query without an answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error("no answer within {0:?}")]
@@ -57,7 +57,7 @@ pub(crate) enum AskError {
     Io(io::Error),
 }
 
-/// What `GET path` says, whatever its status, within `limit` and up to `max_len` bytes.
+/// Sends `GET path` and returns the answer of any status, within `limit` and up to `max_len` bytes.
 pub(crate) fn ask(
     endpoint: &Endpoint,
     path: &str,
@@ -84,7 +84,7 @@ pub(crate) fn ask(
     })
 }
 
-/// Sends `request` and reads all of the answer.
+/// Sends `request` and reads the whole answer.
 fn talk(mut stream: impl Read + Write, request: &str, max_len: usize) -> io::Result<(u16, String)> {
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
@@ -107,7 +107,7 @@ fn talk(mut stream: impl Read + Write, request: &str, max_len: usize) -> io::Res
     Ok((reply.status(), String::from_utf8_lossy(reply.body()).into_owned()))
 }
 
-/// A socket that is waited for up to a moment only.
+/// A socket with a deadline for all its reads and writes.
 struct Limited {
     stream: TcpStream,
     deadline: Instant,

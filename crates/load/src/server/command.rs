@@ -1,10 +1,10 @@
-//! The command line that starts a server, as words: no shell takes part in it.
+//! The command line that starts a server, as words: no shell is involved.
 
 use std::path::Path;
 
 use super::Error;
 
-/// Stands for a data directory that is fresh at each start.
+/// Placeholder of a data directory that is fresh at each start.
 const DATA: &str = "{data}";
 
 /// The words of a server's command line.
@@ -14,7 +14,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Splits as a shell would (blanks, quotes, backslashes) and expands nothing.
+    /// Splits as a shell would (blanks, quotes, backslashes), without any expansion.
     pub fn parse(line: &str) -> Result<Self, Error> {
         let wrong = |why| Error::Command { line: line.to_owned(), why };
         let words = shlex::split(line).ok_or_else(|| wrong("a quote is not closed"))?;
@@ -29,12 +29,12 @@ impl Command {
         &self.words
     }
 
-    /// Whether its data are fresh at each start.
+    /// Returns true if the server's data are fresh at each start.
     pub fn has_data(&self) -> bool {
         self.words.iter().any(|word| word.contains(DATA))
     }
 
-    /// With `--flag value`, in place of what it was set to or at the end.
+    /// Returns the command with `--flag value`, in place of an earlier value or at the end.
     #[must_use]
     pub fn with_flag(&self, flag: &str, value: &str) -> Self {
         let name = format!("--{flag}");
@@ -50,7 +50,7 @@ impl Command {
         Self { words }
     }
 
-    /// The words to run, with `data` in place of `{data}`.
+    /// Returns the words to run, with `data` in place of `{data}`.
     pub(crate) fn resolve(&self, data: Option<&Path>) -> Vec<String> {
         let data = data.map(|data| data.display().to_string()).unwrap_or_default();
         self.words.iter().map(|word| word.replace(DATA, &data)).collect()

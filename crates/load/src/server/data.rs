@@ -1,4 +1,4 @@
-//! The directory that `{data}` stands for: fresh for each server, removed with the last user.
+//! The directory behind `{data}`: fresh for each server, removed when its last user drops it.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::Error;
 use crate::interrupt::{Care, Owned};
 
-/// `f_type` of a file system that is memory.
+/// `f_type` of a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
 
 /// A data directory. Removed when dropped.
@@ -20,7 +20,7 @@ pub struct Data {
     _care: Care,
 }
 
-/// Files given up by the page cache.
+/// Files dropped from the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
     /// Number of files.
@@ -30,7 +30,7 @@ pub struct Dropped {
 }
 
 impl Data {
-    /// A fresh one in `parent`, or where the system keeps temporary files.
+    /// Creates a fresh directory in `parent`, or in the system's temporary directory.
     pub fn fresh(parent: Option<&Path>) -> Result<Self, Error> {
         let place = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         let failed = |cause| Error::Data { parent: place.display().to_string(), cause };
@@ -40,18 +40,18 @@ impl Data {
         Ok(Self { parent, _care })
     }
 
-    /// The directory itself, which the server makes: many want to.
+    /// The data directory, which does not exist yet: many servers want to create it themselves.
     pub fn path(&self) -> PathBuf {
         self.parent.path().join("data")
     }
 
-    /// Whether it is on a file system in memory, where nothing waits for a disk.
+    /// Returns true if the directory is on a file system in memory, where nothing waits for a disk.
     pub fn in_memory(&self) -> bool {
         rustix::fs::statfs(self.parent.path()).is_ok_and(|stat| stat.f_type == TMPFS)
     }
 
-    /// Makes all files durable and has the page cache give them up, which needs no root. To be
-    /// called while no server runs on them.
+    /// Syncs all files and drops them from the page cache, which needs no root. No server may be
+    /// running on them.
     pub fn drop_from_page_cache(&self) -> io::Result<Dropped> {
         let mut dropped = Dropped::default();
         let mut folders = vec![self.parent.path().to_owned()];
@@ -63,7 +63,7 @@ impl Data {
                     folders.push(entry.path());
                 } else if kind.is_file() {
                     let file = File::open(entry.path())?;
-                    // Dirty pages stay, whatever is advised.
+                    // Dirty pages stay in the cache, whatever is advised.
                     file.sync_all()?;
                     fadvise(&file, 0, None, Advice::DontNeed)?;
                     dropped.files += 1;

@@ -1,5 +1,5 @@
-//! Waits until a server does nothing in the background: what the last trial left to flush and to
-//! compact must not be part of the next one.
+//! Waits until a server has no background work: flushes and compactions of the last trial must not
+//! be part of the next one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,39 +7,39 @@ use std::time::{Duration, Instant};
 use super::{Endpoint, Error, Look, Metrics};
 use crate::Known;
 
-/// How long to wait for it. A compaction of some gigabytes takes a minute.
+/// Longest wait. A compaction of some gigabytes takes a minute.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Between two looks.
+/// Interval between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Quiet looks in a row that are believed: a compaction's end may begin the next.
+/// Number of consecutive quiet looks: the end of a compaction may start the next.
 const QUIET: u32 = 3;
 
-/// A process that takes no more of one CPU than this does nothing: being asked takes some.
+/// CPU share below which a process is idle: answering the scrapes takes some.
 const IDLE_CPU: f64 = 0.1;
 
-/// How long one scrape may take.
+/// Time limit of a scrape.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(5);
 
-/// What came of the wait.
+/// Result of the wait.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Idle {
-    /// It does nothing.
+    /// The server is idle.
     Yes {
-        /// After this long.
+        /// Time until the server was idle.
         waited: Duration,
     },
-    /// It still does something.
+    /// The server is still working.
     Busy {
-        /// What: a metric and its value, or its CPU.
+        /// The activity: a metric and its value, or the CPU.
         with: String,
     },
-    /// It is on another machine and tells nothing; a short pause was made.
+    /// The server is on another machine and has no metrics; the wait was a short pause.
     Unknown,
 }
 
-/// Waits until all of `known.idle` are zero on all servers, and their processes rest.
+/// Waits until all of `known.idle` are zero on all servers, and their processes are idle.
 pub fn wait_until_idle(
     endpoints: &[Endpoint],
     pids: &[u32],
@@ -58,7 +58,7 @@ pub fn wait_until_idle(
         }
         let mut busy = None;
         for endpoint in endpoints.iter().filter(|_| asked) {
-            // One that tells nothing is looked at from outside only.
+            // A server without metrics is observed only by its process.
             let metrics = Metrics::scrape(endpoint, known.metrics_path, SCRAPE_LIMIT).ok();
             looked |= metrics.is_some();
             busy = busy.or_else(|| busy_with(metrics.as_ref()?, known.idle));
@@ -75,7 +75,7 @@ pub fn wait_until_idle(
     }
 }
 
-/// The first of `names` that is not zero.
+/// Returns the first of `names` that is not zero.
 fn busy_with(metrics: &Metrics, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| {
         let value = metrics.total(name)?;
@@ -83,7 +83,7 @@ fn busy_with(metrics: &Metrics, names: &[&str]) -> Option<String> {
     })
 }
 
-/// The first process that took CPU since the last look.
+/// Returns the first process that used CPU since the last look.
 fn working(looks: &mut [(u32, Look)]) -> Option<String> {
     let mut found = None;
     for (pid, look) in looks {

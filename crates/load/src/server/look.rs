@@ -1,16 +1,16 @@
-//! A process and its children, looked at from outside: what they took of CPU, memory and disk
-//! between two looks, and what the machine had left.
+//! Resource usage of a process and its descendants: CPU, memory and disk between two looks, and the
+//! machine's idle CPU.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-/// One look at a process tree and the machine.
+/// A snapshot of a process tree and the machine.
 #[derive(Debug, Clone)]
 pub struct Look {
     at: Instant,
-    /// Ticks on a CPU, of all processes.
+    /// CPU ticks of all processes.
     ticks: u64,
     threads: HashMap<u32, Thread>,
     resident: u64,
@@ -24,11 +24,11 @@ pub struct Look {
 struct Thread {
     name: String,
     ticks: u64,
-    /// Nanoseconds in which it could run and had no CPU, if the kernel tells.
+    /// Nanoseconds of being runnable without a CPU, if the kernel tells.
     waited: Option<u64>,
 }
 
-/// Ticks of all CPUs, and microseconds in which something waited for a disk.
+/// Ticks of all CPUs, and microseconds in which a task waited for a disk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Machine {
     all: u64,
@@ -36,46 +36,46 @@ struct Machine {
     io_stalled: Option<u64>,
 }
 
-/// What was used between two looks.
+/// Resource usage between two looks.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Usage {
-    /// Seconds between them.
+    /// Seconds between the looks.
     pub seconds: f64,
-    /// Seconds on a CPU.
+    /// CPU seconds of the process tree.
     pub cpu_s: f64,
-    /// CPUs that it may use.
+    /// CPUs that the process may use.
     pub cpus: usize,
-    /// Share of the time in which a thread could run and had no CPU, 0–1: of the one that waited
+    /// Share of the time that a thread was runnable without a CPU, 0–1: of the thread that waited
     /// most, if the kernel tells (`schedstat`).
     pub waited: Option<f64>,
-    /// The thread that was on a CPU most.
+    /// The thread with the most CPU time.
     pub busiest: Option<Busiest>,
     /// Resident memory at the end, in bytes.
     pub rss: u64,
-    /// Bytes sent to the disk a second.
+    /// Bytes written to the disk per second.
     pub written_per_s: f64,
-    /// Bytes read from the disk a second.
+    /// Bytes read from the disk per second.
     pub read_per_s: f64,
-    /// Share of the machine's CPU time that nobody used, 0–1. Waiting for a disk counts as unused.
+    /// Idle share of the machine's CPU time, 0–1. Waiting for a disk counts as idle.
     pub idle: f64,
-    /// CPUs of the machine that were used, by anybody.
+    /// CPUs of the machine in use, by any process.
     pub machine_cpus: f64,
-    /// Share of the time in which some task of the machine waited for a disk, 0–1, if the kernel
-    /// tells (`/proc/pressure/io`).
+    /// Share of the time that some task of the machine waited for a disk, 0–1, if the kernel tells
+    /// (`/proc/pressure/io`).
     pub io_stalled: Option<f64>,
 }
 
-/// A thread, and how much of the time it was on a CPU.
+/// A thread and its share of a CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Busiest {
     /// Name of the thread.
     pub name: String,
-    /// Share of the time that it was on a CPU, 0–1.
+    /// Share of the time on a CPU, 0–1.
     pub share: f64,
 }
 
 impl Look {
-    /// Looks at `pid` and all its children; nothing if it is gone.
+    /// Looks at `pid` and all its descendants; `None` if the process is gone.
     pub fn at(pid: u32) -> Option<Self> {
         let mut look = Self {
             at: Instant::now(),
@@ -97,7 +97,7 @@ impl Look {
         let Some(stat) = Stat::read(format!("/proc/{pid}/stat").as_ref()) else { return };
         self.ticks += stat.ticks;
         self.resident += stat.resident;
-        // Not readable for other users' processes.
+        // Unreadable for other users' processes.
         let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
         let counted: BTreeMap<&str, u64> = io
             .lines()
@@ -118,7 +118,7 @@ impl Look {
         }
     }
 
-    /// What was used from `before` to this look.
+    /// Returns the usage from `before` to this look.
     pub fn since(&self, before: &Self) -> Usage {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-9);
         let per_second = rustix::param::clock_ticks_per_second() as f64;
@@ -158,7 +158,7 @@ impl Look {
 }
 
 impl Usage {
-    /// Share of the CPUs it may use that it was on, 0–1.
+    /// Returns the used share of the CPUs that the process may use, 0–1.
     pub fn cpu_share(&self) -> f64 {
         self.cpu_s / self.seconds.max(1e-9) / self.cpus.max(1) as f64
     }
@@ -182,7 +182,7 @@ impl Machine {
     }
 }
 
-/// What is used of `/proc/PID/stat`.
+/// The used fields of `/proc/PID/stat`.
 struct Stat {
     name: String,
     parent: u32,
@@ -195,7 +195,7 @@ impl Stat {
         Self::parse(&fs::read_to_string(path).ok()?)
     }
 
-    /// A name may hold blanks and brackets: the last bracket ends it.
+    /// A name may contain blanks and brackets: the last bracket ends it.
     fn parse(line: &str) -> Option<Self> {
         let (head, rest) = line.rsplit_once(") ")?;
         let name = head.split_once('(')?.1.to_owned();
@@ -210,7 +210,7 @@ impl Stat {
     }
 }
 
-/// `root` and all its children's children.
+/// Returns `root` and all its descendants.
 fn tree(root: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -230,14 +230,14 @@ fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-/// How many CPUs `pid` may use; nothing if it is gone.
+/// Returns the number of CPUs that `pid` may use; `None` if the process is gone.
 fn cpus(pid: u32) -> Option<usize> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(count(list.trim()))
 }
 
-/// `0-2,5` = 4.
+/// Counts a CPU list: `0-2,5` = 4.
 fn count(list: &str) -> usize {
     list.split(',')
         .filter_map(|part| {
@@ -262,7 +262,7 @@ mod tests {
         let usage = loop {
             std::hint::black_box((0..1_000_000u64).sum::<u64>());
             let usage = Look::at(pid).unwrap().since(&before);
-            // Long enough for what is counted by ticks of the kernel to be near the truth.
+            // Long enough for the kernel's tick counts to be accurate.
             let is_long = usage.cpu_s >= 0.1 && usage.seconds >= 0.5;
             if is_long || Instant::now() > deadline {
                 break usage;
@@ -272,7 +272,7 @@ mod tests {
         assert!(usage.rss > 100_000 && usage.cpus >= 1, "{usage:?}");
         assert!(usage.busiest.as_ref().is_some_and(|busiest| busiest.share > 0.0), "{usage:?}");
         assert!((0.0..=1.0).contains(&usage.idle), "{usage:?}");
-        // Kernels without scheduler statistics say nothing, and no thread waits all of the time.
+        // Kernels without scheduler statistics yield nothing, and no thread waits all of the time.
         let tells = std::fs::read_to_string("/proc/self/schedstat").is_ok();
         assert_eq!(usage.waited.is_some(), tells, "{usage:?}");
         assert!(usage.waited.is_none_or(|share| share < 1.1), "{usage:?}");

@@ -1,4 +1,4 @@
-//! What a server tells of itself, in the Prometheus or OpenMetrics text format.
+//! A server's metrics, in the Prometheus or OpenMetrics text format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use super::Error;
 use super::ask::{Endpoint, ask};
 
-/// Longest answer that is read, in bytes: ten thousand series or so.
+/// Longest answer in bytes: about ten thousand series.
 const MAX_LEN: usize = 8 << 20;
 
-/// The figures of one moment: series as written (`name{label="value"}`) and their values. Buckets
-/// of histograms are left out.
+/// One scrape: series as written (`name{label="value"}`) and their values. Buckets of histograms
+/// are left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Metrics {
     series: BTreeMap<String, f64>,
-    /// Series that only grow.
+    /// The series that are counters.
     counters: BTreeSet<String>,
 }
 
-/// What `GET path` says, as text, within `limit`.
+/// Returns the answer to `GET path` as text, within `limit`.
 pub fn fetch(endpoint: impl Into<Endpoint>, path: &str, limit: Duration) -> Result<String, Error> {
     let endpoint = endpoint.into();
     let failed = |cause| Error::Metrics { url: endpoint.url(path), cause };
@@ -31,7 +31,7 @@ pub fn fetch(endpoint: impl Into<Endpoint>, path: &str, limit: Duration) -> Resu
 }
 
 impl Metrics {
-    /// The figures of now.
+    /// Scrapes the current values.
     pub fn scrape(
         endpoint: impl Into<Endpoint>,
         path: &str,
@@ -40,8 +40,8 @@ impl Metrics {
         fetch(endpoint, path, limit).map(|text| Self::parse(&text))
     }
 
-    /// Takes what can be understood: lines `series value [timestamp]`, and the counters among them
-    /// as `# TYPE` tells.
+    /// Parses lines `series value [timestamp]`, and recognises counters by their `# TYPE`. Other
+    /// lines are ignored.
     pub fn parse(text: &str) -> Self {
         let mut metrics = Self::default();
         let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
@@ -78,7 +78,7 @@ impl Metrics {
         self.series.insert(series.to_owned(), value);
     }
 
-    /// The sum over all labels of the metric `name`; `_total` may be left out of it.
+    /// Returns the sum over all labels of the metric `name`, which may omit `_total`.
     pub fn total(&self, name: &str) -> Option<f64> {
         let counter = format!("{name}_total");
         let of = |series: &str| name_of(series) == name || name_of(series) == counter;
@@ -87,7 +87,8 @@ impl Metrics {
         Some(values.map(|(_, value)| value).sum())
     }
 
-    /// How the metric `name` is called in a table: counters end in `_total`, so that readers know.
+    /// Returns the column name of the metric `name`: counters end in `_total`, so that readers can
+    /// tell.
     pub fn column(&self, name: &str) -> String {
         let bare = name.strip_suffix("_total").unwrap_or(name);
         let of = |series: &String| {
@@ -97,13 +98,13 @@ impl Metrics {
         if counts { format!("{bare}_total") } else { name.to_owned() }
     }
 
-    /// The growth of counters since `before`, and gauges as they are now.
+    /// Returns the growth of counters since `before`, and current gauges.
     pub fn since(&self, before: &Self) -> Self {
         let mut now = self.clone();
         for (series, value) in &mut now.series {
             if self.counters.contains(series) {
                 let then = before.series.get(series).copied().unwrap_or(0.0);
-                // Less than before: the server was started anew and counts from nought.
+                // A lower value than before: the server restarted and counts from zero.
                 *value = if then > *value { *value } else { *value - then };
             }
         }
@@ -120,7 +121,7 @@ fn name_of(series: &str) -> &str {
     series.split('{').next().unwrap_or_default()
 }
 
-/// A label's value may hold blanks and brackets: the last bracket ends the labels.
+/// A label's value may contain blanks and brackets: the last bracket ends the labels.
 fn parse_line(line: &str) -> Option<(&str, f64)> {
     let end = match line.rfind('}') {
         Some(bracket) => bracket + 1,

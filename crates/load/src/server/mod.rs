@@ -1,14 +1,14 @@
-//! The server under test: started and stopped, looked at from outside, asked for its figures.
+//! The server under test: its process, its resource usage and its metrics.
 //!
 //! ```text
 //!  command.rs   'kvorum serve --data {data}' as words; a flag set for a sweep
 //!  process.rs   the process: start, wait until it listens, stop, never leave it behind
-//!  data.rs      the directory that {data} stands for, fresh for each start
-//!  look.rs      CPU, memory, disk of a process and its children: /proc
-//!  owner.rs     which process listens on an address
-//!  ask.rs       one question to it
+//!  data.rs      the directory behind {data}, fresh for each start
+//!  look.rs      CPU, memory, disk of a process and its descendants: /proc
+//!  owner.rs     finds the process that listens on an address
+//!  ask.rs       a single GET
 //!  metrics.rs   the metrics it reports: the Prometheus text format
-//!  idle.rs      wait until it does nothing in the background
+//!  idle.rs      wait until it has no background work
 //! ```
 
 mod ask;
@@ -30,63 +30,63 @@ pub use metrics::{Metrics, fetch};
 pub use owner::listens;
 pub use process::Server;
 
-/// Why a server could not be started or looked at.
+/// A server could not be started or observed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line makes no sense.
+    /// The command line is invalid.
     #[error("--server {line:?}: {why}")]
     Command {
         /// The command line, as given.
         line: String,
-        /// What is wrong, and how to mend it.
+        /// The error, and how to correct it.
         why: &'static str,
     },
-    /// Another process is there already.
+    /// Another process listens on the address.
     #[error(
         "something listens on {address} already, so a server started there would not be the one \
          that is measured: stop it, or leave out --server to measure it"
     )]
     Taken {
-        /// The address that is taken.
+        /// The address in use.
         address: std::net::SocketAddr,
     },
-    /// It could not be run.
+    /// The command could not be run.
     #[error("can't start `{line}`: {cause}")]
     Start {
         /// The command line.
         line: String,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
-    /// It ran, and then did not serve.
+    /// The server was started but did not begin to serve.
     #[error("`{line}` does not serve on {address}: {how}; it said:\n{said}")]
     Silent {
         /// The command line.
         line: String,
-        /// Where it was expected.
+        /// The expected address.
         address: std::net::SocketAddr,
-        /// It ended, or took too long.
+        /// The way it failed: it ended, or took too long.
         how: String,
-        /// Its last lines.
+        /// The last lines of its output.
         said: String,
     },
-    /// No place for its data.
+    /// A data directory could not be created.
     #[error("no fresh data directory in {parent}: {cause}")]
     Data {
-        /// Where one was to be made.
+        /// The parent directory.
         parent: String,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
-    /// Its figures could not be had.
+    /// The server's metrics could not be read.
     #[error("can't read {url}: {cause}")]
     Metrics {
-        /// The URL that was asked.
+        /// The requested URL.
         url: String,
-        /// Why it can't be read.
+        /// The cause of the failure.
         cause: String,
     },
-    /// Somebody wants to end all this.
+    /// The user interrupted the program.
     #[error("interrupted")]
     Interrupted,
 }

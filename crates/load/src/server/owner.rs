@@ -1,4 +1,5 @@
-//! Which process listens on an address of this machine: `/proc/net/tcp`, then everyone's files.
+//! Finds the process that listens on an address of this machine: `/proc/net/tcp`, then the open
+//! files of all processes.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 /// `st` of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// The process that listens on `address`, if it is on this machine and may be looked at: of several
-/// (workers that share a socket) the oldest, whose children the others are.
+/// Returns the process that listens on `address`, if it is on this machine and may be observed. Of
+/// several (workers that share a socket) it returns the oldest, the parent of the others.
 pub fn listens(address: SocketAddr) -> Option<u32> {
     if UdpSocket::bind((address.ip(), 0)).is_err() {
         return None;
@@ -37,7 +38,7 @@ fn holds(pid: u32, inodes: &HashSet<String>) -> bool {
         .any(|link| link.to_str().is_some_and(|link| inodes.contains(link)))
 }
 
-/// Inodes of the sockets that listen on `address`, or on its port everywhere.
+/// Returns the inodes of the sockets that listen on `address`, or on its port on all addresses.
 fn listening(table: &str, address: SocketAddr) -> Vec<u64> {
     table
         .lines()
@@ -55,7 +56,7 @@ fn listening(table: &str, address: SocketAddr) -> Vec<u64> {
         .collect()
 }
 
-/// An address as the kernel writes it: words of 32 bits in the machine's byte order.
+/// Parses an address in the kernel's format: words of 32 bits in the machine's byte order.
 fn parse_ip(hex: &str) -> Option<IpAddr> {
     let words: Option<Vec<u32>> = (0..hex.len())
         .step_by(8)

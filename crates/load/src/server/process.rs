@@ -1,4 +1,4 @@
-//! A server as a process of its own: started, waited for, stopped, and never left behind.
+//! A server as a child process: started, awaited, stopped, and never left behind.
 //!
 //! ```text
 //!  start ── nobody listens there yet? ── spawn ── connects? ──▶ serving ── TERM ── KILL ──▶ gone
@@ -23,29 +23,30 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::{Command, Data, Error};
 use crate::interrupt::{Care, Owned};
 
-/// How long a server may take to listen: opening a large store is part of it.
+/// Time limit for a server to listen, including the opening of a large store.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a server may take to stop after SIGTERM: what is in flight, and a last sync.
+/// Time limit for a server to stop after SIGTERM, including requests in flight and a last sync.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// Between two looks at a server that starts or stops.
+/// Interval between two looks at a starting or stopping server.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long one attempt to connect may take.
+/// Time limit of one attempt to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long its last lines may take to be read once it ended: what it started may still hold its
-/// output open.
+/// Time limit for reading the last output of a server that ended: a process that it started may
+/// still hold the output open.
 const SAID_LIMIT: Duration = Duration::from_secs(2);
 
-/// Lines of its output that are kept to say why it failed.
+/// Number of output lines kept for error messages.
 const LINES: usize = 12;
 
-/// Longest line of its output that is kept, in bytes.
+/// Longest kept output line, in bytes.
 const LINE: u64 = 4 << 10;
 
-/// Runs a program that is killed when the thread that started it is gone: part of util-linux.
+/// Program that runs another and has it killed when the thread that started it ends: part of
+/// util-linux.
 const LEASH: &str = "/usr/bin/setpriv";
 
 /// A running server, stopped when dropped.
@@ -55,15 +56,15 @@ pub struct Server {
     ended: Option<ExitStatus>,
     addresses: Vec<SocketAddr>,
     said: Arc<Mutex<VecDeque<String>>>,
-    /// What reads its output.
+    /// Threads that read the server's output.
     readers: Vec<JoinHandle<()>>,
     data: Option<Data>,
     _care: Option<Care>,
 }
 
 impl Server {
-    /// Starts `command` and waits until it takes connections on all `addresses`. It gets `data`, or
-    /// if its command line asks for data, a fresh directory in `fresh_in`.
+    /// Starts `command` and waits until it accepts connections on all `addresses`. The server gets
+    /// `data` or, if its command line has the placeholder, a fresh directory in `fresh_in`.
     pub fn start(
         command: &Command,
         data: Option<Data>,
@@ -119,12 +120,12 @@ impl Server {
         self.child.id()
     }
 
-    /// Where its data are, if they are made for it.
+    /// The server's data directory, if one was made for it.
     pub fn data(&self) -> Option<&Data> {
         self.data.as_ref()
     }
 
-    /// How it ended, if it did.
+    /// Returns how the server ended, if it did.
     pub fn ended(&mut self) -> Option<String> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -136,7 +137,8 @@ impl Server {
         })
     }
 
-    /// What it said last, to stdout and stderr; of one that ended, all of that was read.
+    /// Returns the last lines of stdout and stderr; for a server that ended, after reading all of
+    /// them.
     pub fn last_lines(&self) -> String {
         let deadline = Instant::now() + SAID_LIMIT;
         let read = || self.readers.iter().all(JoinHandle::is_finished);
@@ -150,13 +152,13 @@ impl Server {
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// Stops it; its data.
+    /// Stops the server and returns its data.
     pub fn stop(mut self) -> Option<Data> {
         self.end();
         self.data.take()
     }
 
-    /// Asks it to stop, and when it does not, kills it; with all that it started.
+    /// Asks the server's process group to stop, and kills it if it does not.
     fn end(&mut self) {
         let Some(group) = Pid::from_raw(self.child.id() as i32) else { return };
         if self.ended().is_none() {
@@ -166,7 +168,7 @@ impl Server {
                 std::thread::sleep(LOOK);
             }
         }
-        // Also what it left in its group when it was gone itself.
+        // Also kills processes that the server left in its group.
         let _ = kill_process_group(group, Signal::KILL);
         if self.ended.is_none() {
             self.ended = self.child.wait().ok();
@@ -180,7 +182,8 @@ impl Drop for Server {
     }
 }
 
-/// In a process group of its own: a terminal's ctrl-C is for us, and it is stopped as we please.
+/// Starts the process in its own group: a terminal's Ctrl-C reaches only this process, which then
+/// stops the server in order.
 fn spawn(words: &[String]) -> std::io::Result<Child> {
     let leash = [LEASH, "--pdeathsig", "KILL", "--"].map(str::to_owned);
     let leashed = Path::new(LEASH).is_file();
@@ -198,7 +201,7 @@ fn connects(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, CONNECT_LIMIT).is_ok()
 }
 
-/// Reads to the end, so that the server never waits for us, and keeps the last lines.
+/// Reads to the end, so that the server never blocks on its output, and keeps the last lines.
 fn keep_lines(
     from: impl Read + Send + 'static,
     said: &Arc<Mutex<VecDeque<String>>>,

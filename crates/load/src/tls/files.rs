@@ -1,4 +1,4 @@
-//! Whom clients trust and what they show, out of files in PEM.
+//! Trusted CAs and client certificates, read from PEM files.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,103 +13,103 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::Tls;
 
-/// Bytes of a file at most: a bundle of all public CAs has 230 KiB.
+/// Largest file in bytes: a bundle of all public CAs has 230 KiB.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What is spoken over TLS.
+/// Protocol announced by ALPN.
 const PROTOCOL: &[u8] = b"http/1.1";
 
-/// Where certificates are.
+/// Paths of certificates and keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
-    /// CAs of servers, `--ca-file`; without, those that the system trusts.
+    /// CAs of servers, `--ca-file`; without it, the system's CAs.
     pub ca: Option<PathBuf>,
-    /// What servers that ask for a certificate are shown, `--client-cert` and `--client-key`.
+    /// Client certificate and key for servers that ask for one, `--client-cert` and `--client-key`.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Why files are of no use, or there is nothing in place of them.
+/// The files can't be used, or the system's CAs can't replace them.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// A file can't be read.
     #[error("{flag} {}: {source}", path.display())]
     Unreadable {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
-        /// Which file it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file is longer than any bundle of CAs.
     #[error("{flag} {}: it has more than 1 MiB", path.display())]
     TooLong {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
-        /// Which file it is.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A file is of something else.
+    /// A file contains no certificate.
     #[error("{flag} {}: no certificate in PEM", path.display())]
     NoCertificate {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
-        /// Which file it is.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A file is damaged.
     #[error("{flag} {}: malformed PEM ({source})", path.display())]
     Malformed {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
-        /// Which file it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         source: pem::Error,
     },
-    /// The file of the key has none.
+    /// The key file contains no key.
     #[error("--client-key {}: no private key in PEM ({source})", path.display())]
     NoKey {
-        /// Which file it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         source: pem::Error,
     },
-    /// The key is another certificate's.
+    /// The key belongs to another certificate.
     #[error(
         "--client-key {}: it does not fit --client-cert {} ({source})",
         key.display(),
         cert.display()
     )]
     Unfit {
-        /// The file of the key.
+        /// Path of the key.
         key: PathBuf,
-        /// The file of the certificate.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// Why it does not fit.
+        /// The mismatch of key and certificate.
         source: rustls::Error,
     },
-    /// Nobody can be trusted by a certificate.
+    /// A certificate can't be used as a CA.
     #[error("--ca-file {}: a certificate that is not a CA's ({source})", path.display())]
     NotCa {
-        /// The file that it is in.
+        /// Path of the certificate.
         path: PathBuf,
-        /// Why it is not.
+        /// The error of the certificate.
         source: rustls::Error,
     },
-    /// The system trusts nobody; why, if it says.
+    /// The system has no CAs; the error, if any, says why.
     #[error(
         "this machine has no CAs that https:// could go by{}: say --ca-file FILE, or install them \
          (apt-get install ca-certificates)",
         .0.as_ref().map(|error| format!(" ({error})")).unwrap_or_default()
     )]
     NoCas(Option<rustls_native_certs::Error>),
-    /// No certificate is of such a host.
+    /// A host name that no certificate can have.
     #[error("{0} is not a name that a certificate can have")]
     Name(String),
 }
 
-/// What is in them, for any host.
+/// The contents of the files, for any host.
 #[derive(Debug, Clone)]
 pub struct Trust {
     config: Arc<ClientConfig>,
@@ -142,7 +142,7 @@ impl Trust {
         Ok(Self { config: Arc::new(config), files: Arc::new(files) })
     }
 
-    /// For connections to this host: a name or an address, without port.
+    /// Returns the configuration for a host: a name or an address, without port.
     pub fn host(&self, host: &str) -> Result<Tls, FilesError> {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| FilesError::Name(host.to_owned()))?;
@@ -161,7 +161,7 @@ fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, FilesError> {
     Ok(bytes)
 }
 
-/// All certificates, at least one.
+/// Reads all certificates of a file, at least one.
 fn certificates(
     flag: &'static str,
     path: &Path,
@@ -188,7 +188,7 @@ fn roots(path: &Path) -> Result<RootCertStore, FilesError> {
 fn roots_of_the_system() -> Result<RootCertStore, FilesError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Old CAs among them may have what nobody takes any more.
+    // Old CAs in the system's store may be in a form that is no longer accepted.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         return Err(FilesError::NoCas(found.errors.into_iter().next()));

@@ -1,10 +1,10 @@
-//! Why there is no TLS, in words that say what to do.
+//! Explains TLS errors, in words that say how to correct them.
 
 use rustls::{AlertDescription, CertificateError, Error};
 
 use super::Files;
 
-/// What `error` means on a connection to `host`.
+/// Explains `error` on a connection to `host`.
 pub(super) fn of(error: &Error, host: &str, files: &Files) -> String {
     match error {
         Error::InvalidCertificate(wrong) => certificate(wrong, host, files),
@@ -19,7 +19,7 @@ pub(super) fn of(error: &Error, host: &str, files: &Files) -> String {
     }
 }
 
-/// The server's certificate is not taken.
+/// Explains the rejection of the server's certificate.
 fn certificate(wrong: &CertificateError, host: &str, files: &Files) -> String {
     match wrong {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -60,7 +60,7 @@ fn certificate(wrong: &CertificateError, host: &str, files: &Files) -> String {
     }
 }
 
-/// The server ended it.
+/// Explains a connection that the server refused.
 fn refused(alert: AlertDescription, files: &Files) -> String {
     let shown = files.client.as_ref().map(|(cert, _)| cert.display());
     match (alert, shown) {

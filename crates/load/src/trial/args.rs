@@ -1,4 +1,4 @@
-//! Flags that all series share: what is sent, where, to which server.
+//! Flags shared by all series: requests, targets and server.
 
 use std::path::PathBuf;
 
@@ -50,12 +50,12 @@ impl SeriesArgs {
         Keeping { command, restart, fresh_in: self.fresh.clone() }
     }
 
-    /// What is sent: the requests as they are given, or `instead`, a mix or a script's file.
+    /// Returns the workload: the requests of the flags, or `instead`, a mix or a script's file.
     pub(crate) fn workload(&self, instead: Option<&str>, known: &Known) -> Result<Workload, Error> {
         let args = self.request.clone();
         let args = match instead {
             None => args,
-            // A mix says percentages.
+            // A mix contains percentages.
             Some(mix) if mix.contains('=') => {
                 RequestArgs { mix: Some(mix.to_owned()), script: None, ..args }
             }

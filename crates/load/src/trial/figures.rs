@@ -1,51 +1,52 @@
-//! What a trial brought, as far as verdicts and limits look at it.
+//! Figures of a trial, as used by verdicts and limits.
 
 use hdrhistogram::Histogram;
 
 use crate::search::What;
 use crate::server::{Metrics, Usage};
 
-/// Nanoseconds of a millisecond.
+/// Nanoseconds in a millisecond.
 const MS: f64 = 1e6;
 
 /// The figures of one trial.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
-    /// Requests that were due; in a closed loop, that were sent.
+    /// Requests that were due; in a closed loop, requests sent.
     pub(crate) planned: u64,
     /// Answers within the plan's duration.
     pub(crate) in_time: u64,
-    /// Those a second.
+    /// Answers per second within the plan's duration.
     pub(crate) throughput: f64,
     /// Answers that were neither 2xx nor `304`, requests without an answer on a broken connection,
-    /// and connections that could not be made.
+    /// and connections that could not be established.
     pub(crate) errors: u64,
-    /// What of that were redirects, in words; empty if none was.
+    /// Description of the redirects among the errors; empty if there were none.
     pub(crate) redirects: String,
-    /// Nanoseconds from the intended start, from writing, and how late requests were sent.
+    /// Latencies in nanoseconds from the intended start and from the write, and the client's
+    /// delays.
     pub(crate) intended: Histogram<u64>,
     pub(crate) written: Histogram<u64>,
     pub(crate) late: Histogram<u64>,
     pub(crate) connections: usize,
-    /// Requests due but not sent at the end, if they had become more and more.
+    /// Requests due but not sent at the end, if their number kept growing.
     pub(crate) backlog: Option<u64>,
-    /// Share of the time that the client's busiest thread was on a CPU, 0–1; or that all of them
-    /// together were on those that they may use, if that is more.
+    /// Share of the time that the client's busiest thread was on a CPU, 0–1; or, if greater, that
+    /// of all its threads together relative to the CPUs that they may use.
     pub(crate) client_busy: f64,
-    /// CPUs that the client took, on average.
+    /// CPUs used by the client, on average.
     pub(crate) client_cpus: f64,
-    /// Of the servers' processes that are on this machine.
+    /// Usage of the servers' processes on this machine.
     pub(crate) servers: Vec<Usage>,
-    /// What the servers told: growth of counters, gauges at the end.
+    /// Servers' metrics: growth of counters, gauges at the end.
     pub(crate) metrics: Vec<Metrics>,
-    /// How the server ended, if it did, and what it said last.
+    /// The end of the server, if it ended, with its last lines of output.
     pub(crate) died: Option<String>,
-    /// Ended by ctrl-C.
+    /// True if Ctrl-C ended the trial.
     pub(crate) interrupted: bool,
 }
 
 impl Figures {
-    /// [`Self::redirects`] after a separator; nothing if there were none.
+    /// [`Self::redirects`] after a separator; empty if there were none.
     pub(crate) fn redirected(&self, separator: &str) -> String {
         match self.redirects.as_str() {
             "" => String::new(),
@@ -53,7 +54,7 @@ impl Figures {
         }
     }
 
-    /// A figure of the objective: milliseconds, or a share.
+    /// Returns a figure of the objective: milliseconds, or a share.
     pub(crate) fn value(&self, what: What) -> f64 {
         match what {
             What::Quantile(quantile) => self.intended.value_at_quantile(quantile) as f64 / MS,
@@ -63,17 +64,17 @@ impl Figures {
         }
     }
 
-    /// Whether anything was sent; otherwise the figures say nothing.
+    /// Returns true if requests were sent; otherwise the figures say nothing.
     pub(crate) fn is_run(&self) -> bool {
         self.planned > 0
     }
 
-    /// The same, of a trial in which something was answered.
+    /// Returns the figure if anything was answered.
     pub(crate) fn known(&self, what: What) -> Option<f64> {
         (!self.intended.is_empty()).then(|| self.value(what))
     }
 
-    /// How late requests were sent at the same share of the samples, in milliseconds.
+    /// Returns the client's delay at the same share of the samples, in milliseconds.
     pub(crate) fn lateness(&self, what: What) -> f64 {
         match what {
             What::Quantile(quantile) => self.late.value_at_quantile(quantile) as f64 / MS,
@@ -83,27 +84,27 @@ impl Figures {
         }
     }
 
-    /// Share of the plan that was answered in time. What is in flight when it ends, at most one
-    /// request a connection, is not held against it.
+    /// Share of the plan answered in time. Requests in flight at the end, at most one per
+    /// connection, do not count against it.
     pub(crate) fn achieved(&self) -> f64 {
         let in_flight = self.connections as u64;
         let answered = (self.in_time + in_flight).min(self.planned);
         answered as f64 / self.planned.max(1) as f64
     }
 
-    /// Mean time from writing a request to its answer, in milliseconds.
+    /// Mean time from the write of a request to its answer, in milliseconds.
     pub(crate) fn answer_ms(&self) -> f64 {
         self.written.mean() / MS
     }
 
-    /// CPUs that neither the servers on this machine nor the client took, if that can be seen.
+    /// CPUs used by neither the servers on this machine nor the client, if known.
     pub(crate) fn others_cpus(&self) -> Option<f64> {
         let machine = self.servers.first()?.machine_cpus;
         let servers: f64 = self.servers.iter().map(|usage| usage.cpu_s / usage.seconds).sum();
         Some((machine - servers - self.client_cpus).max(0.0))
     }
 
-    /// The growth of a metric on all servers.
+    /// Growth of a metric, over all servers.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         self.metrics.iter().filter_map(|metrics| metrics.total(name)).sum()
     }
@@ -116,7 +117,7 @@ pub(crate) mod tests {
     use super::Figures;
     use crate::server::{Metrics, Usage};
 
-    /// A trial of 10 s in which each answer took `ms`, a tenth of that from writing.
+    /// Creates a trial of 10 s in which each answer took `ms`, a tenth of that since the write.
     pub(crate) fn figures(rate: u64, ms: f64) -> Figures {
         let histogram = |ms: f64| {
             let mut histogram = Histogram::new(3).unwrap();

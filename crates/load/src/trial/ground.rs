@@ -1,8 +1,8 @@
-//! The server that trials are run on: its life between them, and looks at it.
+//! The server under trial: its starts and stops between trials, and its observation.
 //!
 //! ```text
 //!  before a trial:   (stop) ── (start, fresh data) ── (prepare) ── idle
-//!                     each only if it is called for
+//!                     steps in brackets only if needed
 //! ```
 
 use std::path::PathBuf;
@@ -16,21 +16,21 @@ use crate::server::{
     self, Command, Data, Endpoint, Idle, Look, Metrics, Server, Usage, listens, wait_until_idle,
 };
 
-/// How long one scrape may take: a server at its limit is slow to answer.
+/// Time limit of a scrape: a server at its limit answers slowly.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How the server is kept.
+/// Parameters of the starts and restarts of the server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keeping {
-    /// What starts it; without, it is there already.
+    /// The start command; without one, the server is already running.
     pub(crate) command: Option<Command>,
-    /// Started anew for each trial.
+    /// Restart for each trial.
     pub(crate) restart: bool,
-    /// Where fresh data directories are made.
+    /// Parent of fresh data directories.
     pub(crate) fresh_in: Option<PathBuf>,
 }
 
-/// The server that trials are run on.
+/// The server under trial.
 #[derive(Debug)]
 pub(crate) struct Ground<'a> {
     known: &'a Known,
@@ -41,7 +41,7 @@ pub(crate) struct Ground<'a> {
     prepared: bool,
 }
 
-/// The servers before a trial.
+/// State of the servers before a trial.
 pub(crate) struct Before {
     looks: Vec<(u32, Look)>,
     metrics: Vec<Option<Metrics>>,
@@ -61,13 +61,13 @@ impl<'a> Ground<'a> {
         self.known
     }
 
-    /// Becomes true when all is to end.
+    /// The flag that asks to end.
     pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
 
-    /// Makes the server ready for a trial; what is worth knowing about that. `prepare` writes the
-    /// data that the trial needs: once, and again whenever they are fresh.
+    /// Prepares the server for a trial, and returns a note about it, if any. `prepare` writes the
+    /// data that the trial needs: once, and again whenever the data directory is fresh.
     pub(crate) fn ready(&mut self, prepare: Option<&Preparation>) -> Result<Option<String>, Error> {
         let gone = self.died().is_some();
         if self.keeping.restart || gone {
@@ -81,7 +81,7 @@ impl<'a> Ground<'a> {
         self.idle()
     }
 
-    /// Starts the server if it is ours and does not run.
+    /// Starts the server, if there is a command and it is not running.
     pub(crate) fn start(&mut self, data: Option<Data>) -> Result<(), Error> {
         let Some(command) = self.keeping.command.as_ref().filter(|_| self.server.is_none()) else {
             return Ok(());
@@ -96,12 +96,12 @@ impl<'a> Ground<'a> {
         Ok(())
     }
 
-    /// Stops the server if it is ours; its data.
+    /// Stops the server, if it was started here, and returns its data.
     pub(crate) fn stop(&mut self) -> Option<Data> {
         self.server.take().and_then(Server::stop)
     }
 
-    /// Waits until nothing goes on in the background; what still does when that takes too long.
+    /// Waits until the server has no background work; returns a note if that takes too long.
     pub(crate) fn idle(&self) -> Result<Option<String>, Error> {
         let pids = self.pids();
         match wait_until_idle(&self.endpoints, &pids, self.known, &self.stop)? {
@@ -110,20 +110,21 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// How the server ended, if it is ours and did, and what it said last.
+    /// Returns how the server ended, if it was started here and did end, with its last lines of
+    /// output.
     pub(crate) fn died(&mut self) -> Option<String> {
         let server = self.server.as_mut()?;
         let how = server.ended()?;
         Some(format!("{how}; it said: {}", server.last_lines()))
     }
 
-    /// Whether its data lie in memory, where nothing waits for a disk.
+    /// Returns true if the data are on a file system in memory, where nothing waits for a disk.
     pub(crate) fn in_memory(&self) -> bool {
         let data = self.server.as_ref().and_then(Server::data);
         data.is_some_and(Data::in_memory)
     }
 
-    /// The processes of the servers, as far as they are on this machine.
+    /// The server processes that are on this machine.
     fn pids(&self) -> Vec<u32> {
         match &self.server {
             Some(server) => vec![server.pid()],
@@ -142,7 +143,8 @@ impl<'a> Ground<'a> {
         Before { looks, metrics: self.scrape() }
     }
 
-    /// What the servers used since then, and told: growth of counters, gauges as they are.
+    /// Returns the servers' usage since `before`, and their metrics: growth of counters, current
+    /// gauges.
     pub(crate) fn used_since(&self, before: &Before) -> (Vec<Usage>, Vec<Metrics>) {
         let used = before.looks.iter().filter_map(|(pid, then)| Some(Look::at(*pid)?.since(then)));
         let used = used.collect();
@@ -151,7 +153,7 @@ impl<'a> Ground<'a> {
         (used, pairs.collect())
     }
 
-    /// Of each server, nothing if it tells nothing.
+    /// Scrapes each server; `None` for a server without metrics.
     fn scrape(&self) -> Vec<Option<Metrics>> {
         let path = self.known.metrics_path;
         let scrape = |endpoint: &Endpoint| {

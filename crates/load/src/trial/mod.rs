@@ -1,12 +1,13 @@
-//! One run of a series: on a server that is ready for it, looked at from both sides, left on disk.
+//! One run of a series: runs on a prepared server, is observed on both sides, and is stored on
+//! disk.
 //!
 //! ```text
-//!  ground.rs    the server: started or there, prepared, idle; looked at before and after
-//!  workload.rs  what is sent
-//!  prepare.rs   what is written before
-//!  figures.rs   what came of it, as verdicts and limits look at it
-//!  series.rs    the directory that all of it is left in
-//!  args.rs      the flags that say all this
+//!  ground.rs    the server: started or already running, prepared, idle; observed before and after
+//!  workload.rs  the requests
+//!  prepare.rs   the data written before
+//!  figures.rs   the results, as used by verdicts and limits
+//!  series.rs    the directory of the results
+//!  args.rs      the flags for all this
 //! ```
 
 pub(crate) mod args;
@@ -28,75 +29,75 @@ pub(crate) use workload::Workload;
 use crate::cli::{self, ProfileEvent};
 use crate::{Error as LoadError, rundir, script, server};
 
-/// Between two moves of the sign that something goes on.
+/// Interval between two moves of the spinner.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Why a series can't go on.
+/// A series can't continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was asked for makes no sense.
+    /// The command line is invalid.
     #[error("{0}")]
     Asked(String),
-    /// What is to be sent makes no sense, or can't be sent.
+    /// The requests are invalid or can't be sent.
     #[error(transparent)]
     Requests(#[from] cli::Error),
-    /// A sweep has more values than anybody waits for.
+    /// A sweep has too many combinations.
     #[error("--sweep makes {searches} searches, at most {most}")]
     Sweep {
-        /// How many it would be.
+        /// Number of combinations.
         searches: usize,
-        /// How many it may be.
+        /// Most combinations of a sweep.
         most: usize,
     },
-    /// The server can't be started or looked at.
+    /// The server can't be started or observed.
     #[error(transparent)]
     Server(#[from] server::Error),
-    /// The load could not be made.
+    /// The load could not be generated.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// What must be there before the trials could not be written.
+    /// The data of `--prepare` could not be written.
     #[error("can't prepare the data: {0}; nothing was measured on them")]
     Prepare(String),
     /// The script does not work.
     #[error(transparent)]
     Script(#[from] script::Error),
-    /// A run's directory.
+    /// A run's directory can't be written.
     #[error(transparent)]
     RunDir(#[from] rundir::Error),
-    /// What came of it could not be kept.
+    /// The results could not be stored.
     #[error("can't write {path}: {cause}; what is there of the series stays")]
     Write {
-        /// Which file or directory.
+        /// Path of the file or directory.
         path: String,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err` on a file.
+    /// Converts the error of a file operation, for `map_err`.
     pub(crate) fn write(path: &Path) -> impl Fn(std::io::Error) -> Self {
         move |cause| Self::Write { path: path.display().to_string(), cause }
     }
 
-    /// Whether it is somebody's wish to end, and no failure.
+    /// Returns true if the user ended the series, which is not a failure.
     pub(crate) fn is_interrupt(&self) -> bool {
         matches!(self, Self::Server(server::Error::Interrupted))
     }
 }
 
-/// What a trial is to be.
+/// Parameters of a trial.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'a> {
-    /// Requests a second; none in a closed loop.
+    /// Requests per second; `None` in a closed loop.
     pub(crate) rate: Option<u64>,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
-    /// What the servers record of themselves.
+    /// Events that the servers record.
     pub(crate) profile: &'a [ProfileEvent],
 }
 
-/// Runs `ask` on `ground`, which is ready, and leaves it in `dir`.
+/// Runs the trial on a prepared server, and stores it in `dir`.
 pub(crate) fn run(
     ground: &mut Ground<'_>,
     workload: &Workload,
@@ -115,20 +116,20 @@ pub(crate) fn run(
     }
 }
 
-/// A run of its own, so that what it leaves unanswered is not part of the trial: a server that was
-/// started a moment ago stumbles over its first requests at a rate that it holds later.
+/// Warms up in a run of its own, whose unanswered requests are not part of the trial: a server that
+/// has just started may fail its first requests at a rate that it later holds.
 fn warm_up(ground: &Ground<'_>, workload: &Workload, ask: &Ask<'_>) -> Result<(), Error> {
     if ask.warmup.is_zero() {
         return Ok(());
     }
     match workload.rehearse(&Ask { duration: ask.warmup, ..*ask }, ground.stop_flag()) {
-        // A server that died of it fails the trial.
+        // If the server died of it, the trial fails.
         Ok(()) | Err(Error::Load(_)) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// What goes on, on stderr if that is a terminal; with a bar if it is known how long it takes.
+/// Shows progress on stderr if that is a terminal; with a bar if the duration is known.
 pub(crate) fn progress(what: &str, length: Option<Duration>) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Some(length) = length {
@@ -142,7 +143,7 @@ pub(crate) fn progress(what: &str, length: Option<Duration>) -> ProgressBar {
     bar
 }
 
-/// This program's name, for commands that people are told to type.
+/// Returns this program's name, for commands shown to users.
 pub(crate) fn program() -> String {
     let first = std::env::args().next().unwrap_or_default();
     Path::new(&first).file_name().map_or(first.clone(), |name| name.to_string_lossy().into_owned())

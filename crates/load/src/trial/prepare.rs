@@ -1,4 +1,4 @@
-//! What is written before trials, so that they find something.
+//! Data written before trials.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,21 +9,21 @@ use super::{Error, Workload};
 use crate::cli::{Count, RequestArgs};
 use crate::known::Known;
 
-/// What `--prepare` asks for.
+/// The value of `--prepare`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Prepare {
     /// Each of the workload's keys once.
     Keys,
-    /// So many requests of a script.
+    /// A number of requests of a script.
     Script(PathBuf, u64),
 }
 
-/// A text is nothing that can be prepared.
+/// A text that is not a valid `--prepare`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("\"keys\", or a script and how many of its requests: put.lua:100k")]
 pub(crate) struct PrepareError;
 
-/// What is written.
+/// The writes before a trial.
 #[derive(Debug, Clone)]
 pub(crate) struct Preparation {
     workload: Workload,
@@ -79,7 +79,7 @@ impl Preparation {
     }
 }
 
-/// Without what would contradict a script.
+/// Removes the flags that contradict a script.
 pub(crate) fn without_keys(args: RequestArgs) -> RequestArgs {
     RequestArgs {
         mix: None,

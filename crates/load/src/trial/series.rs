@@ -8,20 +8,21 @@ use crate::Known;
 use crate::machine::{machine, rfc3339};
 use crate::record::{FORMAT, Finding, Series, Trial};
 
-/// The file that says what is in the directory.
+/// File name of the series' record.
 const SERIES: &str = "series.json";
 
-/// A series as it is on disk, written anew after each run: a crash leaves all runs before it.
+/// A series on disk, rewritten after each run: a crash loses none of the finished runs.
 #[derive(Debug)]
 pub(crate) struct Kept {
     dir: PathBuf,
-    /// Whether the directory was there before.
+    /// True if the directory existed before.
     taken: bool,
     series: Series,
 }
 
 impl Kept {
-    /// In `dir`, or in one named after `kind` and the time. It must be empty or not exist.
+    /// Creates the series in `dir`, or in a directory named after `kind` and the time. The
+    /// directory must be empty or not exist.
     pub(crate) fn create(
         dir: Option<&Path>,
         kind: &str,
@@ -71,7 +72,7 @@ impl Kept {
         self.series.interrupted = true;
     }
 
-    /// The name of the next run's directory.
+    /// Returns the name of the next run's directory.
     pub(crate) fn next_dir(&self, role: &str, rate: Option<u64>) -> String {
         let rate = rate.map_or("closed".to_owned(), |rate| rate.to_string());
         format!("{:03}-{role}-{rate}", self.series.trials.len() + 1)
@@ -87,20 +88,20 @@ impl Kept {
         self.save()
     }
 
-    /// Takes it away again if nothing came of the series: no trial, and nothing to look at.
+    /// Removes the directory if the series has no trials. Returns true if it has none.
     pub(crate) fn discard_if_empty(&self) -> bool {
         if !self.series.trials.is_empty() {
             return false;
         }
         let _ = std::fs::remove_file(self.dir.join(SERIES));
         if !self.taken {
-            // It stays if there is something else in it.
+            // A directory with other files stays.
             let _ = std::fs::remove_dir(&self.dir);
         }
         true
     }
 
-    /// All or nothing: a reader never sees half of it.
+    /// Writes the record atomically: a reader never sees half of it.
     pub(crate) fn save(&self) -> Result<(), Error> {
         let path = self.dir.join(SERIES);
         let text = serde_json::to_vec_pretty(&self.series).expect("all of it is plain data");

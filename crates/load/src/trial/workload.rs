@@ -1,4 +1,4 @@
-//! What a series sends: one plan but for rate and duration.
+//! The requests of a series: one plan, without rate and duration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::server::Endpoint;
 use crate::tally::Latencies;
 use crate::warning::Warning;
 
-/// How long preparing may take.
+/// Time limit of the preparation.
 const PREPARE_LIMIT: Duration = Duration::from_secs(3600);
 
-/// What is sent.
+/// The requests of a series.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
-    /// As it was given: a mix, or a script's file.
+    /// Name as given: a mix, or a script's file.
     pub(crate) name: String,
     asked: Asked,
 }
 
 impl Workload {
-    /// What `args` ask for, their addresses looked up.
+    /// Creates the workload of `args`, and resolves its addresses.
     pub(crate) fn new(args: &RequestArgs, known: &Known) -> Result<Self, Error> {
         let mut asked = args.check(known)?;
         asked.resolve()?;
@@ -41,7 +41,7 @@ impl Workload {
         Ok(Self { name, asked })
     }
 
-    /// Of the servers.
+    /// Endpoints of all servers.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let of_targets = self.asked.plan.targets.iter().flat_map(|target| {
             target.addresses.iter().map(move |address| target.endpoint(*address))
@@ -52,17 +52,17 @@ impl Workload {
         endpoints
     }
 
-    /// Connections over all servers.
+    /// Connections to all servers.
     pub(crate) fn connections(&self) -> usize {
         self.asked.plan.all_connections()
     }
 
-    /// Different keys, if it has keys.
+    /// Number of different keys, if the requests are made from keys.
     pub(super) fn key_count(&self) -> u64 {
         self.asked.plan.keys.count
     }
 
-    /// Sends it as asked, after the warm-up, and leaves all of that in `dir`.
+    /// Sends the requests as `ask` says, after the warm-up, and stores the run in `dir`.
     pub(crate) fn send(
         &self,
         ask: &Ask<'_>,
@@ -96,7 +96,7 @@ impl Workload {
         let recordings = recordings.map(|all| all.finish(outcome.interrupted));
         profile::keep(&mut run, Some(&mut kept), recordings.unwrap_or_default());
         if let Some(file) = self.asked.sources.first().and_then(|source| source.file.as_ref()) {
-            // It was read a moment ago; a copy that can't be made is no reason to end a series.
+            // The script was readable a moment ago; a failed copy must not end the series.
             if std::fs::read(file).is_ok_and(|text| kept.file("script.lua", &text).is_ok()) {
                 run.plan.script = "script.lua".to_owned();
             }
@@ -106,12 +106,12 @@ impl Workload {
         Ok(outcome)
     }
 
-    /// The same, of which nothing is kept.
+    /// Sends the requests without storing a run.
     pub(crate) fn rehearse(&self, ask: &Ask<'_>, stop: &Arc<AtomicBool>) -> Result<(), Error> {
         self.run(&self.plan(ask), &Control::new(Arc::clone(stop))).map(drop)
     }
 
-    /// Sends `requests` of it in a closed loop, all of which must be answered well.
+    /// Sends `requests` requests in a closed loop; all of them must succeed.
     pub(crate) fn prepare(&self, requests: u64, stop: &Arc<AtomicBool>) -> Result<(), Error> {
         let (pace, duration) = (Pace::Closed, PREPARE_LIMIT);
         let plan = Plan { pace, duration, limit: requests, ..self.asked.plan.clone() };
@@ -134,7 +134,8 @@ impl Workload {
         Plan { pace, duration: ask.duration, ..self.asked.plan.clone() }
     }
 
-    /// Scripts begin anew with each run. Their `done` prints for people, so it is not called.
+    /// Runs the plan. Scripts are reloaded for each run. A script's `done` prints for people, so it
+    /// is not called.
     fn run(&self, plan: &Plan, control: &Control<'_>) -> Result<Outcome, Error> {
         let mut scripts = match plan.requests {
             Requests::Script => Some(Scripts::load(&self.asked.sources, plan.threads)?),
@@ -172,7 +173,7 @@ impl Workload {
         }
     }
 
-    /// The figures of a trial that did not take place.
+    /// Figures of a trial that did not take place.
     pub(crate) fn nothing(&self) -> Figures {
         let Latencies { intended, written, late } = Latencies::new();
         Figures {
@@ -196,7 +197,8 @@ impl Workload {
     }
 }
 
-/// Answers that only say where to ask: what was asked for was not done. How many, and in words.
+/// Counts and describes redirects: answers that only name another URL, so the request was not
+/// carried out.
 fn redirects(outcome: &Outcome) -> (u64, String) {
     let of_status = outcome.tally.statuses.by_status().into_iter();
     let redirects = of_status.filter(|(status, _)| (300..400).contains(status) && *status != 304);
@@ -210,7 +212,7 @@ fn redirects(outcome: &Outcome) -> (u64, String) {
     (count, words.unwrap_or_default())
 }
 
-/// The figures as wrk2 prints them.
+/// Formats the figures as wrk2 does.
 fn text(run: &Run, outcome: &Outcome) -> String {
     let latencies = outcome.both();
     let printed = Printed {

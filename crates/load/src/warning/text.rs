@@ -1,4 +1,4 @@
-//! Warnings in words.
+//! Texts of the warnings.
 
 use std::fmt;
 
@@ -139,7 +139,7 @@ fn few_samples(f: &mut fmt::Formatter<'_>, quantile: f64, upto: f64, samples: u6
     write!(f, " to p{}: {least:.0} to {most:.0} are needed", percent(upto))
 }
 
-/// As people write it: 99.9, not 99.90000000000001.
+/// Converts to percent without rounding errors: 99.9, not 99.90000000000001.
 fn percent(quantile: f64) -> f64 {
     (quantile * 1e7).round() / 1e5
 }

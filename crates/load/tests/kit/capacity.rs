@@ -1,6 +1,6 @@
-//! Searches and cold–hot series against a server whose capacity is known. Every trial is far from
-//! what a busy machine could blur: the objective allows 200 ms. Named to begin before the rest of
-//! the kit's tests, which end while these wait.
+//! Searches and cold–hot series against a server of known capacity. The objective allows 200 ms,
+//! far from any disturbance by a busy machine. The module's name makes its tests start first,
+//! because they take longest.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -19,7 +19,7 @@ struct Cli<A: Args> {
     args: A,
 }
 
-/// What a test works with: a port that nobody listens on, and a directory.
+/// A test's unused address and its directory.
 struct Place {
     address: SocketAddr,
     dir: TempDir,
@@ -27,7 +27,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        // An address of its own on loopback: no client of another test is given that port until
+        // A loopback address of the test's own: no client of another test is given that port until
         // the server listens there.
         static PLACES: AtomicU8 = AtomicU8::new(2);
         let [.., high, low] = std::process::id().to_be_bytes();
@@ -35,7 +35,8 @@ impl Place {
         let own = Ipv4Addr::new(127, 1 + high % 200, low, own);
         let listener = TcpListener::bind((own, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        // A process that another test starts just now has a copy, and would listen on.
+        // A process that another test starts now inherits a copy of the socket, which would keep
+        // listening.
         rustix::net::shutdown(&listener, Shutdown::Both).expect("it listens");
         Self { address, dir: tempfile::tempdir().expect("a directory") }
     }
@@ -49,7 +50,7 @@ impl Place {
         format!("{program} --listen {} {flags}", self.address)
     }
 
-    /// The words of every search here, then `flags`.
+    /// Returns the words of a search's command line, followed by `flags`.
     fn words(&self, flags: &[&str]) -> Vec<String> {
         let mut words = vec!["search".to_owned(), format!("http://{}/", self.address)];
         words.extend(["-c", "8", "--out"].map(str::to_owned));
@@ -58,12 +59,12 @@ impl Place {
         words
     }
 
-    /// With trials so long that they tell little of a server.
+    /// Searches with short trials, which say little about a server.
     fn search(&self, flags: &[&str]) -> Result<Series, search::Error> {
         self.search_until("500ms", flags, false)
     }
 
-    /// With trials that last `trial` once it is close.
+    /// Searches with trials of length `trial`, once near the limit.
     fn search_until(
         &self,
         trial: &str,
@@ -90,7 +91,7 @@ fn refused(flags: &[&str]) -> String {
 fn a_search_finds_the_capacity_of_its_server() {
     let place = Place::new();
     let server = place.server("--capacity 500");
-    // From a hundredth of what it holds a trial would take ten times as long, for samples enough.
+    // At a hundredth of the capacity, a trial would take ten times as long to have enough samples.
     let flags = ["--server", &server, "--restart", "--from", "200"];
     let series = place.search_until("1500ms", &flags, false).unwrap();
     let finding = &series.findings[0];
@@ -153,7 +154,7 @@ fn an_upper_bound_is_never_exceeded() {
 #[test]
 fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
     let place = Place::new();
-    // The first trial, of half the length, takes 225 of the 450, the next the rest.
+    // The first trial, of half the length, takes 225 of the 450 answers, the next trial the rest.
     let server = place.server("--capacity 400 --die-after 450");
     let flags = ["--server", &server, "--from", "300", "--to", "300", "--repeats", "1"];
     let series = place.search_until("1500ms", &flags, false).unwrap();
@@ -220,7 +221,7 @@ fn a_server_that_does_not_start_is_said_to_have_said_why() {
     assert!(error.contains("exit code 2") && error.contains("/nowhere/at/all"), "{error}");
     let error = refused(&["--server", "no-such-program --flag"]);
     assert!(error.contains("no-such-program"), "{error}");
-    // What is still to be read when it is gone: several times, for it is a race.
+    // Output remains to be read after the process has ended: a race, so it is tried several times.
     for _ in 0..5 {
         let said = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; done; echo the last of it >&2; exit 3";
         let error = refused(&["--server", &format!("sh -c '{said}'")]);
@@ -245,7 +246,7 @@ fn nobody_to_search_on_is_said() {
     let error = place.search(&[]).unwrap_err().to_string();
     assert!(error.contains("can't open 8 connections"), "{error}");
     assert!(!Path::new(&place.out()).exists(), "there is nothing to keep");
-    // What was there before stays, and is as empty as it was.
+    // A directory from before the search stays, and stays empty.
     std::fs::create_dir(place.out()).unwrap();
     place.search(&[]).unwrap_err();
     assert_eq!(std::fs::read_dir(place.out()).unwrap().count(), 0);
@@ -290,7 +291,7 @@ fn four_runs_cold_and_hot_are_on_fresh_data_each() {
     let place = Place::new();
     let list = place.dir.path().join("starts");
     let list = list.display();
-    // Notes which directory each start is on.
+    // Records the directory of each start.
     let server = format!(
         "sh -c 'mkdir -p {{data}} && echo {{data}} >> {list} && exec {}'",
         place.server("--capacity 100000")
@@ -305,7 +306,7 @@ fn four_runs_cold_and_hot_are_on_fresh_data_each() {
     assert_eq!(roles, ["put-cold", "put-hot", "get-cold", "get-hot"]);
     let starts = std::fs::read_to_string(place.dir.path().join("starts")).unwrap();
     let starts: Vec<&str> = starts.lines().collect();
-    // Cold ones are started twice on the same data.
+    // Servers of cold runs start twice on the same data.
     assert_eq!(starts.len(), 6, "{starts:?}");
     assert!(starts[0] == starts[1] && starts[3] == starts[4], "{starts:?}");
     let mut fresh = starts.clone();

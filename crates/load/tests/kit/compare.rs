@@ -1,4 +1,5 @@
-//! `compare` on run directories: what it takes for repeats, and what it says of single runs.
+//! Tests of `compare` on run directories: the recognition of repeats, and comparisons of single
+//! runs.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::path::Path;
 use load::compare::{CompareArgs, compare};
 use load::record::{Counts, FORMAT, Latency, Point, Profile, Run, Server};
 
-/// A run of 10 s whose median is `p50` milliseconds.
+/// Creates a run of 10 s whose median is `p50` milliseconds.
 fn run(p50: f64) -> Run {
     let points = [(0.5, p50), (0.75, p50 * 2.0), (0.99, p50 * 4.0), (1.0, p50 * 5.0)];
     let point = |(quantile, value)| Point { value, quantile, count: (quantile * 2e4) as u64 };
@@ -31,7 +32,7 @@ fn write(dir: &Path, run: &Run) {
     }
 }
 
-/// Compares two sides, of each a run or several.
+/// Compares two sides, each of one run or several.
 fn compared(a: &[Run], b: &[Run]) -> Result<String, String> {
     let scratch = tempfile::tempdir().unwrap();
     let side = |name: &str, runs: &[Run]| {
@@ -57,7 +58,7 @@ fn single_runs_are_shown_beside_each_other_without_a_verdict() {
     assert!(told.contains("cannot be told from noise"), "{told}");
     assert!(told.contains("5 repeats of each, or a timeline.csv of 40 s"), "{told}");
     assert!(told.ends_with("verdict: cannot be told\n"), "{told}");
-    // wrk does not say how many samples its percentiles are of.
+    // wrk does not print the number of samples of its percentiles.
     let mut imported = Run { source: "import".to_owned(), ..run(1.0) };
     imported.latency[0].count = 0;
     let told = compared(&[imported.clone()], &[imported]).unwrap();

@@ -1,5 +1,5 @@
-//! The kit as its callers see it. One program, so that what waits for a clock does so beside the
-//! rest.
+//! Tests of the load crate's public interface, in one program, so that tests that wait for a clock
+//! run beside the others.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 mod capacity;

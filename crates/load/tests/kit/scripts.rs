@@ -1,4 +1,4 @@
-//! Lua scripts against what wrk and wrk2 do with them.
+//! Lua scripts, compared with their behaviour in wrk and wrk2.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -30,7 +30,7 @@ fn next(script: &mut Script) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// Request line and headers in order, since a table has none, then the body.
+/// Returns the request line, the headers sorted, because a Lua table has no order, then the body.
 fn sorted(request: &str) -> String {
     let (head, body) = request.split_once("\r\n\r\n").expect("a head");
     let mut lines: Vec<_> = head.split("\r\n").collect();
@@ -73,7 +73,7 @@ fn the_host_header_is_as_wrk_builds_it() {
     assert_eq!(sorted(&next(&mut scripts.threads()[0])), "GET /a?b=c HTTP/1.1|Host: mine|");
 }
 
-/// A script's requests to two servers that share its threads.
+/// Returns a script's requests to two servers that share its threads.
 fn spread(file: Option<&Path>, targets: &[usize]) -> Vec<String> {
     let urls = ["http://one:1/a?b", "http://two/c"].map(|url| Url::parse(url).expect("a URL"));
     let source = Source { url: urls[0].clone(), spread: urls.to_vec(), ..source(file) };
@@ -100,7 +100,7 @@ fn servers_that_share_a_thread_each_get_their_own_url() {
     fs::write(&file, text).expect("writes");
     let want = ["PUT /c1 HTTP/1.1|Host: two|", "PUT /a?b2 HTTP/1.1|Host: one:1|"];
     assert_eq!(spread(Some(&file), &[1, 0]), want);
-    // What the script says itself stays.
+    // Values that the script sets itself stay.
     let text = "wrk.path = '/mine'\nwrk.headers['Host'] = 'x'";
     fs::write(&file, text).expect("writes");
     let want = ["GET /mine HTTP/1.1|Host: x|"; 2];
@@ -217,7 +217,7 @@ fn a_script_can_wait() {
     assert!(error.contains("in delay: delay() must return milliseconds from 0 on, not -1"));
 }
 
-/// What a script with this text says when it is loaded.
+/// Returns the error of loading a script with this text.
 fn refused(text: &str) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("bad.lua");

@@ -1,41 +1,42 @@
-//! What of a floor is left when reads switch to other replicas.
+//! Adjusts floors when reads switch to other replicas.
 //!
 //! ```text
 //!  write 2/3 acknowledged ──▶ 2 of A B C ──▶ reads switch to A D E ──▶ 2 of A D E at least:
-//!                                            D and E have taken what A, B and C had
+//!                                            D and E have copied what A, B and C had
 //! ```
 //!
-//! Who is new among the first `from` replicas of a key has taken what any node before held of it;
-//! those that stay have what they had, or all, if they are fewer. So *h* of *f* become
-//! *h + g - f* of *g*, or *g* of *g* if *g < f*. That holds for the number of copies that the key's
-//! records are written with, as long as that is one number: a receiver takes a record by its
-//! own number of copies. So the floors of readers end that ask fewer replicas than hold the key:
-//! the first of them is another one now.
+//! A node that is new among the first `from` replicas of a key has copied the key's records from
+//! all previous holders; a node that stays keeps its records, or has all of them if there are fewer
+//! replicas than before. So *h* of *f* becomes *h + g - f* of *g*, or *g* of *g* if *g < f*. This
+//! holds for the number of copies that the key's records are written with, if there is only one
+//! such number, because a receiver copies a record according to the record's own number of copies.
+//! So the floors of reads from fewer replicas than hold the key end: the first of those replicas
+//! may be another node now.
 //!
-//! Of a key that is written with several numbers of copies all floors end whenever keys are placed
-//! otherwise, also by going back, and none begins until all have dropped what is placed elsewhere:
-//! a node that holds a record of one copy in the place of an
-//! earlier one of three, and is not the one any more, drops it, and holds neither.
+//! If a key is written with different numbers of copies, all its floors end whenever the placement
+//! changes, also when a change is reverted, and no floor begins until all nodes have dropped the
+//! records placed elsewhere. Otherwise a node may hold a one-copy record in place of an earlier
+//! three-copy record, cease to be the one replica, drop the record, and hold neither.
 //!
-//! A read of one of several is told what was there. While keys move that may be all there is of
-//! it: such reads raise no floors then, and those that they have raised end.
+//! A read from one of several replicas returns the records of that replica. While keys move, it may
+//! have the only copy: such reads raise no floors then, and floors that they raised before end.
 //!
-//! While partitions move, a request is counted in both sets. So of one that began before reads
-//! switched and ended afterwards, each claim is made only if it holds by the replicas of before
-//! and by those of after.
+//! While partitions move, a request's quorum is counted in both replica sets. So for a request that
+//! began before reads switched and ended afterwards, each claim is made only if it holds for the
+//! replicas before and after the switch.
 
 use bytes::Bytes;
 use cluster::{AskedQuorum, NodeId, Quorum, Topology};
 
 use super::{Floor, Ledger, Operation};
 
-/// What a request asks where that is the default number of copies.
+/// Returns the quorum of a request where `copies` is the default number of copies.
 pub(super) fn by_default(asked: AskedQuorum, copies: u8) -> Quorum {
     let from = asked.from.unwrap_or(copies);
     Quorum { ack: asked.ack.unwrap_or(from / 2 + 1), from }
 }
 
-/// Whether a node is among the first `copies` replicas of a key; 0 = the default number.
+/// Returns true if a node is among the first `copies` replicas of a key; 0 = the default number.
 pub(crate) fn is_replica(topology: &Topology, key: &[u8], copies: u8, node: usize) -> bool {
     let mut order = Vec::new();
     topology.replicas(topology.partition_of(key), topology.copies_of(copies), &mut order);
@@ -43,13 +44,12 @@ pub(crate) fn is_replica(topology: &Topology, key: &[u8], copies: u8, node: usiz
 }
 
 impl Floor {
-    /// Whether one of several was enough.
+    /// Returns true if one of several replicas was enough.
     fn is_of_one(&self) -> bool {
         self.held_by == 1 && self.from > 1
     }
 
-    /// It is as high as the last write of its kind that was acknowledged. Returns whether there is
-    /// one.
+    /// Lowers the floor to the last acknowledged write. Returns false if there is none.
     fn is_of_writes_alone(&mut self) -> bool {
         self.version = self.order.unwrap_or(self.version);
         self.order.is_some()
@@ -57,12 +57,12 @@ impl Floor {
 }
 
 impl Ledger {
-    /// How often reads have switched to other replicas.
+    /// Number of switches of reads to other replicas.
     pub(super) fn moves(&self) -> usize {
         self.defaults.len() - 1
     }
 
-    /// Some node places keys otherwise from now on.
+    /// Notes that some node changes its placement of keys.
     pub(crate) fn placed_otherwise(&mut self) {
         self.placements += 1;
         let mut floors = std::mem::take(&mut self.floors);
@@ -73,8 +73,8 @@ impl Ledger {
         self.floors = floors;
     }
 
-    /// All nodes have dropped what is placed elsewhere, or have not yet. What they dropped of mixed
-    /// keys may have been held in the place of something else.
+    /// Notes whether all nodes have dropped the records placed elsewhere. For mixed keys, a dropped
+    /// record may have been stored in place of another.
     pub(crate) fn set_quiet(&mut self, is_quiet: bool) {
         if is_quiet && !std::mem::replace(&mut self.is_quiet, is_quiet) {
             let mut floors = std::mem::take(&mut self.floors);
@@ -84,15 +84,14 @@ impl Ledger {
         self.is_quiet = is_quiet;
     }
 
-    /// Whether what a read was told stays: see the module.
+    /// Returns true if the replicas that a read asked keep the record it returned: see the module.
     pub(super) fn is_kept(&self, operation: &Operation) -> bool {
         let stays = operation.is_quiet && operation.placements == self.placements;
         let quorum = by_default(operation.asked.quorum, self.defaults[operation.moves]);
         stays || quorum.ack > 1 || quorum.from == 1
     }
 
-    /// Some node reads other replicas from now on; so many hold a key unless a request says
-    /// otherwise.
+    /// Notes that some node now reads from other replicas, with this default number of copies.
     pub(crate) fn moved(&mut self, default_copies: u8) {
         let switch = self.moves();
         self.defaults.push(default_copies);
@@ -104,19 +103,21 @@ impl Ledger {
         self.floors = floors;
     }
 
-    /// Whether a key was written with several numbers of copies, by any default there was.
+    /// Returns true if a key was written with different numbers of copies, under any default so
+    /// far.
     pub(super) fn is_mixed(&self, key: &Bytes) -> bool {
         self.defaults.iter().any(|default| self.copies_by(key, *default).is_none())
     }
 
-    /// Whether a node is a replica of a key whatever number of copies it was written with.
+    /// Returns true if a node is a replica of a key under every number of copies that the key was
+    /// written with.
     pub(crate) fn is_replica(&self, topology: &Topology, node: usize, key: &Bytes) -> bool {
         let mut copies = self.copies.get(key).into_iter().flatten();
         let is_of = |copies: &u8| is_replica(topology, key, *copies, node);
         copies.all(is_of)
     }
 
-    /// The number of copies that a key is written with; `None` = there are several.
+    /// Returns the number of copies that a key is written with; `None` if there are several.
     fn copies_by(&self, key: &Bytes, default: u8) -> Option<u8> {
         let copies = self.copies.get(key).into_iter().flatten();
         let mut copies = copies.map(|copies| if *copies == 0 { default } else { *copies });
@@ -124,8 +125,8 @@ impl Ledger {
         copies.all(|other| other == first).then_some(first)
     }
 
-    /// By how many of how many replicas it is held after reads have switched once what was held by
-    /// so many before; `None` = that can't be said.
+    /// Converts the holders of a record, `held_by` of `from`, across one switch of reads; `None` if
+    /// unknown.
     fn after(&self, key: &Bytes, (held_by, from): (u8, u8), switch: usize) -> Option<(u8, u8)> {
         let of = |switch: usize| self.copies_by(key, self.defaults[switch]);
         let (before, after) = (of(switch)?, of(switch + 1)?);
@@ -141,7 +142,7 @@ impl Ledger {
         Some(Floor { held_by, from, ..floor })
     }
 
-    /// The floors of a key that an operation must not be below.
+    /// Returns the floors of a key that an operation must not be below.
     pub(super) fn binding_floors<'a>(
         &'a self,
         operation: &'a Operation,
@@ -173,8 +174,8 @@ impl Ledger {
         Some(floor)
     }
 
-    /// By how many of how many replicas a record of so many copies is held, once an operation has
-    /// stored or returned it; `None` = that can't be said.
+    /// Returns the holders, `held_by` of `from`, of a record with this number of copies after an
+    /// operation has stored or returned it; `None` if unknown.
     pub(super) fn holders(
         &self,
         operation: &Operation,
@@ -199,7 +200,7 @@ impl Ledger {
             }
             held = (moved.0.min(new.0), new.1);
         }
-        // One of those that hold it may be the one that gave it up.
+        // One of the holders may be the node that gave the record up.
         held.0 -= u8::from(operation.is_in_damage);
         Some(held).filter(|(held_by, _)| *held_by > 0)
     }

@@ -1,6 +1,5 @@
-//! Clients: each asks one thing after the other, now here, now there, as a load balancer would have
-//! it. What they share they fight over; on keys of their own they are alone, through whichever
-//! node.
+//! Clients: each sends one request at a time, to changing nodes, as through a load balancer.
+//! Clients compete for shared keys; each also has keys that only it uses, through any node.
 
 use bytes::Bytes;
 use cluster::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
@@ -15,13 +14,13 @@ use crate::random::Random;
 /// Deadlines after which a client gives up.
 const PATIENCE: u64 = 4;
 
-/// See the module.
+/// A client: see the module.
 pub(super) struct Client {
     number: usize,
     random: Random,
-    /// What it waits for.
+    /// Number of the awaited request.
     waits_for: Option<u64>,
-    /// Of one that asks for contended keys only.
+    /// State of a client that uses only contended keys.
     contender: Option<Contender>,
 }
 
@@ -46,7 +45,7 @@ impl World {
         self.clients[client].waits_for = Some(number);
     }
 
-    /// Sends a request to a node; its number.
+    /// Sends a request to a node; returns its number.
     pub(super) fn ask(&mut self, node: usize, asked: Asked) -> u64 {
         let asked = Asked { ttl_ms: self.ttl_ms(&asked.what), ..asked };
         self.ledger.set_quiet(self.is_quiet());
@@ -101,7 +100,7 @@ impl World {
         Asked { what, key: Bytes::from(key), quorum: AskedQuorum { ack, from }, ttl_ms: 0 }
     }
 
-    /// A request arrives at its node.
+    /// Handles the arrival of a request at its node.
     pub(super) fn asked(&mut self, number: u64, place: Place) {
         if self.process(place).is_some() {
             self.input(place, Input::Client(number));
@@ -113,8 +112,8 @@ impl World {
         }
     }
 
-    /// Of a word that was never sent before, nodes know that no write was done with it, unless one
-    /// of them may have forgotten that while the client waited.
+    /// Checks that an idempotency key that was never sent before is not refused as forgotten,
+    /// unless a node may have forgotten writes while the client waited.
     fn was_sure(&mut self, number: u64, asked: &Asked, outcome: &ClientOutcome) {
         let is_new = matches!(&asked.what, What::Change(wanted) if wanted.sent == Sent::First);
         let is_refused = matches!(outcome, ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)));
@@ -128,7 +127,7 @@ impl World {
         }
     }
 
-    /// A client has its outcome.
+    /// Handles the outcome of a client's request.
     pub(super) fn client_done(&mut self, number: u64, outcome: &ClientOutcome) {
         if self.ledger.asked(number).is_none() {
             return;

@@ -1,5 +1,5 @@
-//! Clients of contended keys: reads, writes with conditions, and plain ones between them. A
-//! condition on tags names what the client saw last, or before that.
+//! Clients of contended keys: reads, conditional writes, and plain writes between them. A condition
+//! on tags names the tags that the client saw last, or before.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::ledger::{Asked, ClientOutcome, What};
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// What one of them remembers.
+/// State of such a client.
 #[derive(Debug, Default)]
 pub(super) struct Contender {
-    /// Tags of a key, the latest last.
+    /// Tags of each key, the latest last.
     seen: BTreeMap<Bytes, Vec<Tag>>,
-    /// A write of which it does not know what became of it, to be sent again.
+    /// A write with an unknown outcome, to be sent again.
     open: Option<(Bytes, Wanted)>,
 }
 
-/// How many tags of a key it remembers.
+/// Most remembered tags of a key.
 const MOST_TAGS: usize = 2;
 
 impl Contender {
@@ -58,7 +58,7 @@ impl Contender {
             (4..6, _) => Condition::Absent,
             (6.., None) => Condition::Absent,
             (6.., Some(seen)) => {
-                // Mostly the latest, sometimes both, seldom the one before only.
+                // Mostly the latest tag, sometimes both, rarely only the earlier one.
                 match random.below(10) {
                     0..7 => Condition::OneOf(seen[seen.len() - 1..].to_vec()),
                     7..9 => Condition::OneOf(seen.clone()),
@@ -68,7 +68,7 @@ impl Contender {
         }
     }
 
-    /// Takes note of a tag, or of a write that it has to send again.
+    /// Remembers a tag, or a write that must be sent again.
     pub(super) fn saw(&mut self, number: u64, asked: Asked, outcome: &ClientOutcome) {
         let Asked { what, key, .. } = asked;
         let is_known = match outcome {
@@ -103,7 +103,7 @@ impl Contender {
     }
 }
 
-/// A request for a contended key: of a majority of the usual replicas.
+/// Creates a request for a contended key, with a majority of the usual replicas.
 pub(super) fn contended(what: What, key: Bytes) -> Asked {
     Asked { what, key, quorum: AskedQuorum::default(), ttl_ms: 0 }
 }

@@ -1,5 +1,5 @@
-//! The end of a run: everything heals; then the cluster must serve again, and hold what it
-//! acknowledged.
+//! The end of a run: everything heals; then the cluster must serve again, and hold all acknowledged
+//! writes.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ use crate::histories::{Action, Sent, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
 
-/// Simulated seconds after which a healed cluster must be as it was: a clock that was five minutes
-/// ahead has to be waited for, and every kill until then puts it ahead by two seconds more.
+/// Simulated seconds within which a healed cluster must have recovered: nodes wait for a clock that
+/// was five minutes ahead, and every kill until then puts it ahead by two more seconds.
 const MOST_SECONDS: u64 = 900;
 
-/// How far ahead of true time versions may be for requests to succeed again, in microseconds.
+/// Most microseconds that versions may be ahead of true time for requests to succeed again.
 const MOST_AHEAD: u64 = 250_000;
 
-/// A pipe in which something arrives later than that still suffers from what was lost on it.
+/// Age of an arrival, in microseconds, beyond which its pipe still suffers from lost packets.
 const STRAGGLER_MICROS: u64 = 100_000;
 
-/// Milliseconds within which there must be a moment without a round of repair.
+/// Milliseconds within which there must be a moment without a repair round.
 const MOST_STEPS: u64 = 100_000;
 
-/// Microseconds between two requests of the judge.
+/// Microseconds between two requests of the final checks.
 const STEP_MICROS: u64 = 2_000;
 
 impl World {
-    /// Heals everything, waits, and judges.
+    /// Heals everything, waits, and runs the final checks.
     pub(crate) fn end(&mut self) {
         self.clients_run = false;
         self.end_faults();
@@ -49,13 +49,13 @@ impl World {
             self.run_until(self.now + 1_000_000);
         }
         self.hints_are_delivered();
-        // Where there are rounds, seals refuse some of it.
+        // With repair rounds, repair fences refuse some hints.
         let has_rounds = self.plan.rounds.interval_micros > 0;
-        // A node that went took its hints along, be it one that joined and was taken back.
+        // A node that left took its hints along, also one that joined and was reverted.
         let has_gone = |machine: &Machine| machine.leaves || matches!(machine.role, Role::Gone);
         let is_complete = !self.machines.iter().any(has_gone);
         if !has_rounds && self.plan.forgets_nothing() && is_complete {
-            // A conditional write that was not answered is completed by the next read.
+            // A conditional write without an answer is completed by the next read.
             let mut keys = self.ledger.keys();
             keys.retain(|key| !is_contended(key) && !self.may_be_refused(key));
             self.compare_replicas(keys);
@@ -72,8 +72,8 @@ impl World {
         }
     }
 
-    /// Whether a node that is sealed, from its directory's beginning on, may have refused a hint of
-    /// this key.
+    /// Returns true if a node with a repair fence, even one from its directory's creation, may have
+    /// refused a hint for this key.
     fn may_be_refused(&self, key: &Bytes) -> bool {
         let seal = |machine: &Machine| {
             machine.process.as_ref().map_or(0, |process| process.shared.proofs.seal())
@@ -84,12 +84,13 @@ impl World {
         held.map(|record| record.when()).max().is_some_and(|newest| newest <= greatest)
     }
 
-    /// A full round of repair leaves nothing that differs, whatever has happened, and proves that.
+    /// Checks that a full repair round makes all replicas equal, and proves it, whatever has
+    /// happened.
     fn a_round_makes_equal(&mut self) {
         let driver = *self.random.pick(&self.members());
         let Some(process) = &self.machines[driver].process else { return };
         let shared = std::sync::Arc::clone(&process.shared);
-        // Until everything is old enough to be compared by whoever drives it.
+        // Until all records are old enough for any coordinator of a round to compare them.
         let settled = self.plan.rounds.settled_micros + 2 * self.plan.max_skew_micros;
         self.run_until(self.now + settled);
         let mut number = shared.rounds.ask(true, 0);
@@ -114,12 +115,12 @@ impl World {
         self.ledger.accuse(self.now, format!("node {driver} never ended its round: {status:?}"));
     }
 
-    /// What is not yet as it should be.
+    /// Returns what has not settled yet, if anything.
     fn unsettled(&self) -> Option<String> {
         if let Some(what) = self.unsettled_layouts() {
             return Some(what);
         }
-        // Meanwhile a node refuses some of what a round brings.
+        // Until then a node refuses some of a round's records.
         if !self.is_quiet() {
             return Some("what is placed elsewhere is not dropped".to_owned());
         }
@@ -164,7 +165,7 @@ impl World {
         None
     }
 
-    /// Asks everything with pauses in between, waits, and returns the outcomes.
+    /// Sends all requests with pauses in between, waits, and returns the outcomes.
     fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, ClientOutcome)> {
         let mut asked = Vec::new();
         for question in questions {
@@ -178,14 +179,14 @@ impl World {
         asked.into_iter().map(|(number, question)| (question, outcome(number))).collect()
     }
 
-    /// What clients saw of contended keys could have come from one copy of each.
+    /// Checks that the histories of contended keys are linearizable.
     pub(crate) fn check_histories(&mut self) {
         for what in self.ledger.histories.check() {
             self.ledger.accuse(self.now, what);
         }
     }
 
-    /// Conditional writes succeed again, one after the other on each key.
+    /// Checks that conditional writes succeed again, one after the other on each key.
     fn conditional_writes_succeed(&mut self) {
         let change =
             |condition, action| What::Change(Wanted { condition, action, sent: Sent::Once });
@@ -238,7 +239,7 @@ impl World {
         }
     }
 
-    /// Reads every key from all who may hold it.
+    /// Reads every key from all nodes that may hold it.
     fn read_everything(&mut self) {
         let (widest, usual) = (self.widest(), self.topology.default_copies());
         let questions = self.ledger.keys().into_iter().map(|key| {
@@ -254,20 +255,20 @@ impl World {
         }
     }
 
-    /// The greatest number of copies that a request may have asked for.
+    /// Returns the greatest number of copies that a request may have named.
     fn widest(&self) -> u8 {
         let usual = self.topology.default_copies();
         if self.plan.named_quorums > 0 { self.plan.least_nodes() as u8 } else { usual }
     }
 
-    /// Every replica of a key holds the same, and nobody else holds it.
+    /// Checks that all replicas of a key hold the same record, and no other node holds it.
     fn compare_replicas(&mut self, keys: Vec<Bytes>) {
         for key in keys {
             let mut held: BTreeMap<usize, Record> = BTreeMap::new();
             for node in self.members() {
                 match self.held(node, &key) {
                     Ok(Some(record)) => {
-                        // Replicas need not purge at the same time.
+                        // Replicas may purge at different times.
                         let process = self.machines[node].process.as_ref();
                         let watermark = process.map_or(0, |p| p.shared.proofs.watermark());
                         let belongs = self.belongs_to(node, &key, &record);
@@ -289,7 +290,7 @@ impl World {
         }
     }
 
-    /// For how many copies the records were that a node's own of a key hides.
+    /// Returns the numbers of copies of the records that a node's own record of a key hides.
     fn hidden_copies(&self, node: usize, key: &Bytes) -> Vec<u8> {
         let Some(process) = self.machines[node].process.as_ref() else { return Vec::new() };
         let mut scan = process.store.engine().snapshot().scan(Space::Data, key, None);
@@ -314,7 +315,8 @@ impl World {
         for (place, node) in order.iter().enumerate() {
             let node = usize::from(node.0);
             let own = held.get(&node);
-            // A round brings it to one that is none, if that holds what it hides, and it stays.
+            // A round may bring a record to a node that is not a replica but holds a record which
+            // the new one hides; there the new record stays.
             let stays = |own: &Record| {
                 self.stands_for_hidden(node, key, own, &self.hidden_copies(node, key))
             };
@@ -340,7 +342,7 @@ impl World {
         }
     }
 
-    /// Waits for a moment without a round of repair, which may follow each other at once.
+    /// Waits for a moment without a repair round; rounds may follow one another at once.
     fn wait_for_rounds(&mut self) {
         for _ in 0..MOST_STEPS {
             let running = |machine: &Machine| {
@@ -355,7 +357,7 @@ impl World {
         self.ledger.accuse(self.now, "rounds of repair never end".to_owned());
     }
 
-    /// All that was asked was answered, and no one waits for anything.
+    /// Checks that all requests were answered, and nothing is waited for.
     fn nothing_is_left(&mut self) {
         let open = self.ledger.open();
         if open > 0 {

@@ -1,4 +1,4 @@
-//! A loop's end of a connection, and the memory for what comes over it.
+//! A loop's end of a connection, and the memory for its incoming messages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use cluster::handshake::Handshake;
 use cluster::{NodeId, Now};
 use node::link::{Attempt, Connection, Host, Room};
 
-/// Bytes of long requests that a process has room for at once. What is longer than all of it is
-/// taken once nothing else is.
+/// Memory of a process for long requests, in bytes. A longer request is accepted when all of it is
+/// free.
 const ROOM_BYTES: usize = 256 << 10;
 
 /// A loop's end of a connection.
 pub(crate) struct Endpoint {
-    /// Which of the two it is: 0 = it was dialed from here.
+    /// Index of the end: 0 = this loop dialed.
     pub(crate) end: usize,
-    /// To whom, and for what, if it was.
+    /// The peer and the attempt, if this loop dialed.
     pub(crate) dialed: Option<(usize, Attempt)>,
-    /// Since when it is there, by the node's counting clock.
+    /// Time of creation, by the node's monotonic clock.
     pub(crate) since: u64,
-    /// What the handshake has to say.
+    /// Bytes that the handshake has to send.
     pub(crate) said: Vec<u8>,
     pub(crate) stage: Stage,
 }
 
-/// How far it is.
+/// Phase of the connection.
 pub(crate) enum Stage {
     Opening(Option<Box<Handshake>>),
     Open(Box<Connection<Held>>),
@@ -35,7 +35,7 @@ pub(crate) enum Stage {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory(Arc<AtomicUsize>);
 
-/// A part of it.
+/// A reservation of that memory.
 #[derive(Debug)]
 pub(crate) struct Held {
     memory: Memory,
@@ -43,7 +43,7 @@ pub(crate) struct Held {
 }
 
 impl Memory {
-    /// Bytes that somebody holds.
+    /// Bytes that are reserved.
     pub(crate) fn held(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -70,13 +70,13 @@ impl Room for Held {
     }
 }
 
-/// What a connection is lent while it takes something in.
+/// State lent to a connection while it receives.
 pub(crate) struct Lent<'a> {
     pub(crate) now: Now,
     pub(crate) memory: Memory,
-    /// Whether something waits for memory.
+    /// True if a message waits for memory.
     pub(crate) waits: bool,
-    /// Who was asked for a long record, and with which message.
+    /// Peers that were asked for a long record, and by which message.
     pub(crate) fetching: &'a mut BTreeSet<(NodeId, u64)>,
 }
 
@@ -93,7 +93,7 @@ impl Host for Lent<'_> {
         held
     }
 
-    /// Whoever has asked for a long record takes it, however long it is.
+    /// A reply with a requested long record is accepted, however long it is.
     fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Held> {
         if !self.fetching.remove(&(peer, id)) {
             return None;
@@ -115,7 +115,7 @@ impl Endpoint {
         Self { end, dialed, since, said: Vec::new(), stage }
     }
 
-    /// The connection, once the handshake is over.
+    /// Returns the connection, once the handshake is complete.
     pub(crate) fn open(&mut self) -> Option<&mut Connection<Held>> {
         match &mut self.stage {
             Stage::Open(connection) => Some(connection),

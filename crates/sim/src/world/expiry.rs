@@ -1,8 +1,8 @@
-//! Values that expire: how long they live, and by which clocks that can be evaluated.
+//! Expiring values: their time to live, and the clocks that may evaluate it.
 //!
 //! ```text
 //!  the clock that is furthest behind ─┐               ┌─ the furthest that one has been ahead
-//!  ────────────── earliest ◀─ a round ┴── judged … ───┴ latest ─────────────────────▶ time
+//!  ────────────── earliest ◀─ a round ┴─ evaluated … ─┴ latest ─────────────────────▶ time
 //! ```
 
 use cluster::Clock;
@@ -11,17 +11,17 @@ use super::{Place, World};
 use crate::histories::Sent;
 use crate::ledger::{Asked, What};
 
-/// The longest that a value of those that expire lives is about so many milliseconds.
+/// Bits of the longest time to live, in milliseconds.
 const MOST_TTL_BITS: u64 = 11;
 
 impl World {
-    /// How long a value that a client is about to write lives; 0 = for ever.
+    /// Returns the time to live of a value that a client is about to write; 0 = for ever.
     ///
-    /// It follows from the operation's number, so that nothing else comes otherwise by it.
+    /// It is derived from the operation's number, so that no other random choice changes.
     pub(super) fn ttl_ms(&self, what: &What) -> u64 {
         let may_expire = match what {
             What::Put => true,
-            // What is sent again may have been done with the first expiry, or be done with another.
+            // A retry could take effect with the first expiry or with another.
             What::Change(wanted) => wanted.sent == Sent::Once,
             What::Get | What::Delete | What::Scan => false,
         };
@@ -35,7 +35,7 @@ impl World {
         1 + draw / 100_000 % most
     }
 
-    /// When the value of a write expires, as the node that takes it in says.
+    /// Returns the expiry of a write's value, as the receiving node computes it.
     pub(super) fn expiry_ms(&mut self, place: Place, number: u64, asked: &Asked) -> u64 {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return 0 };
@@ -48,8 +48,8 @@ impl World {
         expiry_ms
     }
 
-    /// The earliest time by which what begins now can be judged: it may be done in a round that has
-    /// begun before, as long ago as a request may take.
+    /// Returns the earliest time that may evaluate an operation that begins now: it may join a
+    /// round that has already begun, as long ago as a request may take.
     pub(super) fn earliest_ms(&self) -> u64 {
         let round = self.plan.deadline_micros + self.plan.deadline_micros / 10;
         let walls = self.machines.iter().map(|machine| machine.wall.wall(self.now));
@@ -58,7 +58,7 @@ impl World {
         walls.chain(set).min().unwrap_or(0).saturating_sub(round) / 1000
     }
 
-    /// Somebody sets a machine's wall clock.
+    /// Sets a machine's wall clock.
     pub(super) fn set_wall(&mut self, node: usize, offset: i64) {
         let wall = &mut self.machines[node].wall;
         let before = wall.wall(self.now);
@@ -68,8 +68,8 @@ impl World {
         self.ledger.clock_is_at(after / 1000);
     }
 
-    /// A node may go by what its wall clock shows, however wrong: reads and conditional writes
-    /// judge by it. That the node's hybrid clock is ahead of it ends nothing.
+    /// Notes that a node may use the time of its wall clock, however wrong: reads and conditional
+    /// writes are evaluated by it. A hybrid clock ahead of the wall clock expires nothing.
     pub(super) fn note_clock(&mut self, place: Place) {
         let shows = self.times(place.node).wall / 1000;
         self.ledger.latest_ms = self.ledger.latest_ms.max(shows);

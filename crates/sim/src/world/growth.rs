@@ -1,4 +1,4 @@
-//! A cluster whose costs are counted: see [`crate::measure`].
+//! Runs that count a cluster's costs: see [`crate::measure`].
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ const AWAY: usize = 0;
 /// Microseconds between two looks at the hints.
 const LOOK_MICROS: u64 = 10_000;
 
-/// Looks after which hints should have been delivered.
+/// Number of looks after which hints should have been delivered.
 const MOST_LOOKS: u32 = 6_000;
 
 impl World {
-    /// Runs so long with all nodes, so long without one, and until that one has its hints.
+    /// Runs for `micros` with all nodes, then without one, then until that node has its hints.
     pub(crate) fn scale(mut self, micros: u64) -> Scale {
         self.run_until(self.now + 1_000_000);
         let (tally, messages) = (self.ledger.tally, self.network.messages);
@@ -48,10 +48,10 @@ impl World {
         Scale { answered, messages, connections, hints, holders, hint_micros }
     }
 
-    /// Runs so long as it is, until so many nodes have joined, and so long again.
+    /// Runs for `micros`, until `joiners` nodes have joined, and for `micros` again.
     pub(crate) fn grows(mut self, joiners: usize, micros: u64) -> Growth {
         let nodes = self.nodes.len();
-        // All have seen each other by then.
+        // Until all nodes have seen one another.
         self.run_until(self.now + 2 * micros);
         let before = self.traffic(|world| world.run_until(world.now + micros));
         let change = self.traffic(|world| {
@@ -72,7 +72,7 @@ impl World {
         Growth { nodes, joiners, before, change, after }
     }
 
-    /// What is said while something is done.
+    /// Counts the traffic while `what` runs.
     fn traffic(&mut self, what: impl FnOnce(&mut Self)) -> Traffic {
         let (messages, bytes, now) = (self.network.messages, self.network.bytes, self.now);
         what(self);
@@ -80,7 +80,7 @@ impl World {
         Traffic { messages, bytes: self.network.bytes - bytes, micros: self.now - now }
     }
 
-    /// How many hints each of those has that has any.
+    /// Returns the number of hints on each node that has any.
     fn hints_for(&self, node: usize) -> Vec<u64> {
         let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
         let hints = processes.map(|p| p.shared.hints.waiting(NodeId(node as u16)).0);

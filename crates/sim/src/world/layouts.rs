@@ -1,12 +1,11 @@
-//! Changes of the layout while everything else goes on: other councils, other tokens, and what
-//! moves keys.
-//! Whatever happens, an epoch has one layout, and in the end all nodes go by the last one, by which
+//! Layout changes during other events: of the metadata quorum, of tokens, and changes that move
+//! keys. An epoch always has one layout, and in the end all nodes use the last one, by which
 //! nothing moves any more.
 //!
 //! ```text
-//!  settled ─┬─ another council ─▶ settled
-//!           └─ weights, copies ─▶ read old ─┬─ councillors ─▶ read new ─▶ settled
-//!                                           └─ gone back ───▶ settled
+//!  settled ─┬─ another quorum ──▶ settled
+//!           └─ weights, copies ─▶ read old ─┬─ by quorum ───▶ read new ─▶ settled
+//!                                           └─ reverted ────▶ settled
 //! ```
 
 use std::collections::BTreeSet;
@@ -17,15 +16,15 @@ use cluster::{FIRST_EPOCH, NodeEvent, NodeId};
 
 use super::{Due, World};
 
-/// The greatest weight that a node gets.
+/// The greatest weight of a node.
 const MOST_WEIGHT: u64 = 4;
 
-/// Of changes that move keys, how many of a thousand are of weights, and of copies.
+/// Of the changes that move keys, those per thousand that change weights, and copies.
 const OF_WEIGHTS: u64 = 700;
 const OF_COPIES: u64 = 500;
 
 impl World {
-    /// Somebody wants another layout, at a random node.
+    /// Requests a layout change at a random node.
     pub(super) fn change_layout(&mut self) {
         if !self.clients_run {
             return;
@@ -53,7 +52,7 @@ impl World {
         }
     }
 
-    /// The layout with one token more, or one less, if there are some.
+    /// Returns the layout with one token more, or with one less if there are any.
     fn another_access(&mut self, known: &Layout) -> Layout {
         let tokens = &known.access.tokens;
         let revoked = self.changes.index(2 * tokens.len() + 1);
@@ -61,7 +60,7 @@ impl World {
             Some(token) => known.access.without(&token.id_text(), 0),
             None => known.access.with(self.some_token(), 0),
         };
-        // A name that is taken by chance changes nothing.
+        // A name that happens to be in use changes nothing.
         known.with_access(access.unwrap_or_else(|_| (*known.access).clone()))
     }
 
@@ -90,7 +89,7 @@ impl World {
         self.node_event(node, life, NodeEvent::Propose(planned).into());
     }
 
-    /// The layout that makes a change, as a node plans it that knows who is up.
+    /// Returns the layout that a node plans for a change; the node must know which nodes are up.
     pub(super) fn planned(
         &self,
         node: usize,
@@ -100,7 +99,7 @@ impl World {
         known.planned(change, self.voters_of(node)?).ok()
     }
 
-    /// Which voter a node is that this one sees, or that asks for a place.
+    /// Returns the voter id of each node that this node sees, or that asks to join.
     pub(super) fn voters_of(&self, node: usize) -> Option<impl Fn(&str) -> Option<VoterId>> {
         let process = self.machines[node].process.as_ref()?;
         Some(move |name: &str| {
@@ -143,13 +142,13 @@ impl World {
         names
     }
 
-    /// Other weights, or another number of copies, or both.
+    /// Draws a change of weights, of the number of copies, or of both.
     pub(super) fn moving_change(&mut self, known: &Layout) -> PlanChange {
         let mut change = PlanChange::default();
         if self.changes.permille(OF_COPIES) {
             let mut numbers = vec![2, 3, 5];
             if self.plan.forgets_nothing() {
-                // Where disks are lost, nothing of one copy is promised.
+                // If disks can be lost, a single copy guarantees nothing.
                 numbers.push(1);
             }
             numbers.retain(|n| usize::from(*n) <= known.nodes.len() && *n != known.replicas);
@@ -169,7 +168,7 @@ impl World {
         change
     }
 
-    /// Which layout a node goes by.
+    /// Checks the layout in use on a node.
     pub(super) fn look_at_layout(&mut self, node: usize) {
         let Some(process) = &self.machines[node].process else { return };
         let shared = Arc::clone(&process.shared);
@@ -210,9 +209,9 @@ impl World {
         }
     }
 
-    /// Whether a council could decide no more if one more node lost its disk, and its vote with it:
-    /// that of the last layout, or of one that may follow it. While keys move nobody can be seated
-    /// anew, so they would move for ever.
+    /// Returns true if the metadata quorum could not decide any more if one more node lost its
+    /// disk, and thus its vote: the quorum of the last layout, or of one that may follow. While
+    /// keys move, no seat can be reassigned, so the move would never end.
     pub(super) fn needs_vote_of(&self, node: usize) -> bool {
         let needs = |layout: &Arc<Layout>| {
             let others = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
@@ -222,7 +221,7 @@ impl World {
         self.layouts.values().next_back().into_iter().chain(&self.wanted).any(needs)
     }
 
-    /// Whether whoever has a seat has the disk that it was given for.
+    /// Returns true if the holder of a seat has the disk to which the seat was given.
     pub(super) fn has_vote(&self, seat: &Seat) -> bool {
         let machine = &self.machines[usize::from(seat.node.0)];
         let is_seated = |voter: &Voter| match seat.voter {
@@ -232,12 +231,12 @@ impl World {
         !machine.rotten && machine.voter.as_ref().is_some_and(is_seated)
     }
 
-    /// Whether keys have moved, or were about to.
+    /// Returns true if keys have moved, or were about to.
     pub(super) fn has_moved(&self) -> bool {
         self.layouts.values().any(|layout| layout.began != FIRST_EPOCH)
     }
 
-    /// Whether nothing moves, and nothing is left of that on any node.
+    /// Returns true if nothing moves, and no node has records left from a move.
     pub(super) fn is_quiet(&self) -> bool {
         let last = self.layouts.last_key_value();
         let is_over = |node: usize| {
@@ -252,16 +251,16 @@ impl World {
         !self.has_moved() || is_settled && self.members().into_iter().all(is_over)
     }
 
-    /// How often keys have moved.
+    /// Number of completed moves of keys.
     pub(super) fn moves_ended(&self) -> u64 {
         let is_settled = |began: u64| self.layouts.values().any(|layout| layout.began > began);
         let reads_new = self.layouts.values().filter(|layout| layout.stage == Stage::ReadNew);
-        // There may be several of one move, with other tokens.
+        // One move may have several layouts, with different tokens.
         let ended = reads_new.map(|layout| layout.began).filter(|began| is_settled(*began));
         ended.collect::<BTreeSet<u64>>().len() as u64
     }
 
-    /// Why not all nodes go by one layout, by which nothing moves.
+    /// Returns the reason why not all nodes use one settled layout, if there is one.
     pub(super) fn unsettled_layouts(&self) -> Option<String> {
         let entered = |node: usize| {
             let process = self.machines[node].process.as_ref()?;

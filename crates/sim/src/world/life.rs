@@ -1,4 +1,4 @@
-//! The file that tells a data directory from a copy of it, on a simulated machine.
+//! The marker file that distinguishes a data directory from its copies, on a simulated machine.
 
 use std::cell::Cell;
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) struct LifeFile {
 }
 
 impl LifeFile {
-    /// The directory was copied: what is in its files is the same, the files are others.
+    /// Simulates a copy of the directory: the files have the same contents but other inodes.
     pub(crate) fn copy(&self) {
         for file in [&self.settled, &self.next] {
             let copy = |marker: Marker| Marker { inode: self.new_inode(), ..marker };

@@ -1,8 +1,8 @@
-//! Events and answers as lines of the journal.
+//! Formats events and answers for the journal.
 
 use cluster::{Answer, Change, Event, Rank, Reply, Request};
 
-/// An event in a line of the journal.
+/// Formats an event.
 pub(super) fn brief(event: &Event) -> String {
     match event {
         Event::Get { client, key, quorum } => {
@@ -73,7 +73,7 @@ fn rank_line(rank: &Rank) -> String {
     }
 }
 
-/// An answer in a line of the journal.
+/// Formats an answer.
 pub(super) fn answer_line(answer: &Answer) -> String {
     match answer {
         Answer::Found(record) => {

@@ -1,5 +1,5 @@
-//! A loop's links to the other nodes: dialed when something is to be sent, or to be kept; watched
-//! by pings; and what is lost when one falls. What they *are* is in [`node::link`].
+//! A loop's links to the other nodes: dialed when there is a message to send, or to be kept open;
+//! watched by pings; and the effects of a lost link. [`node::link`] has the production code.
 
 use cluster::handshake::ConnectionKind;
 use cluster::{Message, NodeId, Reply};
@@ -9,17 +9,17 @@ use super::machine::{Input, Loop, Outbox};
 use super::{Due, Place, World};
 use crate::network::End;
 
-/// Microseconds after which an attempt to connect is given up.
+/// Time limit of an attempt to connect, in microseconds.
 const CONNECT_MICROS: u64 = 250_000;
 
 impl World {
-    /// Sends a request, over a connection that is made if there is none.
+    /// Sends a request, over a new connection if there is none.
     pub(super) fn send(&mut self, place: Place, peer: usize, message: Message) {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return };
         let queue_bytes = process.table.bounds.queue_bytes;
         if !process.table.has(NodeId(peer as u16)) {
-            // It has left the cluster.
+            // The peer has left the cluster.
             let (peer, id) = (NodeId(peer as u16), message.id);
             return self.input(place, Input::Event(cluster::Event::Overflow { peer, id }));
         }
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Replies to a request, if the connection that it came on is still open.
+    /// Replies to a request, if its connection is still open.
     pub(super) fn respond(&mut self, place: Place, connection: u64, id: u64, reply: Reply) {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return };
@@ -62,7 +62,7 @@ impl World {
         for _ in 0..2 {
             took += self.network.delay(place.node, peer);
         }
-        // A machine without the process refuses at once; one that is silent is waited for.
+        // A machine without the process refuses at once; a silent machine is waited for.
         let in_time = linked && (answers || !there) && took < CONNECT_MICROS;
         let wall = self.machines[place.node].wall;
         let begins = attempt.not_before.map_or(self.now, |mono| wall.when(mono).max(self.now));
@@ -75,7 +75,7 @@ impl World {
         self.input(place, Input::Dialed { peer, attempt, reachable });
     }
 
-    /// A loop learns how its attempt ended.
+    /// Handles the end of a loop's attempt to connect.
     pub(super) fn take_dialed(
         &mut self,
         place: Place,
@@ -102,13 +102,13 @@ impl World {
         self.begin_handshake(place, peer, attempt, connection);
     }
 
-    /// Every loop's pings are due at once for all its connections.
+    /// Starts the pings of a loop, at once for all its connections.
     pub(super) fn ping(&mut self, place: Place) {
         self.input(place, Input::Ping);
         self.agenda.put(self.now + PING_MICROS, Due::Ping(place));
     }
 
-    /// Pings, closes connections on which no pong came, and dials peers that no loop is connected
+    /// Sends pings, closes connections without a pong, and dials peers that no loop is connected
     /// to.
     pub(super) fn take_ping(&mut self, place: Place, out: &mut Outbox) {
         let (now, keeps) = (self.times(place.node), place.index == 0 && self.plan.keeps_links);
@@ -152,7 +152,7 @@ impl World {
         self.end_links_to_leavers(place, &table, out);
     }
 
-    /// Nothing is sent to nodes that have left the cluster, or belong to another one.
+    /// Ends the links to nodes that have left the cluster, or belong to another one.
     fn end_links_to_leavers(&mut self, place: Place, table: &PeerTable, out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let links = process.loops[place.index].links.iter();

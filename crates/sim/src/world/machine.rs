@@ -1,4 +1,4 @@
-//! A machine with a disk, clocks, and perhaps a process of kvorum's.
+//! A machine with a disk, clocks, and perhaps a kvorum process.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::random::Random;
 use crate::store::Store;
 use crate::wall::Wall;
 
-/// What a loop takes in.
+/// Inbound event of a loop.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// An event of the store or the network.
     Event(Event),
-    /// Something has arrived at this loop's end of a connection, or there is room at it.
+    /// Bytes have arrived at this loop's end of a connection, or it has room for more.
     Ready { connection: u64, end: usize },
-    /// A read that had to wait is done, of which so many bytes are wanted at most.
+    /// A read that had to wait is done; at most this many of its bytes are wanted.
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),
-    /// A write is done, or known not to be.
+    /// A write has taken effect, or certainly will not.
     Written(Purpose, Outcome),
-    /// Something of the node's own was stored, or could not be.
+    /// Persisted state of the node was stored, or could not be.
     Kept(OpId, Keeps, Result<(), lsm::Error>),
     /// A node that was busy is to be asked again for a page.
     Busy(CallId),
-    /// Time has passed.
+    /// A timer has expired.
     Wake,
     /// A client's request.
     Client(u64),
@@ -48,38 +48,38 @@ pub(crate) enum Input {
     Goodbye,
 }
 
-/// A loop of a node, with its input that is not handled yet.
+/// A loop of a node, with its unhandled input.
 pub(crate) struct Loop {
-    /// Gone while it is at something.
+    /// `None` while the loop is running.
     pub(crate) own: Option<Box<node::Loop>>,
     pub(crate) inbox: VecDeque<Input>,
     pub(crate) turn_is_due: bool,
     /// True time of the next wake-up.
     pub(crate) wake_at: Option<u64>,
-    /// By node, each from when it is first used.
+    /// Links by node, each since its first use.
     pub(crate) links: BTreeMap<usize, Link<(), u64>>,
-    /// Its ends of connections.
+    /// The loop's ends of connections.
     pub(crate) endpoints: BTreeMap<u64, Endpoint>,
-    /// Who was asked for a long record, and with which message.
+    /// Peers that were asked for a long record, and by which message.
     pub(crate) fetching: BTreeSet<(NodeId, u64)>,
-    /// Those that may have something to send.
+    /// Connections that may have bytes to send.
     pub(crate) dirty: BTreeSet<u64>,
     pub(crate) pings: Pings,
     pub(crate) keeper: Keeper,
 }
 
-/// A client's request that a process has taken and not answered.
+/// A client's request that a process has accepted and not answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
-    /// When, by the node's own counting clock.
+    /// Time of acceptance, by the node's monotonic clock.
     pub(crate) mono: u64,
-    /// Pauses of the machine so far: a process that stood still may be late.
+    /// Number of pauses of the machine so far: a paused process may answer late.
     pub(crate) pauses: u32,
-    /// Whether the node knew that it belongs to the cluster no more.
+    /// True if the node knew that it no longer belongs to the cluster.
     pub(crate) was_removed: bool,
 }
 
-/// One life of a node.
+/// One incarnation of a node's process.
 pub(crate) struct Process {
     pub(crate) life: u32,
     pub(crate) shared: Arc<Shared>,
@@ -90,65 +90,65 @@ pub(crate) struct Process {
     pub(crate) taken: BTreeMap<ClientId, Taken>,
     pub(crate) walks: Walks,
     pub(crate) pages: Pages,
-    /// Gone while it is at something.
+    /// `None` while the task is running.
     pub(crate) task: Option<Box<Task>>,
     pub(crate) clock: BoundedClock,
     pub(crate) bound_asked_at: Option<u64>,
-    /// When the log was synced last, where it is not with each group.
+    /// Time of the last sync of the log, if not every group is synced.
     pub(crate) synced_at: u64,
 }
 
-/// What a machine is to the cluster.
+/// A machine's relation to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A node of the list that the cluster began with.
+    /// A node of the cluster's initial list.
     Listed,
-    /// One that asked for a place.
+    /// A node that asked to join.
     Joined,
-    /// A node that will not start again, and has to be removed as dead.
+    /// A node that will not start again, and must be removed as dead.
     Lost,
     /// A former node that was switched off.
     Gone,
-    /// Of an id that nobody has yet.
+    /// A machine for an id that is not in use yet.
     Vacant,
 }
 
-/// See the module.
+/// A simulated machine: see the module.
 pub(crate) struct Machine {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// It was removed, and is to be switched off.
+    /// True for a removed node that is to be switched off.
     pub(crate) leaves: bool,
     pub(crate) wall: Wall,
-    /// The most that it was ahead of true time, in microseconds.
+    /// Greatest lead of the wall clock over true time so far, in microseconds.
     pub(crate) most_ahead: i64,
     pub(crate) disk: MemDisk,
-    /// Processes so far.
+    /// Number of processes so far.
     pub(crate) lives: u32,
     pub(crate) process: Option<Process>,
-    /// What a process has recovered that does not serve yet.
+    /// State recovered by a process that does not serve yet.
     pub(crate) opened: Option<Box<(Store, Starting)>>,
-    /// The machine itself is without power: nobody answers for a process that is gone.
+    /// True without power: connections of an ended process are not reset.
     pub(crate) dark: bool,
-    /// Its disk was given faults and not been replaced.
+    /// True if the disk has faults and was not replaced.
     pub(crate) disk_is_bad: bool,
-    /// What is on it is not what was written.
+    /// True if the disk's contents are corrupt.
     pub(crate) rotten: bool,
-    /// The last epoch that a process of this disk went by.
+    /// The last epoch used by a process of this disk.
     pub(crate) epoch: u64,
-    /// The cluster that its disk belongs to, as far as a process of it said.
+    /// The cluster of this disk, as reported by one of its processes.
     pub(crate) cluster: Option<ClusterId>,
-    /// Who that one was as a voter.
+    /// Voter identity of that process.
     pub(crate) voter: Option<Voter>,
-    /// What tells its directory from a copy.
+    /// The marker file that distinguishes the directory from a copy.
     pub(crate) life_file: LifeFile,
-    /// It takes no requests any more and ends what it has taken.
+    /// True if the process accepts no more requests and finishes those accepted.
     pub(crate) stopping: bool,
     pub(crate) paused: bool,
     pub(crate) pauses: u32,
-    /// What was due while it was paused.
+    /// Events that were due while the machine was paused.
     pub(crate) held: Vec<Due>,
-    /// Microseconds that each sync takes longer than usual.
+    /// Additional time of each sync in microseconds.
     pub(crate) slow_disk: u64,
 }
 
@@ -181,24 +181,24 @@ impl Machine {
         }
     }
 
-    /// Of an id that nobody has yet.
+    /// Creates a machine for an id that is not in use yet.
     pub(crate) fn vacant(number: usize, plan: &Plan, random: &mut Random) -> Self {
         let machine = Self::new(number, plan, random);
         Self { name: String::new(), role: Role::Vacant, ..machine }
     }
 
-    /// Whether its process may be started.
+    /// Returns true if the machine's process may be started.
     pub(crate) fn is_there(&self) -> bool {
         matches!(self.role, Role::Listed | Role::Joined)
     }
 }
 
-/// What a turn of a loop has to write in the end.
+/// Effects that a loop collects during a turn.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) batch: lsm::Batch,
-    /// What the batch is for.
+    /// The purpose of each write in the batch.
     pub(crate) writes: Vec<Purpose>,
-    /// What ranges ask their loop for.
+    /// Events from ranges to their loop.
     pub(crate) events: VecDeque<Event>,
 }

@@ -1,11 +1,11 @@
-//! Nodes that join, leave, and are lost. Who joins runs what `kvorum serve --join` does: it asks
-//! for a place, with numbers that are on its disk, until a layout has it, and starts then. Who is
-//! removed goes on until it is switched off, and never comes back. Who has lost its disk for good
-//! is removed as dead.
+//! Nodes that join, leave, and are lost. A joining node does what `kvorum serve --join` does: it
+//! asks to join, with identity numbers stored on its disk, until a layout includes it, and then
+//! starts. A removed node keeps running until it is switched off, and never returns. A node that
+//! has lost its disk for good is removed as dead.
 //!
 //! ```text
-//!   asks ──a layout has it──▶ joined ──removed──▶ leaves ──the new council knows──▶ gone
-//!                               └──── its disk is lost ──▶ lost ──removed as dead ─────┘
+//!   asks ──a layout has it──▶ joined ──removed──▶ leaves ──the new quorum knows──▶ gone
+//!                               └──── its disk is lost ──▶ lost ──removed as dead ────┘
 //! ```
 
 use cluster::layout::{Joiner, Layout, Node, PlanChange, Seat, Stage, VoterId};
@@ -19,46 +19,46 @@ use super::power::End;
 use super::{Due, World};
 use crate::store::Store;
 
-/// How often a node that has no place asks for one, in microseconds.
+/// Interval between requests to join, in microseconds.
 const ASK_MICROS: u64 = 1_000_000;
 
-/// How long a node that was removed runs on at most, in microseconds.
+/// Longest time that a removed node keeps running, in microseconds.
 const LEAVES_MICROS: u64 = 5_000_000;
 
-/// Nodes of a cluster that joiners make no larger.
+/// Number of nodes above which none joins.
 const MOST_NODES: usize = 9;
 
-/// Nodes that join or leave at once at most.
+/// Most nodes that join or leave at once.
 const AT_ONCE: usize = 3;
 
-/// Of changes of the members, how many of a thousand come with another council, with other weights
-/// or copies, and with a node that is lost.
+/// Of the membership changes, those per thousand that also change the metadata quorum, change
+/// weights or copies, or lose a node.
 const OF_COUNCIL: u64 = 300;
 const OF_MORE: u64 = 400;
 const OF_LOST: u64 = 250;
 
-/// Of joiners, how many of a thousand are in a zone.
+/// Joining nodes per thousand that are in a zone.
 const IN_ZONES: u64 = 200;
 
-/// Of starts of joiners, how many of a thousand end when they have just taken their place.
+/// Starts of joining nodes per thousand that end just after the node was included.
 const BREAK_OFF: u64 = 200;
 
-/// Who asks for a place.
+/// A node that asks to join.
 pub(super) struct Asker {
     pub(super) member: Member,
     pub(super) numbers: Candidate,
     disk: MemDisk,
 }
 
-/// What a node answers it.
+/// Answer to a request to join.
 enum JoinReply {
     Placed(NodeId, Layout),
     Waits,
-    /// Its clock is ahead, or a node of its name is up with another disk, as far as is known.
+    /// The node's clock is ahead, or a node of its name appears to be up with another disk.
     Refused,
 }
 
-/// A node's settings.
+/// Initial settings of a node.
 pub(super) struct Settings {
     topology: Topology,
     own: NodeId,
@@ -72,7 +72,7 @@ impl Settings {
 }
 
 impl World {
-    /// A node's settings: one that joins knows nobody but itself.
+    /// Returns a node's settings: a joining node knows only itself.
     pub(super) fn settings(&self, node: usize) -> Settings {
         let Machine { role, name, .. } = &self.machines[node];
         if *role != Role::Joined {
@@ -88,19 +88,19 @@ impl World {
         Settings { topology, own: NodeId(0), named: false }
     }
 
-    /// The members as of the last layout that any node went by.
+    /// Returns the members of the last layout in use on any node.
     pub(super) fn members(&self) -> Vec<usize> {
         let last = self.layouts.values().next_back();
         self.ids(last.map(|layout| layout.nodes.iter()))
     }
 
-    /// The same, with those that are about to leave.
+    /// Returns the members, including those about to leave.
     pub(super) fn all_nodes(&self) -> Vec<usize> {
         let last = self.layouts.values().next_back();
         self.ids(last.map(|layout| layout.all()))
     }
 
-    /// In their order; if there is no layout yet, all that there are.
+    /// Returns sorted ids; without a layout, those of all nodes.
     fn ids<'a>(&self, nodes: Option<impl Iterator<Item = &'a Node>>) -> Vec<usize> {
         let Some(nodes) = nodes else { return self.nodes.clone() };
         let mut ids: Vec<usize> = nodes.map(|node| usize::from(node.id.0)).collect();
@@ -108,8 +108,7 @@ impl World {
         ids
     }
 
-    /// How many members there were of a settled layout and not of the one before it, and the other
-    /// way.
+    /// Counts the members of a settled layout that were not in the one before, and the reverse.
     fn came_and_went(&self) -> (usize, usize) {
         let settled: Vec<&Layout> = (self.layouts.values().map(AsRef::as_ref))
             .filter(|layout| layout.stage == Stage::Settled)
@@ -130,7 +129,7 @@ impl World {
         self.came_and_went().1
     }
 
-    /// Whether a node of a layout does not run and never will.
+    /// Returns true if a node of a layout does not run and never will.
     pub(super) fn is_lost(&self, node: &Node) -> bool {
         let machine = &self.machines[usize::from(node.id.0)];
         let asks = || self.askers.iter().any(|asker| asker.member.name == node.member.name);
@@ -141,7 +140,7 @@ impl World {
         }
     }
 
-    /// Whether a change waits for a node that will never answer.
+    /// Returns true if a change waits for a node that will never answer.
     pub(super) fn is_held_up(&self, layout: &Layout) -> bool {
         let before = layout.before.iter().flat_map(|before| &before.nodes);
         let mut waited_for = layout.nodes.iter().chain(before.filter(|node| !node.is_lost));
@@ -149,14 +148,15 @@ impl World {
         waits && waited_for.any(|node| self.is_lost(node))
     }
 
-    /// Whether what a node's disk held is on others, and the node away.
+    /// Returns true if other nodes hold the contents of a node's disk, and the node is gone or
+    /// leaving.
     pub(super) fn is_made_up_for(&self, node: usize) -> bool {
         let machine = &self.machines[node];
         machine.role == Role::Gone || machine.leaves
     }
 
-    /// Whether a node's disk may be lost so that it can be removed as dead: the council decides
-    /// without it, and others can take its place.
+    /// Returns true if a node's disk may be lost so that the node can be removed as dead: the
+    /// metadata quorum can decide without it, and other nodes can take its place.
     pub(super) fn may_be_lost(&self, node: usize) -> bool {
         let Some(last) = self.layouts.values().next_back() else { return false };
         let machine = |seat: &Seat| &self.machines[usize::from(seat.node.0)];
@@ -170,8 +170,8 @@ impl World {
         self.machines.len() - layout.next_id as usize
     }
 
-    /// Whether there are ids for as many nodes as lack, without this one, by a layout and by the
-    /// one of before, which may be gone back to.
+    /// Returns true if enough ids are left for all missing nodes, counting `without` as missing, in
+    /// this layout and in the one before, which a revert would restore.
     pub(super) fn has_ids_for(&self, layout: &Layout, without: Option<usize>) -> bool {
         let lack = |nodes: &[Node], replicas: u8| {
             let stay = nodes.iter().filter(|node| Some(usize::from(node.id.0)) != without);
@@ -183,12 +183,13 @@ impl World {
         lack(&layout.nodes, layout.replicas).max(before) <= self.ids_left(layout)
     }
 
-    /// How many nodes there are to be at least.
+    /// Returns the least number of nodes.
     fn least_members(&self, replicas: u8) -> usize {
         self.plan.least_nodes().max(usize::from(replicas))
     }
 
-    /// Nodes that join, leave, or are lost, and perhaps other weights, copies and councillors.
+    /// Draws nodes that join, leave, or are lost, and perhaps other weights, copies and a metadata
+    /// quorum.
     pub(super) fn members_change(&mut self, known: &Layout) -> PlanChange {
         let more = self.changes.permille(OF_MORE);
         let mut change = if more { self.moving_change(known) } else { PlanChange::default() };
@@ -212,7 +213,8 @@ impl World {
         change
     }
 
-    /// Removes the lost ones as dead, so many others, and adds so many; fewer or more if it must.
+    /// Removes the lost nodes as dead, removes `leave` others, and adds `add` nodes; the numbers
+    /// are adjusted if necessary.
     fn exchange_nodes(
         &mut self,
         known: &Layout,
@@ -227,7 +229,7 @@ impl World {
         let mut stay: Vec<String> = stay.iter().map(name).collect();
         let replicas = change.replicas.unwrap_or(known.replicas);
         let least = self.least_members(replicas);
-        // As many ids are kept as it takes if this is gone back from.
+        // Reserves the ids that a revert would need.
         let (ids, lack) = (self.ids_left(known), least.saturating_sub(stay.len()));
         let ids = ids.min(lack.max(ids.saturating_sub(lack)));
         let room = MOST_NODES.saturating_sub(stay.len()).min(ids);
@@ -253,8 +255,8 @@ impl World {
         change.add = self.joiners(add);
     }
 
-    /// So many of those that ask for a place and were in no layout yet; if they are fewer, others
-    /// begin to ask. Who was in one may be told so, though that was gone back from.
+    /// Returns `count` nodes that ask to join and were in no layout yet; if there are too few, more
+    /// begin to ask. A node that was in a layout may be told so, even if that layout was reverted.
     pub(super) fn joiners(&mut self, count: usize) -> Vec<Joiner> {
         let layouts = &self.layouts;
         let is_new = |asker: &&Asker| {
@@ -279,11 +281,11 @@ impl World {
         joiners
     }
 
-    /// A node with an empty disk begins to ask.
+    /// Creates a node with an empty disk that asks to join.
     fn new_asker(&mut self) -> Asker {
         self.asked += 1;
         let random = &mut self.changes;
-        // Names come before, between and after those of others, whatever the ids.
+        // Names sort before, between and after those of others, whatever the ids.
         let name = format!("{}-{:04}", random.pick(&["a", "node", "z"]), 1000 + self.asked);
         let zone = if random.permille(IN_ZONES) { *random.pick(&["x", "y"]) } else { "" };
         let member = Member { name, zone: zone.to_owned(), weight: random.between(1, 4) as u32 };
@@ -299,7 +301,7 @@ impl World {
         Asker { member, numbers, disk }
     }
 
-    /// Each of those that have no place asks some node.
+    /// Sends the requests of all waiting nodes, each to some node.
     pub(super) fn askers_ask(&mut self) {
         for asker in std::mem::take(&mut self.askers) {
             match self.asks(&asker.member.name, asker.numbers, 0) {
@@ -312,7 +314,7 @@ impl World {
         }
     }
 
-    /// What some node answers who asks for a place, whose clock shows `wall`.
+    /// Returns the answer of some node to a request to join from a node whose clock shows `wall`.
     fn asks(&mut self, name: &str, numbers: Candidate, wall: u64) -> JoinReply {
         let node = *self.changes.pick(&self.nodes);
         let machine = &self.machines[node];
@@ -332,7 +334,7 @@ impl World {
         JoinReply::Placed(id, Layout::clone(&layout))
     }
 
-    /// Who asked has a place, and starts.
+    /// Starts a node that was included in a layout.
     fn is_placed(&mut self, node: usize, asker: Asker) {
         let machine = &mut self.machines[node];
         if machine.role != Role::Vacant {
@@ -349,7 +351,8 @@ impl World {
         }
     }
 
-    /// The start of a node that has joined or is about to: whether it goes on.
+    /// Runs the start of a node that has joined or is about to. Returns true if the start
+    /// continues.
     pub(super) fn takes_place(&mut self, node: usize, engine: &Engine) -> Result<bool, StartError> {
         let incarnation = Incarnation(self.changes.number());
         let voter = VoterId(self.changes.number());
@@ -368,14 +371,15 @@ impl World {
                     return Ok(true);
                 }
             }
-            // Somebody sets the clock or waits for the end of connections, and starts it again.
+            // An operator sets the clock or waits for the end of connections, and restarts the
+            // node.
             JoinReply::Refused | JoinReply::Waits => {}
         }
         self.agenda.put(self.now + ASK_MICROS, Due::Start(node));
         Ok(false)
     }
 
-    /// A machine burns.
+    /// Destroys a machine with its disk.
     fn is_lost_with_its_disk(&mut self, node: usize) {
         self.faults += 1;
         self.note_lost_disk(node);
@@ -389,7 +393,8 @@ impl World {
         }
     }
 
-    /// A layout is in force somewhere: who is no part of it any more is to be switched off.
+    /// Handles a layout that is in force on some node: nodes no longer part of it are to be
+    /// switched off.
     pub(super) fn leave_by(&mut self, layout: &Layout) {
         for node in 0..self.machines.len() {
             let machine = &mut self.machines[node];
@@ -408,7 +413,8 @@ impl World {
         }
     }
 
-    /// A node that was removed may be switched off, once a majority of the new council knows that.
+    /// Switches off a removed node, once a majority of the new metadata quorum knows of the
+    /// removal.
     pub(super) fn switch_off(&mut self, node: usize) {
         let Some(last) = self.layouts.values().next_back().cloned() else { return };
         let knows = |seat: &&Seat| {
@@ -426,8 +432,8 @@ impl World {
         self.forget_hints(node);
     }
 
-    /// In the end, what cannot end by itself is seen to: a change that waits for a node that is
-    /// lost is gone back from, and such nodes are removed as dead.
+    /// Resolves changes that can't end by themselves: a change that waits for a lost node is
+    /// reverted, and lost nodes are removed as dead.
     pub(super) fn see_to_the_lost(&mut self) {
         let Some(last) = self.layouts.values().next_back().cloned() else { return };
         let has_lost = last.nodes.iter().any(|node| self.is_lost(node));
@@ -453,7 +459,8 @@ impl World {
         }
     }
 
-    /// Whether a node knows that it belongs to the cluster no more, and so answers no request.
+    /// Returns true if a node knows that it no longer belongs to the cluster, and so answers no
+    /// request.
     pub(super) fn knows_that_it_was_removed(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| {

@@ -1,12 +1,12 @@
-//! A whole cluster, its machines, its network, its clients and what goes wrong, in one thread.
+//! A whole cluster with its machines, network, clients and faults, in one thread.
 //!
 //! ```text
-//!            agenda: what is due next, in true time
+//!            agenda: the next event, in true time
 //!               │
 //!   clients ────┼──▶ machines ─ loops ─ Protocol ─┐      turn.rs   a loop's turn
 //!   nemesis ────┤        └──── store ◀───────────────┤      links.rs, wire.rs   connections
 //!   network ────┘◀───────────────────────────────────┘      power.rs  start, stop, crash
-//!   ledger ◀── what clients were answered                   clients.rs, nemesis.rs, ending.rs
+//!   ledger ◀── the clients' answers                         clients.rs, nemesis.rs, ending.rs
 //! ```
 
 mod clients;
@@ -49,7 +49,7 @@ use clients::Client;
 use machine::{Input, Machine, Process};
 use nemesis::Remedy;
 
-/// A loop of a node, in one life of its process.
+/// A loop of a node, in one incarnation of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) node: usize,
@@ -57,19 +57,19 @@ pub(crate) struct Place {
     pub(crate) index: usize,
 }
 
-/// What is due.
+/// A scheduled event.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// A loop takes in what waits for it.
+    /// A loop handles its inbox.
     Turn(Place),
-    /// A loop wants to be woken.
+    /// A loop's timer expires.
     Wake(Place),
     /// The store's group is synced.
     Commit {
         node: usize,
         life: u32,
     },
-    /// The disk has read.
+    /// The disk has finished a read.
     Read {
         place: Place,
         op: OpId,
@@ -94,22 +94,22 @@ pub(crate) enum Due {
         op: OpId,
         ranges: Vec<Damage>,
     },
-    /// A node's own machine gets to know something.
+    /// A node's task receives an event.
     Node {
         node: usize,
         life: u32,
         event: TaskEvent,
     },
-    /// A node's own machine wants to know the time.
+    /// A node's task gets the time.
     Tick {
         node: usize,
         life: u32,
     },
-    /// Somebody wants another layout.
+    /// A layout change is requested.
     Change,
-    /// Those that wait for a place ask for it.
+    /// Waiting nodes ask to join.
     Ask,
-    /// A node that was removed is switched off.
+    /// A removed node is switched off.
     SwitchOff(usize),
     /// A node found out that its directory is an older copy.
     Outdated {
@@ -122,12 +122,12 @@ pub(crate) enum Due {
         life: u32,
         wanted: HintsWanted,
     },
-    /// A range has waited for a node that was busy.
+    /// A range has waited for a busy node.
     Busy {
         place: Place,
         call: CallId,
     },
-    /// Background work of the store, and the clock's bound.
+    /// Background work of the store, and the clock's bound, are due.
     Keep {
         node: usize,
         life: u32,
@@ -139,81 +139,81 @@ pub(crate) enum Due {
         attempt: Attempt,
         reachable: bool,
     },
-    /// Something arrives at an end of a connection, or there is room at it.
+    /// Bytes arrive at an end of a connection, or it has room for more.
     Deliver {
         connection: u64,
         end: usize,
     },
     /// A loop's pings are due.
     Ping(Place),
-    /// A client does what it does next.
+    /// A client takes its next step.
     Client(usize),
     /// A client's request arrives.
     Asked {
         number: u64,
         place: Place,
     },
-    /// A client is answered, or has waited long enough.
+    /// A client gets its answer, or gives up.
     ClientOutcome {
         number: u64,
         outcome: ClientOutcome,
     },
-    /// The next fault.
+    /// The next fault begins.
     Nemesis,
     /// A fault ends.
     Remedy(Remedy),
     /// A machine starts.
     Start(usize),
-    /// Its process serves.
+    /// A machine's process begins to serve.
     Serve {
         node: usize,
         life: u32,
     },
 }
 
-/// See the module.
+/// The simulated world: see the module.
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) now: u64,
     agenda: Agenda<Due>,
     random: Random,
     pub(crate) journal: Journal,
-    /// By the id of the node.
+    /// Machines by the id of the node.
     machines: Vec<Machine>,
-    /// Those whose process may be started, in the order of their ids.
+    /// Nodes whose process may be started, sorted by id.
     nodes: Vec<usize>,
-    /// Nodes that ask for a place, and how many there were.
+    /// Nodes that ask to join, and their number so far.
     askers: Vec<members::Asker>,
     asked: usize,
     network: Network,
     clients: Vec<Client>,
     pub(crate) ledger: Ledger,
-    /// Outcomes of what the judge asked.
+    /// Outcomes of the requests of the final checks.
     answers: BTreeMap<u64, ClientOutcome>,
-    /// That of the nodes' settings.
+    /// Topology of the nodes' settings.
     first: Topology,
-    /// Whom reads go to by the latest layout that any node goes by.
+    /// Topology used for reads by the latest layout in use on any node.
     topology: Topology,
-    /// What tells where that one places keys.
+    /// Identity of that layout's placement.
     placement: u64,
-    /// The newest of the hints that were stored, by whom they are for, who holds them, and key: a
-    /// copy, for a part of a long request would keep the node's memory for those.
+    /// The newest stored hint by its target, its holder, and key. The key is a copy, because a
+    /// slice of a long request would keep the node's reservation of memory.
     owed: BTreeMap<(usize, usize, Vec<u8>), Rank>,
-    /// Faults that last, and which node has lost its disk.
+    /// Faults in progress, and the node that has lost its disk.
     nemesis: nemesis::Nemesis,
-    /// When all that nodes hold was last compared with what is proven.
+    /// Time of the last comparison of all stored records with the repair proof.
     looked_at: u64,
-    /// The layout of each epoch that any node went by.
+    /// The layout of each epoch in use on any node.
     layouts: BTreeMap<u64, Arc<Layout>>,
-    /// What somebody wanted to come after the last of these: it may be decided, and nobody know.
+    /// Layouts proposed after the last of these: one may be decided without any node knowing.
     wanted: Vec<Arc<Layout>>,
-    /// When the layout changes, and how.
+    /// Generator for layout changes.
     changes: Random,
     /// Which background tasks are dropped, and when.
     drops: Random,
-    /// When a wall clock was set, and what it showed before and after.
+    /// Times at which a wall clock was set, and the times it showed before and after.
     clocks_set: Vec<(u64, u64)>,
-    /// Whether clients go on asking.
+    /// True while clients send requests.
     clients_run: bool,
     pub(crate) faults: u64,
 }
@@ -285,7 +285,7 @@ impl World {
         world
     }
 
-    /// Goes on until true time `until`, or until something is wrong.
+    /// Runs until true time `until`, or until the first error.
     pub(crate) fn run_until(&mut self, until: u64) {
         while self.ledger.wrong.is_empty() {
             let Some((at, due)) = self.agenda.next() else { break };
@@ -357,7 +357,7 @@ impl World {
         }
     }
 
-    /// A process that stands still does nothing; what was due then is due when it goes on.
+    /// Holds back an event of a paused process until it continues.
     fn hold_while_paused(&mut self, due: Due) -> Option<Due> {
         let node = match &due {
             Due::Turn(place) | Due::Wake(place) | Due::Ping(place) => place.node,
@@ -383,12 +383,12 @@ impl World {
         Some(due)
     }
 
-    /// The process that a place is in, if it still lives.
+    /// Returns the process of a place, if it is still running.
     fn process(&mut self, place: Place) -> Option<&mut Process> {
         self.machines[place.node].process.as_mut().filter(|process| process.life == place.life)
     }
 
-    /// Gives a loop something to take in.
+    /// Adds an input to a loop's inbox.
     fn input(&mut self, place: Place, input: Input) {
         let delay = self.random.between(1, 60);
         let at = self.now + delay;

@@ -1,4 +1,4 @@
-//! What goes wrong, and how it ends.
+//! Injects faults, and ends them.
 
 use lsm::disk::{Fault as DiskFault, Op};
 use lsm::{Disk, MemDisk, SyncMode};
@@ -9,51 +9,51 @@ use super::{Due, Place, World};
 use crate::plan::Fault;
 use crate::random::Random;
 
-/// How far wall clocks jump at most, in microseconds.
+/// Greatest jump of a wall clock, in microseconds.
 const JUMP_MICROS: u64 = 300_000_000;
 
 /// A day, in microseconds.
 pub(super) const DAY_MICROS: i64 = 86_400_000_000;
 
-/// How a fault ends, or goes on.
+/// The end of a fault, or its next step.
 #[derive(Debug)]
 pub(crate) enum Remedy {
-    /// A paused process goes on.
+    /// A paused process continues.
     Resume(usize),
-    /// These ways are open again.
+    /// Blocked paths are open again.
     Unblock(Vec<(usize, usize)>),
-    /// The partition ends or begins once more, so many times.
+    /// The partition ends or begins once more, with this many steps left.
     Flap { ways: Vec<(usize, usize)>, left: u32, blocked: bool, period: u64 },
-    /// Packets come through again as they should.
+    /// Packets pass as usual again.
     Undisturb(usize),
-    /// There is room on the disk again.
+    /// The disk has space again.
     DiskFree(usize),
     /// The disk is as fast as before.
     DiskFast(usize),
-    /// The operator replaces the broken disk's controller and starts the process again.
+    /// The operator replaces the broken disk's controller and restarts the process.
     DiskMended(usize),
-    /// A process that was asked to stop has had its time.
+    /// A stopping process has used up its time.
     Stop { node: usize, roll: bool },
-    /// A rotten disk is replaced.
+    /// A corrupt disk is replaced.
     Replace(usize),
-    /// A disk is put back to that copy.
+    /// A disk is restored to that copy.
     RollBack(usize, MemDisk, LifeFile),
-    /// The next one of a rolling restart.
+    /// The next node of a rolling restart stops.
     Roll(usize),
-    /// A clock that was off by days is set, and its node started anew.
+    /// A clock that was off by days is set, and its node restarted.
     ClockRight(usize),
 }
 
-/// See the module.
+/// State of the fault injection: see the module.
 pub(super) struct Nemesis {
     random: Random,
-    /// True time after which nothing goes wrong any more.
+    /// True time after which no fault begins.
     pub(super) until: u64,
-    /// A rolling restart is under way.
+    /// True during a rolling restart.
     rolling: bool,
-    /// Who lost its disk last.
+    /// The node that lost its disk last.
     wiped: Option<usize>,
-    /// Whose clock is off by days.
+    /// The node whose clock is off by days.
     off: Option<usize>,
 }
 
@@ -77,7 +77,7 @@ impl World {
         self.agenda.put(self.now + pause, Due::Nemesis);
     }
 
-    /// How long a fault lasts.
+    /// Draws the duration of a fault.
     fn lasts(&mut self) -> u64 {
         self.nemesis.random.spread(10_000, 20_000_000)
     }
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Only where every write is synced before it is acknowledged may the power go.
+    /// Returns a power cut only if every write is synced before it is acknowledged, else a kill.
     fn power_cut(&self) -> End {
         if self.plan.sync == SyncMode::Always { End::PowerCut } else { End::Kill }
     }
@@ -165,7 +165,7 @@ impl World {
         self.agenda.put(self.now + away, Due::Start(node));
     }
 
-    /// Whether every other lost disk has been made up for.
+    /// Returns true if the data of every other lost disk are replicated again.
     pub(super) fn may_lose_disk(&self, node: usize) -> bool {
         if self.nemesis.off.is_some() || self.needs_vote_of(node) {
             return false;
@@ -184,10 +184,10 @@ impl World {
         other.is_none_or(|other| other != node && well(other))
     }
 
-    /// Whether another node that is up knows the cluster's id. Until then, a node with a new disk
-    /// and one that knew the old disk take each other for nodes of two clusters once both have
-    /// taken data with a third one, and a person has to say that they are not: docs/operation.md,
-    /// *Two clusters stay apart*.
+    /// Returns true if another running node knows the cluster's id. Until then, a node with a new
+    /// disk and a node that knew the old disk may take each other for nodes of different clusters,
+    /// once both have received data from a third node, and an operator must resolve that:
+    /// docs/operation.md, *Two clusters stay apart*.
     fn is_founded_without(&self, node: usize) -> bool {
         let others = self.machines.iter().enumerate().filter(|(other, _)| *other != node);
         let mut up = others.filter_map(|(_, machine)| machine.process.as_ref());
@@ -200,14 +200,14 @@ impl World {
         self.wipe(node);
     }
 
-    /// The node's directory is an older copy, which it must not go on with: it gets an empty one.
+    /// Replaces the disk of a node whose directory is an older copy, which must not be used.
     pub(super) fn outdated(&mut self, node: usize, life: u32) {
         if self.process(Place { node, life, index: 0 }).is_some() {
             self.replace_disk(node);
         }
     }
 
-    /// One bit of one table; the disk counts as lost from now on.
+    /// Flips one bit of one table; the disk counts as lost from then on.
     fn rot(&mut self, node: usize) {
         let disk = self.machines[node].disk.clone();
         let mut tables = disk.list().unwrap_or_default();
@@ -245,7 +245,7 @@ impl World {
         self.later(lasts, Remedy::DiskMended(node));
     }
 
-    /// Which ways a partition blocks.
+    /// Returns the paths that a partition blocks.
     fn ways(&mut self, fault: Fault, node: usize) -> Vec<(usize, usize)> {
         let nodes = self.machines.len();
         let random = &mut self.nemesis.random;
@@ -256,7 +256,7 @@ impl World {
             let some = random.permille(500);
             return others.into_iter().filter(|o| !some || o % 2 == 0).map(one).collect();
         }
-        // Everybody has a side; the bridge, if there is one, is on both.
+        // Every node is on one side; the bridge, if there is one, is on both.
         let sides: Vec<bool> = (0..nodes).map(|_| random.permille(500)).collect();
         let bridge = (fault == Fault::Bridge).then_some(node);
         let alone = fault == Fault::Partition && random.permille(500);
@@ -315,7 +315,8 @@ impl World {
         self.set_wall(node, offset);
     }
 
-    /// What it writes meanwhile is taken out of it in the end: that counts as a lost disk.
+    /// Sets a clock off by days. The node's writes meanwhile are later removed from its store,
+    /// which counts as a lost disk.
     fn clock_by_days(&mut self, node: usize) {
         if !self.may_lose_disk(node) {
             return;
@@ -346,7 +347,7 @@ impl World {
         self.agenda.put(self.now + 100_000, Due::Start(node));
     }
 
-    /// Whether what a node may lose by a repair of its clock is held by others.
+    /// Returns true if other nodes hold the records that a node may lose by a repair of its clock.
     pub(super) fn may_be_repaired(&self, node: usize) -> bool {
         self.nemesis.wiped == Some(node) || self.may_lose_disk(node)
     }
@@ -355,7 +356,7 @@ impl World {
         self.nemesis.wiped = Some(node);
     }
 
-    /// Asks a process to stop; it has a second to end what it has taken, and is started again.
+    /// Asks a process to stop; it has a second to finish its requests, and is restarted.
     fn stop_cleanly(&mut self, node: usize, roll: bool) {
         self.machines[node].stopping = true;
         self.say_goodbye(node);
@@ -403,7 +404,8 @@ impl World {
                 }
             }
             Remedy::Replace(node) => {
-                // It may have been replaced before, and another one be made up for now.
+                // The disk may have been replaced already, while another lost disk is being
+                // rebuilt.
                 if self.machines[node].is_there() && self.machines[node].rotten {
                     self.replace_disk(node);
                 }
@@ -432,7 +434,7 @@ impl World {
         machine.slow_disk = 0;
     }
 
-    /// Nothing goes wrong any more, and what went wrong is put right.
+    /// Ends all faults and repairs their effects.
     pub(super) fn end_faults(&mut self) {
         self.nemesis.until = self.now;
         self.network.heal();
@@ -448,7 +450,7 @@ impl World {
                 self.wipe(node);
             }
             if self.machines[node].stopping {
-                // It has said goodbye to the others.
+                // The process has said goodbye to its peers.
                 self.end_process(node, End::Clean);
             }
             let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;
@@ -463,5 +465,5 @@ impl World {
     }
 }
 
-/// How wrong clocks may still be when all is well again, in microseconds.
+/// Greatest error of wall clocks after all faults have ended, in microseconds.
 const MOST_HEALED_SKEW: u64 = 200_000;

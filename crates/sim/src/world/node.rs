@@ -1,5 +1,5 @@
-//! What a process does once for all its loops: drives [`node::Task`], and notes which hints are
-//! kept.
+//! The part of a process that all its loops share: drives [`node::Task`], and records the stored
+//! hints.
 
 use bytes::Bytes;
 use cluster::{
@@ -17,7 +17,7 @@ use crate::histories::is_contended;
 use crate::ledger::{is_replica, show};
 use crate::store::{Asker, Store};
 
-/// What a simulated machine does for a node's task.
+/// Driver of a node's task on a simulated machine.
 struct InTask<'a> {
     world: &'a mut World,
     node: usize,
@@ -124,7 +124,8 @@ impl World {
         }
     }
 
-    /// A node may have forgotten writes with an idempotency key, or keys are moving.
+    /// Notes that a node may have forgotten writes with an idempotency key, or that keys are
+    /// moving.
     fn note_forgetful(&mut self, place: Place) {
         let Some(process) = self.process(place) else { return };
         let shared = &process.shared;
@@ -158,7 +159,7 @@ impl World {
         self.node_event(node, life, TaskEvent::HintsRead(wanted, read));
     }
 
-    /// A coordinator has the answer to a call.
+    /// Passes the answer to a call to its coordinator.
     pub(super) fn returned(
         &mut self,
         place: Place,
@@ -168,35 +169,35 @@ impl World {
         self.send_to_task(place, NodeEvent::Returned { call, result }.into());
     }
 
-    /// A loop has something for the node's task.
+    /// Passes an event of a loop to the node's task.
     pub(super) fn send_to_task(&mut self, place: Place, event: TaskEvent) {
         let Place { node, life, .. } = place;
         self.agenda.put(self.now + 1, Due::Node { node, life, event });
     }
 
-    /// A node keeps a hint from here on.
+    /// Records that a node stores a hint.
     pub(super) fn note_hint(&mut self, holder: usize, hint: &Hint) {
         let Hint { peer, key, rank, .. } = hint;
         let owed = self.owed.entry((usize::from(peer.0), holder, key.to_vec())).or_insert(*rank);
         *owed = (*owed).max(*rank);
     }
 
-    /// A disk is gone, with the hints on it; those for it have nothing to add to.
+    /// Forgets the hints on a lost disk, and those for its node.
     pub(super) fn forget_hints(&mut self, node: usize) {
         self.owed.retain(|(peer, holder, _), _| *peer != node && *holder != node);
     }
 
-    /// What was kept for a node has reached it, once no hint waits any more.
+    /// Checks, once no hint is waiting, that every hint has reached its node.
     pub(super) fn hints_are_delivered(&mut self) {
         for ((peer, holder, key), rank) in std::mem::take(&mut self.owed) {
             let members = self.members();
             if !members.contains(&peer) || !members.contains(&holder) {
-                // What a node that has left kept for others went with it.
+                // Hints on a node that has left are gone.
                 continue;
             }
             let key = Bytes::from(key);
             let held = self.held(peer, &key).ok().flatten();
-            // Contended keys have as many copies as there are by default.
+            // Contended keys have the default number of copies.
             let is_replica = match is_contended(&key) {
                 true => is_replica(&self.topology, &key, 0, peer),
                 false => self.ledger.is_replica(&self.topology, peer, &key),
@@ -204,7 +205,7 @@ impl World {
             if self.has_moved() && !is_replica {
                 continue;
             }
-            // What it is sealed against a round brings.
+            // A repair round brings the records that the node's fence refuses.
             let process = self.machines[peer].process.as_ref();
             if process.is_some_and(|process| {
                 let known = process.shared.proofs.known();
@@ -212,7 +213,8 @@ impl World {
             }) {
                 continue;
             }
-            // What outranks it may have been written before it, if that continues an older family.
+            // The record that outranks the hint may be the older write, if it continues an earlier
+            // base version.
             if held.as_ref().is_none_or(|held| held.rank() < rank) {
                 let what = format!(
                     "hint lost: node {holder} kept {rank:x?} of {key:?} for node {peer}, which \
@@ -224,7 +226,7 @@ impl World {
         }
     }
 
-    /// What a node's store holds of a key.
+    /// Returns the record of a key in a node's store.
     pub(super) fn held(
         &self,
         node: usize,
@@ -234,14 +236,14 @@ impl World {
         process.store.engine().read(Space::Data, key)
     }
 
-    /// Whether a node runs and is authoritative.
+    /// Returns true if a node is running and authoritative.
     pub(super) fn is_member(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| process.shared.membership.state() == MembershipState::Member)
     }
 }
 
-/// An event in a line of the journal.
+/// Formats an event for the journal.
 fn node_line(event: &TaskEvent) -> String {
     let event = match event {
         TaskEvent::Node(event) => event,

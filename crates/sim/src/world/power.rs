@@ -1,4 +1,4 @@
-//! Machines and processes: starting, stopping, dying.
+//! Starts, stops and crashes of machines and processes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use crate::records::BRIEF_BYTES;
 use crate::store::{Asker, Store};
 use crate::wall::true_wall;
 
-/// Most microseconds between two looks at the clock's bound and the background work.
+/// Most microseconds between two checks of the clock's bound and the background work.
 const KEEP_MICROS: u64 = 80_000;
 
 /// Microseconds between two attempts to start a process.
 const AGAIN_MICROS: u64 = 500_000;
 
-/// What is looked at for one page: little, so that a few keys are several pages.
+/// Work per page: little, so that a few keys take several pages.
 const PAGE_WORK: PageWork = PageWork { records: 128, bytes: 16 << 10 };
 
-/// Bytes of writes that may wait for room in the store, for each loop.
+/// Bytes of writes per loop that may wait for room in the store.
 const WAITING_BYTES: usize = 1 << 20;
 
-/// Microseconds by which a start can put a clock ahead: what the bound is ahead of it at most.
+/// Most microseconds by which a start can put a clock ahead: the greatest lead of its bound.
 const START_AHEAD: u64 = 2_000_000;
 
-/// How a process ends.
+/// The way a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// SIGTERM: all is written, synced, said goodbye.
+    /// SIGTERM: all is written and synced, and peers are told goodbye.
     Clean,
-    /// SIGKILL: what was written stays written.
+    /// SIGKILL: completed writes stay.
     Kill,
-    /// The machine loses its power with it.
+    /// The machine loses power too.
     PowerCut,
 }
 
@@ -62,7 +62,8 @@ impl World {
                 let life = machine.lives;
                 let line = format_args!("n{node} starts life {life}: {:?}", starting.identity());
                 self.journal.line(self.now, line);
-                // Its clock begins at its bound: others would refuse its versions until then.
+                // The node's clock begins at its bound: before that time, others would refuse its
+                // versions.
                 let wait = starting.wait_for_wall(machine.wall.wall(self.now));
                 machine.opened = Some(Box::new((store, starting)));
                 self.agenda.put(self.now + wait, Due::Serve { node, life });
@@ -71,7 +72,7 @@ impl World {
         }
     }
 
-    /// Recovers the store and takes up its node; `None` = its clock was ahead.
+    /// Recovers the store and the node's state; `None` if its clock is ahead.
     fn open(&mut self, node: usize) -> Result<Option<(Store, Starting)>, StartError> {
         let machine = &self.machines[node];
         let store_id = u64::from(origin_of(&machine.name)) + 1;
@@ -105,7 +106,7 @@ impl World {
         self.agenda.put(self.now + AGAIN_MICROS, Due::Start(node));
     }
 
-    /// A process that has recovered opens its port.
+    /// Opens the port of a recovered process.
     pub(super) fn serve(&mut self, node: usize, life: u32) {
         let machine = &mut self.machines[node];
         let Some(opened) = machine.opened.take_if(|_| machine.lives == life) else { return };
@@ -179,13 +180,13 @@ impl World {
         self.look_at_layout(node);
         self.agenda.put(self.now + 1_000, Due::Keep { node, life });
         self.agenda.put(self.now + 1_000, Due::Tick { node, life });
-        // Connections to an earlier life get a reset.
+        // Connections to an earlier incarnation get a reset.
         for (connection, end, at) in self.network.reset(self.now, node) {
             self.agenda.put(at, Due::Deliver { connection, end });
         }
     }
 
-    /// A node's disk belongs to that cluster: to no other one than before, and than all others'.
+    /// Checks that a node's disk belongs to the same cluster as before, and as all others'.
     pub(super) fn note_cluster(&mut self, node: usize, id: Option<ClusterId>) {
         let before = std::mem::replace(&mut self.machines[node].cluster, id);
         let all = self.nodes.iter().map(|other| self.machines[*other].cluster);
@@ -196,7 +197,7 @@ impl World {
         }
     }
 
-    /// What a process's links know of the others, and who it is to them.
+    /// Creates the peer table of a process, with its identity.
     fn peer_table(&self, shared: &Arc<Shared>) -> PeerTable {
         let layouts = Arc::clone(&shared.layouts);
         let known = (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), layouts);
@@ -244,7 +245,7 @@ impl World {
         }
         if how == End::Clean {
             let batch = process.clock.stop();
-            // If that fails, the old bound is as safe.
+            // If the commit fails, the old bound is safe too.
             let _ = process.store.engine().commit(std::iter::once(&batch));
         }
         self.lose_store(node, process.store, how);
@@ -263,14 +264,14 @@ impl World {
         };
     }
 
-    /// A machine is replaced by one with an empty disk and a right clock while its node is down.
+    /// Replaces a machine by one with an empty disk and a correct clock while its node is down.
     pub(super) fn wipe(&mut self, node: usize) {
         self.set_wall(node, 0);
         self.machines[node].most_ahead = 0;
         self.exchange_disk(node, MemDisk::new());
     }
 
-    /// A machine gets another disk while its node is down.
+    /// Replaces the disk of a machine while its node is down.
     pub(super) fn exchange_disk(&mut self, node: usize, disk: MemDisk) {
         disk.clear_faults();
         disk.set_capacity(None);
@@ -303,7 +304,7 @@ impl World {
         }
     }
 
-    /// What the embedder's background threads do, a step at a time.
+    /// Does a step of the production process's background threads.
     pub(super) fn keep(&mut self, node: usize, life: u32) {
         let place = Place { node, life, index: 0 };
         let times = self.times(node);
@@ -328,8 +329,8 @@ impl World {
         self.agenda.put(at, Due::Keep { node, life });
     }
 
-    /// Others can't carry a node's clock further ahead of its own wall clock than the skew allowed;
-    /// only its own past can, by its bound, at each start.
+    /// Checks that other nodes carry a node's clock ahead of its own wall clock by no more than the
+    /// allowed skew; only the node's own bound can carry it further, at each start.
     fn clock_is_its_own(&mut self, node: usize) {
         let (now, skew) = (self.now, self.plan.max_skew_micros);
         let machine = &mut self.machines[node];

@@ -1,6 +1,6 @@
-//! What a proof has to mean. When a node's watermark rises, all members hold the same of what was
-//! written up to there, but for what may be purged by it; and no client is ever told anything else
-//! of that time. After a round and a compaction nothing is left that may be purged.
+//! Checks the meaning of a repair proof. When a node's watermark rises, all members hold the same
+//! records up to it, except those that may be purged; and no client is ever told of other records
+//! from before it. After a round and a compaction, no purgeable record is left.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use lsm::{PurgeRule, Space, Work};
 use super::World;
 use crate::ledger::{is_replica, show};
 
-/// Microseconds between two looks at all that all nodes hold.
+/// Microseconds between two comparisons of all stored records.
 const LOOK_MICROS: u64 = 100_000;
 
-/// What a node holds of each key, and for how many copies that was which it has hidden there.
+/// A node's records by key, each with the numbers of copies of the records that it hides.
 type Held = BTreeMap<Bytes, (Record, Vec<u8>)>;
 
 impl World {
-    /// The watermark of a node that has one.
+    /// Returns a node's watermark; 0 if it has none.
     pub(super) fn watermark(&self, node: usize) -> u64 {
         let process = self.machines[node].process.as_ref();
         process.map_or(0, |process| process.shared.proofs.watermark())
     }
 
-    /// A watermark has risen: what is proven by that is looked at.
+    /// Checks the proof of a watermark that has risen.
     pub(super) fn is_proven(&mut self, watermark: u64) {
         if self.now < self.looked_at + LOOK_MICROS {
             return;
@@ -61,7 +61,7 @@ impl World {
                 }
             }
         }
-        // What only a node holds that was not looked at is not known otherwise.
+        // If some node's records were not read, the newest record of a key is unknown.
         if held.len() == all.len() {
             let newest = newest.into_iter();
             let ranks = newest.map(|(key, record)| (key.clone(), record.rank())).collect();
@@ -70,7 +70,7 @@ impl World {
         wrong.into_iter().for_each(|what| self.ledger.accuse(self.now, what));
     }
 
-    /// Whether a node lacks the newest record up to the watermark that any node holds.
+    /// Returns true if a node lacks the newest record up to the watermark that any node holds.
     fn differs(
         &self,
         node: usize,
@@ -79,7 +79,7 @@ impl World {
         newest: &Record,
         watermark: u64,
     ) -> bool {
-        // What may be purged is as good as none.
+        // A purgeable record counts as absent.
         match own.filter(|own| !goes_by(own, watermark)) {
             Some(own) => own.rank() < newest.rank(),
             None if goes_by(newest, watermark) => false,
@@ -87,13 +87,13 @@ impl World {
         }
     }
 
-    /// Whether a node is one of so many replicas as a record of a key has.
+    /// Returns true if a node is a replica of a key under the record's number of copies.
     pub(super) fn is_replica(&self, node: usize, key: &Bytes, record: &Record) -> bool {
         is_replica(&self.topology, key, record.copies(), node)
     }
 
-    /// Whether a node holds a record for those who read: not because it is about to be a replica,
-    /// or was one. Where nothing has moved it holds nothing else.
+    /// Returns true if a node holds a record for readers, not because it is about to be a replica
+    /// or was one. If nothing has moved, a node holds only records for readers.
     pub(super) fn belongs_to(&self, node: usize, key: &Bytes, record: &Record) -> bool {
         let process = self.machines[node].process.as_ref();
         let holds_others = process.is_some_and(|process| {
@@ -103,15 +103,15 @@ impl World {
         !holds_others || self.is_replica(node, key, record)
     }
 
-    /// The same, or because it has hidden one that is held for them: they are told it in the place
-    /// of that.
+    /// Returns true if a node holds a record for readers, or in place of a hidden record for
+    /// readers.
     fn holds_for_readers(&self, node: usize, key: &Bytes, held: &(Record, Vec<u8>)) -> bool {
         let (record, hidden) = held;
         self.belongs_to(node, key, record) || self.stands_for_hidden(node, key, record, hidden)
     }
 
-    /// Whether a node keeps a record for what it has hidden there, which was for so many copies
-    /// each.
+    /// Returns true if a node keeps a record because of the records hidden under it, which had
+    /// these numbers of copies.
     pub(super) fn stands_for_hidden(
         &self,
         node: usize,
@@ -120,11 +120,11 @@ impl World {
         hidden: &[u8],
     ) -> bool {
         let is_held = |copies: &u8| is_replica(&self.topology, key, *copies, node);
-        // What a conditional write made goes by its own copies.
+        // The record of a conditional write is placed by its own number of copies.
         record.ballot() == 0 && hidden.iter().any(is_held)
     }
 
-    /// All that a node holds; `None` = it can't be read.
+    /// Returns all records of a node; `None` if they can't be read.
     fn all_held(&self, node: usize) -> Option<Held> {
         let process = self.machines[node].process.as_ref()?;
         let mut scan = process.store.engine().snapshot().scan(Space::Data, b"", None);
@@ -137,8 +137,8 @@ impl World {
         Some(held)
     }
 
-    /// Once all is compacted, a node holds nothing any more that may be purged up to this time,
-    /// which is proven.
+    /// Checks, after a full compaction, that no node holds a record that may be purged up to this
+    /// proven time.
     pub(super) fn all_is_purged(&mut self, proven: u64) {
         for node in self.members() {
             if self.watermark(node) < proven {

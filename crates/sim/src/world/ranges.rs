@@ -1,5 +1,4 @@
-//! Ranges over the whole cluster: [`node::Range`] says which pages it wants, a coordinator fetches
-//! them.
+//! Ranges over the whole cluster: [`node::Range`] requests pages, and a coordinator fetches them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use super::machine::{Input, Outbox};
 use super::{Due, Place, World};
 use crate::ledger::ClientOutcome;
 
-/// Calls of ranges have numbers from here on, those of the node's own machine are below.
+/// First number of the ranges' calls; the node's task uses those below.
 const FIRST_CALL: u64 = 1 << 32;
 
 /// A range that is being read.
@@ -32,7 +31,7 @@ pub(crate) struct Walks {
 }
 
 impl Walks {
-    /// Whose requests they are.
+    /// Returns the numbers of the clients' requests.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.walks.keys().copied()
     }
@@ -91,7 +90,7 @@ impl World {
         self.agenda.put(at, Due::ClientOutcome { number, outcome });
     }
 
-    /// Takes the result of a call that was a range's; gives it back if it was not.
+    /// Handles the result of a range's call; returns any other result to the caller.
     pub(super) fn page_returned(
         &mut self,
         place: Place,
@@ -104,7 +103,7 @@ impl World {
         }
         let process = self.process(place)?;
         let asking = |walk: &Walk| walk.asking.get(&call).copied();
-        // Void: another node failed meanwhile.
+        // The call is void if another node failed meanwhile.
         let node = process.walks.walks.values().find_map(asking)?;
         match Range::asked(&process.shared, node, result) {
             PageAsked::Busy => self.agenda.put(self.now + RETRY_MICROS, Due::Busy { place, call }),
@@ -113,7 +112,7 @@ impl World {
         None
     }
 
-    /// A range has waited for a node that was busy.
+    /// Retries a range's call to a busy node.
     pub(super) fn was_busy(&mut self, place: Place, call: CallId) {
         self.input(place, Input::Busy(call));
     }

@@ -1,5 +1,6 @@
-//! What an operator does about a node whose clock was far ahead: its start is refused; the clock is
-//! set, and what it wrote meanwhile is taken out of its store, as `kvorum repair-clock` does.
+//! The operator's response to a node whose clock was far ahead: the node refuses to start; the
+//! clock is set, and the records it wrote meanwhile are removed from its store, as by `kvorum
+//! repair-clock`.
 
 use cluster::{Clock, origin_of};
 use node::{Ahead, StartError};
@@ -9,18 +10,18 @@ use super::nemesis::DAY_MICROS;
 use crate::store::Store;
 use crate::wall::true_wall;
 
-/// How long a refused start waits for somebody to look at it, in microseconds.
+/// Microseconds from a refused start to the operator's response.
 const LOOKED_AT: u64 = 2_000_000;
 
 impl World {
-    /// A node was not started, for its clock would begin far ahead of the wall clock. Somebody sees
-    /// to it, and it is tried again.
+    /// Handles a refused start, whose clock would begin far ahead of the wall clock: an operator
+    /// responds, and the node starts again.
     pub(super) fn started_ahead(&mut self, node: usize, store: &Store) -> Result<(), StartError> {
         let offset = self.machines[node].wall.offset(self.now);
         self.journal.line(self.now, format_args!("n{node} would begin ahead: not started"));
         let most_wrong = self.plan.skew_micros as i64 + 1;
         if self.is_off_by_days(node) {
-            // Until that is over.
+            // While the fault lasts.
         } else if offset.abs() > most_wrong {
             self.set_wall(node, 0);
         } else if self.may_be_repaired(node) {
@@ -34,8 +35,8 @@ impl World {
         let limit = Clock::limit(self.times(node).wall, self.plan.max_skew_micros);
         let engine = store.engine();
         let Some(found) = Ahead::look(engine, limit)? else { return Ok(()) };
-        // To those who were promised something it is a lost disk, as far as nobody else has it;
-        // also if a disk error ends it half-way.
+        // For holders of promises this is a lost disk, unless other nodes have the records; also if
+        // a disk error interrupts the removal.
         self.note_lost_disk(node);
         self.forget_hints(node);
         self.ledger.wiped(self.now, origin_of(&self.machines[node].name), limit);
@@ -50,8 +51,8 @@ impl World {
         Ok(())
     }
 
-    /// A node that was removed is switched off. Nobody repairs its clock any more: what it wrote
-    /// while that was off by days is on no other node, and goes with it.
+    /// Notes that a removed node is switched off without a repair of its clock: its writes from
+    /// while the clock was off by days are on no other node, and are lost with it.
     pub(super) fn takes_future_along(&mut self, node: usize) {
         if self.machines[node].most_ahead >= DAY_MICROS {
             let limit = Clock::limit(true_wall(self.now), self.plan.max_skew_micros);

@@ -1,5 +1,5 @@
-//! A turn of a loop: drives [`node::Loop`] with all that waits, and does what it wants done. The
-//! writes of a turn become one batch, the messages on a connection one envelope.
+//! A turn of a loop: drives [`node::Loop`] with all waiting inputs, and carries out its effects.
+//! The writes of a turn become one batch, and the messages on a connection one envelope.
 
 use cluster::{
     Answer, Body, CallId, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
@@ -18,7 +18,7 @@ use crate::ledger::{Asked, ClientOutcome, What};
 use crate::records::{BRIEF_BYTES, WriteId, make};
 use crate::store::Asker;
 
-/// What a simulated machine does for a loop in one of its turns.
+/// Driver of a loop's turn on a simulated machine.
 struct InTurn<'a> {
     world: &'a mut World,
     place: Place,
@@ -192,12 +192,12 @@ impl World {
         self.arm(place);
     }
 
-    /// One event, and all that follows from it at once.
+    /// Handles one event, and all that follows from it at once.
     pub(super) fn handle(&mut self, place: Place, event: Event, out: &mut Outbox) {
         self.drive(place, out, |own, driver| own.handle(driver, event));
     }
 
-    /// Lets a loop do something, and what ranges ask it for because of that.
+    /// Runs `work` on a loop, and then the events that ranges send to the loop because of it.
     fn drive(
         &mut self,
         place: Place,
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// Whether nobody waits any more for what a store is to do.
+    /// Returns true if no one waits any more for the store's result.
     fn is_over(&self, place: Place, demand: Demand) -> bool {
         self.times(place.node).mono >= demand.until
     }
@@ -413,7 +413,7 @@ impl World {
         self.input(place, Input::Wake);
     }
 
-    /// Has the loop woken when it wants to be.
+    /// Schedules the loop's next wake-up.
     fn arm(&mut self, place: Place) {
         let wall = self.machines[place.node].wall;
         let now = self.now;
@@ -429,5 +429,5 @@ impl World {
     }
 }
 
-/// How much later than its deadline an answer may be: a wake-up, and a loop's turn.
+/// Greatest lateness of an answer after its deadline: a wake-up, and a loop's turn.
 const LATE_MICROS: u64 = 60_000;

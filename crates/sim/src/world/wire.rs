@@ -1,5 +1,5 @@
-//! Bytes between loops: what arrives goes into the handshake, then into the connection; what those
-//! have to say goes out at the end of a turn.
+//! Bytes between loops: arriving bytes go into the handshake, then into the connection; their
+//! output is sent at the end of a turn.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::machine::{Input, Outbox};
 use super::{Due, Place, World};
 use crate::network::End;
 
-/// How long it is until room is asked for again, in microseconds.
+/// Microseconds until a connection that lacks memory tries again.
 const AGAIN_MICROS: u64 = 1_000;
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
         nonce
     }
 
-    /// A loop is connected to whoever it dialed, and says who it is.
+    /// Starts the handshake of a loop with the peer it dialed.
     pub(super) fn begin_handshake(&mut self, place: Place, peer: usize, attempt: Attempt, id: u64) {
         let (nonce, now) = (self.nonce(), self.times(place.node));
         let Some(process) = self.process(place) else { return };
@@ -38,7 +38,7 @@ impl World {
         own.dirty.insert(id);
     }
 
-    /// Something arrives at an end of a connection, or there is room at it.
+    /// Handles bytes that arrive at an end of a connection, or room for more.
     pub(super) fn deliver(&mut self, connection: u64, end: usize) {
         if let Some(End { node, life, index, .. }) = self.network.arrive(self.now, connection, end)
         {
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// A loop reads what has arrived, and has what it waits to write written.
+    /// Reads the bytes that have arrived, and writes waiting ones.
     pub(super) fn take_ready(&mut self, place: Place, id: u64, end: usize, out: &mut Outbox) {
         let open = self.network.get(id).is_some_and(|found| found.ends[end].open);
         let known = |world: &mut Self| {
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// Both ends have proved who they are; `false` = the link has fallen meanwhile.
+    /// Establishes a link after both ends have authenticated; `false` if it has ended meanwhile.
     fn rise(&mut self, place: Place, id: u64, seen: &PeerSeen, out: &mut Outbox) -> bool {
         let now = self.times(place.node);
         let Place { node, life, index } = place;
@@ -162,12 +162,12 @@ impl World {
             let event = NodeEvent::Fenced.into();
             self.agenda.put(self.now + 1, Due::Node { node, life, event });
         }
-        // What it has to say about that goes out before it is closed.
+        // The explanation is sent before the connection is closed.
         self.flush(place, id);
         self.lose(place, id, true, out);
     }
 
-    /// What came after the handshake.
+    /// Handles the bytes after the handshake.
     fn take_in(&mut self, place: Place, id: u64, mut input: &[u8], out: &mut Outbox) {
         loop {
             let now = self.times(place.node);
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// Has all connections of a loop say what they have to say.
+    /// Sends the output of all connections of a loop.
     pub(super) fn flush_all(&mut self, place: Place) {
         let Some(process) = self.process(place) else { return };
         for id in std::mem::take(&mut process.loops[place.index].dirty) {
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// A way that was blocked is not any more: what it swallowed is sent again.
+    /// Retransmits the bytes that were lost to blocked paths.
     pub(super) fn resend_all(&mut self) {
         for connection in self.network.all() {
             for end in 0..2 {

@@ -1,5 +1,5 @@
-//! Plain statements: the data that is repaired, clients at a fixed rate meanwhile, and what a node
-//! tells of its repairs.
+//! Plain statements: the repaired data, clients at a fixed rate meanwhile, and the nodes' records
+//! of their repairs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const PUT: &str = "INSERT INTO bench.kv (k, v) VALUES (?, ?)";
 
 const GET: &str = "SELECT v FROM bench.kv WHERE k = ?";
 
-/// When a repair began and ended, and what went wrong.
+/// Start and end of a repair, and its error.
 type Repair = (Option<CqlTimestamp>, Option<CqlTimestamp>, Option<String>);
 
 impl Client {
@@ -31,7 +31,7 @@ impl Client {
         Self::with(SessionBuilder::new().host_filter(Arc::new(only)), nodes, clients)
     }
 
-    /// Makes the table and `keys` keys, each written to all its replicas.
+    /// Creates the table and `keys` keys, each written to all its replicas.
     pub(crate) fn load(&self, keys: u64) -> Result<(), String> {
         self.runtime.block_on(async {
             make_tables(&self.session).await?;
@@ -39,7 +39,7 @@ impl Client {
         })
     }
 
-    /// Writes those of `keys` keys anew that are written late, to a quorum.
+    /// Rewrites the late ones of `keys` keys, with a quorum.
     pub(crate) fn write_late(&self, keys: u64) -> Result<(), String> {
         let late = (0..keys / LATE_OF).map(|number| number * LATE_OF + LATE);
         self.runtime.block_on(self.write(late.collect(), Consistency::Quorum))
@@ -68,7 +68,7 @@ impl Client {
         Ok(())
     }
 
-    /// So many statements a second for so long, half of them writes.
+    /// Runs `rate` statements per second for `duration`, half of them writes.
     pub(crate) fn steady(
         &self,
         keys: u64,
@@ -105,7 +105,7 @@ impl Client {
         })
     }
 
-    /// Seconds that each repair took which has ended so far.
+    /// Returns the durations in seconds of all repairs that have ended.
     pub(crate) fn repairs(&self) -> Result<Vec<f64>, String> {
         const TEXT: &str = "SELECT started_at, finished_at, exception_message \
                             FROM system_distributed.parent_repair_history";
@@ -124,7 +124,7 @@ impl Client {
         Ok(took)
     }
 
-    /// Bytes that the node has sent to others so far.
+    /// Returns the bytes that the node has sent to others so far.
     pub(crate) fn sent_bytes(&self) -> Result<f64, String> {
         const TEXT: &str = "SELECT sent_bytes FROM system_views.internode_outbound";
         let rows = self.runtime.block_on(self.session.query_unpaged(TEXT, ()));
@@ -136,10 +136,10 @@ impl Client {
     }
 }
 
-/// A client that keeps to its times.
+/// A client that sends at fixed times.
 struct Paced {
     session: Arc<Session>,
-    /// Read, write: it alternates.
+    /// Read and write, which alternate.
     statements: [Arc<PreparedStatement>; 2],
     numbers: Numbers,
     next: Instant,
@@ -177,7 +177,7 @@ fn nothing() -> Steady {
     Steady { get: latency(), put: latency(), failed: 0 }
 }
 
-/// A key and its value, as kvorum's have them.
+/// Returns a key and its value, the same as for kvorum.
 fn pair(number: u64) -> (String, String) {
     let mut value = Vec::with_capacity(requests::LONG);
     requests::long_value(number, &mut value);

@@ -1,4 +1,4 @@
-//! Command lines and what they ask for: those that people printed in their reports, and wrong ones.
+//! Valid command lines, taken from published reports, with the plans they yield; and invalid ones.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const KNOWN: Known = Known {
     about_path: "",
 };
 
-/// A command line, `|` between words that hold blanks.
+/// Parses and checks a command line; `|` separates words that contain blanks.
 fn ask(line: &str) -> Result<Asked, String> {
     let words: Vec<String> = if line.contains('|') {
         line.split('|').map(str::to_owned).collect()

@@ -2,14 +2,14 @@ use fastrand::Rng;
 
 use super::*;
 
-/// A normal variable (Box and Muller).
+/// Draws a normal variable (Box and Muller).
 fn normal(rng: &mut Rng) -> f64 {
     let (a, b) = (rng.f64().max(f64::MIN_POSITIVE), rng.f64());
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
-/// Figures of `repeats` runs around `level`, with noise as a share of it. Latencies have a heavy
-/// tail; CPU time, a sum over all requests, has none.
+/// Draws the figures of `repeats` runs around `level`, with relative `noise`. Latencies have a
+/// heavy tail; CPU time, a sum over all requests, has none.
 fn runs(rng: &mut Rng, metric: Metric, repeats: usize, level: f64, noise: f64) -> Vec<f64> {
     let mut one = || {
         let stalled = metric != Metric::ServerCpu && rng.u8(..20) == 0;
@@ -19,7 +19,8 @@ fn runs(rng: &mut Rng, metric: Metric, repeats: usize, level: f64, noise: f64) -
     (0..repeats).map(|_| one()).collect()
 }
 
-/// How often of `times` anything is found between sides whose metrics differ by `factor`.
+/// Makes `times` comparisons of sides whose CPU time differs by `factor`. Returns the number of
+/// those that find a difference.
 fn found(times: usize, repeats: usize, noise: f64, factor: f64) -> usize {
     let mut rng = Rng::with_seed(7);
     let alarm = |rng: &mut Rng| {
@@ -55,7 +56,7 @@ fn ten_per_cent_more_cpu_work_are_found() {
     }
 }
 
-/// The noise of these is such that some are found and some are not.
+/// At this noise, some differences are found and some are not.
 #[test]
 fn verdict_and_interval_agree() {
     let mut rng = Rng::with_seed(3);
@@ -78,8 +79,8 @@ fn verdict_and_interval_agree() {
     assert!(verdicts.iter().all(|count| *count > 300), "{verdicts:?}");
 }
 
-/// In an open loop throughput is the plan's, and mostly there are no errors: their tests would only
-/// weaken the others.
+/// In an open loop the plan fixes throughput, and usually there are no errors: testing them would
+/// only weaken the other tests.
 #[test]
 fn what_cannot_differ_is_not_tested() {
     let p99 =
@@ -101,7 +102,8 @@ fn what_cannot_differ_is_not_tested() {
 fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
     use crate::saved::{Saved, Timeline};
     let mut rng = Rng::with_seed(11);
-    // Noise in which each second is half of the one before (autoregressive of order one).
+    // Autoregressive noise of order one: each second carries over half the noise of the second
+    // before.
     let mut run = || {
         let (mut p50, mut p99) = (0.0, 0.0);
         let mut csv = String::from(

@@ -1,4 +1,4 @@
-//! A chart as SVG.
+//! Draws a chart as SVG.
 //!
 //! ```text
 //!   left ┌──────────────────────────┐ top
@@ -15,14 +15,14 @@ use maud::{Markup, html};
 
 use super::{COLOURS, Chart, Line, Mark, Shape, dashes};
 
-/// Measures of a drawing, in its own units: about a pixel.
+/// Dimensions of a drawing, in its own units of about a pixel.
 pub(super) struct Size {
     class: &'static str,
     width: f64,
     height: f64,
     low: f64,
     left: f64,
-    /// Ticks that fit below and beside it.
+    /// Number of ticks that fit along the x axis and the y axis.
     ticks: (usize, usize),
 }
 
@@ -32,7 +32,7 @@ pub(super) const WIDE: Size =
 pub(super) const NARROW: Size =
     Size { class: "narrow", width: 400.0, height: 300.0, low: 170.0, left: LEFT, ticks: (4, 6) };
 
-/// Room for the longest name of a tick, `1000 MiB`.
+/// Width of the longest tick label, `1000 MiB`.
 const LEFT: f64 = 72.0;
 
 const TOP: f64 = 12.0;
@@ -42,7 +42,7 @@ const BOTTOM: f64 = 30.0;
 /// Half the width of a point.
 const POINT: f64 = 5.0;
 
-/// Where things are in one drawing.
+/// Layout of one drawing.
 struct Plane<'a> {
     chart: &'a Chart,
     size: &'a Size,
@@ -72,7 +72,7 @@ pub(super) fn svg(chart: &Chart, size: &Size) -> Markup {
     }
 }
 
-/// What the chart shows, in words, for those who do not see it.
+/// Describes the chart in words, for screen readers.
 fn about(chart: &Chart) -> String {
     let names: Vec<_> = chart.lines.iter().map(|line| line.name.as_str()).collect();
     format!("{}: {}. {}", chart.title, chart.note, names.join(", "))
@@ -101,7 +101,7 @@ impl Plane<'_> {
         let (left, right, bottom) = (self.size.left, self.right(), self.bottom());
         let down = if self.chart.low { 4 } else { self.size.ticks.1 };
         let ys = self.chart.y.ticks(down);
-        // On a narrow screen every other power of ten of a long axis has room for its name.
+        // On a narrow screen, a long axis has room to label every other power of ten.
         let xs = self.chart.x.ticks(self.size.ticks.0);
         let every = xs.len().div_ceil(self.size.ticks.0 + 1).max(1);
         html! {
@@ -127,7 +127,7 @@ impl Plane<'_> {
         }
     }
 
-    /// Names at the ends stay inside the drawing.
+    /// Labels at the ends stay inside the drawing.
     fn anchor(&self, x: f64) -> &'static str {
         if x > self.right() - 14.0 { "end" } else { "middle" }
     }
@@ -136,7 +136,7 @@ impl Plane<'_> {
         let colour = format!("c{}{}", line.colour % COLOURS, dashes(line.colour));
         let off = if line.hidden { " off" } else { "" };
         let thin = line.thin_from.unwrap_or(f64::INFINITY);
-        // Both parts hold the point where they meet.
+        // Both parts contain the point where they meet.
         let firm: Vec<_> = line.points.iter().copied().filter(|point| point.0 <= thin).collect();
         let rest: Vec<_> = match firm.last() {
             Some(last) if firm.len() < line.points.len() => {
@@ -153,14 +153,14 @@ impl Plane<'_> {
         }
     }
 
-    /// A path through all points that have a place, interrupted where one has none.
+    /// Draws a path through all points on the plane, interrupted at gaps.
     fn path(&self, points: &[(f64, f64)]) -> String {
         let mut path = String::new();
         let mut pen = 'M';
         for (x, y) in points {
             match (self.x(*x), self.y(*y)) {
                 (Some(x), Some(y)) => {
-                    // Writing into a string cannot fail.
+                    // Writing into a string can't fail.
                     let _ = write!(path, "{pen}{} {}", px(x), px(y));
                     pen = 'L';
                 }
@@ -170,7 +170,7 @@ impl Plane<'_> {
         path
     }
 
-    /// The area below the line, as far as it has no gap.
+    /// Draws the area below the line, from its first finite point to its last.
     fn area(&self, points: &[(f64, f64)]) -> String {
         let has_place = |point: &&(f64, f64)| point.1.is_finite();
         let (Some(first), Some(last)) =
@@ -258,7 +258,7 @@ impl Shape {
     }
 }
 
-/// A place to a tenth of a pixel.
+/// Rounds a coordinate to a tenth of a pixel.
 fn px(place: f64) -> f64 {
     (place * 10.0).round() / 10.0
 }

@@ -1,8 +1,8 @@
-//! Charts: lines over two axes, with rules, bands and points, as SVG that needs no script.
+//! Charts: lines over two axes, with rules, bands and points, as SVG that works without scripts.
 //!
-//! Each is drawn twice, for wide and for narrow screens; the style sheet shows the one that fits,
-//! so that its letters are legible on a phone. What the page's script needs for the cursor stands
-//! beside it as JSON.
+//! Each chart is drawn twice, for wide and for narrow screens; the style sheet shows the one that
+//! fits, so labels are legible on a phone. JSON beside the chart holds the data for the script's
+//! cursor.
 
 mod draw;
 mod scale;
@@ -12,24 +12,24 @@ use serde_json::json;
 
 pub(crate) use scale::{Axis, Unit};
 
-/// Lines with colours of their own; further ones are dashed.
+/// Number of line colours; further lines reuse them with dashes.
 pub(crate) const COLOURS: usize = 7;
 
-/// What is drawn in one chart.
+/// The contents of one chart.
 #[derive(Debug, Clone)]
 pub(crate) struct Chart {
     /// Unique in the page; letters, digits and hyphens.
     pub(crate) id: String,
     pub(crate) title: String,
-    /// What the y axis shows, and anything to mind.
+    /// Meaning of the y axis, and remarks.
     pub(crate) note: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     pub(crate) lines: Vec<Line>,
     pub(crate) marks: Vec<Mark>,
-    /// Charts of one group share their cursor; empty = none.
+    /// Charts of one group share their cursor; empty means no group.
     pub(crate) group: String,
-    /// Lower than others: one of a stack over the same x axis.
+    /// Drawn lower than usual, as one of a stack over the same x axis.
     pub(crate) low: bool,
 }
 
@@ -37,32 +37,32 @@ pub(crate) struct Chart {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// What its switch in the legend turns on and off, in all charts; one number for each run.
+    /// Index of the legend switch that shows and hides the line in all charts; one for each run.
     pub(crate) switch: Option<usize>,
-    /// Place among the colours.
+    /// Index of the line's colour.
     pub(crate) colour: usize,
-    /// x and y; a y that is no number is a gap.
+    /// Points (x, y); a NaN y is a gap.
     pub(crate) points: Vec<(f64, f64)>,
-    /// From this x on too few samples lie beyond: drawn grey.
+    /// The x from which too few samples lie beyond: drawn grey from there.
     pub(crate) thin_from: Option<f64>,
     /// Filled down to the axis.
     pub(crate) filled: bool,
-    /// Not shown until it is switched on.
+    /// Hidden until its switch is turned on.
     pub(crate) hidden: bool,
 }
 
-/// What stands in a chart beside its lines.
+/// A mark in a chart, beside its lines.
 #[derive(Debug, Clone)]
 pub(crate) enum Mark {
-    /// Across at y, as far as x if that is given: an objective.
+    /// A horizontal line at y, as far as x = `to` if given: an objective.
     Level { y: f64, to: Option<f64>, text: String },
-    /// Between two x: an interval.
+    /// A vertical band between two x: an interval.
     Band { from: f64, to: f64, text: String },
-    /// One point: a trial, a knee.
+    /// A single point: a trial or a knee.
     Point { x: f64, y: f64, shape: Shape, text: String, switch: Option<usize>, colour: usize },
 }
 
-/// What a point looks like, besides its colour.
+/// Shape of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A filled circle.
@@ -78,7 +78,7 @@ pub(crate) enum Shape {
 }
 
 impl Chart {
-    /// The chart with its title and legend.
+    /// Renders the chart with its title and legend.
     pub(crate) fn markup(&self) -> Markup {
         let low = if self.low { "chart low" } else { "chart" };
         html! {
@@ -112,14 +112,14 @@ impl Chart {
         }
     }
 
-    /// What the cursor needs, as JSON that cannot end its element.
+    /// Returns the cursor's data, as JSON that can't close its HTML element.
     fn data(&self) -> String {
         let axis = |axis: &Axis| {
             json!({"unit": axis.unit.name(), "log": axis.log,
             "min": axis.min, "max": axis.max})
         };
         let lines = self.lines.iter().map(|line| {
-            // JSON knows no NaN: a gap is null.
+            // JSON has no NaN: a gap is null.
             let points: Vec<_> = line.points.iter().map(|(x, y)| json!([x, y])).collect();
             json!({"name": line.name, "switch": line.switch, "colour": line.colour % COLOURS,
                 "thin": line.thin_from, "points": points})
@@ -130,7 +130,7 @@ impl Chart {
     }
 }
 
-/// The colour of a line as a stroke of it.
+/// Draws the legend's sample of a line.
 pub(crate) fn key(colour: usize) -> Markup {
     let class = format!("key c{}{}", colour % COLOURS, dashes(colour));
     html! {
@@ -140,7 +140,7 @@ pub(crate) fn key(colour: usize) -> Markup {
     }
 }
 
-/// The class of the dashes that tell lines of one colour apart.
+/// Returns the dash class that tells lines of one colour apart.
 fn dashes(colour: usize) -> &'static str {
     ["", " dash", " dot"][(colour / COLOURS).min(2)]
 }

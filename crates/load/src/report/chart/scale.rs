@@ -1,22 +1,22 @@
-//! Axes: where a figure lies between the two ends of one, and which of its figures are named.
+//! Axes: the position of a value between the two ends of an axis, and the choice of ticks.
 
 use crate::report::figures;
 
-/// What an axis counts, which says how its figures are written, here and by the page's script.
+/// Unit of an axis. It decides how values are written, here and in the page's script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Milliseconds,
-    /// Of a second.
+    /// Number per second.
     Rate,
     Seconds,
-    /// 1/(1−p) of a percentile p.
+    /// The scale 1/(1−p) of a percentile p.
     Percentile,
     Count,
     Bytes,
 }
 
 impl Unit {
-    /// The script's word for it.
+    /// The unit's name in the page's script.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Milliseconds => "ms",
@@ -28,7 +28,7 @@ impl Unit {
         }
     }
 
-    /// The round step at or above `least`: for bytes a power of two, so that every multiple of it
+    /// Returns the round step at or above `least`: for bytes a power of two, so that every multiple
     /// is round in KiB and MiB too.
     fn step(self, least: f64) -> f64 {
         match self {
@@ -57,14 +57,14 @@ pub(crate) struct Axis {
     pub(crate) max: f64,
 }
 
-/// The smallest share of a decade that is told apart: a range within it gets a decade of its own.
+/// Least ratio of the ends of a logarithmic range; a narrower range gets a decade of its own.
 const NARROW: f64 = 1.05;
 
-/// A logarithmic axis with fewer round figures than this is named in even steps.
+/// With fewer round values than this, a logarithmic axis has ticks in equal steps.
 const FEW: usize = 3;
 
 impl Axis {
-    /// A linear axis from 0 over all of `values`.
+    /// Creates a linear axis from 0 over all of `values`.
     pub(crate) fn linear(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
         let max = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = unit.step(max / 4.0);
@@ -72,12 +72,12 @@ impl Axis {
         Self { unit, log: false, min: 0.0, max }
     }
 
-    /// A linear axis from `min` to `max` exactly.
+    /// Creates a linear axis from `min` to `max` exactly.
     pub(crate) fn exact(unit: Unit, min: f64, max: f64) -> Self {
         Self { unit, log: false, min, max: if max > min { max } else { min + 1.0 } }
     }
 
-    /// A logarithmic axis over all of `values` above 0, with some room at both ends.
+    /// Creates a logarithmic axis over all of `values` above 0, with margins at both ends.
     pub(crate) fn log(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
         let ends = values
             .filter(|value| value.is_finite() && *value > 0.0)
@@ -87,12 +87,12 @@ impl Axis {
         Self { unit, log: true, min: min / room, max: max * room }
     }
 
-    /// The axis 1/(1−p), from 0 % up to `last`.
+    /// Creates the axis 1/(1−p), from 0 % up to `last`.
     pub(crate) fn percentiles(last: f64) -> Self {
         Self { unit: Unit::Percentile, log: true, min: 1.0, max: last.max(1000.0) }
     }
 
-    /// Where `value` lies: 0 at the beginning, 1 at the end; none where the axis has no place.
+    /// Returns the position of `value`: 0 at the beginning, 1 at the end; `None` outside the axis.
     pub(crate) fn at(&self, value: f64) -> Option<f64> {
         let place = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.min).ln() / (self.max / self.min).ln()
@@ -102,7 +102,7 @@ impl Axis {
         (value.is_finite() && (!self.log || value > 0.0)).then(|| place.clamp(-0.01, 1.01))
     }
 
-    /// What is named on the axis: figures and words, at most about `most` of them.
+    /// Returns the ticks and their labels, about `most` at most.
     pub(crate) fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         let values = match (self.unit, self.log) {
             (Unit::Percentile, _) => self.decades(&[1.0]),
@@ -112,7 +112,7 @@ impl Axis {
                 let middle = self.decades(&[1.0, 3.0]);
                 let even = self.even(most);
                 match fine.len() {
-                    // Less than a decade: even steps name more of it.
+                    // Over less than a decade, equal steps give more ticks.
                     ..FEW => even,
                     _ => [fine, middle]
                         .into_iter()
@@ -154,7 +154,7 @@ fn step(least: f64) -> f64 {
     round(digit.unwrap_or(10.0) * power)
 }
 
-/// Without what binary fractions add: 0.30000000000000004.
+/// Removes binary rounding errors such as 0.30000000000000004.
 fn round(value: f64) -> f64 {
     format!("{value:.9e}").parse().unwrap_or(value)
 }

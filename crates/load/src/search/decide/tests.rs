@@ -4,7 +4,7 @@ use super::{Bounds, Found, History, Role, Step, Tried, Verdict, next};
 
 const BOUNDS: Bounds = Bounds { from: None, to: None, precision: 0.05, repeats: 3 };
 
-/// Searches with `server` as what says whether a trial passes; what was found, and all trials.
+/// Runs a search in which `server` gives the verdicts; returns the results and all trials.
 fn search(
     bounds: Bounds,
     ceiling: u64,
@@ -102,7 +102,7 @@ fn the_range_may_be_one_rate() {
 
 #[test]
 fn noise_does_not_move_the_verdict() {
-    // Far from the knee one verdict in ten is wrong, whatever the rate.
+    // One verdict in ten or twenty is wrong, at every rate.
     for (noise, least) in [(0.05, 0.98), (0.1, 0.93)] {
         let mut good = 0;
         let seeds = 1000;
@@ -125,7 +125,7 @@ fn noise_does_not_move_the_verdict() {
 
 #[test]
 fn a_knee_that_is_not_sharp_is_found_where_most_trials_change_sides() {
-    // The chance to fail goes from 0 to 1 between 36,000 and 44,000.
+    // The probability of failure rises from 0 to 1 between 36,000 and 44,000.
     let mut good = 0;
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -140,7 +140,7 @@ fn a_knee_that_is_not_sharp_is_found_where_most_trials_change_sides() {
 
 #[test]
 fn one_trial_that_goes_wrong_is_outvoted() {
-    // Seed 004's trap: 17,000 looked worse than 20,000.
+    // A real search (seed 004) had such a trial: 17,000 looked worse than 20,000.
     for wrong in 0..12 {
         let mut at = 0;
         let (found, _) = search(BOUNDS, 60_000, |rate, full| {
@@ -162,13 +162,13 @@ fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
         let bad = (10_000..12_000).contains(&rate) || rate > 40_000;
         if bad { Verdict::Fail } else { Verdict::Pass }
     });
-    // The valley may be missed; what is seen must be told.
+    // The search may miss the valley, but must report it if seen.
     assert!(found.confirmed && found.passes.is_some(), "{found:?}");
     let bounds = Bounds { from: Some(11_000), to: Some(80_000), ..BOUNDS };
     let mut tried_low = 0;
     let (found, _) = search(bounds, 22_000, |rate, _| {
         tried_low += u32::from(rate == 11_000);
-        // Fails where it begins, and passed above by luck at first.
+        // Fails at the first rate, whose upper neighbours passed by luck at first.
         if (12_000..=40_000).contains(&rate) { Verdict::Pass } else { Verdict::Fail }
     });
     assert_eq!((found.passes, found.fails), (None, Some(11_000)));

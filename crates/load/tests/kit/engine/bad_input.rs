@@ -1,5 +1,4 @@
-//! What servers and plans do that they should not: each ends in time, and each request that was due
-//! is counted once.
+//! Misbehaving servers and plans: each run ends in time, and counts each due request once.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::server::{Answer, Server};
 use load::{Control, Outcome, Pace, Plan, Target, Warning};
 
-/// 200 requests a second on four connections for a second.
+/// 200 requests per second on four connections for a second.
 fn plan(server: &Server) -> Plan {
     Plan {
         connections: 4,
@@ -22,7 +21,7 @@ fn plan(server: &Server) -> Plan {
     }
 }
 
-/// Runs the plan against a server that answers so; nothing may be lost from sight.
+/// Runs the plan against a server with these answers, and checks that every request is counted.
 fn run(answer: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Outcome {
     let server = Server::start(answer);
     let outcome = load::run(&plan(&server)).expect("the run takes place");
@@ -42,7 +41,7 @@ fn warned(outcome: &Outcome, code: &str) -> bool {
     outcome.warnings().iter().any(|warning| warning.code() == code)
 }
 
-/// What a warning says.
+/// Returns the text of the warning with this code.
 fn named(outcome: &Outcome, code: &str) -> String {
     let warning = outcome.warnings().into_iter().find(|warning| warning.code() == code);
     warning.map(|warning| warning.to_string()).unwrap_or_else(|| panic!("no {code}: {outcome}"))
@@ -71,7 +70,7 @@ fn a_server_that_never_answers() {
     let outcome = run(|_| Answer { silent: true, ..Answer::value(b"") });
     assert_eq!((outcome.answered(), outcome.tally.unfinished), (0, 200));
     assert_eq!(outcome.tally.sent, 4, "one on each connection");
-    // The first was due at the start, so it waited through plan and drain.
+    // The first request was due at the start, so it waited through plan and drain.
     let waited = outcome.both().intended.max();
     assert!(waited >= 1_099_000_000 && waited <= start.elapsed().as_nanos() as u64 * 1001 / 1000);
 }
@@ -213,7 +212,7 @@ fn a_server_that_takes_nobody_is_not_stormed() {
     let server = Server::start(|_| Answer { reset: true, ..Answer::value(b"") });
     let outcome = load::run(&plan(&server)).unwrap();
     adds_up(&outcome);
-    // Four connections, each anew every 10 ms at most.
+    // Four connections, each reopened at most every 10 ms.
     assert!(server.connections() <= 4 * 115, "{} connections", server.connections());
 }
 
@@ -248,7 +247,7 @@ fn a_run_ended_from_outside_tells_what_it_has() {
 
 #[test]
 fn an_address_that_refuses_is_left_out() {
-    // Bound and dropped: nobody listens there now.
+    // After bind and drop, nobody listens there.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let dead: SocketAddr = listener.local_addr().unwrap();
     drop(listener);

@@ -1,5 +1,5 @@
-//! The generator against a small server whose delays are known. Delays of a loaded machine only
-//! add to them, so every bound on time here is a lower one.
+//! The generator against a small server with known delays. A loaded machine only adds delay, so
+//! every bound on time here is a lower one.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -49,10 +49,10 @@ fn a_stall_is_felt_by_all_that_were_due_in_it() {
         ..Answer::value(b"hello")
     });
     let outcome = load::run(&plan(&server)).unwrap();
-    // 100 a second: those due in the first 300 ms of the stall waited at least 100 ms of it.
+    // 100 per second: those due in the first 300 ms of the stall waited at least 100 ms of it.
     assert!(at_least(&outcome.both().intended, Duration::from_millis(99)) >= 30);
     assert!(outcome.both().intended.max() >= stall.as_nanos() as u64);
-    // From writing, it is the one request that met it (and what the machine adds).
+    // From the write, only the request that met the stall is slow (and any delayed by the machine).
     let written = at_least(&outcome.both().written, Duration::from_millis(99));
     assert!(
         written >= 1 && written < at_least(&outcome.both().intended, Duration::from_millis(99))
@@ -68,7 +68,7 @@ fn what_is_never_answered_counts_as_at_least_the_wait() {
     assert_eq!(outcome.tally.statuses.success(), 10);
     assert_eq!(outcome.tally.unfinished, 90);
     assert_eq!(outcome.both().intended.len(), 100);
-    // Every one of the 90 had waited through the drain, the first also through the plan.
+    // Each of the 90 waited through the drain, the first also through the plan.
     assert!(at_least(&outcome.both().intended, Duration::from_millis(199)) >= 90);
     assert!(at_least(&outcome.both().intended, Duration::from_millis(1000)) >= 1);
     assert!(
@@ -147,7 +147,7 @@ fn a_request_cut_off_is_an_error_not_an_answer() {
 
 #[test]
 fn nobody_listening_is_said_at_once() {
-    // Bound and dropped: nobody listens there now.
+    // After bind and drop, nobody listens there.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
     drop(listener);

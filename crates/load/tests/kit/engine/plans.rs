@@ -1,4 +1,4 @@
-//! What a plan says is what servers get: threads, targets, warm-up, mixes, values, scripts.
+//! Plans as seen by servers: threads, targets, warm-up, mixes, values, scripts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -112,7 +112,7 @@ fn the_latest_keys_are_there_when_they_are_asked_for() {
     let outcome = load::run(&Plan { verify: true, ..plan }).unwrap();
     let gets = outcome.tally.latencies(Method::Get).map_or(0, |of| of.intended.len());
     assert!(gets > 200);
-    // Before the first PUTs of a thread were answered there is nothing to find.
+    // Before the first `PUT` of each thread was answered, there is nothing to find.
     assert!(outcome.tally.statuses.of(404) < 60, "{outcome}");
     assert_eq!(outcome.tally.wrong_values, 0);
 }

@@ -1,4 +1,4 @@
-//! A server that answers as it is told: a thread for each connection, stopped when dropped.
+//! A test server with configurable answers: a thread for each connection, stopped when dropped.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// How one request is answered.
+/// The answer to one request.
 pub(crate) struct Answer {
     pub(crate) status: &'static str,
     pub(crate) body: &'static [u8],
     pub(crate) delay: Duration,
-    /// The request is never answered.
+    /// Sends no answer.
     pub(crate) silent: bool,
-    /// The connection ends after it, as announced.
+    /// Closes the connection after the answer, as announced in its head.
     pub(crate) close: bool,
-    /// The connection ends in the middle of it.
+    /// Closes the connection in the middle of the answer.
     pub(crate) cut: bool,
-    /// All that is said, in the place of status and body.
+    /// Bytes to send in place of status and body.
     pub(crate) verbatim: Option<&'static [u8]>,
-    /// The connection is reset in its place.
+    /// Resets the connection instead of answering.
     pub(crate) reset: bool,
-    /// The server ends in its place.
+    /// Ends the server instead of answering.
     pub(crate) die: bool,
-    /// The value last put under the path is got, if there is one.
+    /// Answers a `GET` with the value last put under the path, if there is one.
     pub(crate) stored: bool,
 }
 
@@ -47,7 +47,7 @@ impl Answer {
         }
     }
 
-    /// As a store does.
+    /// An answer like a store's.
     pub(crate) fn stored() -> Self {
         Self { stored: true, ..Self::value(b"") }
     }
@@ -58,7 +58,7 @@ impl Answer {
     }
 }
 
-/// A connection, in clear or by TLS.
+/// A connection, in plain text or with TLS.
 trait Wire: Read + Write {}
 
 impl<T: Read + Write> Wire for T {}
@@ -76,7 +76,7 @@ struct Shared {
     times: Mutex<Vec<Times>>,
 }
 
-/// When a request had come whole, and when its answer began to be written.
+/// Times at which a request had arrived completely, and at which its answer began.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) came: Instant,
@@ -89,12 +89,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `script` says how the n-th request is answered.
+    /// Starts a server; `script` returns the answer to the n-th request.
     pub(crate) fn start(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
         Self::begin(None, script)
     }
 
-    /// The same by TLS.
+    /// Starts a server with TLS.
     pub(crate) fn start_tls(
         tls: Arc<ServerConfig>,
         script: impl Fn(usize) -> Answer + Send + Sync + 'static,
@@ -152,7 +152,7 @@ impl Server {
         self.shared.requests.lock().clone()
     }
 
-    /// Of each request, in the order of the answers.
+    /// Times of each request, in the order of the answers.
     pub(crate) fn times(&self) -> Vec<Times> {
         self.shared.times.lock().clone()
     }
@@ -175,7 +175,7 @@ impl Shared {
         let _ = TcpStream::connect(self.address);
     }
 
-    /// Status and body for a request line, of a server that keeps what is put.
+    /// Returns status and body for a request line, from the stored values.
     fn keep(&self, line: &str, body: Vec<u8>) -> (&'static str, Vec<u8>) {
         let mut words = line.split(' ');
         let (method, path) = (words.next(), words.next().unwrap_or_default());
@@ -197,7 +197,7 @@ impl Shared {
     }
 }
 
-/// Ends with the connection: the client's going away is no failure of the test.
+/// Serves until the connection ends: a client that disconnects is not a failure of the test.
 fn serve(wire: Box<dyn Wire>, socket: &TcpStream, shared: &Shared) -> Option<()> {
     let mut reader = BufReader::new(wire);
     loop {

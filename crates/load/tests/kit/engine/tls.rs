@@ -1,5 +1,5 @@
-//! The generator over TLS: it sends and counts as in clear, and says what is wrong with whose
-//! certificate, in time.
+//! The generator with TLS: it sends and counts as in plain text, and reports certificate errors in
+//! time.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use super::server::{Answer, Server};
 
-/// A CA, and files of what it makes.
+/// A CA, and the files of its certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     cert: CertificateDer<'static>,
@@ -49,7 +49,7 @@ impl Authority {
         self.dir.path().join("ca.pem")
     }
 
-    /// A certificate for `name`, until the end of the year.
+    /// Creates a certificate for `name`, valid until the end of the year `until`.
     fn pair(&self, name: &str, until: i32) -> Pair {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_after = date_time_ymd(until, 12, 31);
@@ -67,7 +67,8 @@ impl Authority {
     }
 }
 
-/// Of a server with this certificate, which asks clients for one of that CA.
+/// Configures a server with this certificate; if `clients` is given, the server requires client
+/// certificates of that CA.
 fn config(pair: Pair, clients: Option<&Authority>) -> Arc<ServerConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -113,7 +114,7 @@ fn run(plan: &Plan) -> Outcome {
 #[test]
 fn values_of_all_lengths_come_back_over_tls() {
     let ca = Authority::new();
-    // Less than a record, several records, more than what rustls buffers.
+    // Less than a record, several records, more than rustls buffers.
     for value_len in [64, 50_000, 300_000] {
         let server =
             Server::start_tls(config(ca.pair("127.0.0.1", 2100), None), |_| Answer::stored());
@@ -131,7 +132,7 @@ fn values_of_all_lengths_come_back_over_tls() {
 #[test]
 fn an_open_loop_over_tls_counts_from_the_intended_start() {
     let ca = Authority::new();
-    // Each answer takes longer than the plan has time for: all but the first on each are late.
+    // Each answer takes longer than the plan allows: all but the first on each connection are late.
     let slow = |_| Answer { delay: Duration::from_millis(40), ..Answer::value(b"x") };
     let server = Server::start_tls(config(ca.pair("127.0.0.1", 2100), None), slow);
     let plan = Plan {
@@ -192,7 +193,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
         assert!(error.contains(says) && error.contains("https://127.0.0.1:"), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(20), "it is said at once");
     }
-    // In clear it is a request that makes no sense, which the server answers so.
+    // To a plain-text server the handshake is an invalid request, which it rejects.
     let server = Server::start(|_| Answer::verbatim(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
     let error = load::run(&plan(&server, tls(ca.trust()))).unwrap_err().to_string();
     assert!(error.contains("TLS"), "{error}");

@@ -1,4 +1,4 @@
-//! Run directories and series made up for the report: nothing is measured here.
+//! Synthetic run directories and series for tests of the report.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use load::record::{Counts, FORMAT, Finding, Latency, Planned, Point, Run, Series
 use load::report::{Error, ReportArgs, report};
 use tempfile::TempDir;
 
-/// The tool that makes the pages here.
+/// Tool name in these pages.
 pub(crate) const TOOL: &str = "kit 1.2.3";
 
-/// Directories of a test and the page over them.
+/// A test's directories and its report.
 pub(crate) struct Made {
     dir: TempDir,
 }
@@ -24,7 +24,7 @@ impl Made {
         self.dir.path().join(name)
     }
 
-    /// A run, with its time line if it has one.
+    /// Writes a run, with its timeline if it has one.
     pub(crate) fn run(&self, name: &str, run: &Run, timeline: &str) {
         let dir = self.path(name);
         fs::create_dir_all(&dir).unwrap();
@@ -34,7 +34,7 @@ impl Made {
         }
     }
 
-    /// A series of trials, each with the run that it made.
+    /// Writes a series of trials, each with its run.
     pub(crate) fn series(&self, name: &str, mut series: Series, trials: Vec<(Trial, Run)>) {
         for (trial, run) in &trials {
             self.run(&format!("{name}/{}", trial.dir), run, "");
@@ -50,12 +50,12 @@ impl Made {
         fs::write(dir.join("series.json"), serde_json::to_vec(series).unwrap()).unwrap();
     }
 
-    /// The page over one of the directories.
+    /// Renders the page of one of the directories.
     pub(crate) fn page(&self, name: &str) -> Page {
         Page(fs::read_to_string(self.written(name).unwrap()).unwrap())
     }
 
-    /// Why there is none.
+    /// Returns the error of a report that can't be made.
     pub(crate) fn refused(&self, name: &str) -> String {
         self.written(name).unwrap_err().to_string()
     }
@@ -67,11 +67,12 @@ impl Made {
     }
 }
 
-/// A page that was written.
+/// A rendered page.
 pub(crate) struct Page(pub(crate) String);
 
 impl Page {
-    /// What people read: all but drawings, data and markup, the parts of a table set apart by `|`.
+    /// The visible text: everything but drawings, data and markup; `|` separates the cells of a
+    /// table.
     pub(crate) fn text(&self) -> String {
         text(&self.0)
     }
@@ -81,14 +82,14 @@ impl Page {
         text(self.markup(from, to))
     }
 
-    /// The same with its markup.
+    /// The markup of the first part that begins with `from`, up to the next `to`.
     pub(crate) fn markup(&self, from: &str, to: &str) -> &str {
         let begin = self.0.find(from).unwrap_or_else(|| panic!("no {from} in the page"));
         let rest = &self.0[begin..];
         &rest[..rest.find(to).unwrap_or(rest.len())]
     }
 
-    /// What the page's script knows of a chart.
+    /// The chart data for the page's script.
     pub(crate) fn chart(&self, id: &str) -> serde_json::Value {
         let figure = self.markup(&format!("id=\"{id}\""), "</figure>");
         let (_, json) = figure.split_once("application/json\">").unwrap();
@@ -116,7 +117,7 @@ fn text(html: &str) -> String {
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 }
 
-/// A run of `count` answers within ten seconds whose latencies are `ms` up to `3 ms`.
+/// Creates a run of `count` answers within ten seconds with latencies up to three times `ms`.
 pub(crate) fn run(rate: f64, ms: f64, count: u64) -> Run {
     let curve = [(0.0, 0.5), (0.5, 1.0), (0.9, 1.5), (0.99, 2.0), (0.999, 2.5), (1.0, 3.0)];
     let spectrum = curve.map(|(quantile, times)| Point { value: ms * times, quantile, count });

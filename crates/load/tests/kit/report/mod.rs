@@ -1,4 +1,4 @@
-//! What people read in the report, over runs and series that are made up.
+//! The report as people read it, over synthetic runs and series.
 
 mod made;
 mod searches;
@@ -7,7 +7,7 @@ mod seconds;
 use load::record::{Series, Trial};
 use made::{Made, TOOL, run, trial};
 
-/// Cold and hot runs of PUT, one pair for each of the medians.
+/// Writes cold and hot runs of `PUT`, one pair for each of the medians.
 fn coldhot(pairs: &[(f64, f64)]) -> Made {
     let made = Made::new();
     let mut trials = Vec::new();

@@ -1,10 +1,10 @@
-//! Searches and sweeps: verdicts, what speaks against them, and the trials.
+//! Searches and sweeps in the report: verdicts, doubts and trials.
 
 use load::record::{Run, Series};
 
 use super::made::{Made, Page, finding, run, search, trial, warning};
 
-/// A search that is written as it stands.
+/// Renders the page of a search.
 fn page(series: Series, trials: Vec<(load::record::Trial, Run)>) -> Page {
     let made = Made::new();
     made.series("search", series, trials);
