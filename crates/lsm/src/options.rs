@@ -23,7 +23,7 @@ pub enum SyncMode {
 pub struct Options {
     /// Identity of a newly created store, any random number; ignored for an existing one.
     pub new_store_id: u64,
-    /// log2 of the number of trees in a newly created store, 0–8; ignored for an existing one.
+    /// log2 of the number of trees in a newly created store, 0–7; ignored for an existing one.
     pub new_tree_bits: u8,
     /// The point at which a write is acknowledged.
     pub sync: SyncMode,
