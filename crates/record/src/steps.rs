@@ -41,7 +41,7 @@ impl Steps {
         newest_first.map(|(later, operation)| (self.step.wrapping_sub(later as u32), operation))
     }
 
-    /// These steps followed by one more operation.
+    /// A copy with one more operation at the end.
     #[must_use]
     pub fn and(&self, operation: Operation) -> Self {
         let skip = (self.operations.len() + 1).saturating_sub(MAX_OPERATIONS);

@@ -133,7 +133,8 @@ fn all_that_a_read_takes_is_within_the_room() {
     assert!(matches!(found, Lookup::Found(record) if record.view().version() == version(9)));
 }
 
-/// Whether a compaction or a reader held them last, and however soon the store closes.
+/// Replaced tables are deleted, whether a compaction or a reader held them last, and however soon
+/// the store closes.
 #[test]
 fn a_closed_store_leaves_no_replaced_tables_behind() {
     for life in 0..40 {

@@ -50,7 +50,7 @@ pub struct RealDisk {
     /// Device and inode number of the directory.
     place: (u64, u64),
     _lock: fs::File,
-    /// Whether `RWF_NOWAIT` works here (tmpfs, for example, may refuse it); shared by all files.
+    /// True until `RWF_NOWAIT` is refused (by tmpfs, for example); shared by all files.
     nowait: Arc<AtomicBool>,
 }
 
