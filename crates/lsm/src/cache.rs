@@ -14,8 +14,8 @@ use quick_cache::{OptionsBuilder, Weighter};
 /// would evict thousands of blocks that hold dozens each.
 const MAX_CACHED_LEN: usize = 64 * 1024;
 
-/// A block may take at most one part in this many of the cache, so that a tiny cache does not hold
-/// just one.
+/// Minimum number of blocks that fit into the cache: a tiny cache admits no block so long that it
+/// would hold just one.
 const MAX_CACHED_PART: u64 = 16;
 
 /// Bytes of an entry beside its block: key, list links and hash slot, the block's handle with its

@@ -1,4 +1,4 @@
-//! Errors of the engine, worded for an operator who must act on them. They are cheap to clone
+//! Errors of the engine, worded for an operator who must act on them. Errors are cheap to clone
 //! because one failed sync fails every writer of its batch.
 
 use std::fmt;

@@ -20,7 +20,7 @@ pub(crate) enum Source {
     Memtable(MemtableIter),
     /// The records of one table.
     Table(TableIter),
-    /// The records of all tables of a level below 0.
+    /// The records of all tables of a level (1 or deeper).
     Level(LevelIter),
     /// The records of several tables, bypassing the cache and continuing after unreadable blocks.
     Verified(VerifiedIter),

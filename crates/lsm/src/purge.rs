@@ -7,7 +7,7 @@
 //! | alone | those so old that no older write can still arrive that they would have to hide |
 //! | in a cluster | those that all replicas held alike: written up to the *watermark* |
 //!
-//! A rule starts in cluster mode. It goes by age while its owner states that the node is alone.
+//! A rule starts in cluster mode, and goes by age while its owner states that the node is alone.
 //!
 //! Tombstones of hints may be purged at once, because no other node holds them. Entries of
 //! idempotency keys are always purged by age. In a cluster the age is measured by the clock that
@@ -164,7 +164,7 @@ impl PurgeRule {
     /// else, so that all replicas come to the same one.
     ///
     /// A record of a conditional write stays until the watermark has passed both its version and
-    /// its ballot, because it hides all older versions. Its ballot can be older than its version if
+    /// its ballot, because it hides all older versions. The ballot can be older than its version if
     /// the version came from a clock that was ahead.
     pub fn goes_by(record: RecordRef<'_>, watermark: u64) -> bool {
         record.latest() <= watermark

@@ -1,13 +1,13 @@
-//! The queue of samples from the process's threads to the recorder. It is bounded, and any thread
-//! can push to it, even in a signal handler or in the allocator.
+//! The queue of samples from the process's threads to the recorder. The queue is bounded, and any
+//! thread can push to it, even in a signal handler or in the allocator.
 //!
 //! ```text
 //!  producers ─▶ │ lap 3: filled │ filled │ being filled │ free │ … │ ─▶ one consumer
 //!                 ownership of slots: `turns.rs`; if full, the sample is lost and counted
 //! ```
 //!
-//! The ring is static, so that late producers can still write after a recording. Its pages take no
-//! memory until the first recording.
+//! The ring is static, so that late producers can still write after a recording. The ring's pages
+//! take no memory until the first recording.
 #![allow(unsafe_code, reason = "filled by signal handlers")]
 
 mod turns;

@@ -103,8 +103,8 @@ const WHOLE: usize = 3;
 
 /// [`walk`] for a thread interrupted at any instruction. If the C library uses the frame pointer
 /// for something else, it has saved the program's on the stack, below the return address into the
-/// program. Both are searched, and the walk continues there. If the library function has no frame
-/// at all, the return address is at the stack pointer.
+/// program. The walk searches for both words and continues there. If the library function has no
+/// frame at all, the return address is at the stack pointer.
 #[cfg(feature = "record")]
 pub(crate) fn walk_interrupted(pc: usize, fp: usize, sp: usize, into: &mut [usize]) -> usize {
     let depth = walk(fp, sp, into);

@@ -1,4 +1,4 @@
-//! Symbolization: function names of addresses, including inlined functions. They come from the
+//! Symbolization: function names of addresses, including inlined functions. The names come from the
 //! debug information of the running binary (`/proc/self/exe`, which exists even if the file was
 //! replaced) and from the symbol tables of loaded libraries.
 

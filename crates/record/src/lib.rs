@@ -23,8 +23,8 @@
 //! All integers are little-endian. `check` is the xxh3-64 of bytes `2..len-8`, seeded by the
 //! xxh3-64 of the key, so a record under a wrong key is detected like a flipped bit. The checksum
 //! is computed once, where the value enters the cluster, and verified wherever the record leaves
-//! the engine. It does not cover the two node-local bytes, which belong to the store that holds the
-//! record.
+//! the engine. The checksum does not cover the two node-local bytes, which belong to the store that
+//! holds the record.
 
 #![forbid(unsafe_code)]
 

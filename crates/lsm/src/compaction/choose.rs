@@ -36,7 +36,7 @@ const MIN_PURGED_PART: f64 = 0.2;
 /// The next compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Every level is within its target.
+    /// No compaction is due.
     Nothing,
     /// Move one table a level deeper without rewriting it: nothing there overlaps it.
     Move {
@@ -58,13 +58,13 @@ pub(crate) enum Choice {
 }
 
 impl Targets {
-    /// Target bytes of a level below 0.
+    /// Target bytes of a level (1 or deeper).
     pub(crate) fn level_bytes(&self, level: usize) -> u64 {
         self.level1_bytes.saturating_mul(self.ratio.saturating_pow(level as u32 - 1))
     }
 
-    /// Compaction debt: bytes above target, summed over the levels below 0, plus level 0 beyond its
-    /// trigger.
+    /// Compaction debt: bytes above target, summed over level 1 and deeper, plus level 0 if it is
+    /// beyond its trigger.
     pub(crate) fn debt(&self, levels: &[Vec<Shape<'_>>]) -> u64 {
         let sum = |level: &[Shape<'_>]| level.iter().map(|table| table.bytes).sum::<u64>();
         let (level0, below) = levels.split_first().expect("level 0 is always there");
@@ -194,7 +194,7 @@ fn range_of<'a>(tables: &[Shape<'a>]) -> RangeInclusive<&'a [u8]> {
     smallest..=largest
 }
 
-/// The tables of a level below 0 that overlap a range.
+/// The tables of a level (1 or deeper) that overlap a range.
 fn overlapping<'l, 'a>(
     level: &'l [Shape<'a>],
     range: &'l RangeInclusive<&'a [u8]>,

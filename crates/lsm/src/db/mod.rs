@@ -178,7 +178,7 @@ impl Db {
         }
     }
 
-    /// A point-in-time view. It pins memory and should be short-lived.
+    /// A point-in-time view, which pins memory and should be short-lived.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.engine.snapshot()
     }

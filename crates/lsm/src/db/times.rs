@@ -1,5 +1,5 @@
 //! Durations of the store's work: a histogram of commit times per group, and total times of flushes
-//! and compactions. They are measured here because the engine reads no clock.
+//! and compactions. The engine reads no clock, so its caller measures them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! A [`Disk`] in a directory of the file system.
 //!
-//! One process at a time owns the directory. It holds an exclusive `flock` on the directory itself,
-//! which cannot be removed while it is held, and on the `LOCK` file, because network file systems
-//! only lock files. The kernel releases both when the process ends. `LOCK` and subdirectories (such
-//! as `lost+found`) are not part of the store and are never listed.
+//! One process at a time owns the directory. The owner holds an exclusive `flock` on the directory
+//! itself, because no other process can remove that lock, and on the `LOCK` file, because network
+//! file systems only lock files. The kernel releases both when the process ends. `LOCK` and
+//! subdirectories (such as `lost+found`) are not part of the store and are never listed.
 #![allow(unsafe_code, reason = "a system call without a safe wrapper")]
 
 use std::fs;

@@ -41,7 +41,7 @@ pub(super) struct Background {
     pub(super) damaged: Mutex<BTreeMap<String, Error>>,
 }
 
-/// Tables being written in one step. Their files are removed unless they become
+/// Tables being written in one step. The files are removed unless they become
 /// [`Unfinished::durable`], so that repeated attempts do not fill a full disk further.
 pub(super) struct Unfinished<'a> {
     engine: &'a Engine,

@@ -147,8 +147,8 @@ impl Engine {
         &self.options
     }
 
-    /// The rule that decides which tombstones and expired values may be purged. Its watermarks may
-    /// be raised at any time.
+    /// The rule that decides which tombstones and expired values may be purged. The owner may raise
+    /// the rule's watermarks at any time.
     pub fn purge_rule(&self) -> &Arc<PurgeRule> {
         &self.options.purge
     }

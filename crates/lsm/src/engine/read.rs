@@ -13,7 +13,7 @@ use crate::merge::{LevelIter, Merge, Source};
 use crate::table::{Access, INLINE_MAX, Table, TableGet, TableIter, Wait, file_name};
 use record::{Kind, Rank, Record, RecordRef, Version};
 
-/// Result of a lookup that may be unable to wait.
+/// Result of [`Engine::get`].
 #[derive(Debug, Clone)]
 pub enum Lookup {
     /// The newest record, which may be a tombstone.
@@ -282,7 +282,7 @@ fn damaged(state: &TreeState, key: &[u8], what: &str) -> Error {
     Error::corrupt(&place, 0, format!("a record of a {}-byte key: {what}", key.len() - 1))
 }
 
-/// A point-in-time view of a store. It pins memtables and tables and should be short-lived.
+/// A point-in-time view of a store, which pins memtables and tables and should be short-lived.
 pub struct Snapshot {
     pub(super) trees: Vec<Arc<TreeState>>,
     pub(super) sequence: u64,

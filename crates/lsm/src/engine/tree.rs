@@ -99,7 +99,7 @@ fn shape(table: &Arc<Table>, purgeable: u64) -> Shape<'_> {
     }
 }
 
-/// Locks a mutex. Its holders leave no partial changes, so a panic elsewhere does not poison it.
+/// Locks a mutex whose holders leave no partial changes: a panic does not poison it.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

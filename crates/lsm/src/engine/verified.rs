@@ -73,9 +73,9 @@ pub struct Progress {
     pub lookups: u64,
 }
 
-/// A scan whose items borrow from it. It pins the memtables and tables of its snapshot. For each
-/// table of level 0, and each deeper level, it holds an index and 64 KiB of blocks, or one longer
-/// block.
+/// A scan whose items borrow from it. The scan pins the memtables and tables of its snapshot. For
+/// each table of level 0, and each deeper level, the scan holds an index and 64 KiB of blocks, or
+/// one longer block.
 pub struct VerifiedScan {
     trees: Vec<Arc<TreeState>>,
     space: Space,
@@ -186,7 +186,7 @@ impl VerifiedScan {
     }
 
     /// Makes the scan pause, once, after it has read this many more bytes and has advanced by at
-    /// least one key. It may exceed the figure by one read, and by one block per source.
+    /// least one key. The scan may exceed the figure by one read, and by one block per source.
     pub fn pause_after(&mut self, bytes: u64) {
         self.pause_at = self.progress().bytes_read.saturating_add(bytes);
     }

@@ -69,8 +69,8 @@ pub(super) struct Skiplist {
     capacity: usize,
     used: AtomicUsize,
     height: AtomicUsize,
-    /// Number of index slots, a power of two. They lie in the arena after the head node. Each holds
-    /// the offset of a key's node (open addressing); 0 = free.
+    /// Number of index slots, a power of two. The slots lie in the arena after the head node. Each
+    /// slot holds the offset of a key's node (open addressing); 0 = free.
     slots: usize,
     /// True if the index was full and lacks some keys.
     index_overflowed: AtomicBool,

@@ -5,7 +5,7 @@
 //!  lz4 := compressed content │ content length u32 │ 1u8 │ check u64
 //! ```
 //!
-//! `check` is the xxh3-64 of everything before it. Its seed is the table's number (derived from the
+//! `check` is the xxh3-64 of everything before it. The seed is the table's number (derived from the
 //! ids of store and table) plus the block's offset, so a block from another place or table is
 //! detected like a flipped bit. The checksum is verified before any other byte is interpreted.
 
@@ -36,8 +36,8 @@ pub(super) const MAX_CONTENT_LEN: usize = MAX_RECORD_LEN + 2 * MAX_KEY_LEN;
 /// Longest stored block in bytes: content is stored raw unless compression shortens it.
 pub(super) const MAX_STORED_LEN: usize = MAX_CONTENT_LEN + KIND_LEN + CHECK_LEN;
 
-/// Compression must save at least one part in this many; smaller savings do not justify the time
-/// that each read spends on decompression.
+/// Compression must save at least 1/`MIN_SAVED_PART` of a block: a smaller saving does not justify
+/// the decompression at every read.
 const MIN_SAVED_PART: usize = 8;
 
 /// Location of a block in its file, including the checksum.

@@ -23,8 +23,8 @@ pub(crate) enum Access {
     Sequential,
 }
 
-/// A position in a table. It is invalid initially and past the last key. After an error the
-/// iterator needs a new seek.
+/// A position in a table, invalid initially and past the last key. After an error the iterator
+/// needs a new seek.
 pub(crate) struct TableIter {
     table: Arc<Table>,
     access: Access,

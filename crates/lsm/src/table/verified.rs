@@ -82,8 +82,7 @@ impl Walked {
     }
 }
 
-/// A position in tables that are sorted and do not overlap. It is invalid initially and past the
-/// last key.
+/// A position in sorted tables that do not overlap, invalid initially and past the last key.
 pub(crate) struct VerifiedIter {
     tables: Vec<Arc<Table>>,
     /// Blocks without a record written after this time are skipped; 0 = none are.

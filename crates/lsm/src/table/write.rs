@@ -52,8 +52,8 @@ pub(crate) struct TableWriter {
     data: EntriesBuilder,
     index: EntriesBuilder,
     top: EntriesBuilder,
-    /// The data block before the open one and its greatest [`RecordRef::latest`]. Its index key is
-    /// chosen once the next key is known.
+    /// The data block before the open one and its greatest [`RecordRef::latest`]. The block's index
+    /// key is chosen once the next key is known.
     sealed: Option<(Handle, u64)>,
     /// The greatest [`RecordRef::latest`] in the open data block.
     block_latest: u64,

@@ -10,7 +10,7 @@ const MAGIC: &[u8; 8] = b"KVWALSEG";
 pub(super) const SEGMENT_HEAD: usize = 64;
 /// Length of a group header in bytes.
 pub(super) const GROUP_HEAD: usize = 40;
-/// Alignment of groups in bytes. It limits the offsets at which recovery searches for a group.
+/// Alignment of groups in bytes, which limits the offsets at which recovery searches for a group.
 pub(super) const GROUP_ALIGN: usize = 8;
 
 /// File name of a segment.
@@ -93,7 +93,7 @@ pub(super) struct Group<'a> {
     pub(super) len: usize,
 }
 
-/// Seed of the group checksum. It binds a group to its segment and store.
+/// Seed of the group checksum, which binds a group to its segment and store.
 fn seed(store_id: u64, segment: u64) -> u64 {
     store_id ^ segment.rotate_left(32)
 }

@@ -178,7 +178,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Generates a batch that overwrites, deletes and adds keys in three spaces. Its last key is
+    /// Generates a batch that overwrites, deletes and adds keys in three spaces. The last key is
     /// unique, so that the states after different batches differ.
     pub(crate) fn next(&mut self, random: &mut Random) -> &[Write] {
         let time = self.batches.len() as u64 + 1;

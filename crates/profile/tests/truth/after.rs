@@ -8,7 +8,7 @@ use profile::{Clock, Event, Refused};
 
 use crate::{PATIENCE, alone, order, start};
 
-/// The resources of the process that a recording uses.
+/// Resources of the process that a recording allocates.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     files: usize,

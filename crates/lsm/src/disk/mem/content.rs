@@ -87,8 +87,8 @@ impl Content {
         self.undo.clear();
     }
 
-    /// Simulates a failed sync: the kernel marks the pages clean. They can be read until the power
-    /// is cut, but no later sync writes them.
+    /// Simulates a failed sync: the kernel marks the pages clean, so they can be read until the
+    /// power is cut, but no later sync writes them.
     pub(super) fn fail_sync(&mut self) {
         let cache = self.cache.take().unwrap_or_else(|| self.medium.clone());
         let durable_len = self.durable_len();

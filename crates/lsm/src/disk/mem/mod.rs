@@ -1,5 +1,5 @@
-//! A [`Disk`] in memory that can crash, tear writes, fill up, fail and corrupt data on command. It
-//! is deterministic: the same calls and seeds give the same bytes.
+//! A [`Disk`] in memory that can crash, tear writes, fill up, fail and corrupt data on command. The
+//! disk is deterministic: the same calls and seeds give the same bytes.
 //!
 //! A crash creates a *new* [`MemDisk`] in the state after the power returned. The old one refuses
 //! all calls from then on, so threads of the crashed store cannot reach the new one.

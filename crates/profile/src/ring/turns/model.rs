@@ -15,7 +15,8 @@ use loom::thread;
 
 use super::Turns;
 
-/// Enough to reject each weakened memory ordering of the ring, within seconds.
+/// Maximum number of preemptions per execution: enough for loom to reject every weakened memory
+/// ordering of the ring within seconds.
 const PREEMPTIONS: usize = 3;
 
 struct Ring<const N: usize> {
