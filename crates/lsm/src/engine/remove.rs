@@ -1,5 +1,5 @@
 //! Removal of records that a wrong clock wrote: every record written after a given time, in a store
-//! that nobody else uses. A record that a removed one hid becomes visible again, if it still
+//! that nobody else uses. A record hidden by a removed one becomes visible again if it still
 //! exists.
 //!
 //! ```text

@@ -145,8 +145,8 @@ impl Manifest {
             edit.apply(&mut state);
         }
         if self.broken || self.len > REWRITE_BYTES.max(2 * self.base_len) {
-            // After the rename, appends to the old file would be lost, so a later failure here must
-            // force another rewrite.
+            // If `begin` fails after its rename, appends to the old file would be lost: the next
+            // call must rewrite the file again.
             self.broken = true;
             *self = Self::begin(Arc::clone(&self.disk), self.store_id, self.edits, state)?;
             return Ok(());

@@ -1,6 +1,6 @@
-//! Rows 1–3: a crash at every disk operation, in each sync mode. The oracle is the same for all
-//! modes: the recovered state is that after some prefix of the batches, complete and without holes.
-//! The modes differ in the minimum length of the prefix.
+//! Rows 1–3 of `docs/reliability.md`: a crash at every disk operation, in each sync mode. The
+//! oracle is the same for all modes: the recovered state is that after some prefix of the batches,
+//! complete and without holes. The modes differ in the minimum length of the prefix.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Rows 10–12: the Nth call of every kind, on every kind of file, fails once or permanently.
+//! Rows 10–12 of `docs/reliability.md`: the Nth call of every kind, on every kind of file, fails
+//! once or permanently.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -188,7 +189,7 @@ fn cut_syncs(disk: &MemDisk) -> u64 {
     disk.sites().get("sync wal").copied().unwrap_or(0)
 }
 
-/// Row 12: a lack of file descriptors is transient and needs no restart.
+/// Row 12 of `docs/reliability.md`: a lack of file descriptors is transient and needs no restart.
 #[test]
 fn too_few_descriptors_is_no_failure() {
     let disk = MemDisk::new();

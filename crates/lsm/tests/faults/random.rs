@@ -1,5 +1,6 @@
-//! Row 14: random operations compared with a sorted map, through all interfaces of the store, with
-//! restarts, kills, power cuts, flushes, compactions, and versions in any order.
+//! Row 14 of `docs/reliability.md`: random operations compared with a sorted map, through all
+//! interfaces of the store, with restarts, kills, power cuts, flushes, compactions, and versions in
+//! any order.
 
 use std::sync::Arc;
 
