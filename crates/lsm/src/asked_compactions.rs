@@ -1,5 +1,5 @@
-//! Compactions of the whole store that somebody asked for: one is under way, and at most one
-//! follows it. Whoever drives the engine, threads or a simulation, does their steps.
+//! Requested compactions of the whole store: at most one is in progress, and at most one is queued
+//! behind it. The driver of the engine (threads or a simulation) executes their steps.
 //!
 //! ```text
 //!  ask ───────▶ current ──▶ a step … ──▶ last
@@ -12,24 +12,24 @@ use std::time::Duration;
 use crate::engine::{Whole, Work};
 use crate::error::Error;
 
-/// One of them.
+/// A requested compaction of the whole store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
-    /// Counted from 1 since the store was opened.
+    /// Number of the compaction, counted from 1 since the store was opened.
     pub number: u64,
-    /// When it was asked for, since 1970 by the wall clock.
+    /// Time of the request by the wall clock, since 1970.
     pub began: Duration,
-    /// How long it took; `None` = it is under way.
+    /// Duration of the compaction; `None` = it is in progress.
     pub took: Option<Duration>,
-    /// Records that were compacted …
+    /// Number of records compacted so far …
     pub records: u64,
-    /// … of about so many; a record counts once for each level that it goes down.
+    /// … of this estimated total; a record counts once for each level that it descends.
     pub of_records: u64,
-    /// Bytes of the tables when it began …
+    /// Bytes of all tables at the start …
     pub bytes_before: u64,
-    /// … and now, or when it ended.
+    /// … and now, or at the end.
     pub bytes: u64,
-    /// Why it ended before its end.
+    /// Error that ended the compaction early.
     pub failed: Option<String>,
 }
 
@@ -41,60 +41,63 @@ impl Compaction {
     }
 }
 
-/// A moment, by the wall clock and by the one that nobody sets.
+/// A moment, by the wall clock and by a monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Moment {
-    /// Since 1970: what people are shown.
+    /// Time since 1970, for display.
     pub wall: Duration,
-    /// Since some moment that stays the same: what durations are measured by.
+    /// Time since a fixed moment, for measuring durations.
     pub steady: Duration,
 }
 
-/// Those of a store.
+/// The requested compactions of a store.
 #[derive(Debug, Default)]
 pub struct Compactions {
-    /// With the steady time when it was asked for.
+    /// The compaction in progress, with the steady time of its request.
     current: Option<(Compaction, Duration)>,
-    /// Whether another one follows it.
+    /// True if another compaction is queued behind the current one.
     again: bool,
     last: Option<Compaction>,
 }
 
 impl Compactions {
-    /// Asks for one; its number is that of the one under way, if there is one. `bytes`: of all
-    /// tables, as in all of these.
+    /// Requests a compaction and returns its number. If one is in progress, returns that one's
+    /// number. `bytes`: the current length of all tables, as in the functions below.
     pub fn ask(&mut self, now: Moment, bytes: u64) -> u64 {
         let number = self.last.as_ref().map_or(1, |last| last.number + 1);
         let begin = || (Compaction::begin(number, now.wall, bytes), now.steady);
         self.current.get_or_insert_with(begin).0.number
     }
 
-    /// Asks for one that begins after this: if one is under way, for the one after it.
+    /// Requests a compaction that starts after this call: the one queued behind the current one, if
+    /// any.
     pub fn ask_anew(&mut self, now: Moment, bytes: u64) -> u64 {
         self.again = self.current.is_some();
         self.ask(now, bytes) + u64::from(self.again)
     }
 
-    /// The one under way.
+    /// The compaction in progress.
     pub fn current(&self) -> Option<&Compaction> {
         self.current.as_ref().map(|(current, _)| current)
     }
 
-    /// The last one that ended.
+    /// The last completed compaction.
     pub fn last(&self) -> Option<&Compaction> {
         self.last.as_ref()
     }
 
-    /// Whether this one, or one after it, came to its end; `None` = neither has ended.
+    /// Returns true if compaction `number` or a later one succeeded, false if it failed; `None` =
+    /// none of them has ended.
     pub fn has_done(&self, number: u64) -> Option<bool> {
         self.last().filter(|last| last.number >= number).map(|last| last.failed.is_none())
     }
 
-    /// A step of the one under way was done, by which it is so far. Says whether it has ended: the
-    /// next step is the first of the one after it.
+    /// Records the outcome of a step of the current compaction, with its progress so far. Returns
+    /// true if the compaction has ended; the next step is then the first one of the queued
+    /// compaction.
     ///
     /// # Panics
-    /// If none is under way.
+    /// If no compaction is in progress.
     pub fn stepped(
         &mut self,
         step: Result<Work, Error>,

@@ -1,7 +1,7 @@
 //! A batch: writes that become durable and visible together, across trees and spaces.
 //!
-//! Encoded once, where the writes enter, in the form that the WAL stores and that the memtable is
-//! filled from:
+//! A batch is encoded once, when its writes enter the engine. The WAL stores this encoding, and the
+//! memtable is filled from it:
 //!
 //! ```text
 //!  operation := space u8 │ key length u16 │ record length u32 │ key │ record      (repeated)
@@ -10,28 +10,28 @@
 use crate::error::Error;
 use record::{Fields, Kind, MAX_RECORD_LEN, MIN_RECORD_LEN, Record, RecordRef, Version};
 
-/// Longest key the engine takes, in bytes. HTTP keys are at most 1 KiB; a hint's key is a node's
-/// name, an incarnation and such a key.
+/// Longest key in bytes. HTTP keys are at most 1 KiB; the key of a hint consists of a node name, an
+/// incarnation and such a key.
 pub const MAX_KEY_LEN: usize = 4 * 1024;
 
 const OPERATION_HEAD: usize = 7;
 
-/// Longest batch in bytes: it must fit a WAL segment's worth of memory and one `write`.
+/// Longest batch in bytes. A whole batch must fit in memory, in one WAL segment and in one `write`.
 pub const MAX_BATCH_LEN: usize = 32 * 1024 * 1024;
 
-/// Which of the store's key spaces a key belongs to. One batch can touch several.
+/// Key space of a key. One batch can touch several spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
-    /// The users' keys.
+    /// User keys.
     Data = 0,
-    /// Hints for replicas out of reach.
+    /// Hints for unreachable replicas.
     Hints = 1,
-    /// The node's own state.
+    /// State of the node itself.
     Node = 2,
     /// Reserved for conditional writes.
     Conditions = 3,
-    /// Conditional writes with an idempotency key, for as long as they may come again.
+    /// Conditional writes with an idempotency key, kept while a client may retry them.
     Idempotency = 4,
 }
 
@@ -57,7 +57,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,27 +67,27 @@ impl Batch {
         self.len
     }
 
-    /// Has the batch synced when it is committed, whatever the sync mode is.
+    /// Forces a sync when the batch is committed, whatever the sync mode.
     pub fn make_durable(&mut self) {
         self.durable = true;
     }
 
-    /// Whether it is.
+    /// Returns true if the commit of this batch forces a sync.
     pub fn is_durable(&self) -> bool {
         self.durable
     }
 
-    /// Whether there is no operation.
+    /// Returns true if the batch has no operations.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes it takes in the WAL, its header left out.
+    /// Bytes of the batch in the WAL, without the group header.
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds a value. Fails, and adds nothing, if a bound is passed.
+    /// Adds a value. Fails, without adding anything, if a limit is exceeded.
     pub fn put(
         &mut self,
         space: Space,
@@ -103,7 +103,7 @@ impl Batch {
         self.write(space, key, &Fields::new(Kind::Tombstone, version), &[])
     }
 
-    /// Adds a new record, computing its check.
+    /// Adds a new record and computes its checksum.
     pub fn write(
         &mut self,
         space: Space,
@@ -118,7 +118,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a record that was made elsewhere, as it is.
+    /// Adds an existing record unchanged.
     pub fn record(&mut self, space: Space, key: &[u8], record: &Record) -> Result<(), Error> {
         let raw = record.view().raw();
         self.head(space, key, raw.len())?;
@@ -138,7 +138,7 @@ impl Batch {
                 return Err(Error::TooLarge { what, len, bound });
             }
         }
-        // Room for the record too: the buffer grows once for an operation.
+        // Reserves space for the record too, so that the buffer grows once per operation.
         self.bytes.reserve(total - self.bytes.len());
         let mut head = [space as u8; OPERATION_HEAD];
         head[1..3].copy_from_slice(&(key.len() as u16).to_le_bytes());
@@ -153,7 +153,7 @@ impl Batch {
     }
 }
 
-/// One write of a batch.
+/// One operation of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Operation<'a> {
     pub(crate) space: Space,
@@ -161,7 +161,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) record: RecordRef<'a>,
 }
 
-/// Walks the operations in encoded bytes; ends with an error at the first that is malformed.
+/// Iterates over encoded operations; ends with an error at the first malformed one.
 pub(crate) struct Operations<'a> {
     rest: &'a [u8],
 }
@@ -250,8 +250,8 @@ mod tests {
     }
 
     proptest! {
-        /// A batch's bytes come out of the log behind a checksum, but a release must survive what
-        /// another one wrote.
+        /// A checksum in the log protects the bytes of a batch, but a release must also survive
+        /// bytes that another release wrote.
         #[test]
         fn any_bytes_are_operations_or_refused(
             mut bytes in vec(any::<u8>(), 0..200),

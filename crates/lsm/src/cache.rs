@@ -1,7 +1,7 @@
-//! The block cache: uncompressed blocks of all tables, shared by all readers, bounded in bytes.
+//! The block cache: uncompressed blocks of all tables, shared by all readers, limited in bytes.
 //!
-//! A block is named by its table and its offset there. Table ids are never reused, so a block of a
-//! removed table is never found again and simply ages out.
+//! A block is identified by its table and its offset there. Table ids are never reused, so blocks
+//! of a removed table are not found again and simply age out.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,34 +10,36 @@ use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-/// Longest block kept, in bytes: a longer one holds a single large record, of which a handful would
-/// push out thousands of blocks that hold dozens.
+/// Longest cached block in bytes. A longer block holds a single large record; a handful of those
+/// would evict thousands of blocks that hold dozens each.
 const MAX_CACHED_LEN: usize = 64 * 1024;
 
-/// A block may take no more than this part of the cache, or a tiny cache would hold nothing else.
+/// Minimum number of blocks that fit into the cache: a tiny cache admits no block so long that it
+/// would hold just one.
 const MAX_CACHED_PART: u64 = 16;
 
-/// What an entry costs beside its block, in bytes: key, list links and hash slot, the block's
-/// handle with its counter, and the allocator's rounding.
+/// Bytes of an entry beside its block: key, list links and hash slot, the block's handle with its
+/// reference count, and the allocator's rounding.
 const ENTRY_OVERHEAD: u64 = 160;
 
-/// Mean length of a block in bytes, from which the number of entries is estimated.
+/// Mean length of a block in bytes, for estimating the number of entries.
 const MEAN_BLOCK_LEN: u64 = 4 * 1024;
 
-/// Least bytes of a shard, so that one can hold several blocks of the longest kind.
+/// Least bytes of a shard, so that each shard can hold several blocks of maximum length.
 const MIN_SHARD_BYTES: u64 = 1 << 20;
 
-/// Most shards: enough that two readers seldom meet on one lock.
+/// Maximum number of shards: enough to make contention on one lock rare.
 const MAX_SHARDS: u64 = 64;
 
-/// Counters are spread over this many cache lines, by block, so that readers do not fight over one.
+/// Number of cache lines that the counters are spread over, by block, to avoid contention between
+/// readers.
 const STRIPES: usize = 16;
 
 type Blocks = Cache<BlockKey, Bytes, BlockWeight, BlockHash, DefaultLifecycle<BlockKey, Bytes>>;
 
-/// See the module.
+/// The block cache of a store; see the module.
 pub(crate) struct BlockCache {
-    /// `None` = off.
+    /// `None` = the cache is off.
     blocks: Option<Blocks>,
     max_len: usize,
     stripes: [Stripe; STRIPES],
@@ -74,8 +76,8 @@ impl Weighter<BlockKey, Bytes> for BlockWeight {
     }
 }
 
-/// Table ids and offsets come from this process, so nobody can choose colliding ones: one folded
-/// multiplication a word is enough.
+/// Hash of a block key. Table ids and offsets come from this process, so no attacker can choose
+/// colliding ones; one folded multiplication per word is enough.
 #[derive(Clone, Default)]
 struct BlockHash;
 
@@ -104,7 +106,7 @@ impl Hasher for FoldedMultiply {
 }
 
 impl BlockCache {
-    /// A cache of at most `capacity` bytes; 0 = off.
+    /// Creates a cache of at most `capacity` bytes; 0 = off.
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity as u64;
         let shards = (capacity / MIN_SHARD_BYTES).clamp(1, MAX_SHARDS);
@@ -121,7 +123,7 @@ impl BlockCache {
         Self { blocks, max_len, stripes: Default::default() }
     }
 
-    /// The block of `table` at `offset`, if it is here.
+    /// The cached block of `table` at `offset`; counts a hit or a miss.
     pub(crate) fn get(&self, table: u64, offset: u64) -> Option<Bytes> {
         let found = self.blocks.as_ref().and_then(|b| b.get(&BlockKey { table, offset }));
         let stripe = &self.stripes[(offset >> 12) as usize % STRIPES];
@@ -130,12 +132,12 @@ impl BlockCache {
         found
     }
 
-    /// Whether a block of which so many bytes are stored may be short enough to be taken in.
+    /// Returns true if a block of this stored length may be short enough for the cache.
     pub(crate) fn may_take(&self, stored: usize) -> bool {
         stored <= self.max_len
     }
 
-    /// Takes a block in, unless it is too long to be worth its room.
+    /// Caches a block unless it is too long.
     pub(crate) fn insert(&self, table: u64, offset: u64, block: &Bytes) {
         if let Some(blocks) = &self.blocks
             && block.len() <= self.max_len
@@ -144,12 +146,12 @@ impl BlockCache {
         }
     }
 
-    /// Notes that a bloom filter at `offset` let a read skip its table.
+    /// Counts a table that a read skipped because of the bloom filter at `offset`.
     pub(crate) fn count_bloom_skip(&self, offset: u64) {
         Self::count(&self.stripe(offset).bloom_skips);
     }
 
-    /// Notes that a bloom filter at `offset` did not, and that the key was not there.
+    /// Counts a read that passed the bloom filter at `offset` but did not find its key.
     pub(crate) fn count_bloom_false_positive(&self, offset: u64) {
         Self::count(&self.stripe(offset).bloom_false_positives);
     }
@@ -162,27 +164,27 @@ impl BlockCache {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Bytes held now.
+    /// Bytes in use.
     pub(crate) fn bytes(&self) -> u64 {
         self.blocks.as_ref().map_or(0, |blocks| blocks.weight())
     }
 
-    /// Reads answered from here, since the start.
+    /// Number of cache hits since the start.
     pub(crate) fn hits(&self) -> u64 {
         self.sum(|stripe| &stripe.hits)
     }
 
-    /// Reads not answered from here, since the start.
+    /// Number of cache misses since the start.
     pub(crate) fn misses(&self) -> u64 {
         self.sum(|stripe| &stripe.misses)
     }
 
-    /// Reads of a table that its bloom filter answered, since the start.
+    /// Number of table reads that a bloom filter avoided, since the start.
     pub(crate) fn bloom_skips(&self) -> u64 {
         self.sum(|stripe| &stripe.bloom_skips)
     }
 
-    /// Reads of a table that its bloom filter let through in vain, since the start.
+    /// Number of table reads that passed a bloom filter without finding the key, since the start.
     pub(crate) fn bloom_false_positives(&self) -> u64 {
         self.sum(|stripe| &stripe.bloom_false_positives)
     }

@@ -1,5 +1,5 @@
-//! What can go wrong, said so that a person can act on it. Errors are cheap to clone because one
-//! failed sync answers every writer of its batch.
+//! Errors of the engine, worded for an operator who must act on them. Errors are cheap to clone
+//! because one failed sync fails every writer of its batch.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-/// What the engine asked of the operating system. It decides, with the error, whether the store
-/// goes on: after a failed sync or read nobody knows what is on the disk.
+/// The file system operation that failed. Together with the error it decides whether the store can
+/// continue: after a failed sync or read, the state of the disk is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoOp {
     /// Open an existing file or directory.
@@ -56,46 +56,46 @@ impl fmt::Display for IoOp {
     }
 }
 
-/// Why the engine did not do what was asked.
+/// A failed engine operation.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The disk refused. Nothing was acknowledged because of it.
+    /// An I/O operation failed. No write was acknowledged because of it.
     #[error("cannot {operation} {file}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         operation: IoOp,
         /// The file's name within the data directory.
         file: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: Arc<io::Error>,
     },
-    /// Bytes on disk are not what was written. The engine does not guess.
+    /// Bytes on disk differ from those written. The engine reports them and never guesses.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt {
         /// The file's name within the data directory.
         file: String,
-        /// Where the damaged part begins.
+        /// Offset at which the damaged part begins.
         offset: u64,
-        /// What does not match.
+        /// Description of the mismatch.
         what: String,
     },
-    /// The directory has files, but no store that this engine made.
+    /// The directory holds files but no store created by this engine.
     #[error(
         "not a kvorum data directory: it holds {found:?} but no valid STORE file; \
          name an empty directory, or the one the store was created in"
     )]
     NotAStore {
-        /// A file that was found there.
+        /// Name of a file found there.
         found: String,
     },
-    /// Written by a newer release.
+    /// A newer release wrote the file.
     #[error("{file} has format version {found}, this release reads up to {supported}: upgrade")]
     NewerFormat {
         /// The file's name within the data directory.
         file: String,
-        /// The version in the file.
+        /// Format version in the file.
         found: u32,
-        /// The newest this release knows.
+        /// Highest version that this release reads.
         supported: u32,
     },
     /// Another process has the directory open.
@@ -104,45 +104,45 @@ pub enum Error {
         /// The path of the directory.
         directory: String,
     },
-    /// The disk is full: nothing was written, reads go on, writes resume when there is room.
+    /// The disk is full. Nothing was written, reads continue, and writes resume once space is free.
     #[error("no space left on disk for {what}: free some space, writes then resume automatically")]
     NoSpace {
-        /// What there was no room for.
+        /// Purpose of the failed allocation.
         what: &'static str,
     },
-    /// The process may not write files as large as that (RLIMIT_FSIZE). As on a full disk, nothing
-    /// was written, reads go on, and writes resume once the limit is raised.
+    /// The file would exceed the process's file size limit (RLIMIT_FSIZE). As on a full disk,
+    /// nothing was written, reads continue, and writes resume once the limit is raised.
     #[error(
         "{what} would exceed this process's limit of file sizes (ulimit -f, LimitFSIZE=): raise \
          it, as prlimit --fsize does for a running process, writes then resume automatically"
     )]
     OverFileLimit {
-        /// What was to be written.
+        /// Purpose of the failed write.
         what: &'static str,
     },
-    /// Flushes or compactions are too far behind, or too many writes wait: try later.
+    /// Flushes or compactions are too far behind, or too many writes are queued: retry later.
     #[error("busy: {what}")]
     Busy {
-        /// Which bound was reached.
+        /// The limit that was reached.
         what: &'static str,
     },
-    /// A write or sync failed earlier, so what is on disk is unknown: no write is taken until the
-    /// store is opened anew. Reads go on.
+    /// A write or sync failed earlier, so the state of the disk is unknown. The store rejects
+    /// writes until it is reopened; reads continue.
     #[error("the store accepts no writes because of: {cause}; restart it to recover from the log")]
     Failed {
-        /// The first failure.
+        /// Message of the first failure.
         cause: Arc<str>,
-        /// It was this very write that failed half-way: whether it is done, a restart will show.
+        /// True if this write itself failed midway: only a restart shows whether it took effect.
         begun: bool,
     },
-    /// A key, record or batch over its bound.
+    /// A key, record or batch exceeds its limit.
     #[error("{what} is {len} bytes, the limit is {bound}")]
     TooLarge {
-        /// What exceeds its limit.
+        /// The item that exceeds its limit.
         what: &'static str,
-        /// How long it is.
+        /// Length of the item, in bytes.
         len: usize,
-        /// How long it may be.
+        /// The limit, in bytes.
         bound: usize,
     },
     /// The store is shutting down.
@@ -159,8 +159,8 @@ impl Error {
         Self::Corrupt { file: file.to_owned(), offset, what: what.into() }
     }
 
-    /// Whether the operating system refused for lack of room; a quota that is used up is one, and
-    /// so is the limit of file sizes.
+    /// Returns true if the operating system reported a lack of space: a full disk, an exhausted
+    /// quota, or the file size limit.
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::NoSpace { .. } => true,
@@ -173,8 +173,8 @@ impl Error {
         }
     }
 
-    /// What there is no room for, and why, without what is to be done about it in a store that is
-    /// open.
+    /// Describes the lack of space, without the advice for an open store that the error message
+    /// gives.
     pub fn no_room(&self) -> Option<String> {
         match self {
             Self::NoSpace { what } => Some(format!("no space left on disk for {what}")),
@@ -185,7 +185,7 @@ impl Error {
         }
     }
 
-    /// Whether the room that lacks is that under the process's limit of file sizes.
+    /// Returns true if the process's file size limit is the cause.
     pub fn is_over_file_limit(&self) -> bool {
         match self {
             Self::OverFileLimit { .. } => true,
@@ -194,7 +194,7 @@ impl Error {
         }
     }
 
-    /// That there is no room for `what`, and why, if that is what the error says.
+    /// Turns an error that reports a lack of space into one that names `what` needed the space.
     pub(crate) fn no_room_for(self, what: &'static str) -> Self {
         match () {
             () if self.is_over_file_limit() => Self::OverFileLimit { what },
@@ -203,9 +203,9 @@ impl Error {
         }
     }
 
-    /// Whether a step that ended so can be tried again: the disk is full, or no file can be opened
-    /// for lack of descriptors. After anything else, and after any error of a read or a sync,
-    /// nobody knows what is on the disk.
+    /// Returns true if the failed step can be retried: the disk is full, or no file descriptor is
+    /// free. After any other error, and after every failed read or sync, the state of the disk is
+    /// unknown.
     pub(crate) fn passes(&self) -> bool {
         match self {
             Self::Io { operation: IoOp::Sync | IoOp::Read, .. } | Self::Corrupt { .. } => false,
@@ -215,7 +215,7 @@ impl Error {
     }
 }
 
-/// Whether the process, or the whole system, has no file descriptor left.
+/// Returns true if the process, or the whole system, has no free file descriptor.
 fn is_no_descriptor(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }

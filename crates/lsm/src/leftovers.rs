@@ -1,26 +1,30 @@
-//! Users' records whose keys are placed on other nodes by now, and how they go: while their owner
-//! has *leftovers* dropped, compactions drop them as they drop what may be purged, and one of the
-//! whole store that begins meanwhile leaves none of those that were there.
+//! Orphaned records ("leftovers"): user records whose keys are no longer placed on this node. While
+//! the owner has their dropping enabled, compactions drop them like purgeable records. A compaction
+//! of the whole store that starts in this time removes all orphaned records that existed at its
+//! start.
 //!
 //! ```text
-//!  drop_leftovers ─▶ dropping: each step of a compaction asks, of each record, whether its key
-//!        │           is placed here
-//!  stop_dropping ──▶ the step under way ends ─▶ is_dropping() = false
+//!  drop_leftovers ─▶ dropping: each compaction step checks for each record whether its key is
+//!        │           placed here
+//!  stop_dropping ──▶ the step in progress ends ─▶ is_dropping() = false
 //! ```
 //!
-//! What is dropped is whatever was not placed here when the step looked: a value, a tombstone, what
-//! is superseded, made by plain or conditional writes. A plain record counts as placed here if one
-//! is that it has hidden (`record/reach.rs`); what a conditional write made may stay where
-//! something older that is placed here came meanwhile. It is gone when the step ends, which is
-//! later. So the owner keeps a contract, from [`PurgeRule::drop_leftovers`] until
-//! [`PurgeRule::is_dropping`] says no:
+//! A step drops every record that is not placed here when the step checks it: values, tombstones
+//! and superseded records, of plain and conditional writes. A record of a plain write counts as
+//! placed here if a record that it has hidden is (`local/reach.rs`). A record of a conditional
+//! write may stay if an older record that is placed here arrived in the meantime.
 //!
-//! * It stores nothing of a key that is not placed here, and holds nobody's write for stored
-//!   because of what is still there of such a key: that may go a moment later.
+//! A dropped record disappears when the step ends, which is later than its check. The owner
+//! therefore keeps a contract from [`PurgeRule::drop_leftovers`] until [`PurgeRule::is_dropping`]
+//! returns false:
+//!
+//! * The owner stores no record of a key that is not placed here, and never counts a write as
+//!   stored because of a record that such a key still has: that record may disappear a moment
+//!   later.
 //! * No key that was not placed here becomes placed here.
 //!
-//! A step asserts the second, of some of the keys that it dropped, just before their tables are
-//! replaced: the process ends then, with all of them still there.
+//! Each step asserts the second rule for a sample of the keys that it dropped, just before their
+//! tables are replaced. If the assertion fails, the process ends while all records still exist.
 //!
 //! [`PurgeRule::drop_leftovers`]: crate::PurgeRule::drop_leftovers
 //! [`PurgeRule::is_dropping`]: crate::PurgeRule::is_dropping
@@ -29,19 +33,19 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Whether a record of this key, with so many copies, is placed here.
+/// Returns true if a record of this key with this number of copies is placed on this node.
 pub(crate) type IsPlaced = Box<dyn Fn(&[u8], u8) -> bool + Send + Sync>;
 
-/// What an engine and its owner share of it. A step of a compaction locks it twice.
+/// The state that an engine shares with its owner. A compaction step locks it twice.
 #[derive(Default)]
 pub(crate) struct Leftovers(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     is_placed: Option<Arc<IsPlaced>>,
-    /// Counts how often their dropping began: what it says of a table holds for one time.
+    /// Number of times that dropping was enabled. A table's check is valid for one number only.
     number: u64,
-    /// Steps under way that drop.
+    /// Number of steps in progress that drop records.
     steps: usize,
 }
 
@@ -65,13 +69,13 @@ impl Leftovers {
         state.is_placed.is_some() || state.steps > 0
     }
 
-    /// Which time it is that they are dropped; `None` = they are not.
+    /// Number of the current cleanup; `None` = dropping is disabled.
     pub(crate) fn number(&self) -> Option<u64> {
         let state = self.state();
         state.is_placed.as_ref().map(|_| state.number)
     }
 
-    /// A step begins; `None` = it drops none.
+    /// Starts a step; `None` = the step drops no orphaned records.
     pub(crate) fn step(&self) -> Option<Dropping<'_>> {
         let mut state = self.state();
         let is_placed = Arc::clone(state.is_placed.as_ref()?);
@@ -80,7 +84,7 @@ impl Leftovers {
     }
 }
 
-/// A step of a compaction that drops leftovers, until it is dropped itself.
+/// A compaction step that drops orphaned records; it ends when this value is dropped.
 pub(crate) struct Dropping<'a> {
     pub(crate) number: u64,
     is_placed: Arc<IsPlaced>,

@@ -1,5 +1,5 @@
-//! kvorum's storage engine: a log-structured merge-tree in which a record's *version* decides what
-//! a key holds, never the order of arrival.
+//! kvorum's storage engine: a log-structured merge-tree in which the record with the highest
+//! *version* of a key wins, whatever the order of arrival.
 
 mod asked_compactions;
 mod batch;

@@ -1,8 +1,8 @@
-//! Merging memtables and tables into one sorted walk in which each key occurs once, with the
-//! greatest record ([`RecordRef::order`]), wherever it lay.
+//! Merges memtables and tables into one sorted iteration in which each key occurs once, with its
+//! greatest record ([`RecordRef::order`]) of all sources.
 //!
-//! A binary heap of sources ordered by their current key. The sources that stand on the key last
-//! given are advanced only when the next one is asked for, so what is given out is borrowed, not
+//! The sources form a binary heap ordered by their current key. The sources positioned on the
+//! current key advance only when the caller asks for the next one, so items are borrowed, not
 //! copied.
 
 use std::cmp::Ordering;
@@ -14,15 +14,15 @@ use crate::memtable::MemtableIter;
 use crate::table::{Access, Table, TableIter, VerifiedIter};
 use record::RecordRef;
 
-/// One sorted walk, each key once.
+/// A sorted input of a merge, each key once.
 pub(crate) enum Source {
     /// The records of a memtable.
     Memtable(MemtableIter),
     /// The records of one table.
     Table(TableIter),
-    /// The records of all tables of a level below 0, one after the other.
+    /// The records of all tables of a level (1 or deeper).
     Level(LevelIter),
-    /// The same past the cache, going on behind what can't be read.
+    /// The records of several tables, bypassing the cache and continuing after unreadable blocks.
     Verified(VerifiedIter),
 }
 
@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// What the record has hidden that this source gives.
+    /// Reach of the current record within this source.
     fn reach(&self) -> Reach {
         match self {
             Self::Memtable(iter) => iter.reach(),
@@ -93,7 +93,7 @@ impl Source {
     }
 }
 
-/// Walks the tables of one level, which are sorted and apart from each other.
+/// Iterates over the tables of one level, which are sorted and do not overlap.
 pub(crate) struct LevelIter {
     tables: Vec<Arc<Table>>,
     access: Access,
@@ -137,23 +137,23 @@ impl LevelIter {
     }
 }
 
-/// The merged walk.
+/// The merged iteration.
 pub(crate) struct Merge {
     sources: Vec<Source>,
-    /// Indices of the sources that are valid and do not stand on the current key.
+    /// Indices of the valid sources that are not positioned on the current key.
     heap: Vec<usize>,
-    /// Those that do; the winner is the first.
+    /// Indices of the sources positioned on the current key; the first one has the greatest record.
     current: Vec<usize>,
 }
 
 impl Merge {
-    /// Takes any sources in any order; [`Merge::seek`] comes first.
+    /// Creates a merge of sources in any order. [`Merge::seek`] must be called first.
     pub(crate) fn new(sources: Vec<Source>) -> Self {
         let capacity = sources.len();
         Self { sources, heap: Vec::with_capacity(capacity), current: Vec::with_capacity(capacity) }
     }
 
-    /// Goes to the first key at or after `key`.
+    /// Moves to the first key at or after `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
         self.heap.clear();
         self.current.clear();
@@ -170,7 +170,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Whether there is a current key.
+    /// Returns true if there is a current key.
     pub(crate) fn valid(&self) -> bool {
         !self.current.is_empty()
     }
@@ -180,12 +180,12 @@ impl Merge {
         self.sources[self.current[0]].key()
     }
 
-    /// Its newest record.
+    /// The newest record of the current key.
     pub(crate) fn record(&self) -> RecordRef<'_> {
         self.sources[self.current[0]].record()
     }
 
-    /// What it has hidden, before and among these sources.
+    /// Reach of the current record: everything that it hides in these sources or has hidden before.
     pub(crate) fn reach(&self) -> Reach {
         let newest = self.sources[self.current[0]].reach();
         let hidden = self.current[1..].iter().map(|source| &self.sources[*source]);
@@ -193,7 +193,7 @@ impl Merge {
         hidden.map(reach_of).fold(newest, Reach::and).beyond(self.record().copies())
     }
 
-    /// Goes to the next key.
+    /// Moves to the next key.
     pub(crate) fn next(&mut self) -> Result<(), Error> {
         if let [only] = self.current[..] {
             return self.next_of(only);
@@ -209,8 +209,8 @@ impl Merge {
         Ok(())
     }
 
-    /// The common case: one source had the key. If its next key still comes first, it stays out of
-    /// the heap.
+    /// Fast path: only one source had the key. While that source's next key is still the least, the
+    /// source stays out of the heap.
     fn next_of(&mut self, source: usize) -> Result<(), Error> {
         self.sources[source].next()?;
         if !self.sources[source].valid() {
@@ -230,7 +230,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Takes the first key of the heap.
+    /// Makes the heap's first key the current one.
     fn settle(&mut self) {
         if let Some(first) = self.pop() {
             self.current.push(first);
@@ -238,7 +238,8 @@ impl Merge {
         }
     }
 
-    /// Takes every other source that stands on the same key; the winner moves to the front.
+    /// Collects all other sources positioned on the same key; the one with the greatest record
+    /// moves to the front.
     fn gather(&mut self) {
         while let Some(&top) = self.heap.first() {
             if self.sources[top].key() != self.sources[self.current[0]].key() {

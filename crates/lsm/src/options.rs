@@ -1,4 +1,4 @@
-//! Every knob of the engine, with its unit, range and reason where it is declared.
+//! Tuning options of the engine, each with its unit, range and default.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,47 +6,51 @@ use std::time::Duration;
 
 use crate::purge::PurgeRule;
 
-/// When a write is acknowledged.
+/// The point at which a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// After `fdatasync`: survives a power cut.
+    /// After `fdatasync`: the write survives a power cut.
     Always,
-    /// After `write`; synced this often. A killed process loses nothing, a power cut at most this.
+    /// After `write`, with a sync at this interval. A killed process loses nothing; a power cut
+    /// loses at most one interval.
     Interval(Duration),
-    /// After `write`; synced when the operating system likes.
+    /// After `write`; the operating system decides when to sync.
     Never,
 }
 
-/// How a store is opened. `Options::default()` suits a node with 512 MiB.
+/// Options for opening a store. `Options::default()` suits a node with 512 MiB.
 #[derive(Clone)]
 pub struct Options {
-    /// Identity of a store that is created; ignored when one exists. Any random number.
+    /// Identity of a newly created store, any random number; ignored for an existing one.
     pub new_store_id: u64,
-    /// log2 of the number of trees of a store that is created, 0–8; ignored when one exists.
+    /// log2 of the number of trees in a newly created store, 0–7; ignored for an existing one.
     pub new_tree_bits: u8,
-    /// When a write is acknowledged.
+    /// The point at which a write is acknowledged.
     pub sync: SyncMode,
-    /// Bytes of one memtable before it is rotated, 64 KiB–1 GiB. Larger: fewer, bigger flushes.
+    /// Bytes at which a memtable is rotated, 64 KiB–1 GiB. Larger values mean fewer, bigger
+    /// flushes.
     pub memtable_bytes: usize,
-    /// Bytes of the block cache, shared by all trees: data, index and filter blocks, uncompressed.
+    /// Bytes of the block cache, which all trees share: data, index and filter blocks,
+    /// uncompressed.
     pub cache_bytes: usize,
-    /// Bytes of one WAL segment, 64 KiB–1 GiB. Allocated ahead of its use.
+    /// Bytes of one WAL segment, 64 KiB–1 GiB, allocated before use.
     pub segment_bytes: usize,
     /// Target bytes of an uncompressed data block, 512 B–64 KiB.
     pub block_bytes: usize,
-    /// Bits of bloom filter for each key, 0–20; 10 gives about 1 % false positives.
+    /// Bits of bloom filter per key, 0–20; 10 gives about 1 % false positives.
     pub bloom_bits: u8,
-    /// Whether blocks are compressed with LZ4.
+    /// Compresses data blocks with LZ4.
     pub compress: bool,
-    /// Bytes after which a compaction begins a new table.
+    /// Bytes after which a compaction starts a new table.
     pub table_bytes: u64,
-    /// Tables in level 0 of a tree that start a compaction.
+    /// Number of level-0 tables of a tree that triggers a compaction.
     pub level0_tables: usize,
-    /// Target bytes of level 1; each level below is `level_ratio` times larger.
+    /// Target bytes of level 1; each deeper level is `level_ratio` times larger.
     pub level1_bytes: u64,
-    /// Growth from level to level.
+    /// Growth factor from one level to the next.
     pub level_ratio: u64,
-    /// Which tombstones and expired values may go. Its owner may go on raising watermarks.
+    /// Decides which tombstones and expired values compactions may purge. The owner may raise its
+    /// watermarks while the store is open.
     pub purge: Arc<PurgeRule>,
 }
 

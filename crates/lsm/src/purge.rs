@@ -1,18 +1,18 @@
-//! Which records a compaction may drop for good, once nothing of their keys lies elsewhere: a rule
-//! that the store's owner makes and goes on changing while the engine runs. Besides, what is placed
-//! on other nodes by now: [`crate::leftovers`].
+//! The purge rule: the records that compactions may drop for good once nothing of their keys exists
+//! elsewhere in the store. The store's owner creates the rule and adjusts it while the engine runs.
+//! Records of keys placed on other nodes are the subject of [`crate::leftovers`].
 //!
-//! | | of users' tombstones and values that expire |
+//! | | purgeable user tombstones and expired values |
 //! |---|---|
-//! | alone | what is so old that no write can be on its way that it would have to hide |
-//! | in a cluster | what all replicas held the same: up to the *watermark* |
+//! | alone | those so old that no older write can still arrive that they would have to hide |
+//! | in a cluster | those that all replicas held alike: written up to the *watermark* |
 //!
-//! A rule begins as in a cluster, and goes by age from when its owner knows that it is alone until
-//! others join.
+//! A rule starts in cluster mode, and goes by age while its owner states that the node is alone.
 //!
-//! Hints are nobody else's: their tombstones may go at once. What is kept by idempotency keys goes
-//! by age, whoever else there is: by the time that most other nodes show, if there are any, for a
-//! clock that is ahead would forget what may be asked for yet.
+//! Tombstones of hints may be purged at once, because no other node holds them. Entries of
+//! idempotency keys are always purged by age. In a cluster the age is measured by the clock that
+//! most other nodes show: a local clock that is ahead would drop entries that clients may still ask
+//! for.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,13 +21,13 @@ use crate::batch::Space;
 use crate::leftovers::Leftovers;
 use record::{COUNTER_BITS, Kind, RecordRef};
 
-/// See the module.
+/// The purge rule of a store; see the module.
 pub struct PurgeRule {
     of_data: OfData,
-    /// Age in microseconds at which a record of [`Space::Idempotency`] goes.
+    /// Age in microseconds at which a record of [`Space::Idempotency`] is purged.
     remembered_micros: u64,
     wall_micros: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// What most other nodes' clocks showed last, in microseconds; 0 = that is not known.
+    /// Latest time that most other nodes' clocks showed, in microseconds; 0 = unknown.
     agreed_micros: AtomicU64,
     leftovers: Leftovers,
 }
@@ -38,24 +38,24 @@ impl fmt::Debug for PurgeRule {
     }
 }
 
-/// What holds for users' records.
+/// The rule for user records.
 enum OfData {
-    /// Nothing goes, of whatever space.
+    /// Nothing is purged, in any space.
     Never,
-    /// What was written up to this time of a version, 0 = nothing; or as long as that is said, what
-    /// is older than so many microseconds.
+    /// Records written up to the watermark (a version time; 0 = none) are purged. While the node is
+    /// alone, records older than `after_micros` are purged instead.
     Proven { watermark: AtomicU64, after_micros: u64, is_alone: AtomicBool },
 }
 
 impl PurgeRule {
-    /// Nothing ever goes.
+    /// Creates a rule that purges nothing.
     pub fn never() -> Self {
         Self::of(OfData::Never, 0, || 0)
     }
 
-    /// For a node among others: what was written up to the watermark goes. That is 0 at first, and
-    /// nothing goes. Once it is said that the node holds the only replica, what is older than
-    /// `after_micros` goes: see [`PurgeRule::holds_only_replica`].
+    /// Creates a rule for a node of a cluster, with a watermark of 0: no user record is purged
+    /// until [`PurgeRule::raise`]. While the node holds the only replica
+    /// ([`PurgeRule::holds_only_replica`]), records older than `after_micros` are purged instead.
     pub fn proven(
         after_micros: u64,
         remembered_micros: u64,
@@ -76,7 +76,7 @@ impl PurgeRule {
         Self { of_data, remembered_micros, wall_micros, agreed_micros, leftovers }
     }
 
-    /// The same, of a node that holds the only replica.
+    /// Creates a rule for a node that holds the only replica.
     pub fn alone(
         after_micros: u64,
         remembered_micros: u64,
@@ -87,31 +87,32 @@ impl PurgeRule {
         rule
     }
 
-    /// Whether this node holds the only replica. That it does must be durable when it is said, and
-    /// that there are others must be said before one of them is written to: a compaction that looks
-    /// from then on drops nothing by its age.
+    /// States whether this node holds the only replica. The owner must make that fact durable
+    /// before it passes true, and must pass false before it writes to another replica: from then on
+    /// compactions purge nothing by age.
     pub fn holds_only_replica(&self, only: bool) {
         if let OfData::Proven { is_alone, .. } = &self.of_data {
             is_alone.store(only, Ordering::Release);
         }
     }
 
-    /// Raises the watermark, a time of a version; a lower one changes nothing. Compactions go by it
-    /// at once, so it must be durable elsewhere before. Without effect where nothing goes by one.
+    /// Raises the watermark to `time`, a version time; a lower one has no effect. Compactions apply
+    /// the watermark at once, so the owner must make it durable before. Without effect in a rule
+    /// that purges nothing.
     pub fn raise(&self, time: u64) {
         if let OfData::Proven { watermark, .. } = &self.of_data {
             watermark.fetch_max(time, Ordering::Relaxed);
         }
     }
 
-    /// Most other nodes' clocks show so many microseconds since 1970. As long as the node is not
-    /// alone, what is kept by idempotency keys is not older than by that; before this is said, it
-    /// is of no age.
+    /// Sets the time that most other nodes' clocks show, in microseconds since 1970. While the node
+    /// is not alone, the age of idempotency entries is measured by this time, or by the local clock
+    /// if that is behind. Until the first call none of them is purged.
     pub fn agree(&self, micros: u64) {
         self.agreed_micros.store(micros, Ordering::Relaxed);
     }
 
-    /// Age in microseconds from which users' records go, if they go by that.
+    /// Age in microseconds at which user records are purged; `None` = the rule does not go by age.
     fn by_age(&self) -> Option<u64> {
         match &self.of_data {
             OfData::Proven { after_micros, is_alone, .. } if is_alone.load(Ordering::Acquire) => {
@@ -121,7 +122,7 @@ impl PurgeRule {
         }
     }
 
-    /// The watermark; 0 = nothing goes by one.
+    /// The watermark; 0 = nothing is purged by a watermark.
     pub fn watermark(&self) -> u64 {
         match &self.of_data {
             OfData::Proven { watermark, .. } => watermark.load(Ordering::Relaxed),
@@ -129,10 +130,11 @@ impl PurgeRule {
         }
     }
 
-    /// Whether a record may go, as far as it is for its owner to say.
+    /// Returns true if the rule permits purging the record. The engine also requires that nothing
+    /// of the key exists elsewhere.
     #[inline]
     pub fn may_purge(&self, space: Space, record: RecordRef<'_>) -> bool {
-        // Nearly all records are values for good: nothing else is asked for them.
+        // Fast path: nearly all records are values without expiry.
         let expires = space == Space::Data && record.expiry_ms() != 0;
         let can_go = record.kind() != Kind::Value || expires || space == Space::Idempotency;
         can_go && self.allows(space, record)
@@ -158,10 +160,12 @@ impl PurgeRule {
         }
     }
 
-    /// Whether a user's record may go by a watermark, by nothing but itself, so that all replicas
-    /// find the same. A conditional write can have an older ballot than the
-    /// version that it continues, if that came from a clock that was ahead: it stays until the
-    /// watermark has passed both, for it hides all that is of an older version.
+    /// Returns true if `watermark` permits purging a user record. The answer depends on nothing
+    /// else, so that all replicas come to the same one.
+    ///
+    /// A record of a conditional write stays until the watermark has passed both its version and
+    /// its ballot, because it hides all older versions. The ballot can be older than its version if
+    /// the version came from a clock that was ahead.
     pub fn goes_by(record: RecordRef<'_>, watermark: u64) -> bool {
         record.latest() <= watermark
             && watermark > 0
@@ -171,27 +175,29 @@ impl PurgeRule {
             }
     }
 
-    /// From now on compactions drop users' records that are not placed here, by what is asked of
-    /// a key and of how many copies its record is to have. One of the whole store that begins after
-    /// this ([`Db::ask_to_compact_anew`](crate::Db::ask_to_compact_anew)) leaves none of those that
-    /// were there when it began.
+    /// Starts dropping orphaned records: user records that are not placed on this node according to
+    /// `is_placed`, which gets the key and the record's number of copies. A compaction of the whole
+    /// store that starts afterwards ([`Db::ask_to_compact_anew`](crate::Db::ask_to_compact_anew))
+    /// removes all orphaned records that existed at its start.
     ///
-    /// Until [`PurgeRule::is_dropping`] says no, the owner stores nothing of a key that is not
-    /// placed here by the same rule, and no such key becomes placed here: a step that looked before
-    /// would drop it, though somebody relied on it since. What is stored all the same may stay.
+    /// Until [`PurgeRule::is_dropping`] returns false, the owner must not store records of a key
+    /// that `is_placed` rejects, and no such key may become placed here: a compaction step that
+    /// checked the key earlier would drop a record that has been relied on since. A record stored
+    /// all the same may stay.
     ///
-    /// May be called again while it is so: what the rule says now is what a compaction of the whole
-    /// store goes by that begins after that.
+    /// A further call replaces `is_placed` for compactions of the whole store that start after the
+    /// call.
     pub fn drop_leftovers(&self, is_placed: impl Fn(&[u8], u8) -> bool + Send + Sync + 'static) {
         self.leftovers.begin(Box::new(is_placed));
     }
 
-    /// No further step of a compaction drops leftovers. One that is under way may.
+    /// Stops dropping orphaned records in new compaction steps. A step in progress may still drop
+    /// some.
     pub fn stop_dropping(&self) {
         self.leftovers.end();
     }
 
-    /// Whether leftovers are dropped still, be it by the last step.
+    /// Returns true while orphaned records may be dropped, including by a last step in progress.
     pub fn is_dropping(&self) -> bool {
         self.leftovers.is_dropping()
     }
@@ -200,7 +206,7 @@ impl PurgeRule {
         &self.leftovers
     }
 
-    /// Up to which time users' records may go now; `None` = none of them.
+    /// Purge limit: the version time up to which user records may be purged now; `None` = none may.
     pub(crate) fn reached(&self) -> Option<u64> {
         let Some(after) = self.by_age() else {
             return Some(self.watermark()).filter(|time| *time > 0);
@@ -213,7 +219,7 @@ impl PurgeRule {
 
 #[cfg(test)]
 impl PurgeRule {
-    /// All that can go may go.
+    /// Creates a rule that purges everything that can be purged.
     pub(crate) fn always() -> Self {
         Self::alone(0, 0, || u64::MAX)
     }
@@ -234,7 +240,8 @@ mod tests {
         Record::new(b"k", &fields, b"")
     }
 
-    /// The least wall clock, in microseconds, at which a lone node lets a record go.
+    /// The earliest wall clock time, in microseconds, at which the rule of a node alone purges a
+    /// record.
     fn goes_alone_at(record: &Record) -> Option<u64> {
         let clock = Arc::new(AtomicU64::new(0));
         let wall = Arc::clone(&clock);

@@ -1,4 +1,4 @@
-//! An allocator that tells where memory is asked for: one in 64 KiB, by chance, with its stack.
+//! An allocator wrapper that samples allocations with their stacks, one per 64 KiB on average.
 #![allow(unsafe_code, reason = "an allocator is unsafe by its signature")]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -8,14 +8,14 @@ use crate::random::Distance;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Mean bytes between two samples of a thread: 800 samples a second at 50 MB/s, about 1 µs each.
+/// Mean bytes between two samples of a thread: 800 samples per second at 50 MB/s, about 1 µs each.
 const MEAN_BYTES: u64 = 64 << 10;
 
 thread_local! {
     static DISTANCE: Distance = const { Distance::new() };
 }
 
-/// `A` with samples taken while a recording wants them; otherwise `A` after a load and a branch.
+/// Allocator `A` with samples during recordings; otherwise `A` after one load and one branch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sampled<A>(pub A);
 
@@ -67,12 +67,12 @@ fn freed(memory: *mut u8) {
     }
 }
 
-// SAFETY: `A` does all the work with the arguments as they came; what is done besides neither
-// allocates nor touches the memory in question.
+// SAFETY: `A` does all the work with the arguments unchanged; the rest neither allocates nor
+// touches the memory in question.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's guarantees are passed on.
         let memory = unsafe { self.0.alloc(layout) };
         allocated(memory, layout.size());
         memory
@@ -80,7 +80,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's guarantees are passed on.
         let memory = unsafe { self.0.alloc_zeroed(layout) };
         allocated(memory, layout.size());
         memory
@@ -89,15 +89,15 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         freed(memory);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { self.0.dealloc(memory, layout) }
     }
 
-    /// Counts as freeing the old and asking for the new size.
+    /// Counts as freeing the old size and allocating the new size.
     #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         freed(memory);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's guarantees are passed on.
         let memory = unsafe { self.0.realloc(memory, layout, new_size) };
         allocated(memory, new_size);
         memory

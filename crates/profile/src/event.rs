@@ -1,4 +1,4 @@
-//! What can be recorded.
+//! Kinds of profiles.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,21 +10,21 @@ use crate::graph::Unit;
 pub enum Event {
     /// Time on a CPU, in the program and in the kernel.
     Cpu,
-    /// Memory asked for.
+    /// Allocated memory.
     Alloc,
-    /// Memory asked for during the recording and still there at its end.
+    /// Memory allocated during the recording and not freed by its end.
     Live,
-    /// Time spent waiting at named places.
+    /// Time spent waiting at [`Place`](crate::Place)s.
     Lock,
-    /// Time, running or not.
+    /// Wall time, running or not.
     Wall,
 }
 
 impl Event {
-    /// All of them.
+    /// All events.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::Alloc, Self::Live, Self::Lock, Self::Wall];
 
-    /// As flags, parameters and file names have it.
+    /// Name in flags, parameters and file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -35,7 +35,7 @@ impl Event {
         }
     }
 
-    /// What its weights are.
+    /// Unit of the event's weights.
     pub fn unit(self) -> Unit {
         match self {
             Self::Alloc | Self::Live => Unit::Bytes,
@@ -43,7 +43,7 @@ impl Event {
         }
     }
 
-    /// What its graph shows, in a line.
+    /// One-line description of the event's graph.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Cpu => "CPU time, in the program and in the kernel",
@@ -64,13 +64,13 @@ impl fmt::Display for Event {
     }
 }
 
-/// Why a text is no list of events.
+/// Reason why a text is not a list of events.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    /// There is no such event; the beginning of its name.
+    /// Unknown event, with the beginning of its name.
     #[error("unknown event {0:?}; known: {known}", known = names(&Event::ALL))]
     Unknown(String),
-    /// An event is in it twice.
+    /// The list contains an event twice.
     #[error("event {0} is named twice")]
     Twice(Event),
 }
@@ -84,7 +84,7 @@ impl FromStr for Event {
     }
 }
 
-/// Reads a list like `cpu,alloc`; each event once.
+/// Parses a list such as `cpu,alloc`; each event may occur once.
 pub fn list(text: &str) -> Result<Vec<Event>, EventError> {
     let mut events = Vec::new();
     for one in text.split(',') {
@@ -97,7 +97,7 @@ pub fn list(text: &str) -> Result<Vec<Event>, EventError> {
     Ok(events)
 }
 
-/// A list as [`list`] reads it.
+/// Formats a list as [`list`] parses it.
 pub fn names(events: &[Event]) -> String {
     events.iter().map(|event| event.name()).collect::<Vec<_>>().join(",")
 }

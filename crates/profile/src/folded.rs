@@ -1,34 +1,34 @@
-//! Collapsed stacks, the format that every flame graph tool reads: a line for each distinct stack,
-//! `root;frame;frame WEIGHT`, the root being the thread.
+//! Collapsed stacks, the format of most flame graph tools: a line per distinct stack,
+//! `root;frame;frame WEIGHT`. The root is the thread.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Stacks with their weights, each once.
+/// Distinct stacks with their weights.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Folded {
     stacks: BTreeMap<String, u64>,
 }
 
-/// A text is not in the format.
+/// The error for a text that is not in the format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not a collapsed stack: {text:?} should be `frame;frame WEIGHT`")]
 pub struct NotFolded {
-    /// Which line, from 1.
+    /// Number of the line, counted from 1.
     pub line: usize,
-    /// The beginning of the text.
+    /// Beginning of the line's text.
     pub text: String,
 }
 
 impl Folded {
-    /// Adds `weight` to the stack `frames`, from the root.
+    /// Adds `weight` to the stack `frames`, given from the root.
     pub fn add<'a>(&mut self, frames: impl IntoIterator<Item = &'a str>, weight: u64) {
         let mut stack = String::new();
         for frame in frames {
             if !stack.is_empty() {
                 stack.push(';');
             }
-            // What separates frames and lines can't be part of one.
+            // Separators of frames and lines are replaced within a frame.
             stack.extend(frame.chars().map(|c| match c {
                 ';' => ',',
                 c if c.is_control() => ' ',
@@ -38,7 +38,7 @@ impl Folded {
         *self.stacks.entry(stack).or_default() += weight;
     }
 
-    /// Reads the format; empty lines are left out.
+    /// Parses the format; skips empty lines.
     pub fn parse(text: &str) -> Result<Self, NotFolded> {
         let mut folded = Self::default();
         for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
@@ -54,7 +54,7 @@ impl Folded {
         Ok(folded)
     }
 
-    /// Each stack, from the root, with its weight, in the order of their names.
+    /// The stacks, from the root, with their weights, sorted by name.
     pub fn stacks(&self) -> impl Iterator<Item = (&str, u64)> {
         self.stacks.iter().map(|(stack, weight)| (stack.as_str(), *weight))
     }
@@ -64,12 +64,12 @@ impl Folded {
         self.stacks.values().sum()
     }
 
-    /// Whether there is no stack.
+    /// Returns true if there are no stacks.
     pub fn is_empty(&self) -> bool {
         self.stacks.is_empty()
     }
 
-    /// The share, 0–1, of the stacks with a frame for which `of` holds.
+    /// The share (0–1) of the weight whose stacks contain a frame that satisfies `of`.
     pub fn share(&self, mut of: impl FnMut(&str) -> bool) -> f64 {
         let holds = self.stacks().filter(|(stack, _)| stack.split(';').any(&mut of));
         let sum: u64 = holds.map(|(_, weight)| weight).sum();

@@ -1,17 +1,16 @@
-//! A process that looks into itself while it serves: flame graphs of CPU, allocation, lock and wall
-//! time, with nothing attached, no root and no restart.
+//! An in-process profiler: flame graphs of CPU time, allocations, lock waits and wall time, without
+//! an attached tool, root or a restart.
 //!
 //! ```text
-//!  the process's threads                              the recorder's thread, while one runs
-//!   kernel: perf_event_open ─── a ring a thread ──────┐
-//!   signals: CPU timers, wall ──┐                     ├▶ stacks ─▶ symbols ─▶ Folded ─▶ graph
-//!   allocator: Sampled ─────────┼─ one ring ──────────┘  (added up)  (from /proc/self/exe)
-//!   places: Place, Mutex ───────┘
+//!  the process's threads                           the recorder's thread, during a recording
+//!   signals: perf events, CPU timers, wall ─┐
+//!   allocator: Sampled ─────────────────────┼─ ring ─▶ stacks ─▶ symbols ─▶ Folded ─▶ graph
+//!   wait sites: Place, Mutex ───────────────┘         (summed)  (from /proc/self/exe)
 //! ```
 //!
-//! The process brings three things: frame pointers (`-C force-frame-pointers=yes`), [`Sampled`] as
-//! its allocator, and [`Place`]s where its threads wait. While nothing is recorded they cost one
-//! relaxed load and a branch each.
+//! The process needs three things: frame pointers (`-C force-frame-pointers=yes`), [`Sampled`] as
+//! its allocator, and a [`Place`] wherever its threads wait. Without a recording, the latter two
+//! cost one relaxed load and one branch each.
 
 mod alloc;
 mod live;

@@ -1,7 +1,7 @@
-//! Which sampled allocations are still there: a table of their addresses, eight to a cache line.
+//! The set of live sampled allocations: a hash table of their addresses, eight per cache line.
 //!
-//! Freeing looks into one line and is done with it. A line that is full drops what comes, so that
-//! the table is bounded; at 64 KiB between samples its 65,536 places stand for 4 GiB.
+//! Freeing memory examines a single line. A full line drops new addresses, so the table is bounded;
+//! at 64 KiB between samples its 65,536 slots represent 4 GiB.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ fn line(address: usize) -> &'static Line {
     &TABLE[(mixed >> 51) as usize % LINES]
 }
 
-/// Notes an allocation; whether there was room.
+/// Adds an allocation; returns false if there was no room.
 pub(crate) fn insert(address: usize) -> bool {
     let place = line(address).0.iter().find(|place| {
         place.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -26,7 +26,7 @@ pub(crate) fn insert(address: usize) -> bool {
     place.is_some()
 }
 
-/// Forgets an allocation, if it was noted.
+/// Removes an allocation, if present.
 #[inline]
 pub(crate) fn remove(address: usize) {
     for place in &line(address).0 {
@@ -36,13 +36,13 @@ pub(crate) fn remove(address: usize) {
     }
 }
 
-/// Whether an allocation was noted and not forgotten.
+/// Returns true if the allocation is in the set.
 #[cfg(feature = "record")]
 pub(crate) fn contains(address: usize) -> bool {
     line(address).0.iter().any(|place| place.load(Ordering::Relaxed) == address)
 }
 
-/// Forgets all allocations.
+/// Removes all allocations.
 #[cfg(feature = "record")]
 pub(crate) fn clear() {
     for place in TABLE.iter().flat_map(|line| &line.0) {

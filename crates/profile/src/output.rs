@@ -1,4 +1,4 @@
-//! A profile in the formats that it is asked for.
+//! The output formats of a profile.
 
 use std::io;
 use std::str::FromStr;
@@ -11,26 +11,26 @@ use crate::pprof;
 use crate::record::Profile;
 use crate::stacks::Named;
 
-/// How a profile is written.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// One interactive page, a tab for each event.
+    /// One interactive page with a tab per event.
     Html,
-    /// A picture as SVG.
+    /// An SVG image.
     Svg,
-    /// Collapsed stacks, one a line.
+    /// Collapsed stacks, one per line.
     Folded,
     /// A file for pprof.
     Pprof,
-    /// All events, for programs.
+    /// All events as JSON, for programs.
     Json,
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 5] = [Self::Html, Self::Svg, Self::Folded, Self::Pprof, Self::Json];
 
-    /// As flags and parameters have it.
+    /// Name in flags and parameters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -41,7 +41,7 @@ impl Format {
         }
     }
 
-    /// The media type, as `Content-Type` has it.
+    /// Media type for `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Html => "text/html; charset=utf-8",
@@ -52,7 +52,7 @@ impl Format {
         }
     }
 
-    /// Whether it holds one event only.
+    /// Returns true if the format holds a single event.
     pub fn is_of_one(self) -> bool {
         matches!(self, Self::Svg | Self::Folded | Self::Pprof)
     }
@@ -62,31 +62,31 @@ impl Format {
     }
 }
 
-/// There is no format of this name; its beginning.
+/// The error for an unknown format, with the beginning of its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown format {0:?}; known: {known}", known = Format::names())]
 pub struct UnknownFormat(String);
 
-/// Why a text is no profile as [`Format::Json`] has it.
+/// Reason why a text is not a profile in [`Format::Json`].
 #[derive(Debug, thiserror::Error)]
 pub enum NotJson {
-    /// It is not JSON.
+    /// The text is not JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// It tells of no events.
+    /// The profile has no events.
     #[error("it has no events")]
     NoEvents,
-    /// It does not tell how long it took.
+    /// The profile lacks its duration.
     #[error("it says no seconds")]
     NoSeconds,
-    /// What it has of an event are no stacks.
+    /// An event's stacks are malformed.
     #[error("{field} of {event}: {source}")]
     Stacks {
-        /// Its weights or its counts.
+        /// The malformed field: weights or counts.
         field: &'static str,
-        /// Whose stacks they are.
+        /// The event of the stacks.
         event: Event,
-        /// What is wrong with them.
+        /// The parse error.
         source: NotFolded,
     },
 }
@@ -101,7 +101,8 @@ impl FromStr for Format {
 }
 
 impl Profile {
-    /// All of it, or its first event where a format holds one. `node` is whose it is.
+    /// Writes all events, or the first one in a format for a single event. `node`: name of the
+    /// profiled node.
     pub fn write(&self, format: Format, node: &str) -> io::Result<Vec<u8>> {
         if format.is_of_one() {
             let Some((event, _)) = self.events.first() else { return Ok(Vec::new()) };
@@ -140,7 +141,7 @@ impl Profile {
         }
     }
 
-    /// Reads what [`Format::Json`] writes.
+    /// Parses [`Format::Json`].
     pub fn from_json(text: &[u8]) -> Result<Self, NotJson> {
         let json: serde_json::Value = serde_json::from_slice(text)?;
         let events = json["events"].as_object().ok_or(NotJson::NoEvents)?;
@@ -155,7 +156,7 @@ impl Profile {
         for note in json["notes"].as_array().into_iter().flatten() {
             profile.notes.extend(note.as_str().map(str::to_owned));
         }
-        // In the order in which events are always shown.
+        // Events are listed in their display order.
         for event in Event::ALL {
             let Some(one) = events.get(event.name()) else { continue };
             let stacks = |field| {
@@ -234,9 +235,9 @@ fn note(event: Event, named: &Named) -> String {
     note
 }
 
-/// A moment in UTC, as RFC 3339 writes it.
+/// Formats a time in UTC according to RFC 3339.
 pub(crate) fn utc(moment: SystemTime) -> String {
-    // Earlier times, which only a clock that was never set shows, end in a panic there.
+    // The formatter panics for earlier times, which a clock that was never set shows.
     humantime::format_rfc3339_seconds(moment.max(UNIX_EPOCH)).to_string()
 }
 

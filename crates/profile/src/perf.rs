@@ -1,15 +1,14 @@
-//! CPU time by perf events, one a thread: the kernel signals a thread each time that it has used so
-//! much CPU time, by a high-resolution timer that runs only while the thread does.
+//! CPU time sampling by one perf event per thread: a high-resolution timer, which runs only while
+//! the thread does, signals the thread after each period of CPU time.
 //!
-//! The thread then walks its own stack (`signals.rs`). The kernel could do that too, and write it
-//! into a ring; but where the C library uses the frame pointer for other things, as in `send`,
-//! `recv` and `open`, it would find nothing but that function: a fifth of a PUT's time without its
-//! callers.
+//! The thread then walks its own stack (`signals.rs`). The kernel could record stacks in a ring
+//! instead, but where the C library uses the frame pointer for other purposes, as in `send`, `recv`
+//! and `open`, it would find only that function: a fifth of a PUT's time would lack its callers.
 //!
-//! Time in the kernel counts, at the call that led there: for a server it is most of the time. The
-//! kernel grants that to root, to `CAP_PERFMON`, or if `kernel.perf_event_paranoid` is 1 or less.
-//! Events of user code only would be granted to everybody, and leave out every system call: then
-//! timers (`timers.rs`) are the better choice.
+//! Time in the kernel counts towards the system call, since it is most of a server's time. The
+//! kernel permits this to root, with `CAP_PERFMON`, or if `kernel.perf_event_paranoid` is 1 or
+//! less. Events of user code alone are permitted to everybody but omit all system calls, so timers
+//! (`timers.rs`) are the better fallback.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::HashMap;
@@ -24,7 +23,7 @@ use sys::bindings::{
 
 use crate::signals::{self, CPU_SIGNAL, Handler};
 
-/// Whom a file's signals go to, for `fcntl`; libc does not name it.
+/// Recipient of a file's signals, for `fcntl`; libc does not define it.
 #[repr(C)]
 struct Owner {
     kind: libc::c_int,
@@ -35,7 +34,7 @@ const SET_OWNER: libc::c_int = 15;
 const SET_SIGNAL: libc::c_int = 10;
 const THREAD: libc::c_int = 0;
 
-/// Events of all threads.
+/// The events of all threads.
 pub(crate) struct Events {
     events: HashMap<i32, OwnedFd>,
     period: Duration,
@@ -44,7 +43,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// No events yet; an error if the kernel does not permit them.
+    /// Fails if the kernel does not permit perf events.
     pub(crate) fn new(period: Duration) -> io::Result<Self> {
         signals::set_period(period.as_nanos() as u64);
         let handler = Handler::install(CPU_SIGNAL)?;
@@ -52,9 +51,9 @@ impl Events {
         Ok(Self { events: HashMap::new(), period, _handler: handler })
     }
 
-    /// Has an event for each of these threads and for no other; how many could not be had. An error
-    /// if they would take more than half of the descriptors that the process has left: those are
-    /// for its files and connections.
+    /// Ensures that exactly these threads have an event; returns the number of failures. Fails if
+    /// the events would take more than half of the process's free descriptors, which it needs for
+    /// its files and connections.
     pub(crate) fn follow(&mut self, threads: &[i32]) -> io::Result<usize> {
         self.events.retain(|thread, _| threads.contains(thread));
         let missing = threads.iter().filter(|thread| !self.events.contains_key(thread)).count();
@@ -66,7 +65,7 @@ impl Events {
             if !self.events.contains_key(thread) {
                 match open(*thread, self.period) {
                     Ok(event) => drop(self.events.insert(*thread, event)),
-                    // It has ended.
+                    // The thread has ended.
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                     Err(_) => refused += 1,
                 }
@@ -76,7 +75,7 @@ impl Events {
     }
 }
 
-/// How many files the process may still open.
+/// Number of descriptors that the process may still open.
 fn descriptors_left() -> io::Result<usize> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the struct lives through the call.
@@ -102,7 +101,8 @@ fn open(thread: i32, period: Duration) -> io::Result<OwnedFd> {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     };
-    // SAFETY: the struct lives through the call and says its size; the thread is ours.
+    // SAFETY: the struct lives through the call and states its size; the thread is one of this
+    // process.
     let event = unsafe {
         let flags = libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC);
         let event = sys::perf_event_open(&raw mut wanted, thread, -1, -1, flags);

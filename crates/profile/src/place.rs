@@ -1,12 +1,12 @@
-//! Named places where threads wait: locks, queues, files, and for work.
+//! Named wait sites: locks, queues, files, and idle waits for work.
 //!
 //! ```text
-//!  lock():  try ── got it ─────────────────────────────▶ go on: one load more than without
-//!            └─ held ─▶ mark ─▶ stack ─▶ wait ─▶ sample: nanoseconds, the place, who held it
+//!  lock():  try ── acquired ───────────────────────────▶ return: costs one extra load
+//!            └─ held ─▶ mark ─▶ stack ─▶ wait ─▶ sample: nanoseconds, wait site, holder
 //! ```
 //!
-//! The mark is always set, so that a look at a waiting thread (wall time) can say where it is; the
-//! stack and the clock only while waits are recorded.
+//! The mark is always set, so that a wall-time sample of a waiting thread can name the site. The
+//! stack and the clock are read only while waits are recorded.
 #![allow(unsafe_code, reason = "read by signal handlers")]
 
 use std::cell::Cell;
@@ -20,8 +20,8 @@ use crate::random::Distance;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Mean nanoseconds of waiting between two samples of a thread: at most one in 100 is spent on
-/// them.
+/// Mean nanoseconds of waiting between two samples of a thread, which limits their cost to 1 % of
+/// the waiting time.
 const MEAN_NANOS: u64 = 100_000;
 
 thread_local! {
@@ -30,20 +30,20 @@ thread_local! {
     static THREAD: Cell<i32> = const { Cell::new(0) };
 }
 
-/// What is waited for.
+/// Kind of wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WaitKind {
-    /// Something that another thread holds.
+    /// Waiting for a lock held by another thread.
     Lock,
-    /// Room in a queue, or the turn of what is in it.
+    /// Waiting for room in a queue, or for the processing of a queued item.
     Queue,
-    /// A file that is read or written.
+    /// Waiting for file I/O.
     File,
-    /// Work. Nobody is kept from anything: hidden unless asked for.
+    /// Waiting for work, which delays nothing: hidden by default.
     Idle,
 }
 
-/// A place where threads wait, by name.
+/// A named wait site.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     kind: WaitKind,
@@ -51,17 +51,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// A place of this kind.
+    /// Creates a wait site.
     pub const fn new(kind: WaitKind, name: &'static str) -> Self {
         Self { kind, name }
     }
 
-    /// What is waited for.
+    /// Kind of wait at this site.
     pub fn kind(&self) -> WaitKind {
         self.kind
     }
 
-    /// The place as a frame of a stack.
+    /// The site as a stack frame.
     #[cfg(feature = "record")]
     pub(crate) fn frame(&self) -> String {
         let kind = match self.kind {
@@ -73,12 +73,12 @@ impl Place {
         format!("{kind}: {}", self.name)
     }
 
-    /// Waits here, by doing `wait`.
+    /// Executes `wait` as a wait at this site.
     pub fn during<T>(&'static self, wait: impl FnOnce() -> T) -> T {
         self.held(wait, || NOBODY)
     }
 
-    /// The same; `holder` says afterwards who it was waited for.
+    /// Executes `wait` as a wait at this site; `holder` returns afterwards who held the lock.
     fn held<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> Holder) -> T {
         if cfg!(hookless) {
             return wait();
@@ -100,8 +100,8 @@ impl Place {
         done
     }
 
-    /// Something waited here, in a queue, since `since` (see [`queued`]). The stack is of the
-    /// thread that takes it out.
+    /// Records an item's wait in a queue since `since` (see [`queued`]). The stack is that of the
+    /// thread that dequeues the item.
     pub fn waited_since(&'static self, since: Option<Instant>) {
         let Some(since) = since.filter(|_| ring::wanted(Source::Lock)) else { return };
         let mut frames = [0; MAX_FRAMES];
@@ -127,59 +127,59 @@ impl Place {
     }
 }
 
-/// The moment that something is put into a queue, while waits are recorded.
+/// The current time for a newly queued item; `None` unless waits are recorded.
 #[inline]
 pub fn queued() -> Option<Instant> {
     ring::wanted(Source::Lock).then(Instant::now)
 }
 
-/// Where the calling thread waits. Can be called in a signal handler.
+/// The site at which the calling thread waits. Safe in a signal handler.
 #[cfg(feature = "record")]
 pub(crate) fn waits_at() -> Option<&'static Place> {
     WAITS_AT.get()
 }
 
-/// The calling thread's id, without a system call but for the first time.
+/// The calling thread's id, cached after the first system call.
 fn own_thread() -> i32 {
     let known = THREAD.get();
     if known != 0 {
         return known;
     }
-    // SAFETY: it has no arguments and always succeeds.
+    // SAFETY: the call has no arguments and always succeeds.
     let own = unsafe { libc::gettid() };
     THREAD.set(own);
     own
 }
 
-/// Who held something, and where it took it.
+/// The holder of a lock, and the place where it took the lock.
 #[derive(Clone, Copy)]
 struct Holder {
-    /// 0 = not known.
+    /// Thread id; 0 = unknown.
     thread: i32,
     site: Option<&'static Location<'static>>,
 }
 
 const NOBODY: Holder = Holder { thread: 0, site: None };
 
-/// A mutex that knows, while waits are recorded, who held it last.
+/// A mutex that remembers its last holder while waits are recorded.
 #[derive(Debug)]
 pub struct Mutex<T> {
     place: &'static Place,
-    /// The thread that took it last, and in the high half the recording in which it did.
+    /// The last holder in the low half, and the number of its recording in the high half.
     holder: AtomicU64,
     site: AtomicPtr<Location<'static>>,
     inner: parking_lot::Mutex<T>,
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex.
+    /// Creates an unlocked mutex.
     pub const fn new(place: &'static Place, value: T) -> Self {
         let inner = parking_lot::Mutex::new(value);
         let (holder, site) = (AtomicU64::new(0), AtomicPtr::new(std::ptr::null_mut()));
         Self { place, holder, site, inner }
     }
 
-    /// Waits for it and locks it. The guard works with [`parking_lot::Condvar`].
+    /// Locks the mutex, waiting if necessary. The guard works with [`parking_lot::Condvar`].
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let guard = self.inner.try_lock().unwrap_or_else(|| self.lock_held());
@@ -194,8 +194,8 @@ impl<T> Mutex<T> {
     #[cold]
     fn lock_held(&self) -> MutexGuard<'_, T> {
         let wait = || self.inner.lock();
-        // Asked when it has been given back: whoever took it before the recording is not known, but
-        // it may have had others since.
+        // Evaluated after the wait: a holder that locked before the recording is unknown, but a
+        // later one may have followed.
         self.place.held(wait, || self.last_holder())
     }
 

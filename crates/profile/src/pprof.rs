@@ -1,4 +1,4 @@
-//! `pprof`'s format: `profile.proto`, compressed with gzip. `go tool pprof` and others read it.
+//! The `pprof` format: `profile.proto`, compressed with gzip, for `go tool pprof` and other tools.
 //!
 //! ```text
 //!  Profile: 1 sample_type* (ValueType)  2 sample*  4 location*  5 function*  6 string_table*
@@ -18,10 +18,10 @@ use flate2::write::GzEncoder;
 use crate::folded::Folded;
 use crate::graph::Unit;
 
-/// Bytes that a compressed profile may grow to when it is read: far more than a recording makes.
+/// Maximum uncompressed bytes of a profile to read, far more than a recording produces.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Strings and functions under the numbers that they get; string 0 is empty.
+/// Numbers of strings and functions; string 0 is empty.
 struct Writer<'a> {
     strings: HashMap<&'a str, u64>,
     functions: HashMap<&'a str, u64>,
@@ -39,7 +39,7 @@ impl<'a> Writer<'a> {
         number
     }
 
-    /// The location of a frame, which is its function's number too.
+    /// The location of a frame; it has the same number as the function.
     fn location(&mut self, name: &'a str) -> u64 {
         if let Some(number) = self.functions.get(name) {
             return *number;
@@ -67,7 +67,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Encodes stacks, by number of events and by weight; `name` is what the weight is called.
+/// Encodes stacks by number of events and by weight; `name` is the name of the weight.
 pub fn encode(
     name: &str,
     unit: Unit,
@@ -128,21 +128,22 @@ fn bytes(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     out.extend_from_slice(content);
 }
 
-/// Why bytes are no profile.
+/// Reason why bytes are not a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum NotPprof {
-    /// They can't be uncompressed.
+    /// The bytes cannot be uncompressed.
     #[error("not compressed: {0}")]
     NotGzip(#[source] io::Error),
-    /// They are more than any profile has.
+    /// The uncompressed profile is too long.
     #[error("more than {MAX_BYTES} bytes when uncompressed")]
     TooLong,
-    /// What they are when uncompressed is not in the format.
+    /// The uncompressed bytes are not in the format.
     #[error("it is truncated, or not a profile")]
     Malformed,
 }
 
-/// Reads the stacks of a profile that [`encode`] made, or another tool: by its last value.
+/// Decodes the stacks of a profile from [`encode`] or another tool, weighted by the last value
+/// type.
 pub fn decode(packed: &[u8]) -> Result<Folded, NotPprof> {
     let mut plain = Vec::new();
     let mut unpacked = MultiGzDecoder::new(packed).take(MAX_BYTES + 1);
@@ -187,7 +188,7 @@ enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message; `None` where it is broken.
+/// Iterates over the fields of a message; `None` for a malformed one.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -254,12 +255,12 @@ fn numbers(message: &[u8], wanted: u64) -> Option<Vec<u64>> {
     Some(found)
 }
 
-/// The first number of a field; 0 if there is none, as the format says.
+/// The first number of a field; 0 if the field is absent, as the format specifies.
 fn first(message: &[u8], wanted: u64) -> Option<u64> {
     Some(numbers(message, wanted)?.first().copied().unwrap_or(0))
 }
 
-/// The functions at a location, the innermost first.
+/// The functions at a location, innermost first.
 fn lines(location: &[u8]) -> Option<Vec<u64>> {
     let mut functions = Vec::new();
     for field in Fields(location) {
@@ -290,7 +291,7 @@ mod tests {
         for place in 0..plain.len() {
             let mut other = plain.clone();
             other[place] ^= 0xff;
-            // Anything but a panic.
+            // Any result except a panic is correct.
             let _ = decode_plain(&other);
             let _ = decode_plain(&plain[..place]);
         }

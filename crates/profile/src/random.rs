@@ -1,13 +1,13 @@
-//! Which events are sampled: each unit (a byte, a nanosecond) with the same chance, so that an
-//! event of any size counts as much as it weighs.
+//! Selection of the sampled events. Each unit (a byte, a nanosecond) has the same chance, so an
+//! event counts in proportion to its size.
 //!
-//! With a mean distance `m` between sampled units, an event of size `s` is hit with probability
-//! `1 − e^(−s/m)`, and stands for `s / (1 − e^(−s/m))` units: that is unbiased for every call path.
+//! With a mean distance `m` between sampled units, an event of size `s` is sampled with probability
+//! `1 − e^(−s/m)` and stands for `s / (1 − e^(−s/m))` units, which is unbiased for every call path.
 
 use std::cell::Cell;
 
-/// One thread's position between two samples. Constant, and nothing to drop: it can be reached at
-/// any time, also from the allocator while the thread ends.
+/// The distance to a thread's next sample. Constant-initialized and without a destructor, so it is
+/// accessible at any time, even from the allocator while the thread ends.
 pub(crate) struct Distance {
     left: Cell<i64>,
     random: Cell<Option<fastrand::Rng>>,
@@ -18,7 +18,8 @@ impl Distance {
         Self { left: Cell::new(0), random: Cell::new(None) }
     }
 
-    /// Goes on by `size` units; if that hits, how many units the event stands for.
+    /// Advances by an event of `size` units. If the event is sampled, returns the units that it
+    /// stands for.
     #[inline]
     pub(crate) fn pass(&self, size: u64, mean: u64) -> Option<u64> {
         let left = self.left.get().saturating_sub(i64::try_from(size).unwrap_or(i64::MAX));
@@ -31,9 +32,9 @@ impl Distance {
         let begun = self.random.take();
         let fresh = begun.is_none();
         let mut random = begun.unwrap_or_else(|| {
-            // Different in each thread.
+            // The seed differs between threads.
             let mut random = fastrand::Rng::with_seed(&raw const *self as u64);
-            // Neighbouring threads begin far from each other.
+            // Separates the sequences of threads with similar seeds.
             for _ in 0..8 {
                 random.u64(..);
             }
@@ -44,14 +45,14 @@ impl Distance {
         self.random.set(Some(random));
         self.left.set((-drawn.ln() * mean as f64) as i64);
         if fresh {
-            // The first event did not come by chance.
+            // The first event was not selected by chance.
             return self.pass(size, mean);
         }
         Some(stands_for(size, mean))
     }
 }
 
-/// How many units an event of `size` that was hit stands for.
+/// Units that a sampled event of `size` stands for.
 fn stands_for(size: u64, mean: u64) -> u64 {
     let size = size.max(1) as f64;
     (size / -(-size / mean as f64).exp_m1()).round() as u64
@@ -68,7 +69,7 @@ mod tests {
             let events = 400_000_000 / size;
             let sum: u64 = (0..events).filter_map(|_| distance.pass(size, 65_536)).sum();
             let ratio = sum as f64 / (events * size) as f64;
-            // 6,000 hits or more: four standard deviations are below 6 %.
+            // At least 6,000 samples: four standard deviations are below 6 %.
             assert!((0.94..1.06).contains(&ratio), "{size}: {ratio}");
         }
     }

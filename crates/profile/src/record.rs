@@ -1,9 +1,9 @@
-//! A recording: one at a time, all events at once, in a thread of its own.
+//! Recordings: one at a time, of all requested events at once, on a thread of their own.
 //!
 //! ```text
-//!  start ─▶ samplers on ─▶ look, look, … until the time is up ─▶ samplers off ─▶ names ─▶ done
-//!             │                              │ cancelled, or dropped                │
-//!             └ Busy: who runs one, until    └──────▶ samplers off, nothing is told ┘
+//!  start ─▶ samplers on ─▶ drain the ring repeatedly ─▶ samplers off ─▶ symbolize ─▶ done
+//!    │                        │ dropped                                    │ dropped
+//!    └ Busy: requester, end   └──────────▶ samplers off, no result ◀───────┘
 //! ```
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
@@ -24,80 +24,79 @@ use crate::timers::Timers;
 use crate::wall::Wall;
 use crate::{Event, live, stack, threads};
 
-/// Shortest and longest recording.
+/// Range of a recording's duration in seconds.
 pub const SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
 
-/// CPU samples a second and thread. No divisor of what others do in rounds, so that samples do not
-/// keep step with it.
+/// CPU samples per second and thread. A prime number, so that samples do not coincide with periodic
+/// work.
 pub const HERTZ: u64 = 199;
 
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / HERTZ);
 
-/// Between two looks at what the process's threads have put into the ring: 200,000 samples a second
-/// fit it.
+/// Interval at which the recorder drains the ring: 200,000 samples per second fit.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Between two looks at which threads there are.
+/// Interval at which the recorder lists the process's threads.
 const FOLLOW: Duration = Duration::from_millis(100);
 
-/// Niceness while stacks get their names: whoever serves requests goes first.
+/// Niceness during symbolization: threads that serve requests go first.
 const NICE: i32 = 10;
 
-/// What is to be recorded.
+/// A request for a recording.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// The events that are recorded.
+    /// The events to record.
     pub events: Vec<Event>,
-    /// How long; within [`SECONDS`].
+    /// Duration of the recording, within [`SECONDS`].
     pub duration: Duration,
-    /// Who wants it, for others who want one meanwhile.
+    /// Requester of the recording, named in [`Refused::Busy`].
     pub who: String,
-    /// Whether threads that wait for work are shown.
+    /// Includes threads that wait for work.
     pub idle: bool,
-    /// What takes CPU samples.
+    /// Source of CPU samples.
     pub clock: Clock,
 }
 
-/// What takes CPU samples.
+/// Source of CPU samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Clock {
     /// Perf events, or timers if the kernel does not permit them.
     #[default]
     Perf,
-    /// Timers only, one for each thread.
+    /// Timers only, one per thread.
     Timers,
 }
 
-/// Why there is no recording.
+/// Reason why a recording was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// There is one already.
+    /// Another recording is in progress.
     #[error("{who} is recording until {until} (another {left} s)")]
     Busy {
-        /// Who has asked for it.
+        /// Requester of that recording.
         who: String,
-        /// When it ends, in UTC.
+        /// End of that recording, in UTC.
         until: String,
-        /// Seconds until then.
+        /// Seconds until its end.
         left: u64,
     },
-    /// Its thread could not be started.
+    /// The recorder's thread could not be started.
     #[error("cannot start the recording thread: {0}")]
     Thread(io::Error),
 }
 
-/// What was recorded.
+/// A completed recording.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// When it began.
+    /// Start of the recording.
     pub started: SystemTime,
-    /// How long it took.
+    /// Duration of the recording in seconds.
     pub seconds: f64,
-    /// What took CPU samples, and how often.
+    /// Source and frequency of CPU samples.
     pub sampler: String,
-    /// What is to be known about it: what is missing, and why.
+    /// Notes for the reader: missing data and its causes.
     pub notes: Vec<String>,
-    /// Each event that was ordered, in that order.
+    /// The requested events, in the order of the request.
     pub events: Vec<(Event, Named)>,
 }
 
@@ -108,7 +107,7 @@ struct Running {
 
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
-/// A recording under way. Dropped, it ends and tells nothing.
+/// A recording in progress. Dropping it cancels the recording without a result.
 #[derive(Debug)]
 pub struct Recording {
     cancelled: Arc<AtomicBool>,
@@ -122,7 +121,7 @@ impl Drop for Recording {
     }
 }
 
-/// Frees the place for the next one, however a recording ends.
+/// The right to record; dropping it permits the next recording.
 struct Place;
 
 impl Drop for Place {
@@ -131,7 +130,7 @@ impl Drop for Place {
     }
 }
 
-/// Starts a recording; `done` is told what came of it by the recorder's thread.
+/// Starts a recording; the recorder's thread calls `done` with the result.
 pub fn start(
     order: Order,
     done: impl FnOnce(Profile) + Send + 'static,
@@ -166,7 +165,7 @@ fn take_place(order: &Order) -> Result<Place, Refused> {
     Ok(Place)
 }
 
-/// Where the samples of each event come from.
+/// The source of each event's samples.
 const SOURCES: [(Event, Source); 5] = [
     (Event::Cpu, Source::Cpu),
     (Event::Alloc, Source::Alloc),
@@ -175,14 +174,14 @@ const SOURCES: [(Event, Source); 5] = [
     (Event::Wall, Source::Wall),
 ];
 
-/// Takes CPU samples.
+/// The active source of CPU samples.
 enum Cpu {
     Off,
     Perf(Events),
     Timers(Timers),
 }
 
-/// The recorder's thread.
+/// State of the recorder's thread.
 struct Recorder {
     started: SystemTime,
     cpu: Cpu,
@@ -192,9 +191,9 @@ struct Recorder {
     sampler: String,
     notes: Vec<String>,
     threads: Vec<i32>,
-    /// Threads' names, and how often they were looked for.
+    /// Names of threads, with the number of lookups.
     names: HashMap<i32, (String, u8)>,
-    /// Sampled allocations: which stack, bytes, how many.
+    /// Sampled allocations by address: stack number, bytes, count.
     alive: HashMap<usize, (usize, u64, u64)>,
     not_followed: usize,
 }
@@ -202,7 +201,7 @@ struct Recorder {
 impl Recorder {
     fn new(order: &Order) -> Self {
         stack::know_the_process();
-        // What came after the last recording is not of this one.
+        // Discards samples that arrived after the previous recording.
         ring::take(|_| {});
         live::clear();
         let wants = |event| order.events.contains(&event);
@@ -251,10 +250,10 @@ impl Recorder {
         }
     }
 
-    /// Says so: timers tick with the kernel's clock, and are coarser.
+    /// Falls back to timers, which depend on the kernel's tick and are coarser, and notes it.
     fn do_without_perf(&mut self, error: &io::Error) {
         self.notes.push(format!("CPU time is sampled by timers: perf_event_open: {error}"));
-        // Its handler goes before theirs comes.
+        // Perf's signal handler must be removed before the timers' is installed.
         self.cpu = Cpu::Off;
         self.start_timers();
     }
@@ -270,11 +269,11 @@ impl Recorder {
         }
     }
 
-    /// Looks which threads there are.
+    /// Updates the list of threads.
     fn find_threads(&mut self) {
         let (threads, complete) = match threads::all() {
             Ok(found) => found,
-            // Those that are known go on being sampled.
+            // Known threads continue to be sampled.
             Err(error) => {
                 return self.note_once(format!("new threads could not be looked for: {error}"));
             }
@@ -293,7 +292,7 @@ impl Recorder {
         }
     }
 
-    /// Asks twice: until it names itself, a thread has the name of whoever started it.
+    /// Looks up a thread's name, twice: until a thread sets its name, it has that of its creator.
     fn look_for_name(&mut self, thread: i32) {
         let looks = self.names.get(&thread).map_or(0, |(_, looks)| *looks);
         if looks < 2
@@ -303,7 +302,7 @@ impl Recorder {
         }
     }
 
-    /// Has each thread sampled.
+    /// Enables sampling for new threads.
     fn follow(&mut self) {
         match &mut self.cpu {
             Cpu::Off => {}
@@ -358,11 +357,11 @@ impl Recorder {
         }
     }
 
-    /// Ends all sampling, and takes what is left.
+    /// Stops all sampling and drains the ring.
     fn stop(&mut self) {
         self.cpu = Cpu::Off;
         self.take_samples();
-        // Waits are recorded until here, and from here on no handler is called.
+        // Waits are recorded up to here; no signal handler runs from here on.
         ring::want(0);
         self.wall = None;
         self.take_samples();
@@ -418,7 +417,7 @@ impl Recorder {
         self.stacks.add(number, weight, sample.count, 1);
     }
 
-    /// The table of living allocations is bounded; so is what is kept of them here.
+    /// Drops freed allocations, because the table of live allocations is bounded too.
     fn forget_freed(&mut self) {
         const MOST: usize = 2 * 65_536;
         if self.alive.len() > MOST {
@@ -446,8 +445,9 @@ impl Recorder {
     }
 }
 
-/// Lets all other threads go first.
+/// Lowers the priority of the calling thread.
 fn be_nice() {
-    // SAFETY: it changes one number of the calling thread. If it fails, naming goes on as it was.
+    // SAFETY: the call changes one number of the calling thread. If it fails, symbolization
+    // continues with the old priority.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, threads::own().cast_unsigned(), NICE) };
 }

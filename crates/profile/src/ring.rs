@@ -1,12 +1,12 @@
-//! Samples on their way from the process's threads to the recorder: a bounded queue that any thread
-//! can put something into, also in a signal handler and in the allocator.
+//! The queue of samples from the process's threads to the recorder. The queue is bounded, and any
+//! thread can push to it, even in a signal handler or in the allocator.
 //!
 //! ```text
 //!  producers ─▶ │ lap 3: filled │ filled │ being filled │ free │ … │ ─▶ one consumer
-//!                 whose a slot is: `turns.rs`; full = the sample is lost, and counted
+//!                 ownership of slots: `turns.rs`; if full, the sample is lost and counted
 //! ```
 //!
-//! It is static: whoever comes late, after a recording, still has something to write to. The pages
+//! The ring is static, so that late producers can still write after a recording. The ring's pages
 //! take no memory until the first recording.
 #![allow(unsafe_code, reason = "filled by signal handlers")]
 
@@ -19,17 +19,17 @@ use turns::Turns;
 use crate::place::Place;
 use crate::stack::MAX_FRAMES;
 
-/// Samples that may wait: with a look every 20 ms, 200,000 a second.
+/// Number of queued samples: 200,000 per second, drained every 20 ms.
 const SLOTS: usize = 4096;
 
-/// Words before a sample's frames.
+/// Number of words before a sample's frames.
 const HEAD_WORDS: usize = 9;
 
-/// What is recorded now: a bit for each [`Source`].
+/// Bits of the [`Source`]s being recorded.
 static ACTIVE: AtomicU32 = AtomicU32::new(0);
-/// Samples that found no room, by the bit of their source.
+/// Number of samples that found no room, by source.
 static LOST: [AtomicU64; SOURCES] = [const { AtomicU64::new(0) }; SOURCES];
-/// How many recordings there were.
+/// Number of recordings so far.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
 #[cfg(not(all(loom, test)))]
 static TURNS: Turns<SLOTS> = Turns::new();
@@ -37,24 +37,24 @@ static TURNS: Turns<SLOTS> = Turns::new();
 loom::lazy_static! { static ref TURNS: Turns<SLOTS> = Turns::new(); }
 static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 
-/// Who takes samples into the ring.
+/// Sources of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recordings have all"))]
 #[repr(u32)]
 pub(crate) enum Source {
-    /// Timers of CPU time.
+    /// CPU time, from perf events or timers.
     Cpu = 1,
-    /// Signals to threads whether they run or not.
+    /// Wall time, from signals to all threads.
     Wall = 2,
-    /// The allocator, for every sampled allocation.
+    /// Sampled allocations.
     Alloc = 4,
-    /// The allocator, for what is still there at the end.
+    /// Sampled allocations that are alive at the end.
     Live = 8,
-    /// Places where threads wait.
+    /// Waits at [`Place`]s.
     Lock = 16,
 }
 
-/// How many sources there are.
+/// Number of sources.
 const SOURCES: usize = 5;
 
 impl Source {
@@ -63,25 +63,25 @@ impl Source {
     }
 }
 
-/// Whether samples of this kind are wanted.
+/// Returns true if samples of this source are being recorded.
 #[inline]
 pub(crate) fn wanted(source: Source) -> bool {
     any_wanted(source as u32)
 }
 
-/// Whether samples of any of these kinds are wanted.
+/// Returns true if samples of any of these sources are being recorded.
 #[inline]
 pub(crate) fn any_wanted(sources: u32) -> bool {
-    // bench/off.sh builds with this set, to measure what the question costs.
+    // bench/off.sh builds with this flag set, to measure the cost of the check.
     !cfg!(hookless) && ACTIVE.load(Ordering::Relaxed) & sources != 0
 }
 
-/// The number of the recording that runs, or ran last.
+/// Number of the current or last recording.
 pub(crate) fn recording() -> u32 {
     RECORDING.load(Ordering::Relaxed)
 }
 
-/// Says which are, from now on; any begin a recording.
+/// Sets the sources to record; a nonzero value starts a new recording.
 #[cfg(feature = "record")]
 pub(crate) fn want(sources: u32) {
     if sources != 0 {
@@ -90,8 +90,7 @@ pub(crate) fn want(sources: u32) {
     ACTIVE.store(sources, Ordering::SeqCst);
 }
 
-/// The words of one sample. They are atomic so that no `unsafe` is needed: whose a slot is says
-/// [`Turns`].
+/// The words of one sample. Atomics avoid `unsafe`; [`Turns`] decides who owns a slot.
 struct Slot([AtomicU64; HEAD_WORDS + MAX_FRAMES]);
 
 impl Slot {
@@ -100,39 +99,39 @@ impl Slot {
     }
 }
 
-/// What a thread that was looked at by a signal did.
+/// Activity of a thread when a signal sampled it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recordings have all"))]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Nothing is known of it.
+    /// The activity is unknown.
     Unknown = 0,
-    /// Its own code.
+    /// The thread ran its own code.
     Running = 1,
-    /// It was within, or at the end of, a system call.
+    /// The thread was in a system call, or at its end.
     InCall = 2,
-    /// It slept in a system call.
+    /// The thread slept in a system call.
     Waiting = 3,
 }
 
-/// One look at one thread.
+/// One sample of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample<'a> {
     pub(crate) source: Source,
     pub(crate) state: State,
-    /// Units that it stands for.
+    /// Units that the sample stands for.
     pub(crate) weight: u64,
-    /// Events that it stands for.
+    /// Events that the sample stands for.
     pub(crate) count: u64,
-    /// Where the thread waits, as far as it says so.
+    /// The site at which the thread waits, if known.
     pub(crate) place: Option<&'static Place>,
-    /// The thread that holds what is waited for; 0 = unknown.
+    /// The thread that holds the awaited lock; 0 = unknown.
     pub(crate) holder: i32,
-    /// Where that one took it.
+    /// The place where the holder took the lock.
     pub(crate) site: Option<&'static std::panic::Location<'static>>,
-    /// The memory that was allocated, or the thread's scheduling counter.
+    /// Address of the allocation, if its lifetime is tracked.
     pub(crate) address: usize,
-    /// From the leaf.
+    /// Addresses, from the leaf.
     pub(crate) frames: &'a [usize],
 }
 
@@ -140,7 +139,7 @@ fn to_word<T>(reference: Option<&'static T>) -> u64 {
     reference.map_or(0, |reference| &raw const *reference as u64)
 }
 
-/// Puts a sample of the calling thread in. Whether there was room.
+/// Pushes a sample of the calling thread; returns false if the ring is full.
 pub(crate) fn push(sample: &Sample<'_>) -> bool {
     let Some(ticket) = TURNS.claim() else {
         LOST[sample.source.place()].fetch_add(1, Ordering::Relaxed);
@@ -149,7 +148,7 @@ pub(crate) fn push(sample: &Sample<'_>) -> bool {
     let frames = &sample.frames[..sample.frames.len().min(MAX_FRAMES)];
     let kinds = sample.source as u64 | (sample.state as u64) << 32 | (frames.len() as u64) << 40;
     let name = own_name();
-    // SAFETY: it has no arguments and always succeeds.
+    // SAFETY: the call has no arguments and always succeeds.
     let own = unsafe { libc::gettid() };
     let threads = u64::from(own.cast_unsigned()) | u64::from(sample.holder.cast_unsigned()) << 32;
     let head: [u64; HEAD_WORDS] = [
@@ -171,11 +170,11 @@ pub(crate) fn push(sample: &Sample<'_>) -> bool {
     true
 }
 
-/// The calling thread's name, zeros after it.
+/// The calling thread's name, padded with zeros.
 fn own_name() -> [u64; 2] {
     let mut name = [0u64; 2];
-    // SAFETY: the kernel writes at most 16 bytes, which is what `name` has. A thread may have ended
-    // before the recorder can look it up: so the name goes along, for 0.1 µs a sample.
+    // SAFETY: the kernel writes at most 16 bytes, the size of `name`. The name is part of every
+    // sample, for 0.1 µs, because a thread may end before the recorder can look it up.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     name
 }
@@ -189,7 +188,7 @@ mod taking {
 
     use super::*;
 
-    /// A sample as the recorder has it.
+    /// A sample taken by the recorder.
     #[derive(Debug, Clone)]
     pub(crate) struct Taken {
         pub(crate) source: u32,
@@ -207,12 +206,12 @@ mod taking {
 
     static TAIL: Mutex<usize> = Mutex::new(0);
 
-    /// How many samples of a source found no room since the last time.
+    /// Number of samples of a source that found no room since the last call.
     pub(crate) fn lost(source: Source) -> u64 {
         LOST[source.place()].swap(0, Ordering::Relaxed)
     }
 
-    /// Takes out what is there.
+    /// Drains the ring.
     pub(crate) fn take(mut each: impl FnMut(Taken)) {
         let mut tail = TAIL.lock();
         for _ in 0..SLOTS {
@@ -243,7 +242,7 @@ mod taking {
             weight: word(4),
             count: word(5),
             // SAFETY: `push` wrote a reference that lives as long as the process, or 0, and the
-            // slot was handed over by its turn.
+            // slot's turn handed the slot over.
             place: unsafe { (word(6) as *const Place).as_ref() },
             holder: (word(1) >> 32) as i32,
             // SAFETY: as above.

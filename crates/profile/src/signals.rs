@@ -1,15 +1,15 @@
-//! Signals that make a thread look at itself.
+//! Signals that make a thread sample its own stack.
 //!
 //! ```text
 //!  the thread's CPU clock ──── SIGURG ────┐   the handler walks the interrupted thread's frame
-//!  recorder, whether it runs ─ SIGWINCH ──┴─▶ pointers and puts a sample into the ring
+//!  recorder (wall time) ────── SIGWINCH ──┴─▶ pointers and pushes a sample to the ring
 //! ```
 //!
-//! Both signals are ignored by default, so that one that a thread takes only after the recording
-//! (it was waiting for the disk) ends nobody. The handler is installed with `SA_RESTART`: of the
-//! calls that a node's threads sleep in, `futex` is restarted by the kernel, `fdatasync` and reads
-//! and writes of files are not interrupted, and `epoll_wait` returns `EINTR`, which tokio takes for
-//! a turn in which nothing happened.
+//! Both signals are ignored by default, so a signal that a thread handles only after the recording
+//! (because it waited for the disk) is harmless. The handler is installed with `SA_RESTART`. Of the
+//! calls in which a node's threads sleep, the kernel restarts `futex` and does not interrupt
+//! `fdatasync` and file I/O; `epoll_wait` returns `EINTR`, which tokio treats as an iteration
+//! without events.
 #![allow(unsafe_code, reason = "signal handlers")]
 
 use std::cell::Cell;
@@ -21,34 +21,34 @@ use crate::place;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Sent by perf events and CPU timers.
+/// Signal of perf events and CPU timers.
 pub(crate) const CPU_SIGNAL: c_int = libc::SIGURG;
-/// Sent by the recorder.
+/// Signal of the recorder for wall time.
 pub(crate) const WALL_SIGNAL: c_int = libc::SIGWINCH;
 
-/// `si_code` of a signal that a thread was sent by `tgkill`; libc does not name it.
+/// `si_code` of a signal sent by `tgkill`, which libc does not define.
 const SI_TKILL: c_int = -6;
 
-/// `si_code` of a signal that a file sends when there is something to read; of a perf event, when
-/// it has counted a period.
+/// `si_code` of a signal that a file sends when it is readable; a perf event sends it after each
+/// period.
 const POLL_IN: c_int = 1;
 
-/// Nanoseconds of CPU time between two signals.
+/// Nanoseconds of CPU time per sampling period.
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The thread's CPU time when it was last sampled, and in which recording.
+    /// Number of the recording, and the thread's CPU time at its last sample.
     static SAMPLED: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// A handler that is in place; dropped, the former one is again.
+/// An installed signal handler; dropping it restores the previous one.
 pub(crate) struct Handler {
     signal: c_int,
     former: libc::sigaction,
 }
 
 impl Handler {
-    /// Handles `signal` from now on.
+    /// Installs the handler of `signal`.
     pub(crate) fn install(signal: c_int) -> io::Result<Self> {
         // SAFETY: all zeros is a valid value of this C struct: default action, no flags, empty
         // mask.
@@ -58,7 +58,8 @@ impl Handler {
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = look;
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        // SAFETY: both structs live through the call; the handler only does what is safe in one.
+        // SAFETY: both structs live through the call; the handler only performs async-signal-safe
+        // operations.
         let installed = unsafe { libc::sigaction(signal, &raw const action, &raw mut former) };
         if installed != 0 {
             return Err(io::Error::last_os_error());
@@ -69,28 +70,28 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // SAFETY: puts back what `install` found.
+        // SAFETY: the call restores the action that `install` found.
         let restored =
             unsafe { libc::sigaction(self.signal, &raw const self.former, std::ptr::null_mut()) };
         assert_eq!(restored, 0, "a signal that could be handled can be so as before");
     }
 }
 
-/// Sets how many nanoseconds of CPU time are between two signals.
+/// Sets the nanoseconds of CPU time per sampling period.
 pub(crate) fn set_period(nanos: u64) {
     PERIOD.store(nanos, Ordering::Relaxed);
 }
 
-/// Makes a thread of this process look at itself; false if it has ended.
+/// Makes a thread of this process sample its stack; returns false if the thread has ended.
 pub(crate) fn send(thread: i32) -> bool {
-    // SAFETY: sends a signal that is handled, and is ignored otherwise, to a thread of ours.
+    // SAFETY: the call sends a signal, which is handled or ignored, to a thread of this process.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, WALL_SIGNAL) };
     sent == 0
 }
 
 extern "C" fn look(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO both structs; errno is the thread's own.
-    // Within, only loads, stores, `prctl` and `gettid` are done, all safe in a handler.
+    // The block performs only loads, stores, `prctl` and `gettid`, all safe in a handler.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
@@ -111,8 +112,8 @@ extern "C" fn look(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
     }
 }
 
-/// Nanoseconds of CPU time that a sample stands for: as many periods as were begun since the one
-/// before, for a thread that is long in a system call takes one signal for many.
+/// Nanoseconds of CPU time that a sample stands for: the number of periods since the previous one,
+/// because a thread in a long system call handles one signal for many periods.
 fn cpu_since_sample() -> u64 {
     let period = PERIOD.load(Ordering::Relaxed);
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -145,18 +146,18 @@ fn record(registers: &Registers, source: Source, weight: u64) {
     });
 }
 
-/// Where a thread was interrupted.
+/// Registers of an interrupted thread.
 struct Registers {
     pc: usize,
     sp: usize,
     fp: usize,
-    /// What a system call returned, if it was in one.
+    /// Result of the system call, if the thread was in one.
     result: isize,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Registers {
-    /// The instruction that enters the kernel.
+    /// The system call instruction.
     const CALL: [u8; 2] = [0x0f, 0x05];
 
     fn of(context: &libc::ucontext_t) -> Self {
@@ -172,7 +173,7 @@ impl Registers {
 
 #[cfg(target_arch = "aarch64")]
 impl Registers {
-    /// The instruction that enters the kernel.
+    /// The system call instruction.
     const CALL: [u8; 4] = [0x01, 0x00, 0x00, 0xd4];
 
     fn of(context: &libc::ucontext_t) -> Self {
@@ -187,17 +188,16 @@ impl Registers {
 }
 
 impl Registers {
-    /// Whether it ran its own code, was in a system call, or slept in one: then the kernel either
-    /// goes back to the instruction, to repeat the call, or says `EINTR`.
+    /// Distinguishes threads that ran their own code, were in a system call, or slept in one: after
+    /// a sleep the kernel either restarts the call at its instruction or returns `EINTR`.
     fn state(&self) -> State {
         const LEN: usize = Registers::CALL.len();
-        // Both places are then on the page of the instruction that was about to run, which is
-        // mapped.
+        // With this check both reads stay on the page of the next instruction, which is mapped.
         if !(LEN..=4096 - LEN).contains(&(self.pc % 4096)) {
             return State::Unknown;
         }
         let is_call = |at: usize| {
-            // SAFETY: see above; code is readable, and read as the bytes it is.
+            // SAFETY: see above; code is readable, and is read as bytes.
             unsafe { (at as *const [u8; LEN]).read_unaligned() == Self::CALL }
         };
         if is_call(self.pc) {

@@ -1,40 +1,42 @@
-//! Where a thread is: its return addresses, by walking frame pointers.
+//! Stack traces: return addresses of the current thread, by walking frame pointers.
 //!
 //! ```text
 //!   sp ─▶ │ locals           │
-//!   fp ─▶ │ caller's fp   ───┼──┐   each is above the one before, below the thread's top of stack,
-//!         │ return address   │  │   and aligned: otherwise the walk ends there
+//!   fp ─▶ │ caller's fp   ───┼──┐   each frame pointer is above the previous one, below the top of
+//!         │ return address   │  │   the thread's stack, and aligned; otherwise the walk ends
 //!         │ caller's locals  │  │
 //!         │ its caller's fp ◀┼──┘
 //!         │ return address   │
 //! ```
 //!
-//! It allocates nothing, takes no lock and reads only the calling thread's live stack, so that a
-//! signal handler may do it wherever the thread was interrupted. Code without frame pointers (the C
-//! library) may have anything in the register: the bounds make that a short stack, not a fault.
+//! The walk allocates nothing, takes no lock and reads only the calling thread's live stack, so a
+//! signal handler can do it wherever the thread was interrupted. Code without frame pointers (the C
+//! library) may hold any value in the register; the bounds turn that into a short stack instead of
+//! a fault.
 #![allow(unsafe_code, reason = "frame pointers are followed by hand")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Frames of a stack that are kept, from the leaf. Debug builds of async code have about 100.
+/// Maximum number of frames per stack, from the leaf. Debug builds of async code have about 100.
 pub(crate) const MAX_FRAMES: usize = 128;
 
-/// No thread's stack is larger, in bytes. A bound on how far from the stack pointer its top may be.
+/// Maximum size of a thread's stack in bytes. Limits the distance from the stack pointer to the
+/// top.
 const MAX_STACK: usize = 256 << 20;
 
-/// No function is below, and neither is any other mapping.
+/// Lowest possible address of a function or any other mapping.
 const LOWEST_ADDRESS: usize = 64 << 10;
 
-/// End of the first thread's stack; 0 = not known yet. The kernel made it, so that nothing in the
-/// thread's own memory says where it ends.
+/// End of the main thread's stack; 0 = unknown. The kernel creates this stack, so no memory of the
+/// thread says where it ends.
 static MAIN_TOP: AtomicUsize = AtomicUsize::new(0);
 
-/// Begin and end of the program's own code, in which every function has a frame; 0 = not known.
+/// Range of the program's own code, in which every function has a frame; 0 = unknown.
 #[cfg(feature = "record")]
 static CODE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Notes where the first thread's stack ends, and where the program's code is. Without it that
-/// thread's stacks have one frame.
+/// Determines the end of the main thread's stack and the range of the program's code. Without this,
+/// stacks of the main thread have one frame.
 #[cfg(feature = "record")]
 pub(crate) fn know_the_process() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -56,9 +58,9 @@ pub(crate) fn know_the_process() {
     }
 }
 
-/// The end of the stack that `sp` is on; 0 = not known.
+/// The end of the stack that `sp` points into; 0 = unknown.
 fn top_of(sp: usize) -> usize {
-    // SAFETY: it only reads a register and can be called in a signal handler. glibc keeps a
+    // SAFETY: the call only reads a register and is allowed in a signal handler. glibc keeps a
     // thread's own data at the top of its stack, in the same mapping: frames are below it.
     let own = unsafe { libc::pthread_self() } as usize;
     let main = MAIN_TOP.load(Ordering::Relaxed);
@@ -66,7 +68,7 @@ fn top_of(sp: usize) -> usize {
     [own, main].into_iter().find(is_top).unwrap_or(0)
 }
 
-/// Fills `into` with return addresses, from the frame at `fp` on; how many.
+/// Fills `into` with return addresses, starting with the frame at `fp`; returns their number.
 pub(crate) fn walk(mut fp: usize, sp: usize, into: &mut [usize]) -> usize {
     let (top, mut low) = (top_of(sp), sp);
     for (count, address) in into.iter_mut().enumerate() {
@@ -76,8 +78,8 @@ pub(crate) fn walk(mut fp: usize, sp: usize, into: &mut [usize]) -> usize {
         }
         let frame = fp as *const usize;
         // SAFETY: both words are aligned and between the thread's stack pointer and the top of its
-        // stack, which is mapped as long as the thread lives. Volatile: they are frames, not
-        // objects that the compiler knows. 0.1 µs for 30 frames; unwinding tables take over 10 µs
+        // stack, which is mapped as long as the thread lives. Volatile, because the compiler does
+        // not know frames as objects. Cost: 0.1 µs for 30 frames; unwinding tables take over 10 µs
         // and locks.
         let (next, back) = unsafe { (frame.read_volatile(), frame.add(1).read_volatile()) };
         if back < LOWEST_ADDRESS {
@@ -90,24 +92,25 @@ pub(crate) fn walk(mut fp: usize, sp: usize, into: &mut [usize]) -> usize {
     into.len()
 }
 
-/// Words above the stack pointer in which the C library's frames end: its system calls have few.
+/// Words above the stack pointer within which frames of the C library end: its system calls use
+/// few.
 #[cfg(feature = "record")]
 const FOREIGN_WORDS: usize = 48;
 
-/// A chain that ends before this many frames did not begin where a thread does.
+/// Minimum number of frames of a complete stack; a shorter chain does not reach the thread's start.
 #[cfg(feature = "record")]
 const WHOLE: usize = 3;
 
-/// The same for a thread that was interrupted anywhere. If the C library has something else in the
-/// frame pointer, it has saved the program's on the stack, below the address that it returns to:
-/// both are looked for, and the walk goes on from there. If it has no frame at all, the address is
-/// where the stack pointer is.
+/// [`walk`] for a thread interrupted at any instruction. If the C library uses the frame pointer
+/// for something else, it has saved the program's on the stack, below the return address into the
+/// program. The walk searches for both words and continues there. If the library function has no
+/// frame at all, the return address is at the stack pointer.
 #[cfg(feature = "record")]
 pub(crate) fn walk_interrupted(pc: usize, fp: usize, sp: usize, into: &mut [usize]) -> usize {
     let depth = walk(fp, sp, into);
     if depth >= WHOLE {
         let code = CODE[0].load(Ordering::Relaxed)..CODE[1].load(Ordering::Relaxed);
-        // SAFETY: as in `walk`; there are frames above, so that it is within the stack.
+        // SAFETY: as in `walk`; frames lie above, so the word is within the stack.
         let back = unsafe { (sp as *const usize).read_unaligned() };
         if code.contains(&pc) || !code.contains(&back) || depth == into.len() {
             return depth;
@@ -121,7 +124,7 @@ pub(crate) fn walk_interrupted(pc: usize, fp: usize, sp: usize, into: &mut [usiz
     1 + walk(saved, sp, &mut into[1..])
 }
 
-/// The address in the program that foreign code at `sp` returns to, and the frame pointer there.
+/// The return address of foreign code at `sp` into the program, and the frame pointer there.
 #[cfg(feature = "record")]
 fn find_foreign(sp: usize) -> Option<(usize, usize)> {
     const WORD: usize = size_of::<usize>();
@@ -149,11 +152,11 @@ fn find_foreign(sp: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// The caller's stack, without the caller itself.
+/// The stack of the caller, without the caller's own frame.
 #[inline(always)]
 pub(crate) fn here(into: &mut [usize]) -> usize {
     let (fp, sp): (usize, usize);
-    // SAFETY: copies two registers and does nothing else.
+    // SAFETY: the instructions copy two registers and do nothing else.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp,

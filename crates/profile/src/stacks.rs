@@ -1,4 +1,4 @@
-//! The stacks of a recording, added up by address while it runs, and given names when it is over.
+//! The stacks of a recording, summed by address during the recording and symbolized at its end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::Location;
@@ -9,11 +9,11 @@ use crate::place::{Place, WaitKind};
 use crate::ring::State;
 use crate::symbols::Symbols;
 
-/// Addresses that all different stacks of a recording may have together: 16 MiB. What comes after
-/// is counted as lost.
+/// Maximum number of addresses in all distinct stacks of a recording (16 MiB). Samples of further
+/// stacks count as lost.
 const MAX_ADDRESSES: usize = 2 << 20;
 
-/// Calls that a thread sleeps in when it has nothing to do.
+/// System calls in which an idle thread sleeps.
 const IDLE_CALLS: [&str; 8] = [
     "epoll_wait",
     "epoll_pwait",
@@ -25,27 +25,28 @@ const IDLE_CALLS: [&str; 8] = [
     "pause",
 ];
 
-/// Below these, every thread looks the same.
+/// Functions below which all threads have the same frames.
 const ROOTS: [&str; 2] = ["__rust_begin_short_backtrace", "std::rt::lang_start"];
 
-/// Above these, every sample of the allocator or of a place looks the same.
+/// Prefixes of the functions above which all samples of the allocator or of a wait have the same
+/// frames.
 const LEAVES: [&str; 5] = ["profile::", "<profile::", "__rust_", "__rustc::__rust_", "__rg_"];
 
-/// What makes two samples one stack.
+/// The properties that distinguish stacks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Stack {
     pub(crate) event: Event,
     pub(crate) thread: String,
     pub(crate) state: State,
     pub(crate) place: Option<&'static Place>,
-    /// The thread that held what was waited for, and where it took it.
+    /// The thread that held the awaited lock, and the place where it took the lock.
     pub(crate) holder: Option<i32>,
     pub(crate) site: Option<&'static Location<'static>>,
-    /// From the leaf.
+    /// Addresses, from the leaf.
     pub(crate) frames: Vec<u64>,
 }
 
-/// The sum of equal samples.
+/// The sum of all samples of a stack.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     weight: u64,
@@ -62,23 +63,23 @@ pub(crate) struct Stacks {
     lost: BTreeMap<Event, u64>,
 }
 
-/// One event, with names.
+/// The symbolized stacks of one event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Named {
     /// Stacks by weight.
     pub folded: Folded,
-    /// The same by how many events they are of.
+    /// The same stacks by number of events.
     pub counts: Folded,
-    /// Samples that they are made of.
+    /// Number of samples.
     pub samples: u64,
-    /// Samples that were lost.
+    /// Number of lost samples.
     pub lost: u64,
-    /// Weight of what is left out because it is idle.
+    /// Weight of idle stacks left out.
     pub idle: u64,
 }
 
 impl Stacks {
-    /// The number of this stack; none if there is no room for another.
+    /// The number of this stack; `None` if the table is full.
     pub(crate) fn number(&mut self, stack: Stack) -> Option<usize> {
         if let Some(number) = self.places.get(&stack) {
             return Some(*number);
@@ -93,7 +94,7 @@ impl Stacks {
         Some(self.sums.len() - 1)
     }
 
-    /// Adds to a stack; `samples` is 0 for what was not looked at anew.
+    /// Adds to the sum of a stack; `samples` is 0 for weight without a new sample.
     pub(crate) fn add(&mut self, number: usize, weight: u64, count: u64, samples: u64) {
         let sum = &mut self.sums[number];
         sum.weight += weight;
@@ -107,7 +108,8 @@ impl Stacks {
         }
     }
 
-    /// Gives names, stack by stack, as long as `go_on` says so; `name_of` knows the threads'.
+    /// Symbolizes all stacks; returns `None` once `go_on` returns false. `name_of` returns thread
+    /// names.
     pub(crate) fn name(
         &self,
         symbols: &mut Symbols,
@@ -144,7 +146,7 @@ impl Stacks {
 }
 
 impl Stack {
-    /// Its frames from the root in words, and whether the thread had nothing to do.
+    /// The frames as names, from the root, and true if the thread was idle.
     fn words(
         &self,
         symbols: &mut Symbols,
@@ -152,11 +154,11 @@ impl Stack {
     ) -> (Vec<String>, bool) {
         let mut names: Vec<String> = Vec::new();
         for (depth, address) in self.frames.iter().enumerate() {
-            // A return address is after the call, which may be the last of its function.
+            // A return address follows the call, which may be the last instruction of its function.
             let at = if depth == 0 && self.is_interrupted() { *address } else { address - 1 };
             let found = symbols.at(at);
             if found.is_empty() {
-                // Not code: the walk has lost its way.
+                // The address is not code, so the rest of the walk is invalid.
                 break;
             }
             names.extend(found.iter().map(|name| name.to_string()));
@@ -192,13 +194,13 @@ impl Stack {
         (names, idle_place || leaf && self.event == Event::Wall)
     }
 
-    /// Whether the first address is where the thread was, not where a call returns to.
+    /// Returns true if the first address is the interrupted instruction, not a return address.
     fn is_interrupted(&self) -> bool {
         matches!(self.event, Event::Cpu | Event::Wall)
     }
 }
 
-/// Whether a frame is of the recording itself.
+/// Returns true if the frame belongs to the profiler itself.
 fn is_hook(name: &str) -> bool {
     LEAVES.iter().any(|leaf| name.starts_with(leaf))
 }

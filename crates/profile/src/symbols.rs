@@ -1,33 +1,33 @@
-//! Names of addresses: functions with those inlined into them, from the running binary's own debug
-//! information (`/proc/self/exe`, which is there even if the file was replaced) and the symbol
-//! tables of the libraries it has loaded.
+//! Symbolization: function names of addresses, including inlined functions. The names come from the
+//! debug information of the running binary (`/proc/self/exe`, which exists even if the file was
+//! replaced) and from the symbol tables of loaded libraries.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use addr2line::Loader;
 
-/// An executable mapping's file.
+/// A file with executable mappings.
 struct Module {
     path: String,
-    /// Where its first byte is.
+    /// Address of the file's first byte.
     base: u64,
-    /// Ranges of its addresses that are executable.
+    /// Executable address ranges.
     code: Vec<(u64, u64)>,
     loader: Option<Loader>,
 }
 
-/// The names, as far as they were asked for.
+/// A symbolizer with a cache.
 pub(crate) struct Symbols {
     modules: Vec<Module>,
-    /// The path of the program's own file.
+    /// Path of the program's own file.
     program: String,
     known: HashMap<u64, Rc<[Rc<str>]>>,
     names: HashMap<String, Rc<str>>,
 }
 
 impl Symbols {
-    /// Of the process as it is now.
+    /// Creates a symbolizer for the current mappings of the process.
     pub(crate) fn of_this_process() -> Self {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
@@ -41,7 +41,7 @@ impl Symbols {
         Self { modules, program, known: HashMap::new(), names: HashMap::new() }
     }
 
-    /// The functions at an address, the innermost first; none if there is no code.
+    /// The functions at an address, innermost first; empty if the address is not code.
     pub(crate) fn at(&mut self, address: u64) -> Rc<[Rc<str>]> {
         if let Some(known) = self.known.get(&address) {
             return Rc::clone(known);
@@ -50,7 +50,7 @@ impl Symbols {
         self.known.entry(address).insert_entry(found).get().clone()
     }
 
-    /// Whether the program's own functions have names: those of a stripped one have not.
+    /// Returns true if the program's functions have names, which a stripped program lacks.
     pub(crate) fn know_the_program(&mut self) -> bool {
         let own = crate::stack::know_the_process as *const () as u64;
         self.at(own).first().is_some_and(|name| !name.starts_with('['))
@@ -72,12 +72,12 @@ impl Symbols {
     }
 }
 
-/// A place in a file without symbols: the file, for libraries' inner functions are nobody's
-/// question; of the program itself an address too.
+/// The name for an address in a file without symbols: the file, since inner functions of libraries
+/// are rarely of interest; for the program itself also the offset.
 fn nameless(path: &str, offset: Option<u64>) -> String {
     let file = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or(path);
     match offset {
-        // The kernel's own page is named in brackets already.
+        // The kernel's own page already has a name in brackets.
         _ if file.starts_with('[') => file.to_owned(),
         None => format!("[{file}]"),
         Some(offset) => format!("[{file}+{offset:#x}]"),
@@ -99,12 +99,12 @@ fn in_file(loader: &Loader, offset: u64) -> Vec<String> {
     names
 }
 
-/// A symbol as its author wrote it, without the compiler's hash.
+/// A demangled symbol without the compiler's hash.
 fn readable(symbol: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(symbol))
 }
 
-/// Files with code, from `/proc/self/maps`: `begin-end perms offset dev inode path`.
+/// Parses files with code from `/proc/self/maps`: `begin-end perms offset dev inode path`.
 fn modules(maps: &str) -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     for line in maps.lines() {
@@ -120,7 +120,7 @@ fn modules(maps: &str) -> Vec<Module> {
             .split_once('-')
             .and_then(|(begin, end)| Some((hex(begin)?, hex(end)?, hex(offset)?)));
         let Some((begin, end, offset)) = parsed.filter(|_| !path.is_empty()) else { continue };
-        // A file's first mapping is of its beginning.
+        // The first mapping of a file starts at its beginning.
         if modules.last().is_none_or(|last| last.path != path) {
             let base = begin.wrapping_sub(offset);
             modules.push(Module { path, base, code: Vec::new(), loader: None });

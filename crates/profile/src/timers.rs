@@ -1,8 +1,8 @@
-//! CPU time by timers, one a thread: for where perf events are not permitted.
+//! CPU time sampling by one timer per thread, for systems that do not permit perf events.
 //!
-//! A timer counts its thread's CPU time, in its own code and in the kernel, and signals that thread
-//! only. (`setitimer` would signal whichever thread comes first, and count all together.) The
-//! kernel looks at them at its clock tick, so that what is lost in between is in the overrun.
+//! A timer counts its thread's CPU time, in user code and in the kernel, and signals only that
+//! thread. (`setitimer` would count all threads together and signal any of them.) The kernel checks
+//! timers at its clock tick; the overrun counts expirations in between.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::HashMap;
@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use crate::signals::{self, CPU_SIGNAL, Handler};
 
-/// The kernel's names for the CPU clock of one thread: bits of a clock id (`posix-timers.h`).
+/// Bits of the kernel's clock id for the CPU clock of one thread (`posix-timers.h`).
 const PER_THREAD: i32 = 4;
 const SCHEDULED: i32 = 2;
 
-/// Timers of all threads.
+/// The timers of all threads.
 pub(crate) struct Timers {
     timers: HashMap<i32, libc::timer_t>,
     period: Duration,
@@ -30,7 +30,7 @@ impl Timers {
         Ok(Self { timers: HashMap::new(), period, _handler: handler })
     }
 
-    /// Has a timer for each of these threads, and for no other.
+    /// Ensures that exactly these threads have a timer.
     pub(crate) fn follow(&mut self, threads: &[i32]) {
         self.timers.retain(|thread, timer| {
             let there = threads.contains(thread);
@@ -41,7 +41,7 @@ impl Timers {
         });
         for thread in threads {
             if !self.timers.contains_key(thread) {
-                // A thread that has just ended has none.
+                // Starting a timer fails for a thread that has just ended.
                 if let Ok(timer) = start(*thread, self.period) {
                     self.timers.insert(*thread, timer);
                 }
@@ -64,7 +64,8 @@ fn start(thread: i32, period: Duration) -> io::Result<libc::timer_t> {
     event.sigev_signo = CPU_SIGNAL;
     event.sigev_notify_thread_id = thread;
     let mut timer: libc::timer_t = std::ptr::null_mut();
-    // SAFETY: the structs live through the call. The thread is ours, and the signal is handled.
+    // SAFETY: the structs live through the call. The thread is one of this process, and the signal
+    // is handled.
     if unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -83,7 +84,7 @@ fn start(thread: i32, period: Duration) -> io::Result<libc::timer_t> {
 }
 
 fn delete(timer: libc::timer_t) {
-    // SAFETY: each timer is deleted once, by whoever takes it out of the map. One whose thread has
-    // ended is still there.
+    // SAFETY: each timer is deleted once, by whoever removes it from the map. A timer whose thread
+    // has ended still exists.
     unsafe { libc::timer_delete(timer) };
 }

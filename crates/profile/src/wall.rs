@@ -1,10 +1,11 @@
-//! Wall time: where threads are, running or not.
+//! Wall time: stacks of all threads, running or not.
 //!
-//! At each look every thread (or the next [`SIGNALS_A_LOOK`] of very many) is asked by a signal for
-//! its stack. A thread that has not been put on a CPU since its last answer, other than to give
-//! it, is where it was, and is left asleep: a node with a thousand idle threads is not woken by
-//! being looked at. An answer stands for the time since the one before, however late it comes: a
-//! thread that waits for the disk takes a signal only when the disk has answered.
+//! In each round the recorder signals every thread (or the next [`SIGNALS_A_LOOK`] of very many) to
+//! sample its own stack. A sleeping thread whose scheduling statistics show that it has only
+//! handled the last signal is still at the same stack; it is counted without a signal, so that a
+//! process with a thousand idle threads is not woken by profiling. A sample stands for the time
+//! since the thread's previous one, however late it arrives: a thread that waits for the disk
+//! handles the signal only when the disk has answered.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,29 +14,29 @@ use crate::ring::State;
 use crate::signals::{self, Handler, WALL_SIGNAL};
 use crate::threads::{self, Schedule};
 
-/// Threads that are asked at one look.
+/// Maximum number of signals per round.
 const SIGNALS_A_LOOK: usize = 64;
 
-/// Nanoseconds that a thread may have run since it answered and still be taken to be where it was:
-/// the handler, and one turn back into the call that it slept in.
+/// CPU nanoseconds that a thread may use after a sample and still count as sleeping at the same
+/// stack: the handler, and one restart of the interrupted system call.
 const BACK_TO_SLEEP: u64 = 50_000;
 
-/// What is known of the threads.
+/// State of wall-time sampling.
 pub(crate) struct Wall {
     threads: HashMap<i32, Seen>,
-    /// Whose turn it is.
+    /// Index of the next thread.
     next: usize,
     own: i32,
     _handler: Handler,
 }
 
 struct Seen {
-    /// Up to when its time is accounted for.
+    /// End of the time accounted for.
     accounted: Instant,
     asked: bool,
-    /// Its schedule when it was asked.
+    /// Scheduling statistics at the time of the signal.
     schedule: Option<Schedule>,
-    /// Where it was found asleep.
+    /// Stack number at which the thread was found asleep.
     asleep: Option<usize>,
 }
 
@@ -46,8 +47,8 @@ impl Wall {
         Ok(Self { threads: HashMap::new(), next: 0, own, _handler: handler })
     }
 
-    /// Looks at these threads. `add` is told of each that sleeps where it did: the stack, and how
-    /// many nanoseconds more.
+    /// Starts a round over these threads. Calls `add` with the stack and the additional nanoseconds
+    /// of each thread that still sleeps at the same stack.
     pub(crate) fn look(&mut self, threads: &[i32], mut add: impl FnMut(usize, u64)) {
         let now = Instant::now();
         let mut signals = SIGNALS_A_LOOK;
@@ -79,7 +80,7 @@ impl Wall {
         self.threads.retain(|thread, _| threads.contains(thread));
     }
 
-    /// A thread has answered: how many nanoseconds its stack stands for.
+    /// Handles a sample of a thread; returns the nanoseconds that it stands for.
     pub(crate) fn answered(&mut self, thread: i32, state: State, stack: usize) -> u64 {
         let Some(seen) = self.threads.get_mut(&thread) else { return 0 };
         let now = Instant::now();
@@ -91,7 +92,7 @@ impl Wall {
     }
 }
 
-/// Whether a thread has done nothing since it was asked but answer.
+/// Returns true if a thread has only handled the signal since it was sent.
 fn same(asked: Option<Schedule>, now: Option<Schedule>) -> bool {
     let (Some(asked), Some(now)) = (asked, now) else { return false };
     now.turns == asked.turns + 1 && now.ran - asked.ran < BACK_TO_SLEEP

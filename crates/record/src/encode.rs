@@ -1,4 +1,4 @@
-//! Encodes a new record from its fields, its key and its value.
+//! Encodes a new record from its fields, key and value.
 
 use crate::MAX_EXTENSION_LEN;
 use crate::layout::{CHECK_LEN, HEAD_LEN, SHAPE_EXPIRY, SHAPE_EXTENSION, SHAPE_STEPS, check_of};
@@ -6,34 +6,34 @@ use crate::rank::Kind;
 use crate::steps::{self, Operation};
 use crate::version::Version;
 
-/// Everything a new record needs besides its key and value.
+/// All properties of a new record except its key and value.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
-    /// Value, tombstone or superseded.
+    /// Kind of the record.
     pub kind: Kind,
-    /// The version that decides; of a conditional write, that of the plain write that it
-    /// continues.
+    /// Version of the record; for a conditional write, the version of the plain write that it
+    /// continues (the *base version*).
     pub version: Version,
-    /// The ballot, a time of a version, under which a conditional write makes the record; 0 = a
-    /// plain write makes it. Of two records of one version the ballot decides.
+    /// Ballot of the conditional write that makes the record, as a version time; 0 = a plain write
+    /// makes it. The ballot decides between records of the same version.
     pub ballot: u64,
-    /// How many conditional writes there were since the plain one that has the version.
-    /// A plain write's record does not tell.
+    /// Number of conditional writes since the plain write with this version. Unused for a plain
+    /// write.
     pub step: u32,
-    /// The last of the conditional writes, at most [`MAX_OPERATIONS`](crate::MAX_OPERATIONS), the
-    /// newest last.
+    /// The last conditional writes, at most [`MAX_OPERATIONS`](crate::MAX_OPERATIONS), oldest
+    /// first.
     pub operations: &'a [Operation],
-    /// How many nodes were asked to hold the record; 0 = the cluster's default.
+    /// Number of nodes that should hold the record; 0 = the cluster's default.
     pub copies: u8,
     /// Milliseconds since 1970 after which the record counts as deleted; 0 = never.
     pub expiry_ms: u64,
-    /// Bytes that the writer puts beside the value, at most [`MAX_EXTENSION_LEN`]. Digests of the
-    /// operations take the extension's place.
+    /// Bytes that the writer attaches to the value, at most [`MAX_EXTENSION_LEN`]. Digests of
+    /// operations replace the extension.
     pub extension: &'a [u8],
 }
 
 impl Fields<'_> {
-    /// A value or tombstone of a plain write, with the default number of copies and no expiry.
+    /// Fields of a plain write with the default number of copies and no expiry.
     pub fn new(kind: Kind, version: Version) -> Self {
         let (ballot, step, operations) = (0, 0, &[]);
         Self { kind, version, ballot, step, operations, copies: 0, expiry_ms: 0, extension: &[] }
@@ -63,7 +63,7 @@ pub fn encoded_len(fields: &Fields<'_>, value_len: usize) -> usize {
     HEAD_LEN + steps + expiry + extension + value_len + CHECK_LEN
 }
 
-/// Appends a record of `key` to `out`, and computes its check.
+/// Appends a record of `key` to `out` and computes its checksum.
 pub fn encode(out: &mut Vec<u8>, key: &[u8], fields: &Fields<'_>, value: &[u8]) {
     let (start, extension_len) = (out.len(), fields.extension_len());
     assert!(extension_len <= MAX_EXTENSION_LEN, "extension over its bound");
@@ -94,7 +94,7 @@ pub fn encode(out: &mut Vec<u8>, key: &[u8], fields: &Fields<'_>, value: &[u8]) 
     seal(key, &mut out[start..]);
 }
 
-/// Computes the check of a record and puts it at the record's end.
+/// Computes the checksum of a record and stores it at the record's end.
 pub(crate) fn seal(key: &[u8], raw: &mut [u8]) {
     let check = check_of(key, raw);
     let at = raw.len() - CHECK_LEN;

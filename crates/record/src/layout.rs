@@ -1,11 +1,11 @@
-//! Where the parts of a record's bytes lie, how long they may be, and their check.
+//! Byte layout of records: offsets, length limits and the checksum.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Longest record, in bytes: a WAL batch holds it whole.
+/// Longest record in bytes: a WAL batch holds it whole.
 pub const MAX_RECORD_LEN: usize = 16 * 1024 * 1024;
 
-/// How many of a record's first bytes belong to the store that holds it.
+/// Number of leading bytes that belong to the store that holds the record.
 pub const LOCAL_LEN: usize = 2;
 
 pub(crate) const SHAPE_AT: usize = LOCAL_LEN;
@@ -15,7 +15,7 @@ pub(crate) const ORIGIN_AT: usize = 12;
 pub(crate) const HEAD_LEN: usize = 16;
 pub(crate) const CHECK_LEN: usize = 8;
 
-/// The shortest record: a head and a check, no value.
+/// Shortest record in bytes: a header and a checksum without a value.
 pub const MIN_RECORD_LEN: usize = HEAD_LEN + CHECK_LEN;
 
 pub(crate) const SHAPE_KIND: u8 = 0b0011;
@@ -23,14 +23,14 @@ pub(crate) const SHAPE_EXPIRY: u8 = 0b0100;
 pub(crate) const SHAPE_EXTENSION: u8 = 0b1000;
 pub(crate) const SHAPE_STEPS: u8 = 0b1_0000;
 
-/// Bytes that are no record of this key.
+/// The error for bytes that are not a record of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadRecord(
-    /// What is wrong with them.
+    /// Description of the mismatch.
     pub &'static str,
 );
 
-/// The check of a record's bytes under `key`.
+/// The checksum of a record under `key`.
 pub(crate) fn check_of(key: &[u8], raw: &[u8]) -> u64 {
     xxh3_64_with_seed(&raw[SHAPE_AT..raw.len() - CHECK_LEN], xxh3_64(key))
 }

@@ -1,5 +1,6 @@
-//! A record: what is stored under a key, the same on every disk and on the wire. This crate defines
-//! the record's bytes and which of two records of one key holds; engine and protocol both use it.
+//! A record: the unit that is stored under a key, identical on every disk and on the wire. This
+//! crate defines the bytes of records and their order, which decides between two records of a key.
+//! Engine and protocol both use it.
 //!
 //! ```text
 //!  0      1      2      3       4        12       16                                     len-8
@@ -9,22 +10,21 @@
 //!                 └─────────────────────── covered by check, seeded by the key ────────────┘
 //! ```
 //!
-//! A record that a conditional write made has steps, and is of format 2; one without them is of
-//! format 1, byte for byte. Steps:
+//! A record made by a conditional write has steps, the key's recent conditional writes:
 //!
 //! ```text
 //!  ballot u64 │ step u32 │ count u8 │ results u8 │ id u64 × count │ result i64 × ones in results
 //! ```
 //!
-//! Bit *k* of `results`: operation *k* has a result. The oldest operation is the first. Digests of
-//! the operations' requests stand in the extension: 1 u8 │ bit *k*: the digest of operation *k* is
-//! known u8 │ each known digest u64. A reader passes over an extension of another form.
+//! Bit *k* of `results`: operation *k* has a result. The oldest operation comes first. The
+//! extension holds the digests of the operations' requests: 1 u8 │ bit *k*: the digest of operation
+//! *k* is known u8 │ each known digest u64. Readers ignore extensions of another form.
 //!
-//! All integers are little-endian. `check` is xxh3-64 of bytes `2..len-8` with xxh3-64 of the key
-//! as its seed, so a record that strayed under another key is as visible as a flipped bit. The
-//! check is computed once, where the value enters the cluster, and verified wherever the record
-//! leaves the engine. The two node-local bytes belong to the store that holds the record, and the
-//! check leaves them out.
+//! All integers are little-endian. `check` is the xxh3-64 of bytes `2..len-8`, seeded by the
+//! xxh3-64 of the key, so a record under a wrong key is detected like a flipped bit. The checksum
+//! is computed once, where the value enters the cluster, and verified wherever the record leaves
+//! the engine. The checksum does not cover the two node-local bytes, which belong to the store that
+//! holds the record.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A record that owns its bytes.
+//! Records that own their bytes.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,25 +19,25 @@ pub struct Record {
 }
 
 impl Record {
-    /// Builds a record of `key` and computes its check.
+    /// Creates a record of `key` and computes its checksum.
     pub fn new(key: &[u8], fields: &Fields<'_>, value: &[u8]) -> Self {
         let mut raw = Vec::with_capacity(encoded_len(fields, value.len()));
         encode(&mut raw, key, fields, value);
         Self { raw: raw.into() }
     }
 
-    /// A tombstone of `key`, of a plain write with this version.
+    /// Creates a tombstone of `key` for a plain write.
     pub fn tombstone(key: &[u8], version: Version) -> Self {
         Self::new(key, &Fields::new(Kind::Tombstone, version), &[])
     }
 
-    /// Takes over bytes read from a disk or a peer; see [`RecordRef::parse`].
+    /// Parses bytes from a disk or a peer; see [`RecordRef::parse`].
     pub fn parse(raw: Bytes) -> Result<Self, BadRecord> {
         RecordRef::parse(&raw)?;
         Ok(Self { raw })
     }
 
-    /// Takes over bytes that were a record before.
+    /// Wraps the bytes of an existing record.
     pub(crate) fn trusted(raw: Bytes) -> Self {
         debug_assert!(RecordRef::parse(&raw).is_ok());
         Self { raw }
@@ -49,7 +49,7 @@ impl Record {
         RecordRef::trusted(&self.raw)
     }
 
-    /// The record's bytes, as they lie on disk and travel; shared, not copied.
+    /// The record's bytes as stored and sent; shared, not copied.
     pub fn bytes(&self) -> Bytes {
         self.raw.clone()
     }
@@ -64,13 +64,13 @@ impl Record {
         self.raw.len()
     }
 
-    /// The record in the memory that `keep` hands back for its bytes, which must be the same.
+    /// Moves the record's bytes to the memory that `keep` returns, which must hold the same bytes.
     #[must_use]
     pub fn held_by(self, keep: impl FnOnce(Bytes) -> Bytes) -> Self {
         Self::trusted(keep(self.raw))
     }
 
-    /// What decides between this record and others of its key.
+    /// The rank, which decides between this record and others of its key.
     #[inline]
     pub fn rank(&self) -> Rank {
         self.view().rank()
@@ -81,31 +81,31 @@ impl Record {
         self.view().outline()
     }
 
-    /// The version that decides; see [`Rank::version`].
+    /// Version of the record; see [`Rank::version`].
     #[inline]
     pub fn version(&self) -> Version {
         self.view().version()
     }
 
-    /// The ballot under which a conditional write made the record; 0 = a plain one did.
+    /// Ballot of the conditional write that made the record; 0 = a plain write made it.
     #[inline]
     pub fn ballot(&self) -> u64 {
         self.view().ballot()
     }
 
-    /// When the record was written; see [`Rank::when`].
+    /// Write time of the record; see [`Rank::when`].
     #[inline]
     pub fn when(&self) -> u64 {
         self.view().when()
     }
 
-    /// Value, tombstone or superseded.
+    /// Kind of the record.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.view().kind()
     }
 
-    /// How many nodes were asked to hold the record; 0 = the cluster's default.
+    /// Number of nodes that should hold the record; 0 = the cluster's default.
     #[inline]
     pub fn copies(&self) -> u8 {
         self.view().copies()
@@ -116,43 +116,43 @@ impl Record {
         self.view().expiry_ms()
     }
 
-    /// The conditional writes that are in the record; none in a plain one.
+    /// The conditional writes recorded in the record; empty for a plain write.
     pub fn steps(&self) -> Steps {
         self.view().steps()
     }
 
-    /// Whether the content is what was written under `key`.
+    /// Returns true if the checksum matches the content and `key`.
     pub fn is_of(&self, key: &[u8]) -> bool {
         self.view().verify(key).is_ok()
     }
 
-    /// The value, sharing the record's memory.
+    /// The value, which shares the record's memory.
     pub fn value(&self) -> Bytes {
         self.raw.slice(self.view().value_range())
     }
 
-    /// The record's bytes, and where in them the value lies: for who wants the value alone, which a
-    /// slice would have a count of its own allocated for.
+    /// The record's bytes and the range of the value in them. Avoids the reference count that a
+    /// slice would allocate.
     pub fn into_bytes(self) -> (Bytes, Range<usize>) {
         let value = self.view().value_range();
         (self.raw, value)
     }
 
-    /// What the writer put beside the value, sharing the record's memory.
+    /// The extension, which shares the record's memory.
     pub fn extension(&self) -> Bytes {
         self.raw.slice_ref(self.view().extension())
     }
 
-    /// The same content of `key` under another version. Only for plain writes: the family of
-    /// another one is not its own to change.
+    /// The same content of `key` with another version. For plain writes only: a conditional write
+    /// keeps its base version.
     #[must_use]
     pub fn with_version(&self, key: &[u8], version: Version) -> Self {
         assert_eq!(self.ballot(), 0, "a conditional write keeps its family");
         self.revised(key, version, 0)
     }
 
-    /// The same content of `key` in a family, under a ballot. A plain record becomes the first of
-    /// its family that a conditional write made, for the default number of copies.
+    /// The same content of `key` with a base version and a ballot. A plain record becomes the first
+    /// conditional write on that version, with the default number of copies.
     #[must_use]
     pub fn with_ballot(&self, key: &[u8], family: Version, ballot: u64) -> Self {
         assert_ne!(ballot, 0, "a conditional write has a ballot");
@@ -165,7 +165,7 @@ impl Record {
         Self::new(key, &fields, view.value())
     }
 
-    /// A copy with this version, and with this ballot if it is not 0.
+    /// A copy with this version, and with this ballot unless it is 0.
     fn revised(&self, key: &[u8], version: Version, ballot: u64) -> Self {
         let mut raw = self.raw.to_vec();
         raw[TIME_AT..TIME_AT + 8].copy_from_slice(&version.time.to_le_bytes());

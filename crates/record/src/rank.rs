@@ -1,25 +1,25 @@
-//! A record's rank: all that decides which of two records of one key holds.
+//! The rank of a record, which decides between two records of a key.
 
 use crate::version::Version;
 
-/// The rank of a record. Of two records of one key the one of the greater rank holds, compared in
-/// the order of the fields. Equal ranks mean the same record, wherever it came from.
+/// The rank of a record. Of two records of a key, the one with the greater rank wins; the fields
+/// are compared in order. Equal ranks mean the same record, whatever its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
-    /// When and where the record was written; of a conditional write, the version of the plain
-    /// write that it continues: its *family*.
+    /// Version of the write. A conditional write keeps the version of the plain write that it
+    /// continues: its *base version*.
     pub version: Version,
-    /// The ballot under which a conditional write made the record; 0 = a plain write made it. The
-    /// ballot comes before everything else within a family: a record that was never chosen must
-    /// not hide a later one that was.
+    /// Ballot of the conditional write that made the record; 0 = a plain write made it. Within a
+    /// base version the ballot precedes all other fields: a record that was never chosen must not
+    /// hide a later one that was.
     pub ballot: u64,
-    /// A tombstone beats a value of the same version.
+    /// Kind of the record: a tombstone beats a value of the same version.
     pub kind: Kind,
-    /// The checksum over key and content, computed where the value entered the cluster.
+    /// The checksum of key and content, computed where the value entered the cluster.
     pub check: u64,
 }
 
-/// What a record says about its key.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -27,47 +27,47 @@ pub enum Kind {
     Value = 0,
     /// The key was deleted.
     Tombstone = 1,
-    /// Reserved for keys written with different numbers of copies; stored, never produced yet.
+    /// Reserved for keys written with different numbers of copies; accepted, but not produced yet.
     Superseded = 2,
 }
 
-/// A record without its content: all that decides between it and others, and how long it is.
+/// The rank, copies and length of a record, without its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outline {
     /// The record's rank.
     pub rank: Rank,
-    /// How many nodes were asked to hold the record; 0 = the cluster's default.
+    /// Number of nodes that should hold the record; 0 = the cluster's default.
     pub copies: u8,
     /// The record's length in bytes.
     pub bytes: u32,
 }
 
-/// Whether a value that expires at `expiry_ms` (milliseconds since 1970; 0 = never) counts as
-/// deleted, for somebody whose clock shows `micros` since 1970. The coordinator of a request
-/// decides it, and nobody else: replicas keep, send and compare an expired value as any other.
+/// Returns true if a value that expires at `expiry_ms` (milliseconds since 1970; 0 = never) counts
+/// as deleted at the time `micros` (microseconds since 1970). Only the coordinator of a request
+/// decides this: replicas store, send and compare expired values like any others.
 pub fn has_expired(expiry_ms: u64, micros: u64) -> bool {
     expiry_ms != 0 && expiry_ms <= micros / 1000
 }
 
 impl Kind {
-    /// Whether a record of this kind that expires at `expiry_ms` is a value that has not expired.
-    /// The wall clock, in microseconds since 1970, is read only if the record can expire.
+    /// Returns true if a record of this kind that expires at `expiry_ms` is an unexpired value.
+    /// Reads the wall clock, in microseconds since 1970, only if the record can expire.
     pub fn is_live(self, expiry_ms: u64, wall_micros: impl FnOnce() -> u64) -> bool {
         self == Self::Value && (expiry_ms == 0 || !has_expired(expiry_ms, wall_micros()))
     }
 }
 
 impl Rank {
-    /// When the record was written, as a time of a version: the ballot of what a conditional write
-    /// made, which may be much younger, or older, than the version that it continues.
+    /// Write time of the record, as a version time: the ballot of a conditional write, which may be
+    /// much later, or earlier, than its base version; otherwise the version's time.
     pub fn when(&self) -> u64 {
         if self.ballot > 0 { self.ballot } else { self.version.time }
     }
 
-    /// Whether a replica that holds a record of this rank counts as one that stored the other
-    /// record. For a plain write any newer record will do. For a conditional one none will: the
-    /// newer record may have been made without it, and may be why its coordinator finds out that
-    /// it was not done.
+    /// Returns true if a replica that holds a record of this rank counts as having stored `other`.
+    /// For a plain write any greater rank counts. For a conditional write only the same rank
+    /// counts: a greater one may have been made without it, and may be the reason why its
+    /// coordinator finds that it was not done.
     pub fn covers(&self, other: &Self) -> bool {
         self == other || self > other && other.ballot == 0
     }

@@ -1,9 +1,9 @@
-//! The steps of a record: the last conditional writes of its key, by which one that is sent again
-//! is known.
+//! The steps of a record: the last conditional writes of its key, by which a retried one is
+//! recognized.
 
 use crate::layout::BadRecord;
 
-/// How many conditional writes a record remembers.
+/// Maximum number of conditional writes in a record.
 pub const MAX_OPERATIONS: usize = 8;
 
 const STEP_AT: usize = 8;
@@ -11,37 +11,37 @@ const COUNT_AT: usize = 12;
 const RESULTS_AT: usize = 13;
 const IDS_AT: usize = 14;
 
-/// The first byte of an extension that holds digests of requests.
+/// First byte of an extension that holds digests of requests.
 const DIGESTS: u8 = 1;
 
-/// The conditional writes that are in a record.
+/// The conditional writes recorded in a record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Steps {
-    /// How many conditional writes there were since the plain write that began the family.
+    /// Number of conditional writes since the plain write of the base version.
     pub step: u32,
-    /// The last of them, at most [`MAX_OPERATIONS`], the newest last.
+    /// The last conditional writes, at most [`MAX_OPERATIONS`], oldest first.
     pub operations: Vec<Operation>,
 }
 
-/// A conditional write that was done.
+/// A completed conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// The id by which the conditional write is known when it is sent again.
+    /// Id that identifies the conditional write when it is retried.
     pub id: u64,
-    /// What an addition came to.
+    /// Result of an addition; `None` for other operations.
     pub result: Option<i64>,
-    /// The digest of the client's request, if it has an idempotency key; 0 = unknown.
+    /// Digest of the client's request, if it has an idempotency key; 0 = unknown.
     pub digest: u64,
 }
 
 impl Steps {
-    /// The operations, each with its step, the newest first.
+    /// The operations with their step numbers, newest first.
     pub fn numbered(&self) -> impl Iterator<Item = (u32, &Operation)> {
         let newest_first = self.operations.iter().rev().enumerate();
         newest_first.map(|(later, operation)| (self.step.wrapping_sub(later as u32), operation))
     }
 
-    /// These steps and one more.
+    /// A copy with one more operation at the end.
     #[must_use]
     pub fn and(&self, operation: Operation) -> Self {
         let skip = (self.operations.len() + 1).saturating_sub(MAX_OPERATIONS);
@@ -50,8 +50,8 @@ impl Steps {
         Self { step: self.step.wrapping_add(1), operations }
     }
 
-    /// Whether the steps show if an operation was done that would have been this step or a later
-    /// one.
+    /// Returns true if the steps show whether an operation was done that would be step `step` or a
+    /// later one.
     pub fn know_of(&self, id: u64, step: u32) -> bool {
         let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
         comes_before(forgotten, step) || self.has(id)
@@ -62,19 +62,19 @@ impl Steps {
         self.operations.last().map(|operation| operation.id)
     }
 
-    /// Whether an operation is among the steps.
+    /// Returns true if the operation is among the steps.
     pub fn has(&self, id: u64) -> bool {
         self.operations.iter().any(|operation| operation.id == id)
     }
 }
 
-/// Which of two steps of a family is the earlier one. They begin anew after 2³² (serial number
-/// arithmetic, RFC 1982, section 3.2).
+/// Returns true if step `one` precedes step `other` of the same base version. Steps wrap around at
+/// 2³² (serial number arithmetic, RFC 1982, section 3.2).
 pub fn comes_before(one: u32, other: u32) -> bool {
     (one.wrapping_sub(other) as i32) < 0
 }
 
-/// Bytes that the steps of a record take.
+/// Encoded length of a record's steps in bytes.
 pub(crate) fn encoded_len(operations: &[Operation]) -> usize {
     let results = operations.iter().filter(|operation| operation.result.is_some());
     IDS_AT + 8 * (operations.len() + results.count())
@@ -95,7 +95,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, ballot: u64, step: u32, operations: &[Op
     results.for_each(|result| out.extend_from_slice(&result.to_le_bytes()));
 }
 
-/// Bytes of the extension that holds the operations' digests; 0 = no digest is known.
+/// Length in bytes of the extension with the operations' digests; 0 = no digest is known.
 pub(crate) fn digests_len(operations: &[Operation]) -> usize {
     match operations.iter().filter(|operation| operation.digest != 0).count() {
         0 => 0,
@@ -103,7 +103,7 @@ pub(crate) fn digests_len(operations: &[Operation]) -> usize {
     }
 }
 
-/// Appends that extension, if a digest is known.
+/// Appends the extension with the operations' digests, if any is known.
 pub(crate) fn encode_digests(out: &mut Vec<u8>, operations: &[Operation]) {
     let known = operations.iter().enumerate().filter(|(_, operation)| operation.digest != 0);
     let mask: u8 = known.clone().map(|(k, _)| 1 << k).sum();
@@ -113,8 +113,8 @@ pub(crate) fn encode_digests(out: &mut Vec<u8>, operations: &[Operation]) {
     }
 }
 
-/// The digests of so many operations' requests, which stand in a record's extension. Another
-/// extension has none.
+/// The digests of this many operations, from a record's extension; zeros if the extension holds
+/// none.
 pub(crate) fn digests(extension: &[u8], operations: usize) -> [u64; MAX_OPERATIONS] {
     let mut digests = [0; MAX_OPERATIONS];
     let [DIGESTS, known, rest @ ..] = extension else { return digests };
@@ -128,12 +128,12 @@ pub(crate) fn digests(extension: &[u8], operations: usize) -> [u64; MAX_OPERATIO
     digests
 }
 
-/// The steps of an encoded record, with what follows them.
+/// The encoded steps of a record, and the bytes after them.
 #[derive(Clone, Copy)]
 pub(crate) struct StepsRef<'a>(&'a [u8]);
 
 impl<'a> StepsRef<'a> {
-    /// Looks at the start of `raw`, which goes on behind the steps.
+    /// Parses the steps at the start of `raw`.
     pub(crate) fn parse(raw: &'a [u8]) -> Result<Self, BadRecord> {
         if raw.len() < IDS_AT {
             return Err(BadRecord("shorter than its own parts"));
@@ -152,12 +152,12 @@ impl<'a> StepsRef<'a> {
         Ok(steps)
     }
 
-    /// Looks at bytes that were parsed before.
+    /// Wraps bytes that were parsed before.
     pub(crate) fn trusted(raw: &'a [u8]) -> Self {
         Self(raw)
     }
 
-    /// How many conditional writes there were since the plain one that has the version.
+    /// Number of conditional writes since the plain write with the version.
     pub(crate) fn step(&self) -> u32 {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(&self.0[STEP_AT..STEP_AT + 4]);
@@ -170,7 +170,7 @@ impl<'a> StepsRef<'a> {
         Some(self.u64_at(IDS_AT + 8 * before))
     }
 
-    /// A copy of the steps, with the digests that are in the record's extension.
+    /// Decodes the steps, with the digests from the record's extension.
     pub(crate) fn to_steps(self, extension: &[u8]) -> Steps {
         let count = self.count();
         let (mut result_at, digests) = (IDS_AT + 8 * count, digests(extension, count));
@@ -185,7 +185,7 @@ impl<'a> StepsRef<'a> {
         Steps { step: self.step(), operations }
     }
 
-    /// Bytes that the steps take.
+    /// Encoded length of the steps in bytes.
     pub(crate) fn len(&self) -> usize {
         IDS_AT + 8 * (self.count() + self.0[RESULTS_AT].count_ones() as usize)
     }

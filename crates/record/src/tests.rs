@@ -1,4 +1,4 @@
-//! Records encoded and read back, damaged, and compared.
+//! Round trips, damage and ordering of records.
 
 use proptest::collection::vec;
 use proptest::option::weighted;
@@ -117,7 +117,7 @@ fn another_version_or_ballot_changes_nothing_else() {
     assert_eq!(Record::new(b"k", &plain, b"value").with_version(b"k", version), expected);
 }
 
-/// A plain record under a ballot has no steps yet, and the default number of copies.
+/// A plain record with a new ballot has no steps yet, and the default number of copies.
 #[test]
 fn a_plain_record_may_begin_a_family() {
     let plain = Fields { copies: 3, expiry_ms: 11, ..Fields::new(Kind::Value, version(7, 9)) };
@@ -174,7 +174,8 @@ fn bytes_that_are_no_record_are_refused() {
     assert!(record.is_of(b"k") && !record.is_of(b"another key"));
 }
 
-/// A record that was never chosen must not hide a later one that was, however far it is ahead.
+/// A record that was never chosen must not hide a later one that was, however far its version is
+/// ahead.
 #[test]
 fn within_a_version_the_ballot_comes_before_everything_else() {
     let with = |time, ballot, step, kind| {
@@ -248,7 +249,7 @@ proptest! {
         (time, origin) in any::<(u64, u32)>(),
         steps in weighted(0.7, (1..=u64::MAX, any::<u32>(), operations())),
         expiry_ms in prop_oneof![Just(0), any::<u64>()],
-        // 1 would begin an extension of digests.
+        // A first byte of 1 would mark an extension with digests.
         extension in vec(2..=u8::MAX, 0..20),
         value in vec(any::<u8>(), 0..40),
     ) {
@@ -275,7 +276,7 @@ proptest! {
         prop_assert_eq!(view.last_step(), last);
     }
 
-    /// What comes from a peer may be anything. What is taken for a record can be looked at.
+    /// A peer may send any bytes. Accessors must work on all bytes that parse as a record.
     #[test]
     fn any_bytes_are_a_record_or_refused(
         mut raw in vec(any::<u8>(), 0..180),

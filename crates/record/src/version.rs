@@ -1,11 +1,11 @@
-//! A version: when a record was written, by the hybrid logical clock, and by which node.
+//! Versions: the time of a write by the hybrid logical clock, and the issuing node.
 
 use std::fmt;
 
-/// Bits of a version's time below the microseconds: a counter of the versions of one microsecond.
+/// Bits of a version time below the microseconds: a counter of versions in the same microsecond.
 pub const COUNTER_BITS: u32 = 12;
 
-/// A version: a time of the hybrid logical clock, then the node that issued it.
+/// A version: a hybrid logical clock time, then the issuing node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version {
     /// 52 bits of microseconds since 1970, then a 12-bit counter.

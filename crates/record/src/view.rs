@@ -1,4 +1,4 @@
-//! A borrowed record: its bytes parsed, verified and taken apart.
+//! Borrowed records: parsing, verification and access to the parts.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::version::{COUNTER_BITS, Version};
 pub struct RecordRef<'a>(&'a [u8]);
 
 impl<'a> RecordRef<'a> {
-    /// Looks at `raw` as a record: its shape is checked, its content is not (see [`Self::verify`]).
+    /// Parses `raw` as a record. Checks its structure, but not its content (see [`Self::verify`]).
     pub fn parse(raw: &'a [u8]) -> Result<Self, BadRecord> {
         if raw.len() < MIN_RECORD_LEN || raw.len() > MAX_RECORD_LEN {
             return Err(BadRecord("length out of range"));
@@ -40,14 +40,14 @@ impl<'a> RecordRef<'a> {
         Ok(record)
     }
 
-    /// Looks at bytes that were parsed before and can't have changed since.
+    /// Wraps bytes that were parsed before and have not changed since.
     #[inline]
     pub fn trusted(raw: &'a [u8]) -> Self {
         debug_assert!(Self::parse(raw).is_ok());
         Self(raw)
     }
 
-    /// Whether the content is what was written under `key`.
+    /// Verifies that the checksum matches the content and `key`.
     pub fn verify(&self, key: &[u8]) -> Result<(), BadRecord> {
         if self.check() == check_of(key, self.0) {
             Ok(())
@@ -56,7 +56,7 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// The record's bytes, as they lie on disk and travel.
+    /// The record's bytes as stored and sent.
     pub fn raw(&self) -> &'a [u8] {
         self.0
     }
@@ -67,7 +67,7 @@ impl<'a> RecordRef<'a> {
         [self.0[0], self.0[1]]
     }
 
-    /// Value, tombstone or superseded.
+    /// Kind of the record.
     #[inline]
     pub fn kind(&self) -> Kind {
         match self.0[SHAPE_AT] & SHAPE_KIND {
@@ -77,24 +77,24 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// The version that decides; see [`Rank::version`].
+    /// Version of the record; see [`Rank::version`].
     #[inline]
     pub fn version(&self) -> Version {
         Version { time: self.u64_at(TIME_AT), origin: self.u32_at(ORIGIN_AT) }
     }
 
-    /// The ballot under which a conditional write made the record; 0 = a plain one did.
+    /// Ballot of the conditional write that made the record; 0 = a plain write made it.
     #[inline]
     pub fn ballot(&self) -> u64 {
         if self.0[SHAPE_AT] & SHAPE_STEPS != 0 { self.u64_at(HEAD_LEN) } else { 0 }
     }
 
-    /// The conditional writes that are in the record; none in a plain one.
+    /// The conditional writes recorded in the record; empty for a plain write.
     pub fn steps(&self) -> Steps {
         self.steps_ref().map_or_else(Steps::default, |steps| steps.to_steps(self.extension()))
     }
 
-    /// How many conditional writes there were, and the id of the last one; `None` = there was none.
+    /// Number of conditional writes, and the id of the last one; `None` = the record has none.
     pub fn last_step(&self) -> Option<(u32, u64)> {
         let steps = self.steps_ref()?;
         steps.last().map(|last| (steps.step(), last))
@@ -104,7 +104,7 @@ impl<'a> RecordRef<'a> {
         (self.0[SHAPE_AT] & SHAPE_STEPS != 0).then(|| StepsRef::trusted(&self.0[HEAD_LEN..]))
     }
 
-    /// When the record was written; see [`Rank::when`].
+    /// Write time of the record; see [`Rank::when`].
     #[inline]
     pub fn when(&self) -> u64 {
         match self.ballot() {
@@ -113,14 +113,14 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// The later of when the record was written and of its version's time: a ballot can be older
-    /// than the version that it continues, if that came from a clock that was ahead.
+    /// The later of the write time and the version's time. A ballot can be older than its base
+    /// version if that version came from a clock that was ahead.
     #[inline]
     pub fn latest(&self) -> u64 {
         self.u64_at(TIME_AT).max(self.ballot())
     }
 
-    /// How many nodes were asked to hold the record; 0 = the cluster's default.
+    /// Number of nodes that should hold the record; 0 = the cluster's default.
     #[inline]
     pub fn copies(&self) -> u8 {
         self.0[COPIES_AT]
@@ -131,20 +131,20 @@ impl<'a> RecordRef<'a> {
         if self.0[SHAPE_AT] & SHAPE_EXPIRY != 0 { self.u64_at(self.expiry_at()) } else { 0 }
     }
 
-    /// The expiry as a time of a version, as far as there is one; 0 = never.
+    /// The expiry as a version time, capped at the greatest one; 0 = never.
     pub fn expiry_time(&self) -> u64 {
         let micros = self.expiry_ms().saturating_mul(1000);
         micros.min(u64::MAX >> COUNTER_BITS) << COUNTER_BITS
     }
 
-    /// Whether the record is a value that has not expired. The wall clock, in microseconds since
-    /// 1970, is read only if the value can expire.
+    /// Returns true if the record is an unexpired value. Reads the wall clock, in microseconds
+    /// since 1970, only if the value can expire.
     pub fn is_live(&self, wall_micros: impl FnOnce() -> u64) -> bool {
         self.kind().is_live(self.expiry_ms(), wall_micros)
     }
 
-    /// What the writer put beside the value; neither the engine nor the protocol looks at it,
-    /// except for digests of conditional writes.
+    /// Bytes that the writer attached to the value. Engine and protocol ignore them, except for
+    /// digests of conditional writes.
     pub fn extension(&self) -> &'a [u8] {
         if self.0[SHAPE_AT] & SHAPE_EXTENSION == 0 {
             return &[];
@@ -158,18 +158,18 @@ impl<'a> RecordRef<'a> {
         &self.0[self.value_range()]
     }
 
-    /// Where the value lies in the record's bytes.
+    /// Range of the value in the record's bytes.
     pub(crate) fn value_range(&self) -> Range<usize> {
         self.value_at()..self.0.len() - CHECK_LEN
     }
 
-    /// xxh3-64 over key and content, as computed where the value entered the cluster.
+    /// The checksum (xxh3-64) of key and content, computed where the value entered the cluster.
     #[inline]
     pub fn check(&self) -> u64 {
         self.u64_at(self.0.len() - CHECK_LEN)
     }
 
-    /// What decides between this record and others of its key.
+    /// The rank, which decides between this record and others of its key.
     #[inline]
     pub fn rank(&self) -> Rank {
         let (version, ballot) = (self.version(), self.ballot());
@@ -182,8 +182,8 @@ impl<'a> RecordRef<'a> {
         Outline { rank: self.rank(), copies: self.copies(), bytes }
     }
 
-    /// Which of two records of one key holds: the one of the greater rank. `Equal` means the same
-    /// record, wherever it came from.
+    /// Compares two records of a key by rank: the greater one wins. `Equal` means the same record,
+    /// whatever its origin.
     #[inline]
     pub fn order(&self, other: &RecordRef<'_>) -> Ordering {
         self.rank().cmp(&other.rank())
@@ -194,7 +194,7 @@ impl<'a> RecordRef<'a> {
         Record::trusted(Bytes::copy_from_slice(self.0))
     }
 
-    /// Where the expiry is, or what follows without one.
+    /// Offset of the expiry, or of the part that follows if there is none.
     #[inline]
     fn expiry_at(&self) -> usize {
         self.steps_ref().map_or(HEAD_LEN, |steps| HEAD_LEN + steps.len())

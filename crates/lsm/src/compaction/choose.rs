@@ -1,27 +1,27 @@
-//! What to compact next: a pure function of the levels' shape, so that it can be tested and
-//! simulated without a byte on disk. Levelled compaction as in LevelDB and RocksDB: level 0 holds
-//! whole flushed memtables side by side (a tier), every level below is one sorted run, ten times
-//! the size of the one above.
+//! Chooses the next compaction, as a pure function of the levels' shape that can be tested and
+//! simulated without a disk. The strategy is leveled compaction as in LevelDB and RocksDB: level 0
+//! holds flushed memtables side by side; every level below is one sorted run, larger than the one
+//! above by a constant factor.
 
 use std::ops::RangeInclusive;
 
-/// Levels of a tree, level 0 included: 7 hold 128 MiB × 10^5.
+/// Levels per tree, including level 0: 7 hold 128 MiB × 10^5.
 pub(crate) const MAX_LEVELS: usize = 7;
 
-/// A table as the choice sees it.
+/// The properties of a table that the choice depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape<'a> {
     pub(crate) id: u64,
     pub(crate) bytes: u64,
     pub(crate) smallest: &'a [u8],
     pub(crate) largest: &'a [u8],
-    /// Keys, tombstones included.
+    /// Number of keys, tombstones included.
     pub(crate) entries: u64,
-    /// About how many of them may be purged now.
+    /// Estimated number of entries that may be purged now.
     pub(crate) purgeable: u64,
 }
 
-/// What the choice weighs, from `Options`.
+/// Target sizes, from `Options`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Targets {
     pub(crate) level0_tables: usize,
@@ -29,41 +29,42 @@ pub(crate) struct Targets {
     pub(crate) ratio: u64,
 }
 
-/// The part of what a compaction reads that must be likely to go, if it is done for that alone:
-/// less, and a few tombstones would have a whole level written anew.
+/// Minimum share of a compaction's input that it must be expected to purge, if it is done for
+/// purging alone. A smaller share would rewrite whole levels for a few tombstones.
 const MIN_PURGED_PART: f64 = 0.2;
 
-/// What to do.
+/// The next compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Every level is within its target.
+    /// No compaction is due.
     Nothing,
-    /// Put one table a level deeper as it is: nothing there overlaps it.
+    /// Move one table a level deeper without rewriting it: nothing there overlaps it.
     Move {
         /// The table's id.
         table: u64,
-        /// Its level afterwards.
+        /// The level that receives the table.
         to: usize,
     },
     /// Merge these tables into level `to`.
     Merge {
         /// Tables of the upper level.
         upper: Vec<u64>,
-        /// The tables of level `to` that they overlap; without any upper one, tables of that level
-        /// that are written anew where they are.
+        /// Tables of level `to` that the upper tables overlap. If `upper` is empty, these tables
+        /// are rewritten in place.
         lower: Vec<u64>,
-        /// Level of the result.
+        /// The level that receives the result.
         to: usize,
     },
 }
 
 impl Targets {
-    /// Target bytes of a level below 0.
+    /// Target bytes of a level (1 or deeper).
     pub(crate) fn level_bytes(&self, level: usize) -> u64 {
         self.level1_bytes.saturating_mul(self.ratio.saturating_pow(level as u32 - 1))
     }
 
-    /// Bytes above target, summed over the levels below 0 and, past its trigger, level 0.
+    /// Compaction debt: bytes above target, summed over level 1 and deeper, plus level 0 if it is
+    /// beyond its trigger.
     pub(crate) fn debt(&self, levels: &[Vec<Shape<'_>>]) -> u64 {
         let sum = |level: &[Shape<'_>]| level.iter().map(|table| table.bytes).sum::<u64>();
         let (level0, below) = levels.split_first().expect("level 0 is always there");
@@ -72,7 +73,7 @@ impl Targets {
         over0 + below.map(|(i, l)| sum(l).saturating_sub(self.level_bytes(i + 1))).sum::<u64>()
     }
 
-    /// How urgent the most urgent level is; ≥ 1.0 asks for a compaction.
+    /// The most urgent level and its urgency; a compaction is due at 1.0.
     fn most_urgent(&self, levels: &[Vec<Shape<'_>>]) -> (usize, f64) {
         let mut most = (0, levels[0].len() as f64 / self.level0_tables as f64);
         for (level, tables) in levels.iter().enumerate().take(MAX_LEVELS - 1).skip(1) {
@@ -85,7 +86,7 @@ impl Targets {
         most
     }
 
-    /// The urgency alone.
+    /// Urgency of the most urgent level.
     pub(crate) fn urgency(&self, levels: &[Vec<Shape<'_>>]) -> f64 {
         self.most_urgent(levels).1
     }
@@ -100,7 +101,7 @@ pub(crate) fn choose(levels: &[Vec<Shape<'_>>], targets: &Targets) -> Choice {
     if level == 0 { whole_level0(levels) } else { cheapest_table(levels, level) }
 }
 
-/// When nothing else is to be done: what drops the most of what it reads.
+/// The compaction that purges the greatest share of its input, when no level is over its target.
 fn purge(levels: &[Vec<Shape<'_>>]) -> Choice {
     let level0 = purged_part(levels, 0, &levels[0]);
     let parts = levels.iter().enumerate().skip(1).flat_map(|(level, tables)| {
@@ -125,9 +126,9 @@ fn purge(levels: &[Vec<Shape<'_>>]) -> Choice {
     }
 }
 
-/// About which part of the records that are read would be dropped, if these tables were written
-/// anew: where they are, if nothing lies below, else a level deeper, where each record that goes
-/// hides another one.
+/// Estimated share of its input that a compaction of these tables would drop. If nothing below
+/// overlaps them, they are rewritten in place; otherwise they go one level deeper, where each
+/// purged record is assumed to hide another one.
 fn purged_part(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) -> f64 {
     let sum = |sum: (u64, u64), table: &Shape<'_>| {
         (sum.0.saturating_add(table.purgeable), sum.1.saturating_add(table.entries))
@@ -145,8 +146,8 @@ fn purged_part(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) ->
     purged / (entries as f64 + below.1 as f64)
 }
 
-/// Whether nothing below overlaps these tables of a level, so that they can be written anew there.
-/// Level 0 always goes to level 1.
+/// Returns true if nothing below overlaps these tables of a level, so that they can be rewritten in
+/// place. Level 0 always goes to level 1.
 fn is_bottom(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) -> bool {
     let range = range_of(tables);
     level > 0 && levels[level + 1..].iter().all(|l| overlapping(l, &range).next().is_none())
@@ -162,8 +163,8 @@ pub(super) fn whole_level0(levels: &[Vec<Shape<'_>>]) -> Choice {
     Choice::Merge { upper, lower, to: 1 }
 }
 
-/// The table of a level whose move down rewrites the least for each of its bytes; one of which much
-/// may go is the cheaper for it.
+/// The table of a level whose move down rewrites the fewest bytes per byte moved. Purgeable records
+/// lower the cost.
 fn cheapest_table(levels: &[Vec<Shape<'_>>], level: usize) -> Choice {
     let below = &levels[level + 1];
     let cost = |table: &Shape<'_>| {
@@ -193,7 +194,7 @@ fn range_of<'a>(tables: &[Shape<'a>]) -> RangeInclusive<&'a [u8]> {
     smallest..=largest
 }
 
-/// The tables of a level below 0 that overlap a range.
+/// The tables of a level (1 or deeper) that overlap a range.
 fn overlapping<'l, 'a>(
     level: &'l [Shape<'a>],
     range: &'l RangeInclusive<&'a [u8]>,

@@ -1,4 +1,5 @@
-//! Compaction: choosing is pure ([`choose`]), merging is in [`crate::engine`].
+//! Compaction strategy: pure functions that choose compactions ([`choose`], [`Descent`]).
+//! [`crate::engine`] executes them.
 
 mod choose;
 mod whole;

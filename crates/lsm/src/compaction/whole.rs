@@ -1,34 +1,37 @@
-//! Compacting a whole tree because somebody asks for it: level by level, and of each level table by
-//! table in the order of keys, so that no step is longer than one of those that are due by
-//! themselves, and what is written meanwhile can be compacted in between.
+//! Compaction of a whole tree on request: level by level, and within a level table by table in key
+//! order. No step is longer than a regular compaction, and regular compactions can run between the
+//! steps.
 //!
 //! ```text
-//!  level 0 as a whole ─▶ 1 · each table of 1 ─▶ 2 · … · of the deepest level, what may be purged
+//!  level 0 as a whole ─▶ 1 · each table of 1 ─▶ 2 · … · purgeable tables of the deepest level
 //! ```
 //!
-//! It ends however much is written meanwhile: what comes behind where the walk is stays there.
+//! The descent ends however much is written in the meantime: tables that appear behind its position
+//! stay where they are.
 
 use super::choose::{Choice, Shape, one_down, whole_level0};
 
-/// Adjacent tables of the deepest level that are written anew at once: of some little is left.
+/// Adjacent tables of the deepest level that are rewritten together, since little may be left of
+/// each.
 const MAX_ADJACENT: usize = 8;
 
-/// How far the walk through a tree is.
+/// Position of the descent through a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Descent {
     level: usize,
-    /// The last key of the level that was moved down.
+    /// The last key moved down from the level.
     after: Vec<u8>,
 }
 
 impl Descent {
-    /// The next step, and from where the one after it goes on.
+    /// Returns the next step and advances the position.
     pub(crate) fn next(&mut self, levels: &[Vec<Shape<'_>>]) -> Choice {
         if self.level == 0 {
             self.level = 1;
             if !levels[0].is_empty() {
                 return match whole_level0(levels) {
-                    // A flush makes one table of a memtable, whatever its size.
+                    // A merge splits the table: a flush writes one table per memtable, whatever its
+                    // size.
                     Choice::Move { table, to } => {
                         Choice::Merge { upper: vec![table], lower: Vec::new(), to }
                     }
@@ -56,7 +59,7 @@ impl Descent {
         Choice::Nothing
     }
 
-    /// About how many records all further steps will have passed.
+    /// Estimated number of records that the remaining steps process.
     pub(crate) fn left(&self, levels: &[Vec<Shape<'_>>]) -> u64 {
         let deepest = deepest(levels);
         let beyond = |level: usize| {
@@ -67,7 +70,7 @@ impl Descent {
         let (mut left, mut carried) = (0, 0);
         for level in self.level..deepest.max(1) {
             carried += entries(beyond(level));
-            // What goes down passes once more with all that it meets there.
+            // Records that go down are processed again together with those of the next level.
             if carried > 0 {
                 left += carried + entries(&levels[level + 1]);
             }
@@ -79,7 +82,7 @@ impl Descent {
         left
     }
 
-    /// Where in its level the first table is that was not moved down.
+    /// Index in the current level of the first table that has not been moved down.
     fn first_beyond(&self, levels: &[Vec<Shape<'_>>]) -> usize {
         let level = &levels[self.level];
         if self.level == 0 { 0 } else { level.partition_point(|t| t.largest <= &self.after[..]) }
@@ -121,7 +124,7 @@ mod tests {
         let then = levels(vec![vec![], vec![four, five], vec![table(3, ("d", "e"))]]);
         assert_eq!(walk.left(&then), 20 + 10);
         assert_eq!(walk.next(&then), Choice::Move { table: 4, to: 2 });
-        // What comes behind the walk, and above it, stays.
+        // Tables that appear behind or above the position stay.
         let (six, new) = (table(6, ("a", "b")), table(7, ("a", "z")));
         let then = levels(vec![vec![new], vec![six, five], vec![four, table(3, ("d", "e"))]]);
         assert_eq!(walk.next(&then), merge(&[5], &[3], 2));
@@ -141,7 +144,8 @@ mod tests {
         ];
         let levels = levels(vec![vec![], vec![], bottom]);
         let mut walk = Descent::default();
-        // Never past a table that stays: what is written of both sides could be one table.
+        // A step never spans a table that stays: its output could become one table across both
+        // sides.
         assert_eq!(walk.next(&levels), merge(&[], &[1, 2], 2));
         assert_eq!(walk.left(&levels), 10);
         assert_eq!(walk.next(&levels), merge(&[], &[4], 2));

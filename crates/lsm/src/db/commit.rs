@@ -1,10 +1,10 @@
-//! Group commit. Batches queue up while one thread, the leader, commits; the next leader takes all
-//! that has queued, so one write and one sync serve many callers.
+//! Group commit. Batches are queued while one thread, the leader, commits. The next leader takes
+//! all queued batches, so one write and one sync serve many callers.
 //!
-//! Whoever finds no leader leads. A caller of [`super::Db::commit`] that finds one waits, and is
-//! then either told its outcome or handed the lead; a batch without a waiting caller
-//! ([`super::Db::submit`]) hands the lead to the commit thread. There is always exactly one leader
-//! while anything is queued.
+//! A caller that finds no leader becomes the leader. A caller of [`super::Db::commit`] that finds
+//! one waits, until it receives either its result or the lead. A batch without a waiting caller
+//! ([`super::Db::submit`]) passes the lead to the commit thread. There is exactly one leader while
+//! anything is queued.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::batch::Batch;
 use crate::error::Error;
 use crate::stats::Stats;
 
-/// Bytes that one group takes before the rest waits for the next: a sync's worth of data, small
-/// enough that one large group does not hold up the ones behind it.
+/// Bytes per group; further batches wait for the next group. Enough data for one sync, and small
+/// enough that a large group does not delay the next ones.
 const MAX_GROUP_BYTES: usize = 4 << 20;
-/// Bytes that may wait; beyond them a batch is refused.
+/// Bytes of queued batches, beyond which batches are refused.
 const MAX_QUEUED_BYTES: usize = 64 << 20;
 
-/// Where it is waited, for profiles.
+/// Wait sites for profiles.
 static QUEUE: Place = Place::new(WaitKind::Lock, "commit queue");
 static LED: Place = Place::new(WaitKind::Queue, "commit: another caller leads");
 static QUEUED: Place =
@@ -35,22 +35,22 @@ static NO_BATCH: Place = Place::new(WaitKind::Idle, "commit: no batch");
 type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 enum Asker {
-    /// A thread that waits.
+    /// A waiting thread.
     Waiter(Arc<Waiter>),
-    /// To be called.
+    /// A callback that receives the result.
     Callback(Done),
 }
 
 struct Pending {
     batch: Batch,
     asker: Asker,
-    /// Since when, while that is recorded.
+    /// Time of queueing, while profiles record it.
     since: Option<Instant>,
 }
 
 enum Turn {
     Waiting,
-    /// Lead, beginning with your own batch.
+    /// The waiter leads, starting with its own batch.
     Lead(Batch),
     Done(Result<(), Error>),
 }
@@ -81,14 +81,14 @@ impl Waiter {
 struct Queue {
     pending: VecDeque<Pending>,
     bytes: usize,
-    /// Someone commits, or has been handed the lead.
+    /// True while a leader commits or has been appointed.
     led: bool,
-    /// The lead was handed to the commit thread.
+    /// True if the commit thread has been appointed leader.
     handed_to_thread: bool,
     closing: bool,
 }
 
-/// The queue before the log.
+/// The group commit queue.
 pub(super) struct CommitQueue {
     queue: profile::Mutex<Queue>,
     thread_wanted: Condvar,
@@ -127,7 +127,7 @@ impl CommitQueue {
         self.queue.lock()
     }
 
-    /// Waits until the lead is handed to the commit thread; `false` = the store closes.
+    /// Waits until the commit thread is appointed leader; `false` = the store is closing.
     pub(super) fn wait_for_lead(&self) -> bool {
         let mut queue = self.lock();
         loop {
@@ -142,13 +142,13 @@ impl CommitQueue {
         }
     }
 
-    /// Takes no more batches; the commit thread ends once the queue is empty.
+    /// Refuses further batches; the commit thread ends once the queue is empty.
     pub(super) fn close(&self) {
         self.lock().closing = true;
         self.thread_wanted.notify_all();
     }
 
-    /// Gives the lead to whoever waits first, or lays it down.
+    /// Passes the lead to the first waiter, or gives it up if nothing is queued.
     fn pass_on(&self, mut queue: MutexGuard<'_, Queue>) {
         match queue.pending.front() {
             None => queue.led = false,
@@ -169,7 +169,7 @@ impl CommitQueue {
         }
     }
 
-    /// Takes what waits, up to a group's size.
+    /// Takes the queued batches, up to the size of a group.
     fn take_group(&self, own: usize) -> Vec<Pending> {
         let mut queue = self.lock();
         let mut bytes = own;
@@ -241,7 +241,7 @@ impl Shared {
         }
     }
 
-    /// Commits the caller's batch with all that waits, and passes the lead on.
+    /// Commits the caller's batch with all queued ones, and passes the lead on.
     fn lead(&self, own: Batch) -> Result<(), Error> {
         let group = self.queue.take_group(own.byte_len());
         let batches = std::iter::once(&own).chain(group.iter().map(|pending| &pending.batch));
@@ -249,12 +249,12 @@ impl Shared {
         self.conclude(group, outcome)
     }
 
-    /// The same on the commit thread, which has no batch of its own.
+    /// Commits a group on the commit thread, which has no batch of its own.
     pub(super) fn lead_from_thread(&self) {
         let group = self.queue.take_group(0);
         let batches = group.iter().map(|pending| &pending.batch);
         let outcome = self.times.commit(|| self.engine.commit(batches));
-        // Each asker was told.
+        // `conclude` has informed every caller.
         let _ = self.conclude(group, outcome);
     }
 

@@ -1,22 +1,22 @@
-//! Warnings of threads that try again several times a second: each once a minute, not each time.
+//! Rate limit for the warnings of threads that retry several times a second.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long the same warning is not logged again.
+/// Time during which an identical warning is not logged again.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The last warning of each background task, by the task's name.
+/// The last warning of each background task, by task name.
 #[derive(Default)]
 pub(super) struct Complaints(Mutex<HashMap<&'static str, (String, Instant)>>);
 
 impl Complaints {
-    /// Whether an error is to be logged: the task's last warning was another one, or is older than
+    /// Returns true if a task's error should be logged: its last warning differs or is older than
     /// [`SILENCE`].
     pub(super) fn is_news(&self, error: &str, what: &'static str, now: Instant) -> bool {
-        // Each attempt names another file, by its number.
+        // Digits are ignored, because each attempt uses a file with another number.
         let error: String = error.chars().filter(|digit| !digit.is_ascii_digit()).collect();
         let mut said = self.0.lock();
         let last = said.get(what).filter(|(text, _)| *text == error);

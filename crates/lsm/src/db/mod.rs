@@ -1,8 +1,8 @@
-//! The store as callers see it: the engine, the queue that groups commits, and the threads that
-//! flush, compact and look after the log.
+//! The store's public interface: the engine, the group commit queue, and the threads that flush,
+//! compact and maintain the log.
 //!
 //! ```text
-//!  put, write_batch, commit ──▶ ┌ commit queue ┐ ──▶ engine.commit, by whoever leads:
+//!  put, write_batch, commit ──▶ ┌ commit queue ┐ ──▶ engine.commit, by the leader:
 //!  submit (never waits) ──────▶ └──────────────┘     a waiting caller, or the commit thread
 //!                     flush thread · compaction thread · log thread (next segment, interval sync)
 //! ```
@@ -34,33 +34,33 @@ use crate::options::{Options, SyncMode};
 use crate::stats::Stats;
 use record::{Record, Version};
 
-/// How far the background work is behind.
+/// Backpressure on writes from the flush and compaction backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
-    /// Writes need not wait.
+    /// Writes need no delay.
     Clear,
-    /// Wait this long before the next write.
+    /// Delay the next write by this long.
     Slow(Duration),
     /// Refuse writes for now.
     Full,
 }
 
-/// The longest that one write is slowed down; reached as the backlog nears its limit. The delay
-/// grows with the square of the backlog, so that it sets in smoothly.
+/// Longest delay of one write, reached as the backlog nears its limit. The delay grows with the
+/// square of the backlog, so that it starts gently.
 const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
-/// How long [`Db::write_batch`] waits for room before it gives up as busy.
+/// Time that [`Db::write_batch`] waits for the backlog to shrink before it fails as busy.
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
 
-/// Where it is waited, for profiles.
+/// Wait site for profiles.
 static SLOWED: Place = Place::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
-/// A store. Cheap to share by reference or `Arc`; dropped, it stops its threads.
+/// A store. Can be shared by reference or `Arc`; dropping it stops its threads.
 pub struct Db {
     shared: Arc<Shared>,
     threads: Option<Threads>,
 }
 
-/// What the threads share with callers.
+/// State shared by the threads and the callers.
 struct Shared {
     engine: Engine,
     queue: CommitQueue,
@@ -72,7 +72,8 @@ struct Shared {
 }
 
 impl Db {
-    /// Opens the store on `disk`, creating it if the disk is empty, recovering it otherwise.
+    /// Opens the store on `disk`: creates one if the disk is empty, recovers the existing one
+    /// otherwise.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         let engine = Engine::open(disk, options)?;
         let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
@@ -84,8 +85,7 @@ impl Db {
         Ok(Self { shared, threads: Some(threads) })
     }
 
-    /// The engine without its threads, for reads. What were committed by it would be in no group
-    /// with what others write meanwhile.
+    /// The engine without its threads, for reads. Commits through it would bypass the group commit.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
     }
@@ -95,7 +95,7 @@ impl Db {
         self.shared.engine.read(space, key)
     }
 
-    /// Writes one value; returns once it is as durable as [`SyncMode`] says.
+    /// Writes one value; returns once it is as durable as [`SyncMode`] requires.
     pub fn put(
         &self,
         space: Space,
@@ -115,7 +115,8 @@ impl Db {
         self.write_batch(batch)
     }
 
-    /// Writes a batch on this thread, slowing down (and at the limit waiting) with the backlog.
+    /// Writes a batch on this thread; delays it in proportion to the backlog, and waits at the
+    /// limit.
     pub fn write_batch(&self, batch: Batch) -> Result<(), Error> {
         match self.pressure() {
             Pressure::Clear => {}
@@ -132,8 +133,8 @@ impl Db {
         if full() { Err(self.refusal()) } else { Ok(()) }
     }
 
-    /// Why writes are refused while the pressure is [`Pressure::Full`]: the store has failed, the
-    /// disk has no room for the tables that would make some, or it is just busy.
+    /// Reason why writes are refused at [`Pressure::Full`]: the store has failed, the disk has no
+    /// space for tables that would reduce the backlog, or the store is busy.
     pub fn refusal(&self) -> Error {
         if let Err(failed) = self.shared.engine.healthy() {
             failed
@@ -144,25 +145,25 @@ impl Db {
         }
     }
 
-    /// Whether the disk had no room for what was to be written last, be it for tables or for more
-    /// of the log: writes are refused, or will be soon.
+    /// Returns true if the disk lacked space for the last table or log segment to be written.
+    /// Writes are refused, or will be soon.
     pub fn lacks_space(&self) -> bool {
         self.shared.signals.lacks_space()
     }
 
-    /// Writes a batch on this thread without regard to the backlog: for event loops, which ask
-    /// [`Db::pressure`] first. Waits for the log only.
+    /// Writes a batch on this thread regardless of the backlog, for event loops that check
+    /// [`Db::pressure`] first. Waits only for the log.
     pub fn commit(&self, batch: Batch) -> Result<(), Error> {
         self.shared.commit(batch)
     }
 
-    /// Queues a batch and returns at once; `done` is called from the committing thread when the
-    /// batch is as durable as [`SyncMode`] says and visible, or refused. It must not block.
+    /// Queues a batch and returns at once. The committing thread calls `done`, which must not
+    /// block, when the batch is visible and as durable as [`SyncMode`] requires, or refused.
     pub fn submit(&self, batch: Batch, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.shared.submit(batch, Box::new(done));
     }
 
-    /// How far flushes and compactions are behind.
+    /// Current backpressure; counts a slowed or refused write.
     pub fn pressure(&self) -> Pressure {
         match self.shared.engine.backlog() {
             Backlog::Clear => Pressure::Clear,
@@ -177,23 +178,23 @@ impl Db {
         }
     }
 
-    /// A point-in-time view. Pins memory: keep it short.
+    /// A point-in-time view, which pins memory and should be short-lived.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.engine.snapshot()
     }
 
-    /// A scan over a snapshot taken now; see [`Snapshot::scan`].
+    /// Scans a new snapshot; see [`Snapshot::scan`].
     pub fn scan(&self, space: Space, start: &[u8], end: Option<&[u8]>) -> Scan {
         self.snapshot().scan(space, start, end)
     }
 
-    /// Moves all memtables into tables and waits for it.
+    /// Writes all memtables to tables and waits for the end.
     pub fn flush(&self) -> Result<(), Error> {
         self.shared.engine.rotate_all();
         self.shared.flush_all()
     }
 
-    /// Flushes, then compacts every tree into its deepest level, and waits for it.
+    /// Flushes, then compacts every tree into its deepest level, and waits for the end.
     pub fn compact(&self) -> Result<(), Error> {
         self.flush()?;
         self.shared.engine.compact_all()?;
@@ -201,14 +202,15 @@ impl Db {
         Ok(())
     }
 
-    /// Has the compaction thread do the same, in turns with what is due by itself. Returns the
-    /// number of that compaction: if one is under way, it is that one.
+    /// Requests a compaction of the whole store from the compaction thread, which alternates it
+    /// with regular compactions. Returns the number of the compaction, which may already be in
+    /// progress.
     pub fn ask_to_compact(&self) -> u64 {
         self.ask_for(Compactions::ask)
     }
 
-    /// The same, but never one that is under way by now: it may have passed what this is asked for.
-    /// If one is, this is the number of the one after it.
+    /// Requests a compaction of the whole store that starts after this call: one in progress may
+    /// have passed the data in question. Returns the number of the compaction.
     pub fn ask_to_compact_anew(&self) -> u64 {
         self.ask_for(Compactions::ask_anew)
     }
@@ -220,19 +222,19 @@ impl Db {
         number
     }
 
-    /// Whether the compaction of this number, or one after it, came to its end; `None` = neither
-    /// has ended.
+    /// Returns true if compaction `number` or a later one succeeded, false if it failed; `None` =
+    /// none of them has ended.
     pub fn has_compacted(&self, number: u64) -> Option<bool> {
         self.shared.compactions.lock().has_done(number)
     }
 
-    /// The compaction under way that was asked for, and the last one that ended.
+    /// The requested compaction in progress, and the last one that ended.
     pub fn compactions(&self) -> (Option<Compaction>, Option<Compaction>) {
         let compactions = self.shared.compactions.lock();
         (compactions.current().cloned(), compactions.last().cloned())
     }
 
-    /// Fails if the store accepts no more writes. Costs one load, unlike [`Db::stats`].
+    /// Fails if the store rejects writes. Costs one load, unlike [`Db::stats`].
     pub fn health(&self) -> Result<(), Error> {
         self.shared.engine.healthy()
     }
@@ -245,13 +247,13 @@ impl Db {
         stats
     }
 
-    /// Whether flushes and compactions have nothing left to do.
+    /// Returns true if there is nothing left to flush or compact.
     pub fn is_idle(&self) -> bool {
         self.shared.engine.is_idle()
     }
 
-    /// Stops background work, moves all memtables into tables, so that the next opening has
-    /// nothing to replay, and says whether that worked. Dropping does the same and can't say.
+    /// Stops background work and flushes all memtables, so that the next open has nothing to
+    /// replay. Dropping the store does the same but cannot report errors.
     pub fn close(mut self) -> Result<(), Error> {
         self.stop()
     }
@@ -260,7 +262,7 @@ impl Db {
         let Some(threads) = self.threads.take() else { return Ok(()) };
         self.shared.engine.begin_closing();
         threads.stop(&self.shared);
-        // What readers let go of last; the next open would have to do it.
+        // Tables that the last readers have released; otherwise the next open must delete them.
         self.shared.engine.delete_obsolete_tables();
         self.shared.engine.close()
     }
@@ -274,7 +276,7 @@ impl Drop for Db {
     }
 }
 
-/// How often an interval sync is due, if at all.
+/// Interval of the interval sync, if the mode has one.
 fn sync_interval(options: &Options) -> Option<Duration> {
     match options.sync {
         SyncMode::Interval(interval) => Some(interval),

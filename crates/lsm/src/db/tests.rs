@@ -1,4 +1,4 @@
-//! The store with its threads.
+//! Tests of the store with its threads.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -30,7 +30,8 @@ fn key(thread: u64, i: u64) -> Vec<u8> {
     format!("key-{thread}-{i:05}").into_bytes()
 }
 
-/// Many threads, blocking and not, through flushes and compactions, in every mode.
+/// Many threads write, blocking and non-blocking, during flushes and compactions, in every sync
+/// mode.
 #[test]
 fn what_many_threads_wrote_is_there_afterwards() {
     for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1)), SyncMode::Never] {
@@ -92,7 +93,7 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
     );
 }
 
-/// With all that was written before it.
+/// The batch takes with it everything written before.
 #[test]
 fn a_batch_that_must_be_durable_survives_a_power_cut_whatever_the_sync_mode() {
     for sync in [SyncMode::Interval(Duration::from_secs(3600)), SyncMode::Never] {
@@ -112,7 +113,7 @@ fn a_batch_that_must_be_durable_survives_a_power_cut_whatever_the_sync_mode() {
     }
 }
 
-/// An older record of a key that arrived later is read too, and both take memory.
+/// A late, older record of a key is read too, and both records take memory.
 #[test]
 fn all_that_a_read_takes_is_within_the_room() {
     const LEN: usize = 100_000;
@@ -132,7 +133,8 @@ fn all_that_a_read_takes_is_within_the_room() {
     assert!(matches!(found, Lookup::Found(record) if record.view().version() == version(9)));
 }
 
-/// Whoever held them last, a compaction or a reader, and however soon after it the store closes.
+/// Replaced tables are deleted, whether a compaction or a reader held them last, and however soon
+/// the store closes.
 #[test]
 fn a_closed_store_leaves_no_replaced_tables_behind() {
     for life in 0..40 {
@@ -153,7 +155,7 @@ fn a_closed_store_leaves_no_replaced_tables_behind() {
     }
 }
 
-/// Waits for the end of a compaction that was asked for.
+/// Waits for the end of a requested compaction.
 fn compacted(db: &Db, number: u64) -> Compaction {
     loop {
         let (current, last) = db.compactions();
@@ -196,7 +198,7 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
     }
 }
 
-/// Whatever the one under way has passed by the time that leftovers are to go.
+/// The compaction in progress may have passed any part of the store when dropping starts.
 #[test]
 fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_leftovers() {
     let (disk, purge) = (MemDisk::new(), Arc::new(PurgeRule::never()));

@@ -1,6 +1,6 @@
-//! The store's own threads. Each waits for its signal, does steps of the engine until there is
-//! nothing left, and waits again. While they are not far behind they offer their CPU to whoever
-//! serves requests (`YieldBudget` in the engine).
+//! The store's threads. Each waits for its signal, executes engine steps until nothing is left to
+//! do, and waits again. Unless the backlog is large, they yield the CPU to threads that serve
+//! requests (`YieldBudget` in the engine).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,22 +14,22 @@ use super::{Shared, sync_interval};
 use crate::engine::{Committed, Work};
 use crate::error::{Error, IoOp};
 
-/// How long a step that failed for lack of space or descriptors waits before it is tried again.
+/// Time before a step that failed for lack of space or descriptors is retried.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// How often it is looked whether the directory is still there: three calls that read nothing. It
-/// bounds for how long writes are acknowledged into files that have no name any more.
+/// Interval of checking that the directory still exists: three system calls that read no data.
+/// Limits the time during which writes to files without a name are acknowledged.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a compaction of the whole store rests at most after one of its steps.
+/// Longest rest of a compaction of the whole store after a step.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// Where it is waited, for profiles.
+/// Wait sites for profiles.
 static NO_WORK: Place = Place::new(WaitKind::Idle, "store: nothing to flush, compact or prepare");
 static NO_ROOM: Place =
     Place::new(WaitKind::Queue, "writes: stalled by flush or compaction backlog");
 
-/// Something happened; whoever waits looks again.
+/// A notification that makes waiting threads check again.
 #[derive(Default)]
 pub(super) struct Signal {
     raised: Mutex<bool>,
@@ -42,14 +42,14 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Waits for the signal, at most so long, and clears it.
+    /// Waits for the signal for at most `at_most`, and clears it.
     fn wait(&self, at_most: Duration) {
         let mut raised = self.raised.lock();
         NO_WORK.during(|| self.changed.wait_while_for(&mut raised, |raised| !*raised, at_most));
         *raised = false;
     }
 
-    /// Waits until `condition` holds; says whether it did in time.
+    /// Waits until `condition` holds; returns false on timeout.
     pub(super) fn wait_until(&self, at_most: Duration, condition: impl Fn() -> bool) -> bool {
         let deadline = Instant::now() + at_most;
         let mut raised = self.raised.lock();
@@ -61,26 +61,26 @@ impl Signal {
             if left.is_zero() {
                 return false;
             }
-            // The condition may change between the check and the wait: look again soon.
+            // The condition may change between the check and the wait, so the wait is short.
             NO_ROOM.during(|| self.changed.wait_for(&mut raised, left.min(RETRY_AFTER)));
         }
     }
 }
 
-/// Who waits for what.
+/// Signals and states of the background threads.
 #[derive(Default)]
 pub(super) struct Signals {
     flush: Signal,
     pub(super) compaction: Signal,
     log: Signal,
-    /// A flush or compaction was done.
+    /// Notified after each flush or compaction.
     pub(super) room: Signal,
-    /// The last flush, and the last compaction, found no space on the disk.
+    /// The last flush or compaction failed for lack of disk space.
     flush_starved: AtomicBool,
     compaction_starved: AtomicBool,
-    /// What stopped the last of those that did was the process's limit of file sizes.
+    /// The cause of the last such failure was the process's file size limit.
     over_file_limit: AtomicBool,
-    /// There was none for the next segment of the log either.
+    /// The last log segment could not be created for lack of disk space.
     log_starved: AtomicBool,
     stopping: AtomicBool,
 }
@@ -95,13 +95,13 @@ impl Signals {
         }
     }
 
-    /// Whether background work waits for space on the disk.
+    /// Returns true if a flush or compaction waits for disk space.
     pub(super) fn starved(&self) -> bool {
         self.flush_starved.load(Ordering::Relaxed)
             || self.compaction_starved.load(Ordering::Relaxed)
     }
 
-    /// Why that has no room for `what`.
+    /// The error for the lack of space that stopped background work.
     pub(super) fn no_room_for(&self, what: &'static str) -> Error {
         match self.over_file_limit.load(Ordering::Relaxed) {
             true => Error::OverFileLimit { what },
@@ -109,12 +109,12 @@ impl Signals {
         }
     }
 
-    /// The same, or there is none for more of the log.
+    /// Returns true if background work or the log waits for disk space.
     pub(super) fn lacks_space(&self) -> bool {
         self.starved() || self.log_starved.load(Ordering::Relaxed)
     }
 
-    /// Notes how a step ended. Whoever waits for room looks again, whatever that was.
+    /// Records the outcome of a step, and wakes threads that wait for the backlog to shrink.
     fn after_step(&self, starved: &AtomicBool, outcome: &Result<Work, Error>) {
         let lack = outcome.as_ref().err().filter(|error| error.is_no_space());
         starved.store(lack.is_some(), Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl Signals {
     }
 }
 
-/// Handles of the running threads.
+/// The running threads.
 pub(super) struct Threads {
     handles: Vec<JoinHandle<()>>,
 }
@@ -199,7 +199,8 @@ fn compaction_thread(shared: &Shared) {
         let goes_on = shared.compact_asked(&mut run);
         match outcome {
             Ok(Work::Done) => {}
-            // Nobody waits for it but who asked: writes and reads have the disk half of the time.
+            // Only its requester waits for this compaction, so writes and reads get the disk half
+            // of the time.
             Ok(Work::Nothing) if goes_on => {
                 shared.signals.compaction.wait(begun.elapsed().min(LONGEST_REST));
             }
@@ -239,7 +240,7 @@ fn log_thread(shared: &Shared) {
 }
 
 impl Shared {
-    /// Flushes everything that has been rotated.
+    /// Flushes all rotated memtables.
     pub(super) fn flush_all(&self) -> Result<(), Error> {
         loop {
             let times = &self.times;
@@ -257,13 +258,13 @@ impl Shared {
     }
 }
 
-/// Whether there was something to do, be it in vain.
+/// Returns true if the step had something to do, even if it failed.
 fn is_work(outcome: &Result<Work, Error>) -> bool {
     !matches!(outcome, Ok(Work::Nothing))
 }
 
 fn warn(shared: &Shared, error: &Error, what: &'static str) {
-    // A failed store has said so once.
+    // A failed store has logged its failure.
     let is_said = matches!(error, Error::Failed { .. } | Error::Closing);
     if !is_said && shared.complaints.is_news(&error.to_string(), what, Instant::now()) {
         tracing::warn!(%error, "{what} failed, will retry");
@@ -273,7 +274,7 @@ fn warn(shared: &Shared, error: &Error, what: &'static str) {
 fn thread_pause(shared: &Shared, signal: &Signal) {
     signal.wait(RETRY_AFTER);
     if !shared.signals.stopping() {
-        // Signals of new work must not shorten the pause to nothing.
+        // Signals of new work must not cut the pause short.
         thread::sleep(RETRY_AFTER / 10);
     }
 }

@@ -1,24 +1,24 @@
-//! How long the store's work takes: groups of commits by their length, flushes and compactions by
-//! how long they have been at it. Here, and not in the engine, because the engine reads no clock.
+//! Durations of the store's work: a histogram of commit times per group, and total times of flushes
+//! and compactions. The engine reads no clock, so its caller measures them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, Stats};
 
-/// Time spent in work of one kind, of which one piece at a time is done.
+/// Time spent in one kind of work, of which one piece runs at a time.
 #[derive(Default)]
 pub(super) struct Busy {
-    /// In pieces that ended.
+    /// Nanoseconds of completed pieces.
     ended: AtomicU64,
-    /// When the piece under way began, in nanoseconds after the store was opened; 0 = there is
-    /// none.
+    /// Start of the piece in progress, in nanoseconds after the store was opened; 0 = none.
     since: AtomicU64,
-    /// The most that was reported: between the end of a piece and its being added it would be less.
+    /// Greatest reported total. Keeps the total from decreasing between the end of a piece and its
+    /// addition to `ended`.
     reported: AtomicU64,
 }
 
-/// All times of a store.
+/// All durations of a store.
 pub(super) struct Times {
     opened: Instant,
     pub(super) flush: Busy,
@@ -42,7 +42,7 @@ impl Times {
         }
     }
 
-    /// Does a piece of work; `counts` says whether there was any.
+    /// Measures a piece of work; `counts` returns false if there was nothing to do.
     pub(super) fn during<T>(
         &self,
         busy: &Busy,
@@ -60,7 +60,7 @@ impl Times {
         outcome
     }
 
-    /// Commits a group.
+    /// Measures the commit of a group.
     pub(super) fn commit<T>(&self, commit: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let outcome = commit();
@@ -84,7 +84,7 @@ impl Times {
 }
 
 impl Busy {
-    /// With what has passed of the piece under way.
+    /// Total, including the elapsed time of the piece in progress.
     fn nanos(&self, now: u64) -> u64 {
         let under_way = match self.since.load(Ordering::Relaxed) {
             0 => 0,

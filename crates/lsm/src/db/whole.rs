@@ -1,6 +1,6 @@
-//! A compaction of the whole store that somebody asked for. The compaction thread does it, in turns
-//! with what is due by itself: writes are not held up by more than one step. After each it rests
-//! for as long as that took, unless something is due.
+//! Requested compactions of the whole store. The compaction thread alternates them with regular
+//! compactions, so writes wait for one step at most. After each step the thread rests as long as
+//! the step took, unless a regular compaction is due.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,15 +9,15 @@ use crate::asked_compactions::Moment;
 use crate::engine::{Whole, Work};
 use crate::error::Error;
 
-/// This moment, in a store that was opened then.
+/// The current moment; `opened` is the origin of its steady time.
 pub(super) fn now(opened: Instant) -> Moment {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Moment { wall, steady: opened.elapsed() }
 }
 
 impl Shared {
-    /// Does a step of the one that was asked for, if there is one; says whether there was. `run` is
-    /// what the compaction thread knows of it.
+    /// Executes a step of the requested compaction; returns false if none is requested. `run`: the
+    /// compaction thread's progress.
     pub(super) fn compact_asked(&self, run: &mut Option<Whole>) -> bool {
         if self.compactions.lock().current().is_none() {
             return false;

@@ -1,9 +1,9 @@
-//! A directory of the real file system.
+//! A [`Disk`] in a directory of the file system.
 //!
-//! The directory belongs to one process at a time: an exclusive `flock` on the directory itself,
-//! which no one can remove while it is held, and on its `LOCK` file, which is all that
-//! network file systems lock. The kernel releases both however the process ends. `LOCK` and
-//! subdirectories (`lost+found`, say) are not part of the store and are never listed.
+//! One process at a time owns the directory. The owner holds an exclusive `flock` on the directory
+//! itself, because no other process can remove that lock, and on the `LOCK` file, because network
+//! file systems only lock files. The kernel releases both when the process ends. `LOCK` and
+//! subdirectories (such as `lost+found`) are not part of the store and are never listed.
 #![allow(unsafe_code, reason = "a system call without a safe wrapper")]
 
 use std::fs;
@@ -21,20 +21,20 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use super::{Disk, File};
 use crate::error::{Error, IoOp};
 
-/// The file that the directory's owner holds locked, beside the directory.
+/// The file that the owner locks in addition to the directory.
 const LOCK: &str = "LOCK";
 
-/// Bytes given back per step of a removal: what ext4 frees in about a millisecond, so that a sync
-/// of the log never waits for one big transaction.
+/// Bytes freed per step of a removal: about a millisecond of work for ext4, so that a sync of the
+/// log does not wait for one large transaction.
 const REMOVE_STEP: u64 = 8 << 20;
 
-/// Bytes of zeros per write when allocating: enough to cost few calls, and few enough to queue
-/// before a sync of the log (its p99 beside 200 MB/s was 160 µs in such steps, 350 µs in 1 MiB).
+/// Bytes of zeros per write of an allocation: enough to need few calls, few enough not to delay a
+/// sync of the log (its p99 beside 200 MB/s was 160 µs with this size, 350 µs with 1 MiB).
 const ZERO_STEP: usize = 256 << 10;
 
 static ZEROS: [u8; ZERO_STEP] = [0; ZERO_STEP];
 
-/// Where it is waited, for profiles.
+/// Wait sites for profiles.
 static SYNC: Place = Place::new(WaitKind::File, "sync");
 static SYNC_DIRECTORY: Place = Place::new(WaitKind::File, "sync of the directory");
 static READ: Place = Place::new(WaitKind::File, "read");
@@ -45,31 +45,31 @@ static ALLOCATE: Place = Place::new(WaitKind::File, "allocate");
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
-    /// The directory itself, held open and locked.
+    /// The open, locked directory.
     directory: fs::File,
-    /// Device and inode of the directory.
+    /// Device and inode number of the directory.
     place: (u64, u64),
     _lock: fs::File,
-    /// Whether `RWF_NOWAIT` works here (tmpfs, for one, may refuse it); shared with every file.
+    /// True until `RWF_NOWAIT` is refused (by tmpfs, for example); shared by all files.
     nowait: Arc<AtomicBool>,
 }
 
 impl RealDisk {
-    /// Opens a directory, creating it (durably) if it is missing, and locks it.
+    /// Opens a directory and locks it; creates it, durably, if it does not exist.
     ///
-    /// [`Error::Locked`] if another process has it; [`Error::Io`] naming the path if it is no
-    /// directory, or may not be read and written.
+    /// Returns [`Error::Locked`] if another process owns the directory, and [`Error::Io`] with the
+    /// path if it is not a directory or cannot be read and written.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let failed =
             |operation| move |source| Error::io(operation, &path.display().to_string(), source);
-        // Absolute, so that a later change of the working directory changes nothing.
+        // Absolute, so that a later change of the working directory has no effect.
         let path = std::path::absolute(path).map_err(failed(IoOp::Stat))?;
         create_directory(&path)?;
         let directory = fs::File::open(&path).map_err(failed(IoOp::Open))?;
         let place = place_of(&directory.metadata().map_err(failed(IoOp::Stat))?);
         let in_use = || Error::Locked { directory: path.display().to_string() };
         match lock_exclusively(&directory) {
-            // Network file systems lock files only: `LOCK` has to do.
+            // Network file systems only lock files: the lock on `LOCK` must suffice.
             Ok(()) | Err(Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(Errno::WOULDBLOCK) => return Err(in_use()),
             Err(errno) => return Err(failed(IoOp::Lock)(errno.into())),
@@ -118,10 +118,10 @@ impl Disk for RealDisk {
         fs::rename(self.path_of(from), self.path_of(to))
     }
 
-    /// The name goes first, then the content from its end: a crash in between leaves either the
-    /// whole file or none (the file system frees nameless files when it is mounted), never a
-    /// shortened one. A file with another hard link, a backup's for instance, keeps its content.
-    /// Without a descriptor to spare the content goes in one step.
+    /// Removes the name first, then the content from its end. A crash leaves the whole file or none
+    /// (the file system frees nameless files when it is mounted), never a truncated one. A file
+    /// with another hard link, such as a backup, keeps its content. Without a free descriptor the
+    /// content is freed in one step.
     fn remove(&self, name: &str) -> io::Result<()> {
         let path = self.path_of(name);
         let large = fs::symlink_metadata(&path)?.len() > REMOVE_STEP;
@@ -147,7 +147,8 @@ impl Disk for RealDisk {
             let entry = entry?;
             let name = entry.file_name();
             if name != LOCK && !entry.file_type()?.is_dir() {
-                // A name that is no UTF-8 is not ours; whoever looks for foreign files sees it.
+                // A name that is not UTF-8 is foreign; the check for foreign files must still see
+                // it.
                 names.push(name.to_string_lossy().into_owned());
             }
         }
@@ -158,7 +159,7 @@ impl Disk for RealDisk {
         SYNC_DIRECTORY.during(|| self.directory.sync_all())
     }
 
-    /// Takes no descriptor: a lack of them is no loss.
+    /// Opens no descriptor, so a lack of descriptors does not count as a loss.
     fn find(&self, name: &str) -> io::Result<()> {
         let lost = |kind, what: &dyn std::fmt::Display| {
             let path = self.path.display();
@@ -179,8 +180,8 @@ impl Disk for RealDisk {
     }
 }
 
-/// Creates a directory and those above it, each durable in its parent before the next is made.
-/// Nothing is created where a symbolic link leads to no place: what it leads to may not be mounted.
+/// Creates a directory and its missing parents, each durable before its child is created. A
+/// dangling symbolic link is an error: its target may not be mounted.
 fn create_directory(path: &Path) -> Result<(), Error> {
     let failed = |operation, source| Error::io(operation, &path.display().to_string(), source);
     match fs::metadata(path) {
@@ -194,7 +195,8 @@ fn create_directory(path: &Path) -> Result<(), Error> {
     let Some(parent) = path.parent() else { return Err(failed(IoOp::Stat, Errno::NOENT.into())) };
     create_directory(parent)?;
     match fs::create_dir(path) {
-        // Another process made it in between, and the lock decides whose it is; or it is a link.
+        // Another process has created it, in which case the lock decides the owner; or it is a
+        // link.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => made.map_err(|error| failed(IoOp::Create, error))?,
     }
@@ -223,14 +225,14 @@ impl RealFile {
             let step = (to - offset).min(ZERO_STEP as u64);
             self.file.write_all_at(&ZEROS[..step as usize], offset)?;
             self.start_writeback(offset, step);
-            // Whoever serves requests goes first; see `YieldBudget` in the engine.
+            // Threads that serve requests go first; see `YieldBudget` in the engine.
             std::thread::yield_now();
             offset += step;
         }
         Ok(())
     }
 
-    /// What a read without waiting that brought less than all of it means.
+    /// The error for a read without waiting that returned too few bytes.
     fn missing(&self, end: Option<u64>) -> io::Error {
         match self.file.metadata() {
             Ok(metadata) if end.is_none_or(|end| end > metadata.len()) => {
@@ -290,8 +292,8 @@ impl File for RealFile {
             }
         };
         allocated.inspect_err(|_| {
-            // What was got of it goes back, so that a full disk is not kept full by the attempt.
-            // If that fails too, the first error is still the one to report.
+            // Frees the partial allocation, so that the attempt does not keep a full disk full. The
+            // first error is reported even if this fails too.
             let _ = self.file.set_len(before);
         })
     }
@@ -302,8 +304,8 @@ impl File for RealFile {
 
     fn start_writeback(&self, offset: u64, len: u64) {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
-        // A hint: an error (a file system without it) changes nothing that is promised, and one
-        // that matters is reported by the sync that follows.
+        // The call is a hint: an error (on a file system without support) breaks no guarantee, and
+        // a relevant error is reported by the following sync.
         // SAFETY: the descriptor is open as long as `self.file` lives and the call touches no
         // memory of ours. No safe wrapper exists. Worst sync of the log beside tables of 64 MiB
         // written at 400 MB/s: 30 ms without the call, 14 ms with it (p99.9 3.4 and 1.4 ms).

@@ -1,4 +1,4 @@
-//! What both disks do alike, then what only the real one does.
+//! Tests of both disks, then tests of the real disk only.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -74,7 +74,7 @@ fn reads_and_writes_are_exact(disk: &dyn Disk) {
         Err(kind) => assert_eq!(kind, ErrorKind::WouldBlock),
     }
     for offset in [10, 13, 1 << 40] {
-        // Where nothing can be tried, the end is found by the read that waits.
+        // A disk that cannot read without waiting does not detect the end of the file here.
         let kind = tried(&mut buf, offset).unwrap_err();
         assert!(matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::WouldBlock), "{kind}");
     }
@@ -181,7 +181,7 @@ fn a_directory_has_one_owner() {
     RealDisk::open(directory.path()).unwrap();
 }
 
-/// Whoever tidies up a directory must not let a second process in.
+/// Deleting the lock file must not admit a second process.
 #[test]
 fn a_directory_has_one_owner_whatever_becomes_of_its_lock_file() {
     let directory = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn a_directory_has_one_owner_whatever_becomes_of_its_lock_file() {
     RealDisk::open(directory.path()).unwrap();
 }
 
-/// Network file systems lock files only.
+/// Network file systems lock files only, not directories.
 #[test]
 fn the_lock_file_alone_keeps_two_processes_apart() {
     let directory = tempfile::tempdir().unwrap();
@@ -251,7 +251,7 @@ fn what_is_no_directory_is_refused_by_name() {
 
 #[test]
 fn a_directory_that_takes_no_files_is_refused_by_name() {
-    // A directory that takes no files even from root.
+    // Even root cannot create files in this directory.
     let path = Path::new("/proc/self");
     let error = RealDisk::open(path).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
@@ -290,7 +290,7 @@ fn reads_that_do_not_wait_bring_the_data_or_say_so() {
     file.write_all_at(&written, 0).unwrap();
     file.sync_data().unwrap();
     let mut buf = vec![0; 5000];
-    // `Err` only on a file system that can't try.
+    // Fails only on a file system without reads that do not wait.
     if file.try_read_exact_at(&mut buf, 4000).is_ok() {
         assert_eq!(buf, written[4000..9000]);
         let past = file.try_read_exact_at(&mut buf, written.len() as u64 - 4999).unwrap_err();

@@ -1,4 +1,5 @@
-//! Flush and compaction: one step a call, and how their results replace what they came from.
+//! Flushes and compactions: the execution of one step per call, and the replacement of its inputs
+//! by its results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,26 +22,27 @@ use crate::table::{Access, Table, TableIter, TableMeta, TableParams, TableWriter
 use crate::wal::segment_name;
 use record::RecordRef;
 
-/// What flushes and compactions share.
+/// State that flushes and compactions share.
 #[derive(Default)]
 pub(super) struct Background {
-    /// Held for the length of a step, so that there is one flush at a time …
+    /// Held during a flush: one runs at a time …
     flush: Mutex<()>,
-    /// … and one compaction.
+    /// … and during a compaction: one runs at a time.
     pub(super) compaction: Mutex<()>,
     /// Held while segments are synced outside the writer's lock, and while retired ones are
-    /// removed: a removed file can't be synced.
+    /// removed, because a removed file cannot be synced.
     pub(super) log_sync: Mutex<()>,
     closing: AtomicBool,
-    /// Tables that a failed edit of the manifest named: its file may or may not hold that edit.
+    /// Tables named by a failed edit of the manifest. The manifest's file may or may not hold the
+    /// edit.
     disputed: Mutex<Vec<u64>>,
-    /// Tables in which a compaction found damage, and what. Until they are replaced (`discard.rs`)
-    /// none is tried that needs them.
+    /// Tables in which a compaction found damage, with the error. Compactions that need one of them
+    /// are skipped until it is replaced (`discard.rs`).
     pub(super) damaged: Mutex<BTreeMap<String, Error>>,
 }
 
-/// Tables being written in one step. Unless they become [`Unfinished::durable`], their files are
-/// removed again, so that a full disk is not filled further by every attempt.
+/// Tables being written in one step. The files are removed unless they become
+/// [`Unfinished::durable`], so that repeated attempts do not fill a full disk further.
 pub(super) struct Unfinished<'a> {
     engine: &'a Engine,
     ids: Vec<u64>,
@@ -73,7 +75,7 @@ impl<'a> Unfinished<'a> {
         Ok(())
     }
 
-    /// Makes the names durable too and opens the tables.
+    /// Makes the tables' names durable and opens the tables.
     pub(super) fn durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
         let engine = self.engine;
         engine
@@ -97,12 +99,12 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Whether a step found something to do.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// It did it; there may be more.
+    /// The step did some work; there may be more.
     Done,
-    /// There was nothing.
+    /// There was nothing to do.
     Nothing,
 }
 
@@ -121,7 +123,7 @@ impl Engine {
             return Ok(Work::Nothing);
         };
         if !self.synced_per_group() && lock(&self.writer).wal.is_some() {
-            // A table must not outlive a hole in the log before it.
+            // The log must be durable first: a table must not outlive groups of the log before it.
             self.sync_log()?;
         }
         let table = self.write_memtable(&memtable)?;
@@ -176,13 +178,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Flushes all that has been rotated.
+    /// Flushes all rotated memtables.
     pub(super) fn flush_rotated(&self) -> Result<(), Error> {
         while self.flush_one()? == Work::Done {}
         Ok(())
     }
 
-    /// Lets go of the segments that hold nothing but what is in tables.
+    /// Releases the segments whose groups are all in tables.
     pub(super) fn advance_floor(&self) -> Result<(), Error> {
         let floor = self.floor_without(None);
         let Some(oldest_segment) = self.oldest_needed(floor) else { return Ok(()) };
@@ -193,14 +195,15 @@ impl Engine {
         Ok(())
     }
 
-    /// The oldest segment that holds a sequence at or after `floor`; `None` before there is a log.
+    /// The oldest segment that holds a sequence at or after `floor`; `None` before the log is
+    /// started.
     fn oldest_needed(&self, floor: u64) -> Option<u64> {
         lock(&self.writer).wal.as_ref().map(|wal| wal.oldest_needed(floor))
     }
 
     /// The first sequence that only the log holds, once `flushed` is a table.
     fn floor_without(&self, flushed: Option<&Arc<Memtable>>) -> u64 {
-        // Read before the memtables: a batch that is being applied has a greater sequence.
+        // Read before the memtables: a batch being applied has a greater sequence.
         let next = self.visible.load(Ordering::Acquire) + 1;
         let states: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
         let memtables = states.iter().flat_map(|state| state.memtables());
@@ -224,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Does the most urgent compaction. If there is none, one for what may be purged.
+    /// Executes the most urgent compaction, or one that purges records if no other is due.
     pub fn compact_one(&self) -> Result<Work, Error> {
         let (targets, reached) = (self.targets(), self.options.purge.reached());
         let urgency = |tree: &usize| {
@@ -264,7 +267,7 @@ impl Engine {
         }
         add(&self.counters.compactions, 1);
         self.measure_backlog();
-        // Its tables can be deleted only once nobody holds them, this step included.
+        // The replaced tables can be deleted only when nobody holds them, including this function.
         drop(state);
         self.delete_obsolete_tables();
         Ok(Work::Done)
@@ -281,7 +284,8 @@ impl Engine {
         let ids = [upper, lower].concat();
         let inputs = find(&state.levels, &ids);
         let read: u64 = inputs.iter().map(|table| table.meta().bytes).sum();
-        // Before any record is asked for: what rises meanwhile may have come too late for some.
+        // Read before the first record is checked: a limit that rises later was not applied to all
+        // records.
         let reached = self.options.purge.reached();
         let mut leftovers = StepLeftovers::begin(self);
         let outputs = self.merge_tables(tree, &inputs, &mut leftovers)?;
@@ -307,7 +311,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the merged tables; their names and contents are durable afterwards.
+    /// Writes the merged tables and makes their names and contents durable.
     fn merge_tables(
         &self,
         tree: usize,
@@ -346,8 +350,8 @@ impl Engine {
         unfinished.durable()
     }
 
-    /// A compaction found what it can't read. Damage ends it and nothing else: the node must go on,
-    /// to be given what it has lost. A read that fails says that the disk is not what it was.
+    /// Handles a read error of a compaction. Damage only ends the compaction: the node must keep
+    /// running so that repair can restore the data. Other read errors fail the store.
     pub(super) fn unread(&self, error: Error) -> Error {
         let Error::Corrupt { file, .. } = &error else { return self.classify(error) };
         if lock(&self.background.damaged).insert(file.clone(), error.clone()).is_none() {
@@ -360,7 +364,7 @@ impl Engine {
         error
     }
 
-    /// What was chosen, unless it needs a table of which it is known that it can't be read.
+    /// The choice, or `Nothing` if it needs a table known to be damaged.
     pub(super) fn unless_damaged(&self, choice: Choice) -> Choice {
         let damaged = lock(&self.background.damaged);
         let is_damaged = |id: &u64| damaged.contains_key(&file_name(*id));
@@ -374,7 +378,7 @@ impl Engine {
         }
     }
 
-    /// Lets a long compaction end early when the store closes or has failed.
+    /// Ends a long compaction early if the store is closing or has failed.
     pub(super) fn may_go_on(&self) -> Result<(), Error> {
         if self.background.closing.load(Ordering::Relaxed) {
             return Err(Error::Closing);
@@ -382,14 +386,14 @@ impl Engine {
         self.healthy()
     }
 
-    /// Makes running compactions end at their next table.
+    /// Makes running compactions stop at their next output table.
     pub(crate) fn begin_closing(&self) {
         self.background.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a record can go: allowed from outside, and nothing of its key is anywhere else in
-    /// the tree, neither below nor above, where a record that arrived late may be older. `inputs`
-    /// are the sorted ids of the tables that are merged.
+    /// Returns true if a record may be purged: the rule allows it, and no other table or memtable
+    /// of the tree may hold its key, neither below nor above, where a late record may be older.
+    /// `inputs`: sorted ids of the merged tables.
     fn may_purge(&self, tree: usize, inputs: &[u64], key: &[u8], record: RecordRef<'_>) -> bool {
         let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
         if !self.options.purge.may_purge(space, record) {
@@ -401,7 +405,7 @@ impl Engine {
         !elsewhere && !Self::in_memtables(&state, key)
     }
 
-    /// Puts `tables` into level `to` of a tree in place of those with `ids`.
+    /// Replaces the tables `ids` of a tree by `tables` in level `to`.
     fn swap_tables(&self, tree: usize, ids: &[u64], tables: Vec<Arc<Table>>, to: usize) {
         self.trees[tree].replace(|state| {
             let levels = Arc::make_mut(&mut state.levels);
@@ -442,21 +446,21 @@ impl Engine {
         }
     }
 
-    /// Brings the manifest's file in line with its state after a failed edit, before more tables
-    /// are written: the ones that the failed edit named can go only then.
+    /// Rewrites the manifest's file after a failed edit, before more tables are written: only then
+    /// can the tables named by the failed edit be removed.
     fn settle_manifest(&self) -> Result<(), Error> {
         let disputed = !lock(&self.background.disputed).is_empty();
         if disputed { self.edit_manifest(&[]) } else { Ok(()) }
     }
 
-    /// A full disk and a lack of descriptors pass by themselves. Any other error met in the
-    /// background ends all writing: the disk, or the directory, is not what it was.
+    /// Classifies an error of background work. A full disk and a lack of descriptors are transient;
+    /// any other error makes the store reject writes.
     pub(super) fn classify(&self, error: Error) -> Error {
         if error.passes() { error } else { self.fail(&error) }
     }
 
-    /// Fails the store if the directory was moved or removed, or lost its files: descriptors that
-    /// are open go on working, and what is written through them can't be found again.
+    /// Fails the store if its directory was moved or removed, or lost its files. Open descriptors
+    /// would keep working, but data written through them could not be found again.
     pub fn check_directory(&self) -> Result<(), Error> {
         self.healthy()?;
         let _retired_segments_stay = lock(&self.background.log_sync);
@@ -469,7 +473,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes the files of tables that were replaced and that no one reads any more.
+    /// Removes the files of replaced tables that have no readers left.
     pub fn delete_obsolete_tables(&self) {
         let dead = std::mem::take(&mut *lock(&self.obsolete));
         let stay = dead.into_iter().filter(|table| !self.remove_file(&file_name(*table)));
@@ -477,9 +481,8 @@ impl Engine {
         lock(&self.obsolete).extend(stay);
     }
 
-    /// A file that can't be removed is a leftover that the next open removes. It is a sign of what
-    /// any other failure is a sign of: a disk that takes no changes, a directory that is gone.
-    /// Says whether it is gone.
+    /// Removes a file; returns true on success. The next open removes a file that stays. A failure
+    /// counts like any other: the disk may accept no changes, or the directory may be gone.
     pub(super) fn remove_file(&self, name: &str) -> bool {
         let removed = self.disk.remove(name);
         if let Err(error) = removed {
@@ -491,19 +494,19 @@ impl Engine {
     }
 }
 
-/// Lets those who serve requests go first. A scheduler that sees two busy threads gives each some
-/// milliseconds in turn, and whatever arrives on a CPU meanwhile waits for that: a background
-/// thread that offers its CPU every 100 µs or so keeps that wait out of the tail
-/// (`docs/benchmarks.md` has the figures). It stops doing so once it is far behind.
+/// Yields the CPU to threads that serve requests. A scheduler gives two busy threads some
+/// milliseconds each in turn, and a request that arrives on that CPU waits as long. Yielding every
+/// 100 µs or so keeps this wait out of the tail latency (`docs/benchmarks.md` has the figures).
+/// Background work stops yielding once it is far behind.
 #[derive(Default)]
 struct YieldBudget {
     bytes: usize,
 }
 
-/// Bytes of records between two offers: about 100 µs of merging and compressing, or of reading and
-/// verifying for a repair round, which always offers.
+/// Bytes of records between two yields: about 100 µs of merging and compressing, or of the reading
+/// and verifying of a repair round, which always yields.
 pub(super) const YIELD_BYTES: usize = 16 << 10;
-/// Backlog from which background work takes its full share of the CPU.
+/// Backlog at which background work stops yielding.
 const HURRY: f64 = 0.25;
 
 impl YieldBudget {
@@ -528,7 +531,7 @@ fn find(levels: &Levels, ids: &[u64]) -> Vec<Arc<Table>> {
     found
 }
 
-/// Whether nothing below a level overlaps a table.
+/// Returns true if nothing below a level overlaps the table.
 fn is_above_nothing(levels: &Levels, level: usize, meta: &TableMeta) -> bool {
     levels[level + 1..].iter().all(|below| {
         let at = below.partition_point(|table| table.meta().largest < meta.smallest);
@@ -540,7 +543,7 @@ fn apart(level: &[Arc<Table>]) -> bool {
     level.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest)
 }
 
-/// All levels, without a table.
+/// Levels without any tables.
 pub(super) fn no_tables() -> Levels {
     vec![Vec::new(); MAX_LEVELS]
 }

@@ -1,10 +1,9 @@
-//! Giving up what can't be read: a table with damaged blocks is written anew without them, once
-//! what they held was written from elsewhere. Of blocks of which that is not so the new table has
-//! one in their place that can't be read either.
+//! Discarding damage: a table with damaged blocks is rewritten without those whose keys have been
+//! written again from other replicas. For the other damaged blocks the new table gets unreadable
+//! placeholders.
 //!
-//! What a damaged block hid comes to light: older records of its keys, in other tables. So the
-//! caller must have written the newest record of each of those keys first, or know that there is
-//! none to be had.
+//! Older records in other tables that a damaged block hid become visible. The caller must therefore
+//! first have written the newest record of each of its keys, or know that none exists.
 
 use std::sync::Arc;
 
@@ -18,31 +17,30 @@ use crate::manifest::{Edit, Placed};
 use crate::table::{Table, TableWriter, VerifiedIter, Walked, file_name};
 use record::RecordRef;
 
-/// Keys of a space from the first to the last (`None` = of all), both included.
+/// Keys of a space from `first` to `last`, both inclusive.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyRange {
     /// The first key of the range.
     pub first: Vec<u8>,
-    /// The last key of the range; `None` = there is no upper end.
+    /// The last key of the range; `None` = the range has no upper bound.
     pub last: Option<Vec<u8>>,
 }
 
-/// What was given up.
+/// Result of a discard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Discarded {
-    /// Tables that were written anew, or are gone.
+    /// Tables that were rewritten or removed.
     pub tables: u64,
-    /// Tables that keep damage of which a part only is within the ranges.
+    /// Tables with remaining damage that is only partly within the ranges.
     pub left: u64,
 }
 
 impl Engine {
-    /// Gives up the blocks, and single records, that can't be read and whose keys are within
-    /// `ranges` of `space`: those that [`Snapshot::verified_scan`](super::Snapshot) reported. Reads
-    /// of what a table has of other damage go on failing. First everything that was written is
-    /// moved into tables, so that it is durable.
+    /// Discards the unreadable blocks and records whose keys are within `ranges` of `space`, as
+    /// reported by [`Snapshot::verified_scan`](super::Snapshot). Reads of other damaged keys keep
+    /// failing. All memtables are flushed first, so that everything written is durable.
     ///
-    /// Waits for the disk; reads and writes go on meanwhile, another compaction does not.
+    /// Waits for the disk. Reads and writes continue in the meantime; other compactions wait.
     pub fn discard(&self, space: Space, ranges: &[KeyRange]) -> Result<Discarded, Error> {
         self.rotate_all();
         self.flush_rotated()?;
@@ -75,8 +73,9 @@ impl Engine {
         Ok(discarded)
     }
 
-    /// Writes a table anew without what can't be read, if there is any. In level 0 the new one
-    /// comes before tables that are younger: a search must not end at what it holds, so all of
+    /// Rewrites a table without its unreadable parts, if it has any. A new table of level 0
+    /// precedes more recent tables, and a read must not stop at its records, so all of them are
+    /// marked late.
     /// that is marked late.
     fn without_damage(
         &self,
@@ -100,7 +99,7 @@ impl Engine {
             while let Some(unread) = walked.take_unread() {
                 let first = unread.first.max(table.meta().smallest.to_vec());
                 let last = unread.last.min(table.meta().largest.to_vec());
-                // A filter is made anew in any case.
+                // The new table gets a new filter in any case.
                 let lost = unread.lost.filter(|_| !is_within(&first, &last));
                 let Some((lost_first, lost_last)) = lost else {
                     is_mended |= meets(&first, &last);
@@ -168,15 +167,15 @@ impl Engine {
     }
 }
 
-/// What came of a table.
+/// Result of rewriting one table.
 struct Rewritten {
-    /// What it is to be replaced by, if it is: `Some(None)` = nothing is left of it.
+    /// The replacement; `None` = the table stays, `Some(None)` = it is removed.
     output: Option<Option<Arc<Table>>>,
-    /// It keeps damage of which a part is within the ranges.
+    /// True if damage remains that is partly within the ranges.
     is_left: bool,
 }
 
-/// The table that is written, begun when something is to be written.
+/// The current table writer; creates one on first use.
 fn into<'a>(
     writer: &'a mut Option<TableWriter>,
     unfinished: &mut Unfinished<'_>,
@@ -187,8 +186,8 @@ fn into<'a>(
     }
 }
 
-/// The ranges as internal keys, those that touch each other as one: a walk over one table may tell
-/// as one what a scan of several told as two.
+/// The ranges as internal keys, with adjacent ranges joined: the iterator over one table may report
+/// as one range what a scan of several tables reported as two.
 fn internal(space: Space, ranges: &[KeyRange]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges
         .iter()

@@ -1,14 +1,16 @@
-//! What one step of a compaction drops of leftovers ([`crate::leftovers`]).
+//! The orphaned records ([`crate::leftovers`]) that one compaction step drops.
 //!
-//! A record goes once nothing of its key lies elsewhere, as what is purged does, lest what it hides
-//! comes to light. But here that is looked up, not told by the ranges of tables alone: what is
-//! written meanwhile comes into tables that lie over everything, and would keep all that is below.
+//! A record is dropped only if nothing of its key exists elsewhere in the store, as for purging,
+//! because otherwise older records that it hides would become visible. This step looks the key up
+//! instead of comparing key ranges: new writes end up in tables that overlap everything and would
+//! keep all records below.
 //!
-//! **A plain record goes only if neither it is placed here nor anything that it has hidden**, which
-//! was for more copies ([`Reach`]): what was acknowledged with the help of that would be missing
-//! here, and count as never written. It stays in its place, as where a repair round brings it to
-//! who holds what it hides. What a conditional write made goes by its own copies: it may be one
-//! that no majority has, and here nobody completes it.
+//! **A plain record is dropped only if neither the record itself nor any record that it has hidden
+//! is placed here.** A hidden record may have had more copies ([`Reach`]). This node may have
+//! counted towards the acknowledgment of its write; without any record of the key, that write would
+//! seem never to have happened here. The plain record stays in its stead, just as a repair round
+//! copies it to the nodes that hold what it hides. A record of a conditional write is judged by its
+//! own copies: it may be one that no majority has, and this node does not complete it.
 
 use std::sync::Arc;
 
@@ -21,18 +23,18 @@ use crate::local::Reach;
 use crate::table::{Table, TableGet, Wait};
 use record::RecordRef;
 
-/// Keys of a step that are asked about once more before it replaces its tables. Some are enough to
-/// meet, some time, an owner that does not keep its contract; all could fill the memory.
+/// Number of dropped keys whose placement is checked again before the step replaces its tables. A
+/// sample suffices to detect an owner that violates its contract; all keys could fill the memory.
 const ASKED_AGAIN: usize = 64;
 
-/// What a step does about leftovers.
+/// State of a compaction step that may drop orphaned records.
 pub(super) struct StepLeftovers<'a> {
     dropping: Option<Dropping<'a>>,
-    /// Keys that it dropped, and for how many copies that was.
+    /// Sample of the dropped keys, with their copies.
     dropped: Vec<(Vec<u8>, Copies)>,
 }
 
-/// For how many copies a record is, and what goes with it is.
+/// Number of copies of a record, and the reach of the records that it has hidden.
 #[derive(Clone, Copy)]
 struct Copies(u8, Reach);
 
@@ -44,13 +46,13 @@ impl Copies {
 }
 
 impl<'a> StepLeftovers<'a> {
-    /// A step begins.
+    /// Starts a step.
     pub(super) fn begin(engine: &'a Engine) -> Self {
         let dropping = engine.options.purge.leftovers().step();
         Self { dropping, dropped: Vec::new() }
     }
 
-    /// Whether a record goes. `inputs` are the sorted ids of the tables that are merged.
+    /// Returns true if the step drops the record. `inputs`: sorted ids of the merged tables.
     pub(super) fn goes(
         &mut self,
         engine: &Engine,
@@ -73,7 +75,7 @@ impl<'a> StepLeftovers<'a> {
         Ok(true)
     }
 
-    /// The tables that the step wrote are about to replace what it read.
+    /// Verifies the owner's contract, just before `outputs` replace the inputs of the step.
     pub(super) fn check(&self, outputs: &[Arc<Table>]) {
         let Some(dropping) = &self.dropping else { return };
         for (key, copies) in &self.dropped {
@@ -81,13 +83,13 @@ impl<'a> StepLeftovers<'a> {
             let is_placed = copies.are_placed(dropping, key);
             assert!(!is_placed, "{key_name} was placed here while what was left of it went");
         }
-        // A leftover that stays will meet in a merge what there is of its key elsewhere.
+        // A surviving orphaned record will meet the other records of its key in a later merge.
         outputs.iter().for_each(|table| table.was_asked_for_leftovers(dropping.number));
     }
 }
 
 impl Engine {
-    /// Whether anything of a key is in a memtable, or in a table that is not merged.
+    /// Returns true if a memtable, or a table that is not merged, holds a record of the key.
     fn is_elsewhere(&self, tree: usize, inputs: &[u64], ikey: &[u8]) -> Result<bool, Error> {
         let state = self.trees[tree].load_full();
         if Self::in_memtables(&state, ikey) {

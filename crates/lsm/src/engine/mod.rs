@@ -1,5 +1,5 @@
-//! The engine without threads and clocks: everything happens inside the call that asks for it, so
-//! the same code runs under [`crate::Db`]'s threads and, step by step, under a simulator.
+//! The engine, without threads or clocks: all work happens within the call that requests it, so the
+//! same code runs under [`crate::Db`]'s threads and, step by step, under a simulator.
 //!
 //! ```text
 //!  commit ─▶ log ─▶ (sync) ─▶ memtable ─▶ visible        one caller at a time, in log order
@@ -10,16 +10,18 @@
 //! ```
 //!
 //! Invariants:
-//! * A record is visible only once it is as durable as the sync mode says, and a batch as a whole.
-//! * The record that is greatest by version, then ballot, holds, whatever came when. Every record
-//!   in a memtable or table whose version is not above all that lies *below* it is marked late; a
-//!   read stops at the first hit that is not. What a conditional write made has the version of
-//!   what it continues, so it is late as soon as that lies below.
-//! * Memtables of a tree are flushed in the order they were rotated. A table is in the manifest
-//!   only after its content and name are durable; its inputs, and the log it replaces, go only
-//!   after the manifest says so durably.
-//! * Once anything has failed, be it in the background, that is not a full disk or a lack of file
-//!   descriptors, nothing is written until the store is opened anew.
+//! * A record becomes visible only when it is as durable as the sync mode requires, and a batch
+//!   becomes visible as a whole.
+//! * The record with the greatest version, then ballot, wins, whatever the order of arrival. A
+//!   record in a memtable or table is marked *late* unless its version is greater than all versions
+//!   *below* it; a read stops at the first hit that is not late. A record of a conditional write
+//!   has the version of the record that it continues, so it is late as soon as that record lies
+//!   below.
+//! * Memtables of a tree are flushed in the order of their rotation. The manifest names a table
+//!   only after the table's content and name are durable. The table's inputs, and the log that it
+//!   replaces, are removed only after the manifest's edit is durable.
+//! * After any failure, even in the background, other than a full disk or a lack of file
+//!   descriptors, the engine writes nothing until the store is reopened.
 
 mod background;
 mod discard;
@@ -63,27 +65,27 @@ use crate::stats::{LevelStats, Stats};
 use crate::table::Table;
 use crate::wal::Prepared;
 
-/// How far the background work is behind.
+/// State of the flush and compaction backlog.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Backlog {
-    /// Writes need not wait.
+    /// Writes need no delay.
     Clear,
-    /// Slow down: 0.0 = hardly, 1.0 = nearly at the limit.
+    /// Writes should slow down: 0.0 = hardly, 1.0 = nearly at the limit.
     Behind(f64),
-    /// Take no writes for now.
+    /// Writes must be refused for now.
     Full,
 }
 
-/// Rotated memtables of a tree that may wait for their flush; with the active one this bounds the
-/// memory of memtables.
+/// Maximum number of rotated memtables of a tree that wait for their flush. With the active one
+/// this limits the memory of memtables.
 pub const MAX_IMMUTABLES: usize = 3;
-/// Level 0 tables, in multiples of the compaction's trigger, at which writes begin to slow down …
+/// Number of level-0 tables, in multiples of the compaction trigger, at which writes slow down …
 const LEVEL0_SLOW: usize = 3;
-/// … and are refused: each is one more place for a read to look.
+/// … and at which they are refused: a read may have to search every level-0 table.
 const LEVEL0_FULL: usize = 8;
-/// Bytes that compactions are behind, in multiples of level 1's target, at which writes slow down …
+/// Compaction debt, in multiples of level 1's target bytes, at which writes slow down …
 const DEBT_SLOW: u64 = 16;
-/// … and are refused: space amplification stays bounded.
+/// … and at which they are refused, which limits space amplification.
 const DEBT_FULL: u64 = 64;
 
 /// The engine's state and its synchronous operations.
@@ -94,22 +96,22 @@ pub struct Engine {
     cache: Arc<BlockCache>,
     trees: Vec<Tree>,
     writer: Mutex<Writer>,
-    /// The next log segment, once it is ready.
+    /// The prepared next log segment, if any.
     prepared: Mutex<Option<Prepared>>,
     next_segment: AtomicU64,
     manifest: Mutex<Manifest>,
-    /// Number of the manifest's last edit, for those who must not wait for one in progress.
+    /// Number of the manifest's last edit, readable without waiting for an edit in progress.
     manifest_edits: AtomicU64,
     next_table: AtomicU64,
-    /// All batches up to this sequence are visible.
+    /// Highest visible sequence.
     visible: AtomicU64,
-    /// The store is open: before that a failure is the opener's to report.
+    /// True once the store is open. Until then a failure is only returned to the opener.
     opened: AtomicBool,
     failed: OnceLock<Arc<str>>,
     background: Background,
-    /// Tables that no one reads any more and whose files can go.
+    /// Replaced tables without readers, whose files can be deleted.
     obsolete: Arc<Mutex<Vec<u64>>>,
-    /// Backlog in thousandths, kept up to date by whoever changes it; [`BACKLOG_FULL`] = full.
+    /// Backlog in thousandths, updated by [`Engine::measure_backlog`]; [`BACKLOG_FULL`] = full.
     backlog: AtomicU64,
     counters: Counters,
 }
@@ -135,8 +137,8 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// What is to be done about a file of the log that may not grow any more: its next write begins
-/// where the limit was lowered to.
+/// Advice for a failure at the process's file size limit, which was lowered below the position of
+/// the next write to the log.
 const OVER_LIMIT: &str = ", for that is past this process's limit of file sizes (ulimit -f, \
     LimitFSIZE=): raise the limit";
 
@@ -145,12 +147,13 @@ impl Engine {
         &self.options
     }
 
-    /// Which tombstones and expired values may go; its watermarks may be raised at any time.
+    /// The rule that decides which tombstones and expired values may be purged. The owner may raise
+    /// the rule's watermarks at any time.
     pub fn purge_rule(&self) -> &Arc<PurgeRule> {
         &self.options.purge
     }
 
-    /// Fails if the store accepts no more writes.
+    /// Fails if the store rejects writes.
     pub fn healthy(&self) -> Result<(), Error> {
         match self.failed.get() {
             Some(cause) => Err(Error::Failed { cause: Arc::clone(cause), begun: false }),
@@ -158,21 +161,21 @@ impl Engine {
         }
     }
 
-    /// Accepts no more writes: what is on disk is not known to be what was written.
+    /// Makes the store reject writes from now on, because the state of the disk is unknown.
     fn fail(&self, error: &Error) -> Error {
         if !self.opened.load(Ordering::Acquire) {
             return error.clone();
         }
         let cause = self.failed.get_or_init(|| {
             tracing::error!(%error, "the store accepts no more writes; reads continue");
-            // The limit of the next process may be the same one.
+            // The process that reopens the store may have the same limit.
             let limit = if error.is_over_file_limit() { OVER_LIMIT } else { "" };
             format!("{error}{limit}").into()
         });
         Error::Failed { cause: Arc::clone(cause), begun: false }
     }
 
-    /// The same, for a write of which some may be in the log.
+    /// [`Engine::fail`] for a write that may be partly in the log.
     fn fail_begun(&self, error: &Error) -> Error {
         match self.fail(error) {
             Error::Failed { cause, .. } => Error::Failed { cause, begun: true },
@@ -180,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// How far flushes and compactions are behind.
+    /// State of the flush and compaction backlog.
     pub fn backlog(&self) -> Backlog {
         match self.backlog.load(Ordering::Relaxed) {
             0 => Backlog::Clear,
@@ -189,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// To be called after anything that changes the number of memtables or tables.
+    /// Updates the backlog. Must be called after every change of the number of memtables or tables.
     fn measure_backlog(&self) {
         let part = |value: f64, slow: f64, full: f64| (value - slow) / (full - slow);
         let trigger = self.options.level0_tables;
@@ -207,7 +210,7 @@ impl Engine {
         self.backlog.store((worst * BACKLOG_FULL as f64) as u64, Ordering::Relaxed);
     }
 
-    /// Whether flushes and compactions have nothing left to do.
+    /// Returns true if there is nothing left to flush or compact.
     pub fn is_idle(&self) -> bool {
         let reached = self.options.purge.reached();
         self.trees.iter().all(|tree| {
@@ -230,12 +233,12 @@ impl Engine {
         self.options.sync == SyncMode::Always
     }
 
-    /// The tree that holds a key of this hash.
+    /// Index of the tree for a key with this hash.
     fn tree_of(&self, hash: u64) -> usize {
         tree_of(self.trees.len(), hash)
     }
 
-    /// Counters and gauges, without those of the shell around.
+    /// Counters and gauges, without those that [`crate::Db`] adds.
     pub fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -264,7 +267,7 @@ impl Engine {
         for tree in &self.trees {
             let state = tree.load();
             keys += state.memtables().map(|memtable| memtable.live()).sum::<i64>();
-            // A tombstone in a table most likely hides one value in another.
+            // A tombstone in a table most likely hides a value in another table.
             let tables = state.levels.iter().flatten().map(|table| table.meta());
             keys +=
                 tables.map(|meta| meta.entries as i64 - 2 * meta.tombstones as i64).sum::<i64>();
@@ -286,12 +289,12 @@ impl Engine {
     }
 }
 
-/// Hash of a user's key: its top bits are the partition, all of it feeds the bloom filters.
+/// Hash of a user key: its top bits select the partition, and the bloom filters use all of it.
 fn hash_of(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-/// The tree of so many that holds a key: by the top bits of its partition.
+/// Index of the tree, among `trees`, for a key: the top bits of its partition select it.
 fn tree_of(trees: usize, hash: u64) -> usize {
     match trees.trailing_zeros() {
         0 => 0,
@@ -299,7 +302,7 @@ fn tree_of(trees: usize, hash: u64) -> usize {
     }
 }
 
-/// An internal key: the space, then the user's key. Short ones stay on the stack.
+/// An internal key: the space, then the user key. Short keys need no allocation.
 struct InternalKey {
     short: [u8; InternalKey::SHORT],
     long: Vec<u8>,

@@ -1,10 +1,10 @@
-//! Creating and recovering a store.
+//! Creates a store, or recovers an existing one.
 //!
 //! ```text
-//!  STORE      who it is: written first, never changed
-//!  MANIFEST   which tables, how much of the log they cover
-//!  *.sst      tables; those the manifest does not name are leftovers
-//!  *.wal      log segments; replayed from where the tables' cover ends
+//!  STORE      identity: written first, never changed
+//!  MANIFEST   tables of the store, and the part of the log that they cover
+//!  *.sst      tables; those that the manifest does not name are removed
+//!  *.wal      log segments, replayed from the end of the part that tables cover
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,16 +30,16 @@ use crate::wal::{
 pub(super) const STORE: &str = "STORE";
 const STORE_TEMPORARY: &str = "STORE.tmp";
 const STORE_MAGIC: &[u8; 8] = b"KVORUMDB";
-/// Version of the store's layout as a whole.
+/// Current version of the store's layout.
 const STORE_FORMAT: u32 = 1;
 const STORE_LEN: usize = 32;
-/// Bytes of the first log segment of a process life: its zeros are written before the store is
-/// open. The next one, of full size, is made while it fills.
+/// Bytes of the first log segment of a process run. The open waits until its zeros are written; the
+/// next segment, of full size, is prepared while this one fills.
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
-/// Most trees of a store, as a power of two: their number is part of a byte in every edit.
+/// log2 of the maximum number of trees: the manifest encodes a tree in one byte.
 const MAX_TREE_BITS: u8 = 7;
 
-/// Who a store is. Written once, before anything else.
+/// Identity of a store, written once before anything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     store_id: u64,
@@ -91,7 +91,7 @@ impl Engine {
         let has_log = names.iter().any(|name| parse_segment_name(name).is_some());
         let manifest = if manifest::exists(&names) {
             Manifest::open(Arc::clone(&disk), identity.store_id, |state, edits| {
-                // Before anything is written or removed: a refusal must destroy no evidence.
+                // The check comes before any write or removal: a refusal must destroy no evidence.
                 refuse_stale(&*disk, &expected(state, identity.store_id), edits)
             })?
         } else if has_log || names.iter().any(|name| name.ends_with(".sst")) {
@@ -209,10 +209,10 @@ impl Engine {
         self.settle_log(state)
     }
 
-    /// Has what was replayed moved into tables, so that neither the log nor the next start grows
-    /// from one kill to the next. Flushes run in the background once the store is open. But if the
-    /// life before this one had not come that far with what it had replayed, nor may this one:
-    /// then they run now. A full disk is no reason not to open.
+    /// Rotates and flushes the replayed records, so that repeated kills make neither the log nor
+    /// the start longer. Flushes normally run in the background after the open. If the previous run
+    /// ended before it had flushed its replayed log, this run might too, so the flushes run here. A
+    /// full disk does not prevent the open.
     fn settle_log(&self, state: &ManifestState) -> Result<(), Error> {
         self.rotate_all();
         if state.ends.iter().any(LogEnd::has_groups) {
@@ -244,14 +244,14 @@ impl Engine {
                 Error::corrupt("*.wal", 0, format!("group {sequence} is malformed: {what}"))
             })?;
             self.note_conflicts(conflicts);
-            // Memory stays bounded: a memtable is flushed before the next one is full.
+            // Limits memory: a memtable is flushed before the next one is full.
             while rotated && self.flush_one()? == Work::Done {}
             Ok(())
         })
     }
 }
 
-/// What a manifest's state says about the log.
+/// The manifest's knowledge of the log.
 fn expected(state: &ManifestState, store_id: u64) -> Expected<'_> {
     Expected {
         store_id,

@@ -1,4 +1,4 @@
-//! Reads: point lookups, snapshots and scans. None of them waits for a writer.
+//! Reads: point lookups, snapshots and scans. No read waits for a writer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,40 +13,40 @@ use crate::merge::{LevelIter, Merge, Source};
 use crate::table::{Access, INLINE_MAX, Table, TableGet, TableIter, Wait, file_name};
 use record::{Kind, Rank, Record, RecordRef, Version};
 
-/// What a read that must not wait found out.
+/// Result of [`Engine::get`].
 #[derive(Debug, Clone)]
 pub enum Lookup {
     /// The newest record, which may be a tombstone.
     Found(Record),
-    /// No record of this key.
+    /// The store holds no record of this key.
     Absent,
-    /// The answer needs the disk, or is large: ask again where waiting is allowed.
+    /// The answer requires the disk, or the record is large: retry on a thread that may wait.
     WouldBlock,
-    /// To read it takes so many bytes of memory, more than were allowed.
+    /// The read would take this many bytes of memory, more than allowed.
     TooLong(usize),
 }
 
-/// Whether a newer record than one in question is held.
+/// Result of [`Engine::holds_newer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newer {
     /// No newer record is held.
     No,
-    /// One is, with this version.
+    /// A newer record with this version is held.
     Held(Version),
-    /// The answer needs the disk.
+    /// The answer requires the disk.
     WouldBlock,
 }
 
 /// The newest record of a key, without its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// The version, by which the newest record is told.
+    /// Version of the record, which identifies it.
     pub version: Version,
     /// A value or a tombstone.
     pub kind: Kind,
-    /// When its value expires, in milliseconds since 1970; 0 = never.
+    /// Expiry of the value in milliseconds since 1970; 0 = never.
     pub expiry_ms: u64,
-    /// Bytes of its value.
+    /// Length of the value in bytes.
     pub value_len: usize,
 }
 
@@ -57,18 +57,18 @@ impl Held {
     }
 }
 
-/// What a look at the newest record of a key found that must not wait.
+/// Result of [`Engine::look`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// The newest record.
     Held(Held),
-    /// No record of this key.
+    /// The store holds no record of this key.
     Absent,
-    /// The answer needs the disk, or lies in a long block of a table.
+    /// The answer requires the disk, or lies in a long block of a table.
     WouldBlock,
 }
 
-/// The newest record seen so far, and whether an older place may hold a newer one.
+/// The newest record found so far.
 #[derive(Default)]
 struct Newest {
     record: Option<Record>,
@@ -101,7 +101,7 @@ impl Engine {
         Ok(Lookup::Found(record))
     }
 
-    /// The same, tombstones included, waiting for the disk if need be.
+    /// Reads the newest record of `key`, tombstones included; waits for the disk if necessary.
     pub fn read(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
         match self.get(space, key, Wait::Yes)? {
             Lookup::Found(record) => Ok(Some(record)),
@@ -112,8 +112,8 @@ impl Engine {
         }
     }
 
-    /// The newest record of `key` without its value, as far as that can be told without waiting. A
-    /// value in a memtable may have any length: it is not copied.
+    /// Looks up the newest record of `key` without its value, without waiting. A value in a
+    /// memtable may have any length, so it is not copied.
     pub fn look(&self, space: Space, key: &[u8]) -> Result<Look, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
@@ -142,10 +142,10 @@ impl Engine {
         Ok(found_of(newest))
     }
 
-    /// Whether a record of `key` with a version above `version` is held, as far as that can be told
-    /// without waiting. What conditional writes made of the record that has the version itself is
-    /// not above it: who holds that has no use for what it was made of. Only tables that hold any
-    /// version above it are looked into, so for a version of the present the memtables suffice.
+    /// Determines without waiting whether a record of `key` with a version greater than `version`
+    /// exists. A record that a conditional write derived from the record with `version` has the
+    /// same version and does not count. Only tables that hold a greater version are searched, so
+    /// for a current version the memtables suffice.
     pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
@@ -173,7 +173,7 @@ impl Engine {
         Ok(if newest > version { Newer::Held(newest) } else { Newer::No })
     }
 
-    /// The sequence of the last group that is visible. It only grows, over restarts too.
+    /// Sequence of the last visible group. Sequences never decrease, even across restarts.
     pub fn sequence(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
@@ -183,8 +183,8 @@ impl Engine {
         loop {
             let before: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
             let sequence = self.visible.load(Ordering::Acquire);
-            // Tables carry no sequences. If no tree was replaced meanwhile, everything in these
-            // tables and rotated memtables was visible at `sequence`.
+            // Tables carry no sequences. If no tree's state was replaced in between, everything in
+            // these tables and rotated memtables was visible at `sequence`.
             let same =
                 |(tree, state): (&super::Tree, &Arc<TreeState>)| Arc::ptr_eq(&tree.load(), state);
             if self.trees.iter().zip(&before).all(same) {
@@ -194,12 +194,11 @@ impl Engine {
     }
 }
 
-/// The newest record that [`Engine::look`] has found so far, with what decides between it and
-/// others.
+/// The newest record that [`Engine::look`] has found so far, with its rank.
 type Best = Option<(Rank, Held)>;
 
-/// Takes a record that [`Engine::look`] found, unless it has a newer one. Whether an older place
-/// may hold a newer record: this one came late.
+/// Keeps a record that [`Engine::look`] found if it is the newest so far. Returns true if the
+/// record is late, so that an older memtable or table may hold a newer one.
 fn offer(best: &mut Best, record: &RecordRef<'_>) -> bool {
     let rank = record.rank();
     if best.as_ref().is_none_or(|(best, _)| *best < rank) {
@@ -216,11 +215,11 @@ fn found_of(best: Best) -> Look {
 enum Looked {
     Everywhere,
     WouldBlock,
-    /// It takes so many bytes, with those of older places that were read before.
+    /// The read would take this many bytes, including records already read.
     TooLong(usize),
 }
 
-/// Looks from the newest place to the oldest, until a hit that nothing older can outdo.
+/// Searches from the newest memtable to the deepest table, until a hit that is not late.
 fn look(
     state: &TreeState,
     key: &[u8],
@@ -228,7 +227,7 @@ fn look(
     wait: Wait,
     newest: &mut Newest,
 ) -> Result<Looked, Error> {
-    // What was read before a place that may hold a newer record stays in memory.
+    // Records read before the search continues stay in memory, so they count.
     let mut read = 0;
     for memtable in state.memtables() {
         if let Some(found) = memtable.get(key, hash) {
@@ -272,7 +271,7 @@ fn look(
     Ok(Looked::Everywhere)
 }
 
-/// A record that does not match its own checksum: says where it may lie.
+/// The error for a record that does not match its checksum, with the file that may hold it.
 fn damaged(state: &TreeState, key: &[u8], what: &str) -> Error {
     let holds = |table: &&Arc<Table>| {
         let meta = table.meta();
@@ -283,7 +282,7 @@ fn damaged(state: &TreeState, key: &[u8], what: &str) -> Error {
     Error::corrupt(&place, 0, format!("a record of a {}-byte key: {what}", key.len() - 1))
 }
 
-/// A point-in-time view of a store. It pins the memtables and tables of its moment: keep it short.
+/// A point-in-time view of a store, which pins memtables and tables and should be short-lived.
 pub struct Snapshot {
     pub(super) trees: Vec<Arc<TreeState>>,
     pub(super) sequence: u64,
@@ -296,10 +295,9 @@ impl Snapshot {
         self.scan_since(space, start, end, 0)
     }
 
-    /// The same, without the tables in which everything was written before `since`
-    /// ([`RecordRef::when`]): of a key whose newest record is older, another record or none may be
-    /// given. What is that new is given as [`Snapshot::scan`] gives it, and costs as much as what
-    /// was written since.
+    /// [`Snapshot::scan`] without the tables in which everything was written before `since`
+    /// ([`RecordRef::when`]). A key whose newest record was written earlier may be returned with
+    /// another record or be missing. The cost is proportional to the data written since.
     pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
         let mut sources = Vec::new();
         for tree in &self.trees {
@@ -314,8 +312,8 @@ impl Snapshot {
     }
 }
 
-/// Everything of a tree that a merge needs, but for tables in which nothing was written from
-/// `since` on.
+/// The sources of a tree for a merge, without tables in which nothing was written at or after
+/// `since`.
 fn sources_of(
     state: &TreeState,
     sequence: u64,
@@ -342,17 +340,17 @@ fn sources_of(
     }
 }
 
-/// An iterator that lends its items.
+/// A scan whose items borrow from it.
 pub struct Scan {
     merge: Merge,
-    /// Where to begin, until it has begun.
+    /// The start key, until the first call of [`Scan::next`].
     start: Option<Vec<u8>>,
-    /// The first internal key that is out of range.
+    /// End of the range as an internal key, exclusive.
     end: Vec<u8>,
 }
 
 impl Scan {
-    /// The next key and record, verified. May wait for the disk.
+    /// Returns the next key and its record, verified. May wait for the disk.
     #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
     pub fn next(&mut self) -> Result<Option<(&[u8], RecordRef<'_>)>, Error> {
         match self.start.take() {
@@ -370,8 +368,8 @@ impl Scan {
         Ok(Some((key, record)))
     }
 
-    /// For how many copies the records were that the last one given has hidden in this store, 0 =
-    /// the default: of the others the greatest number, and none that its own covers.
+    /// Copies of the records that the last returned one has hidden in this store, 0 = the cluster's
+    /// default: only the greatest other number, and none that the record's own number covers.
     pub fn hidden_copies(&self) -> impl Iterator<Item = u8> + use<> {
         self.merge.reach().copies()
     }

@@ -1,20 +1,21 @@
-//! Removing what a wrong clock wrote: every record written after a time, out of a store that nobody
-//! else uses. What such a record shadowed holds again, as far as it is still there.
+//! Removal of records that a wrong clock wrote: every record written after a given time, in a store
+//! that nobody else uses. A record hidden by a removed one becomes visible again if it still
+//! exists.
 //!
 //! ```text
-//!  level 0   newest ─▶ oldest: the oldest that has one, and all that are newer, are written anew
-//!            oldest first, so that their order stays      ─▶ one edit of the manifest
-//!  below     each table that has one is written anew      ─▶ an edit for each
+//!  level 0   the oldest table with such a record, and all newer tables, are rewritten,
+//!            oldest first, to keep their order            ─▶ one edit of the manifest
+//!  below     each table with such a record is rewritten   ─▶ one edit per table
 //! ```
 //!
-//! Tables are not merged: a merge would keep the newest record of a key and drop the others, and
-//! then the newest would go too. A crash in between leaves whole tables, old or new, and is made up
-//! for by doing it again.
+//! Tables are rewritten, not merged: a merge would keep only the newest record of a key, and then
+//! that record would be removed too. A crash leaves whole tables, old or new; repeating the removal
+//! completes it.
 //!
-//! What was shadowed may have been shadowed before by something that a compaction has dropped
-//! since: a tombstone, of which other replicas know no more once it is proven and purged. So what
-//! was written up to the watermark goes first, from under the others: if it is still to be there,
-//! the other replicas have it.
+//! A hidden record may also have been hidden by a third record that a compaction has dropped since:
+//! a tombstone, of which no replica has a trace once it is proven and purged. Hidden records
+//! written up to the watermark are therefore removed first: if one of them should still exist, the
+//! other replicas have it.
 
 use std::sync::Arc;
 
@@ -27,15 +28,15 @@ use crate::manifest::{Edit, Placed};
 use crate::table::{Access, Table, TableIter};
 use record::RecordRef;
 
-/// Which records go.
+/// Selects the records to remove.
 #[derive(Debug, Clone, Copy)]
 pub struct Above<'a> {
-    /// What was written until then ([`RecordRef::when`]) stays.
+    /// Records written up to this time ([`RecordRef::when`]) stay.
     pub time: u64,
-    /// Those of other spaces stay.
+    /// Records of other spaces stay.
     pub spaces: &'a [Space],
-    /// What was written up to then and lies under such a record goes too, for all replicas held the
-    /// same; 0 = nothing does. What has one copy stays.
+    /// Watermark: a record written up to this time and hidden by a removed one is removed too,
+    /// because all replicas held it; 0 = none is. Records with one copy stay.
     pub proven: u64,
 }
 
@@ -53,15 +54,15 @@ impl Above<'_> {
     }
 }
 
-/// What is removed at once, …
+/// One pass of the removal: …
 enum Removal<'a> {
-    /// … what is meant, or …
+    /// … the selected records, or …
     Meant(Above<'a>),
-    /// … what is proven and lies under that, which is in these tables.
+    /// … the records up to the watermark that these tables' selected records hide.
     Under(Above<'a>, Vec<Arc<Table>>),
 }
 
-/// The same, asked of the records of one table in the order of their keys.
+/// The pass for one table, queried in the order of the table's keys.
 struct OfTable<'a> {
     above: Above<'a>,
     over: Option<Vec<TableIter>>,
@@ -114,9 +115,8 @@ impl OfTable<'_> {
 }
 
 impl Engine {
-    /// Moves everything into tables, then hands out space and key of each record that
-    /// [`Engine::remove_above`] would remove, and when it was written. One key may come more than
-    /// once.
+    /// Flushes all memtables, then calls `each` with the space, the key and the write time of each
+    /// record that [`Engine::remove_above`] would remove. A key may occur more than once.
     pub fn records_above(
         &self,
         above: Above<'_>,
@@ -135,7 +135,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes the records that are meant; how many they were. Nothing else may use the store.
+    /// Removes the selected records and returns their number. Nothing else may use the store.
     pub fn remove_above(&self, above: Above<'_>) -> Result<u64, Error> {
         self.rotate_all();
         self.flush_rotated()?;
@@ -174,8 +174,8 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Writes tables of a level anew, without the records that go; the last one first, so that a
-    /// level 0 keeps its order.
+    /// Rewrites tables of a level without the removed records, the last table first, which keeps
+    /// the order of level 0.
     fn write_without(
         &self,
         tree: usize,
@@ -236,7 +236,7 @@ fn count(table: &Arc<Table>, removal: &Removal<'_>) -> Result<u64, Error> {
     Ok(count)
 }
 
-/// Hands out the records of a table that go, with their internal keys.
+/// Calls `each` with every record of a table that the pass removes and its internal key.
 fn walk(
     table: &Arc<Table>,
     removal: &Removal<'_>,

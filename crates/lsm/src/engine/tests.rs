@@ -1,4 +1,4 @@
-//! The engine step by step on a disk in memory: equal to a sorted map whatever the order of
+//! The engine, step by step on a disk in memory: it equals a sorted map, whatever the order of
 //! flushes, compactions, restarts and arrivals.
 
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ fn check(engine: &Engine, model: &Model) {
     assert!(expected.next().is_none(), "the scan ended early");
 }
 
-/// Has everything in tables.
+/// Moves everything into tables.
 fn flush_all(engine: &Engine) {
     engine.rotate_all();
     engine.flush_rotated().unwrap();
@@ -122,7 +122,7 @@ fn background(engine: &Engine, random: &mut Random) {
     }
 }
 
-/// Writes with versions in any order, flushes, compactions and restarts in between.
+/// Writes versions in any order, with flushes, compactions and restarts in between.
 #[test]
 fn equals_a_sorted_map_whatever_the_order_of_arrival() {
     for seed in 1..=12 {
@@ -132,7 +132,7 @@ fn equals_a_sorted_map_whatever_the_order_of_arrival() {
         for round in 0..1500 {
             let key = format!("key{:03}", random.below(300)).into_bytes();
             let kind = if random.below(5) == 0 { Kind::Tombstone } else { Kind::Value };
-            // Half of the writes come late: with a version that may be older than what is there.
+            // Half of the writes are late: their versions may be older than existing ones.
             let time = if random.below(2) == 0 { 10_000 + round } else { 1 + random.below(20_000) };
             let value = vec![round as u8; random.below(200) as usize];
             let value = if kind == Kind::Value { &value[..] } else { &[] };
@@ -156,7 +156,7 @@ fn equals_a_sorted_map_whatever_the_order_of_arrival() {
     }
 }
 
-/// A power cut anywhere loses nothing that was acknowledged and invents nothing.
+/// A power cut at any operation loses no acknowledged write and invents none.
 #[test]
 fn a_crash_at_every_operation_keeps_what_was_acknowledged() {
     let options = small_options();
@@ -169,7 +169,7 @@ fn a_crash_at_every_operation_keeps_what_was_acknowledged() {
         for crashed in [disk.crash(at), disk.process_crash()] {
             let engine = open(&crashed, &options);
             check_bounds(&engine, &acknowledged, &attempted);
-            // What is written after the recovery survives the next crash.
+            // A write after the recovery survives the next crash.
             let mut model = Model::new();
             write(&engine, &mut model, b"after", Kind::Value, 1 << 40, b"recovery");
             let again = open(&crashed.crash(at + 1), &options);
@@ -185,8 +185,8 @@ fn a_crash_at_every_operation_keeps_what_was_acknowledged() {
 
 type Times = BTreeMap<Vec<u8>, u64>;
 
-/// Some hundred writes with flushes and compactions; returns the greatest version acknowledged, and
-/// attempted, for each key.
+/// Executes some hundred writes with flushes and compactions. Returns the greatest acknowledged and
+/// the greatest attempted version of each key.
 fn run_until_crash(disk: &MemDisk, options: &Options) -> (Times, Times) {
     let (mut acknowledged, mut attempted) = (Times::new(), Times::new());
     let Ok(engine) = Engine::open(Arc::new(disk.clone()), options.clone()) else {
@@ -274,7 +274,8 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
         engine.rotate_all();
         engine.flush_one().unwrap();
     }
-    // Late: older than the tombstone, still in the memtable when that reaches the bottom.
+    // Late: older than the tombstone, and still in the memtable when the tombstone reaches the
+    // bottom.
     write(&engine, &mut model, b"k", Kind::Value, 5, b"");
     while engine.compact_one().unwrap() == Work::Done {}
     assert_eq!(get(&engine, b"k").unwrap().kind, Kind::Tombstone);
@@ -329,7 +330,8 @@ fn batches_are_atomic_across_trees_and_spaces() {
     }
 }
 
-/// An interval's sync runs beside commits and flushes, which retire the very segments it syncs.
+/// The interval sync runs concurrently with commits and flushes, which retire the segments that it
+/// syncs.
 #[test]
 fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
     let options = Options { sync: SyncMode::Never, segment_bytes: 2048, ..small_options() };
@@ -358,7 +360,7 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
     });
 }
 
-/// One tree gets a single write, the other all the rest: the log must not grow for ever.
+/// One tree gets a single write, the other all the rest: the log must not grow forever.
 #[test]
 fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     let (disk, options) = (MemDisk::new(), small_options());
@@ -378,12 +380,12 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     check(&engine, &model);
 }
 
-/// The time of a right clock, in the tests of a wrong one.
+/// The time of a correct clock, in tests of a wrong one.
 const RIGHT: u64 = 1_000_000;
 const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data], proven: 0 };
 
-/// A store with future records in all levels, alone under their keys; then, on top of what
-/// was compacted, future records over older ones, and older ones over those.
+/// A store with future records in all levels under keys of their own, and above compacted tables
+/// future records over older ones, and older records over those.
 fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u64) {
     let engine = open(disk, &small_options());
     let (mut model, mut future, mut times) = (Model::new(), Model::new(), 0);
@@ -454,7 +456,7 @@ fn what_a_wrong_clock_wrote_is_removed_and_what_it_hid_holds_again() {
     }
 }
 
-/// A tombstone that was written into the same memtable as what hides it is dropped by the flush.
+/// The flush drops a tombstone that lies in the same memtable as a newer record of its key.
 #[test]
 fn what_is_proven_does_not_hold_again() {
     let disk = MemDisk::new();

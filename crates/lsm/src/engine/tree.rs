@@ -1,6 +1,6 @@
-//! One tree: a memtable that is written, rotated ones that wait for their flush, and levels of
-//! tables. All of it is one immutable value, replaced as a whole, so that a reader loads it once
-//! and sees a consistent tree for as long as it likes.
+//! A tree: an active memtable, rotated memtables that wait for their flush, and levels of tables.
+//! The state is one immutable value that is replaced as a whole, so a reader that loads it once has
+//! a consistent view of the tree.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::compaction::{MAX_LEVELS, Shape};
 use crate::memtable::Memtable;
 use crate::table::Table;
 
-/// Tables by level: level 0 newest first, the others by key.
+/// Tables by level: level 0 newest first, deeper levels by key.
 pub(super) type Levels = Vec<Vec<Arc<Table>>>;
 
-/// What a tree consists of at one moment.
+/// The state of a tree at one moment.
 #[derive(Clone)]
 pub(super) struct TreeState {
     pub(super) active: Arc<Memtable>,
@@ -30,10 +30,10 @@ impl TreeState {
     }
 }
 
-/// A tree whose state can be replaced.
+/// A tree with a replaceable state.
 pub(super) struct Tree {
     state: ArcSwap<TreeState>,
-    /// Held while a new state is made from the old one.
+    /// Held while a new state is derived from the old one.
     replacing: Mutex<()>,
 }
 
@@ -43,17 +43,17 @@ impl Tree {
         Self { state: ArcSwap::from_pointee(state), replacing: Mutex::new(()) }
     }
 
-    /// The state now, without counting a reference: for short reads.
+    /// The current state, without incrementing its reference count: for short reads.
     pub(super) fn load(&self) -> arc_swap::Guard<Arc<TreeState>> {
         self.state.load()
     }
 
-    /// The state now.
+    /// The current state.
     pub(super) fn load_full(&self) -> Arc<TreeState> {
         self.state.load_full()
     }
 
-    /// Replaces the state by what `change` makes of it.
+    /// Replaces the state with a copy changed by `change`.
     pub(super) fn replace(&self, change: impl FnOnce(&mut TreeState)) {
         let _replacing = self.replacing.lock();
         let mut state = TreeState::clone(&self.state.load());
@@ -62,8 +62,8 @@ impl Tree {
     }
 }
 
-/// The tables that may hold `key`: of level 0 any, of each level below at most one, because their
-/// tables are sorted and do not overlap.
+/// The tables that may hold `key`: any of level 0, and at most one per deeper level, whose tables
+/// are sorted and do not overlap.
 pub(super) fn tables_over<'a>(
     levels: &'a Levels,
     key: &'a [u8],
@@ -79,8 +79,8 @@ pub(super) fn tables_over<'a>(
     })
 }
 
-/// The shapes of all levels, for the choice of a compaction; `purgeable` says about how many
-/// records of a table may be purged.
+/// The shapes of all levels, for choosing a compaction. `purgeable` estimates the purgeable records
+/// of a table.
 pub(super) fn shapes(levels: &Levels, purgeable: impl Fn(&Table) -> u64) -> Vec<Vec<Shape<'_>>> {
     assert_eq!(levels.len(), MAX_LEVELS);
     let shape = |table| shape(table, purgeable(table));
@@ -99,7 +99,7 @@ fn shape(table: &Arc<Table>, purgeable: u64) -> Shape<'_> {
     }
 }
 
-/// Locks a mutex whose holders can't leave it half-changed: a panic elsewhere does not spread.
+/// Locks a mutex whose holders leave no partial changes: a panic does not poison it.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

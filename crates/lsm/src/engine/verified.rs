@@ -1,20 +1,19 @@
-//! A scan for repair rounds: the newest record of each key that was written after a time, by blocks
-//! that are read from the disk and verified, with what can't be read reported in its place.
+//! The scan of repair rounds: the newest record of each key written after a given time. Blocks are
+//! read from the disk and verified; unreadable ones are reported in their place.
 //!
-//! Tables and blocks in which nothing is younger than that time are not read. What lies there may
-//! outrank what is found. *Younger* means: by version or by ballot ([`RecordRef::latest`]). So, if
-//! `s` was skipped and `c` is the newest of what was read, written after `since`:
+//! Tables and blocks without a record later than that time (`since`), by version or by ballot
+//! ([`RecordRef::latest`]), are skipped. Can a skipped record `s` outrank `c`, the newest record
+//! that was read and written after `since`?
 //!
-//! * `s` has a version of a time ≤ `since`, and a ballot ≤ `since`.
-//! * If `c` is a plain record, it was written at its version's time, which is > `since`: its
-//!   version is the greater one. So it is, whatever the ballot, if `c` has a version of a time >
-//!   `since`.
-//! * If a conditional write made `c` of an older version, its ballot is > `since`. `s` can't have
-//!   the same version, for the ballot would decide for `c`. But it may have a greater one.
+//! * The version time of `s` is ≤ `since`, and so is its ballot.
+//! * If `c` is a plain record, its write time, which is its version time, is > `since`: `c` has the
+//!   greater version. The same holds, whatever the ballot, if the version time of `c` is > `since`.
+//! * If a conditional write made `c` with an older version, the ballot of `c` is > `since`. If `s`
+//!   has the same version, the ballot decides for `c`. But `s` may have a greater version.
 //!
-//! So records of the last kind are looked up in the tables over their key that hold any greater
-//! version. If the newest of a key is one that was skipped, it was not written after `since`, and
-//! there is nothing to give out.
+//! Records of the last kind are therefore looked up in all tables over their key that hold a
+//! greater version. If a skipped record turns out to be the newest, the key was not written after
+//! `since`, and the scan returns nothing for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,83 +29,83 @@ use crate::merge::{Merge, Source};
 use crate::table::{Table, TableGet, Unread, VerifiedIter, Wait, Walked};
 use record::RecordRef;
 
-/// What a [`VerifiedScan`] gives.
+/// An item of a [`VerifiedScan`].
 #[derive(Debug)]
 pub enum Verified<'a> {
-    /// A key with its newest record, both as they were written.
+    /// A key with its newest record, both verified.
     Record(&'a [u8], RecordRef<'a>),
-    /// Keys of which nothing certain can be said; it comes before the records among them.
+    /// Keys whose newest record is uncertain. The item precedes the records of these keys.
     Damaged(Damaged),
-    /// So much was read as was asked for ([`VerifiedScan::pause_after`]).
+    /// The scan has read the requested number of bytes ([`VerifiedScan::pause_after`]).
     Pause {
-        /// The first key that was not looked at: to go on from there later, with a new snapshot.
+        /// The first key not yet scanned, where a scan of a later snapshot can continue.
         next: Vec<u8>,
     },
 }
 
-/// A block that can't be read, or is not what was written. What other places have of its keys is
-/// given nevertheless, and may be older than what the block held. If the block is a filter, which
-/// holds no records, all is given that there is.
+/// A damaged block or record. The scan still returns the records of its keys that exist elsewhere,
+/// which may be older than those in the block. If the block is a filter, which holds no records,
+/// the scan returns all records.
 #[derive(Debug, Clone)]
 pub struct Damaged {
-    /// The table's id; `None` if a record came damaged, wherever it lies.
+    /// Id of the table; `None` if a record is damaged, wherever it lies.
     pub table: Option<u64>,
-    /// The least key that the block may hold, be it before the scan's start.
+    /// Lower bound of the block's keys; it may precede the scan's start.
     pub first: Vec<u8>,
-    /// The greatest one; `None` = the last of the space.
+    /// Upper bound of the block's keys, inclusive; `None` = the end of the space.
     pub last: Option<Vec<u8>>,
-    /// What is wrong.
+    /// Description of the damage.
     pub error: Error,
 }
 
-/// What a scan has cost so far.
+/// Cost of a scan so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of tables that were read past the cache.
+    /// Bytes of tables read, bypassing the cache.
     pub bytes_read: u64,
-    /// Data blocks among them.
+    /// Data blocks read.
     pub blocks_read: u64,
-    /// Data blocks that were not read because nothing in them is new.
+    /// Data blocks skipped because they hold no recent record.
     pub blocks_skipped: u64,
-    /// Tables for the same reason.
+    /// Tables skipped because they hold no recent record.
     pub tables_skipped: u64,
-    /// Records that were looked up, because what was skipped might outrank them.
+    /// Lookups of records that a skipped record might outrank.
     pub lookups: u64,
 }
 
-/// An iterator that lends its items. It pins the memtables and tables of its snapshot. For each
-/// table of level 0, and each level below, it holds an index and 64 KiB of blocks, or one longer
-/// block.
+/// A scan whose items borrow from it. The scan pins the memtables and tables of its snapshot. For
+/// each table of level 0, and each deeper level, the scan holds an index and 64 KiB of blocks, or
+/// one longer block.
 pub struct VerifiedScan {
     trees: Vec<Arc<TreeState>>,
     space: Space,
     since: u64,
     merge: Merge,
     at: At,
-    /// The first internal key that is out of range.
+    /// End of the range as an internal key, exclusive.
     end: Vec<u8>,
     walked: Arc<Walked>,
     tables_skipped: u64,
     lookups: u64,
     pause_at: u64,
-    /// Bytes of records since the CPU was last offered.
+    /// Bytes of records since the last yield of the CPU.
     unyielded: usize,
 }
 
-/// What there is to do with the merge's current key.
+/// State of the merge's current key.
 enum At {
-    /// There is none yet: begin at this internal key.
+    /// The scan has not started: seek to this internal key.
     Start(Vec<u8>),
-    /// Look at it.
+    /// The key has not been examined yet.
     Due,
-    /// It is not outranked by what was skipped: give it out.
+    /// No skipped record outranks the current one: return it.
     LookedUp,
-    /// It is done with.
+    /// The key is done.
     Past,
     End,
 }
 
-/// What is to be given out.
+/// Result of a step.
 enum Step {
     Record,
     Damaged(Damaged),
@@ -118,7 +117,7 @@ impl Snapshot {
     /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
     /// record, tombstones included, if that was written after `since` ([`RecordRef::when`]); 0 =
     /// all. Every block is read from the disk, not from the cache, and verified; with `since` = 0
-    /// filters are, too. One that is damaged does not end the scan.
+    /// filters are too. Damage does not end the scan.
     pub fn verified_scan(
         &self,
         space: Space,
@@ -172,7 +171,7 @@ impl Snapshot {
 }
 
 impl VerifiedScan {
-    /// The next item; `None` at the end. Waits for the disk.
+    /// Returns the next item; `None` at the end. Waits for the disk.
     #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
     pub fn next(&mut self) -> Option<Verified<'_>> {
         match self.step() {
@@ -186,13 +185,13 @@ impl VerifiedScan {
         }
     }
 
-    /// Has the scan pause, once, when it has read so many bytes more, and has come at least one key
-    /// further. It may exceed that by what is read at once, and by a block for each source.
+    /// Makes the scan pause, once, after it has read this many more bytes and has advanced by at
+    /// least one key. The scan may exceed the figure by one read, and by one block per source.
     pub fn pause_after(&mut self, bytes: u64) {
         self.pause_at = self.progress().bytes_read.saturating_add(bytes);
     }
 
-    /// What it has cost so far.
+    /// Cost of the scan so far.
     pub fn progress(&self) -> Progress {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Progress {
@@ -259,7 +258,7 @@ impl VerifiedScan {
         }
     }
 
-    /// Whether what was skipped has a newer record than the newest that was read.
+    /// Returns true if a skipped record outranks the newest record that was read.
     fn is_outranked(&self, key: &[u8], record: RecordRef<'_>) -> bool {
         let hash = hash_of(&key[1..]);
         let state = &self.trees[tree_of(self.trees.len(), hash)];
@@ -271,7 +270,7 @@ impl VerifiedScan {
                 Ok(TableGet::Found(raw)) => outranks(&raw),
                 Ok(_) => false,
                 Err(_) => {
-                    // Where the damage is, and which keys it takes, a walk knows.
+                    // An iterator finds the exact range of the damage.
                     let (table, walked) = (vec![Arc::clone(table)], Arc::clone(&self.walked));
                     let mut iter = VerifiedIter::new(table, 0, self.end.clone(), walked);
                     iter.seek(key);
@@ -280,7 +279,7 @@ impl VerifiedScan {
             })
     }
 
-    /// Internal keys that can't be read, as keys of the space.
+    /// Converts unreadable internal keys to keys of the space.
     fn damaged(&self, unread: Unread) -> Damaged {
         let space = self.space as u8;
         let first = match unread.first.split_first() {

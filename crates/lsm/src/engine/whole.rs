@@ -1,5 +1,4 @@
-//! Compacting the whole store because somebody asks for it, one step a call, as the steps that are
-//! due by themselves: [`Descent`] says which.
+//! Compacts the whole store on request, one step per call. [`Descent`] chooses the steps.
 
 use std::cell::Cell;
 
@@ -9,20 +8,20 @@ use crate::compaction::{Choice, Descent};
 use crate::error::Error;
 use crate::table::Table;
 
-/// How far it is. The default has not begun: what is to be compacted with the rest was flushed
-/// before.
+/// Progress of a compaction of the whole store. The default is its start; the caller flushes
+/// beforehand the memtables that it should include.
 #[derive(Debug, Clone, Default)]
 pub struct Whole {
     tree: usize,
     descent: Descent,
-    /// Records that the steps so far have passed …
+    /// Number of records that the steps so far have processed …
     pub(crate) done: u64,
-    /// … of about so many in all.
+    /// … of this estimated total.
     pub(crate) of: u64,
 }
 
 impl Engine {
-    /// The next step; [`Work::Nothing`] = it is done.
+    /// Executes the next step; [`Work::Nothing`] = the compaction is complete.
     pub fn compact_next(&self, whole: &mut Whole) -> Result<Work, Error> {
         let reached = self.options.purge.reached();
         let dropping = self.options.purge.leftovers().number();
@@ -30,7 +29,7 @@ impl Engine {
             |table: &Table| table.purgeable_at_most(reached).max(table.leftovers_at_most(dropping));
         while whole.tree < self.trees.len() {
             self.may_go_on()?;
-            // A step that fails is not done.
+            // A failed step must be repeated, so it advances a copy of the position.
             let (mut descent, passed) = (whole.descent.clone(), Cell::new(0));
             let choose = |levels: &Levels| {
                 let shapes = shapes(levels, purgeable);
@@ -49,19 +48,19 @@ impl Engine {
             whole.tree += 1;
             whole.descent = Descent::default();
         }
-        // Tables that can't be read are left out.
+        // Steps skip tables known to be damaged; such a compaction is incomplete and fails here.
         let damaged = lock(&self.background.damaged).first_key_value().map(|(_, e)| e.clone());
         damaged.map_or(Ok(Work::Nothing), Err)
     }
 
-    /// Flushes nothing, and compacts all tables of every tree into its deepest level.
+    /// Compacts all tables of every tree into its deepest level, without flushing first.
     pub fn compact_all(&self) -> Result<(), Error> {
         let mut whole = Whole::default();
         while self.compact_next(&mut whole)? == Work::Done {}
         Ok(())
     }
 
-    /// About how many records are still to be passed.
+    /// Estimated number of records still to be processed.
     fn left(&self, whole: &Whole, purgeable: impl Fn(&Table) -> u64) -> u64 {
         let of_tree = |tree: usize| {
             let begun = tree == whole.tree;

@@ -1,4 +1,4 @@
-//! The write path: log, sync, memtable, visible.
+//! The write path: append to the log, sync, insert into memtables, make visible.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,13 +12,13 @@ use crate::memtable::{Inserted, Memtable, MemtableWriter};
 use crate::wal::{Prepared, Wal, prepare};
 use record::Version;
 
-/// Bytes that a record can take in a memtable beyond its key and record (head, tower, padding).
-/// Checked against the memtable in `Writer::bound`.
+/// Upper bound of a node's bytes beyond its key and record (head, tower, padding). `Writer::bound`
+/// checks it against the memtable.
 const NODE_OVERHEAD: usize = 96;
-/// A memtable has this much more than its target, so that a group seldom has to rotate it early.
+/// Bytes of a memtable beyond its target, so that a group seldom forces an early rotation.
 const MEMTABLE_SLACK: usize = 256 * 1024;
 
-/// Everything that only the commit leader touches.
+/// State that only the commit leader accesses.
 pub(super) struct Writer {
     /// `None` while the store is being opened.
     pub(super) wal: Option<Wal>,
@@ -26,22 +26,22 @@ pub(super) struct Writer {
     key: Vec<u8>,
 }
 
-/// One tree's part of it.
+/// The writer's state of one tree.
 pub(super) struct TreeWriter {
     memtable: MemtableWriter,
-    /// Greatest version in any rotated memtable or table: what arrives at or below it is late,
-    /// whatever its ballot.
+    /// Highest version in any rotated memtable or table. A record that arrives with no higher
+    /// version is late, whatever its ballot.
     rotated_max: Version,
-    /// When the youngest record in any of them was written.
+    /// Latest write time in any rotated memtable or table.
     rotated_when: u64,
 }
 
-/// What a commit left to do in the background.
+/// Background work that a commit has caused.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Committed {
     /// A memtable waits for its flush.
     pub rotated: bool,
-    /// The prepared segment was put to use.
+    /// The prepared segment has been activated.
     pub switched: bool,
 }
 
@@ -50,20 +50,19 @@ impl Writer {
         Self { wal: None, trees, key: Vec::new() }
     }
 
-    /// Bytes that so many operations in a payload of such a length can take in one memtable.
+    /// Upper bound of the memtable bytes for a payload of this length and number of operations.
     fn bound(payload_len: usize, operations: usize) -> usize {
         debug_assert!(MemtableWriter::bound(0, 0) <= NODE_OVERHEAD);
         payload_len + operations * NODE_OVERHEAD
     }
 
-    /// The same for a payload that was read back. Every operation has at least a head and the
-    /// shortest record, so their number is bounded by the length.
+    /// Upper bound of the memtable bytes for a payload read from the log.
     pub(super) fn bound_of(payload: &[u8]) -> usize {
         Self::bound(payload.len(), Operations::new(payload).count())
     }
 
-    /// Puts a payload into the memtables. Returns how many records contradicted one of the same
-    /// write.
+    /// Inserts a payload into the memtables. Returns the number of records that conflict with
+    /// another record of the same write.
     pub(super) fn apply(
         &mut self,
         sequence: u64,
@@ -85,7 +84,7 @@ impl Writer {
             self.key.extend_from_slice(operation.key);
             let late = operation.record.version() <= tree.rotated_max;
             let inserted = tree.memtable.insert(&self.key, hash, operation.record, late, sequence);
-            // A hint is removed under the version that it has.
+            // A hint is deleted under the version that it already has.
             let conflict = inserted == Inserted::Conflict && operation.space != Space::Hints;
             conflicts += u64::from(conflict);
         }
@@ -100,8 +99,8 @@ impl TreeWriter {
 }
 
 impl Engine {
-    /// Commits batches together: durable as the sync mode says, visible, in this order. One caller
-    /// at a time makes progress; the others wait for it.
+    /// Commits batches together: makes them durable as the sync mode requires, then visible, in
+    /// this order. Concurrent callers wait for each other.
     pub fn commit<'a>(
         &self,
         batches: impl Iterator<Item = &'a Batch> + Clone,
@@ -144,8 +143,8 @@ impl Engine {
         }
     }
 
-    /// Makes sure that the current segment takes a payload of this length. Nothing has been written
-    /// if this fails, so the store stays usable: a full disk refuses writes and recovers alone.
+    /// Ensures that the current segment has room for a payload of this length. A failure has
+    /// written nothing, so the store remains usable: while the disk is full, writes are refused.
     fn make_room_in_log(&self, writer: &mut Writer, payload_len: usize) -> Result<bool, Error> {
         let wal = writer.wal.as_mut().expect("set when the store is open");
         if !wal.needs_switch(payload_len) {
@@ -158,8 +157,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// The prepared segment, or a fresh one if that is missing or too small. The lock is held
-    /// throughout: segments come into use in the order of their numbers.
+    /// Takes the prepared segment, or creates one if that is missing or too small. The lock is held
+    /// throughout, so segments are activated in the order of their numbers.
     fn take_segment(&self, at_least: u64) -> Result<Prepared, Error> {
         let mut prepared = lock(&self.prepared);
         match prepared.take() {
@@ -177,7 +176,7 @@ impl Engine {
         made.map_err(|error| self.classify(error))
     }
 
-    /// Has the next segment ready before it is needed. To be called from the background.
+    /// Prepares the next segment before it is needed. Called from the background.
     pub fn prepare_segment(&self) -> Result<(), Error> {
         self.healthy()?;
         let mut prepared = lock(&self.prepared);
@@ -187,7 +186,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Rotates every memtable that could not take `bound` bytes.
+    /// Rotates every memtable that has no room for `bound` bytes.
     pub(super) fn make_room(&self, writer: &mut Writer, bound: usize) -> bool {
         let mut rotated = false;
         for (tree, tree_writer) in self.trees.iter().zip(&mut writer.trees) {
@@ -199,8 +198,8 @@ impl Engine {
         rotated
     }
 
-    /// Rotates the memtables that are full, and, when the log has grown long, those that hold on to
-    /// its older segments: a tree that is seldom written would keep them for ever.
+    /// Rotates full memtables. If the log has grown too long, also rotates those that pin old
+    /// segments: a tree that is rarely written would pin them forever.
     fn rotate_full(&self, writer: &mut Writer) -> bool {
         let wal = writer.wal.as_ref().expect("set when the store is open");
         let too_long = wal.segment_count() > self.log_bound();
@@ -218,16 +217,16 @@ impl Engine {
         rotated
     }
 
-    /// Segments of the log at which memtables are rotated early: twice what all memtables together
-    /// take of it, so that it happens only where some tree lags far behind the others.
+    /// Number of log segments beyond which memtables are rotated early: twice the log of all
+    /// memtables together, so that this only happens if a tree lags far behind the others.
     pub(super) fn log_bound(&self) -> usize {
         let memtables = self.trees.len() * (MAX_IMMUTABLES + 1) * self.options.memtable_bytes;
         2 * memtables.div_ceil(self.options.segment_bytes) + 2
     }
 
-    /// The greatest time of any record's version, or at which one was written
-    /// ([`RecordRef::when`](crate::RecordRef::when)), in whatever space; at least that, for what
-    /// was removed may have been greater.
+    /// Upper bound of all version times and write times
+    /// ([`RecordRef::when`](crate::RecordRef::when)) in all spaces. Records removed since may have
+    /// had the greatest one.
     pub fn greatest_time(&self) -> u64 {
         let writer = lock(&self.writer);
         let greatest = |tree: &TreeWriter| {
@@ -237,7 +236,7 @@ impl Engine {
         writer.trees.iter().map(greatest).max().unwrap_or(0)
     }
 
-    /// Rotates every memtable that holds anything.
+    /// Rotates every memtable that is not empty.
     pub fn rotate_all(&self) {
         let mut writer = lock(&self.writer);
         for (tree, tree_writer) in self.trees.iter().zip(&mut writer.trees) {
@@ -261,7 +260,8 @@ impl Engine {
         self.measure_backlog();
     }
 
-    /// Syncs what `interval` and `never` have left unsynced. Runs beside commits.
+    /// Syncs the groups that the modes `interval` and `never` have left unsynced. Does not block
+    /// commits.
     pub fn sync_log(&self) -> Result<(), Error> {
         self.healthy()?;
         let _retired_segments_stay = lock(&self.background.log_sync);
@@ -280,11 +280,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the log cleanly, after the last commit: all that is in memtables becomes tables, and
-    /// what is left of the log is a segment without groups, so that the next start has nothing to
-    /// replay. The log's end is recorded, by which a later recovery tells a damaged last group, or
-    /// a last segment that is missing, from a torn tail. Without room for all that the log stays as
-    /// it is, synced.
+    /// Ends the log cleanly after the last commit: flushes all memtables and leaves a segment
+    /// without groups, so that the next start has nothing to replay. Records the log's end, by
+    /// which a later recovery distinguishes a damaged last group, or a missing last segment, from a
+    /// torn tail. If there is no space for this, the log stays as it is, synced.
     pub fn close(&self) -> Result<(), Error> {
         self.sync_log()?;
         self.unless_it_passes(self.empty_log())?;
@@ -324,14 +323,14 @@ impl Engine {
         Edit::End(lock(&self.writer).wal.as_ref().expect("set when the store is open").end())
     }
 
-    /// Whether an internal key has a record in any memtable, whatever its version.
+    /// Returns true if any memtable holds a record of the internal key.
     pub(super) fn in_memtables(state: &super::tree::TreeState, key: &[u8]) -> bool {
         let hash = hash_of(&key[1..]);
         state.memtables().any(|memtable| memtable.get(key, hash).is_some())
     }
 }
 
-/// A memtable with room for its target, a little more, and the node's bounds.
+/// Creates a memtable with room for `bytes` and some slack.
 pub(super) fn new_memtable(bytes: usize) -> (Arc<Memtable>, MemtableWriter) {
     Memtable::new(bytes + MEMTABLE_SLACK.min(bytes / 4))
 }

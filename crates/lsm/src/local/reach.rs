@@ -1,21 +1,25 @@
-//! For how many copies the records were that another one of their key has hidden in this store,
-//! which are gone since or will be. Where a record is not placed any more, one that it has hidden
-//! may be: it was for more copies. Then it must stay, for nothing else is left of the key.
+//! The replication factors ("copies") of the records of a key that the current record has hidden in
+//! this store.
+//!
+//! A record that is no longer placed on this node may have hidden one that is, because the hidden
+//! record had more copies. The current record must then stay: the store has nothing else left of
+//! the key.
 //!
 //! ```text
-//!  bit 7      one of them had the cluster's default number
-//!  bits 0-6   the greatest other number; 0 = none, 127 = 127 or more
+//!  bit 7      a hidden record had the cluster's default factor
+//!  bits 0-6   the greatest other factor; 0 = none, 127 = 127 or more
 //! ```
 //!
-//! What the record's own number covers is not noted: where all have one number it is 0.
+//! The factors that the record's own factor covers are left out: if all records of a key have the
+//! same factor, the byte is 0.
 
-/// See the module.
+/// Summary of the hidden records' replication factors; see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reach(u8);
 
-/// One had the default number.
+/// A hidden record had the cluster's default factor.
 const DEFAULT: u8 = 0x80;
-/// The greatest other number.
+/// Mask of the greatest other factor.
 const MOST: u8 = 0x7f;
 
 impl Reach {
@@ -27,18 +31,18 @@ impl Reach {
         self.0
     }
 
-    /// A record for so many copies, 0 = the default.
+    /// The reach of one record with `copies` copies; 0 = the cluster's default.
     pub(crate) fn of(copies: u8) -> Self {
         if copies == 0 { Self(DEFAULT) } else { Self(copies.min(MOST)) }
     }
 
-    /// These and those.
+    /// The union of both.
     pub(crate) fn and(self, other: Self) -> Self {
         let most = (self.0 & MOST).max(other.0 & MOST);
         Self((self.0 | other.0) & DEFAULT | most)
     }
 
-    /// Without what so many copies cover whatever the default is.
+    /// Removes the factors that `copies` covers whatever the cluster's default is.
     pub(crate) fn beyond(self, copies: u8) -> Self {
         let most = self.0 & MOST;
         match copies {
@@ -48,7 +52,8 @@ impl Reach {
         }
     }
 
-    /// The numbers: whoever is a replica for any of those that were hidden is one for one of these.
+    /// Representative factors: a node that is a replica under any hidden factor is a replica under
+    /// one of these.
     pub(crate) fn copies(self) -> impl Iterator<Item = u8> {
         let most = match self.0 & MOST {
             0 => None,

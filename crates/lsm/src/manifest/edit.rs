@@ -1,36 +1,36 @@
-//! One change to the manifest's state, and its bytes (specified in `docs/file-format.md`).
+//! Edits of the manifest's state, and their encoding (specified in `docs/file-format.md`).
 
 use super::{ManifestState, Placed};
 use crate::table::{Purgeable, TableMeta};
 use crate::wal::LogEnd;
 use record::Version;
 
-/// One change. Edits that are applied together become durable together.
+/// One change of the state. Edits applied together become durable together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Edit {
-    /// Everything, at the start of a file.
+    /// Replaces the whole state; the first edit of every file.
     Reset(ManifestState),
-    /// A table belongs to the store.
+    /// Adds a table to the store.
     Add(Placed),
-    /// A table is no longer part of it.
+    /// Removes a table from the store.
     Remove(u64),
-    /// A table moves to another level as it is.
+    /// Moves a table to another level, unchanged.
     Move(u64, u8),
-    /// A tree's tables now hold everything up to this sequence.
+    /// Raises the last sequence in the tables of a tree.
     Flushed {
         /// The number of the tree.
         tree: u8,
         /// The last sequence in its tables.
         sequence: u64,
     },
-    /// The log is needed only from here.
+    /// Raises the start of the log that is still needed.
     Floor {
-        /// All groups before this sequence are in tables.
+        /// Tables hold all groups before this sequence.
         sequence: u64,
-        /// The segment that holds it.
+        /// Oldest segment that is still needed.
         oldest_segment: u64,
     },
-    /// A segment of an earlier process life ended there.
+    /// Records the end of a segment of an earlier process run.
     End(LogEnd),
 }
 
@@ -128,7 +128,7 @@ pub(super) fn encode(edits: &[Edit]) -> Vec<u8> {
     out
 }
 
-/// Reads the edits of a manifest.
+/// Decodes the edits of one entry of the manifest.
 pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Edit>, &'static str> {
     let mut input = Input { bytes };
     let mut edits = Vec::new();

@@ -1,14 +1,16 @@
-//! The manifest: which tables make up the store and how far they cover the log.
+//! The manifest: the tables of the store, and the part of the log that they cover.
 //!
 //! ```text
 //!  MANIFEST   ┌ header ┬ edit: the whole state ┬ edit ┬ edit … ┐
 //! ```
 //!
-//! An append-only log of edits; each is synced before anything relies on it. It begins with the
-//! whole state, and is written anew (beside, then renamed over) at every open, when it has grown
-//! and after an append failed: so nothing is ever appended after a tail that a crash left. Edits
-//! are counted for the life of the store; WAL segments carry the count, which betrays an older copy
-//! that was put back.
+//! The manifest is an append-only log of edits, each synced before anything relies on it. The first
+//! edit is the whole state. The file is rewritten (a new file renamed over the old one) at every
+//! open, when it has grown too long, and after a failed append, so nothing is ever appended after a
+//! tail that a crash left.
+//!
+//! Edits are numbered over the lifetime of the store. WAL segments record the number, which exposes
+//! a manifest that was replaced by an older copy.
 
 mod edit;
 #[cfg(test)]
@@ -26,18 +28,18 @@ use crate::error::{Error, IoOp};
 use crate::table::TableMeta;
 use crate::wal::LogEnd;
 
-/// Version of the manifest's format.
+/// Current version of the manifest format.
 const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"KVMANIFS";
 pub(crate) const NAME: &str = "MANIFEST";
 const TEMPORARY: &str = "MANIFEST.tmp";
 const HEAD: usize = 40;
 const EDIT_HEAD: usize = 12;
-/// The manifest is written anew when it is longer than this and than twice its state: reading it
-/// back stays a matter of milliseconds.
+/// Bytes beyond which the manifest is rewritten, if it is also longer than twice its state. Keeps
+/// reading it at open a matter of milliseconds.
 const REWRITE_BYTES: u64 = 1 << 20;
 
-/// One table and where it belongs.
+/// A table with its position in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) tree: u8,
@@ -45,48 +47,49 @@ pub(crate) struct Placed {
     pub(crate) meta: TableMeta,
 }
 
-/// Everything the manifest says.
+/// The state that the manifest describes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ManifestState {
-    /// By table id.
+    /// All tables, by id.
     pub(crate) tables: BTreeMap<u64, Placed>,
-    /// For each tree, the last sequence that is in its tables.
+    /// The last sequence in the tables of each tree.
     pub(crate) flushed: BTreeMap<u8, u64>,
-    /// All groups of the log before this sequence are in tables.
+    /// Tables hold all groups of the log before this sequence.
     pub(crate) floor: u64,
-    /// Log segments before this one are leftovers; 0 until the store's first log was begun.
+    /// Oldest log segment in use; older files await removal. 0 until the store's first log was
+    /// started.
     pub(crate) oldest_segment: u64,
-    /// Where segments of earlier process lives ended.
+    /// Ends of the segments of earlier process runs.
     pub(crate) ends: Vec<LogEnd>,
-    /// No table has had this id or a greater one.
+    /// Next table id: greater than every id used so far.
     pub(crate) next_table: u64,
 }
 
-/// The manifest's file and the state it says.
+/// The manifest's file and its state.
 pub(crate) struct Manifest {
     disk: Arc<dyn Disk>,
     store_id: u64,
     file: Arc<dyn File>,
     len: u64,
-    /// Edits written since the store was created; the number of the last one.
+    /// Number of edits written since the store was created, which is the number of the last one.
     edits: u64,
     state: ManifestState,
-    /// Length of the state's own edit when the file was begun.
+    /// Length of the file when it was started with the whole state.
     base_len: u64,
-    /// An append failed: what the file ends with is unknown.
+    /// True after a failed append: the end of the file is unknown.
     broken: bool,
 }
 
 impl Manifest {
-    /// Writes the first manifest of a store.
+    /// Creates the first manifest of a store.
     pub(crate) fn create(disk: Arc<dyn Disk>, store_id: u64) -> Result<Self, Error> {
         let state = ManifestState { floor: 1, next_table: 1, ..ManifestState::default() };
         Self::begin(disk, store_id, 0, state)
     }
 
-    /// Reads the manifest and, if `accept` takes its state and number of edits for current, begins
-    /// it anew. One that is refused stays as it is: with an edit more at each attempt, an older
-    /// copy that was put back would count as current in the end.
+    /// Reads the manifest and rewrites it if `accept` approves its state and number of edits. A
+    /// rejected manifest stays unchanged: if each attempt added an edit, an older copy would
+    /// eventually count as current.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         store_id: u64,
@@ -120,7 +123,7 @@ impl Manifest {
         })
     }
 
-    /// What the manifest says.
+    /// The state that the manifest describes.
     pub(crate) fn state(&self) -> &ManifestState {
         &self.state
     }
@@ -130,9 +133,9 @@ impl Manifest {
         self.edits
     }
 
-    /// Makes edits durable, all or none. On an error the state is as before, whatever the file
-    /// holds: the next call, be it without edits, writes it anew. Until that worked, files that the
-    /// edits name stay.
+    /// Makes edits durable, all or none. After an error the state is unchanged but the file may
+    /// hold the edits; the next call, even without edits, rewrites it. Until then the tables that
+    /// the edits name must be kept.
     pub(crate) fn apply(&mut self, edits: &[Edit]) -> Result<(), Error> {
         if edits.is_empty() && !self.broken {
             return Ok(());
@@ -142,7 +145,8 @@ impl Manifest {
             edit.apply(&mut state);
         }
         if self.broken || self.len > REWRITE_BYTES.max(2 * self.base_len) {
-            // If this fails after the rename, appending to the old file would write into nowhere.
+            // If `begin` fails after its rename, appends to the old file would be lost: the next
+            // call must rewrite the file again.
             self.broken = true;
             *self = Self::begin(Arc::clone(&self.disk), self.store_id, self.edits, state)?;
             return Ok(());
@@ -161,7 +165,7 @@ impl Manifest {
     }
 }
 
-/// Whether there is a manifest.
+/// Returns true if the directory holds a manifest.
 pub(crate) fn exists(names: &[String]) -> bool {
     names.iter().any(|name| name == NAME)
 }
@@ -208,7 +212,7 @@ fn seal(payload: &[u8], store_id: u64, number: u64) -> Vec<u8> {
     record
 }
 
-/// Seeded by the store and the edit's number, so that an edit means something only in its place.
+/// Checksum of an edit. The seed binds the edit to its store and number.
 fn edit_check(payload: &[u8], store_id: u64, number: u64) -> u64 {
     xxh3_64_with_seed(payload, store_id ^ number.rotate_left(32) ^ payload.len() as u64)
 }
@@ -240,7 +244,7 @@ fn replay(bytes: &[u8], store_id: u64) -> Result<(ManifestState, u64), Error> {
     if number == first {
         return Err(corrupt(at, "its first edit, the whole state, does not match"));
     }
-    // An edit that was cut off by a crash was never relied on. One that has another after it was.
+    // A torn last edit was never relied on. An edit with a valid one after it is damaged.
     for later in at..bytes.len() {
         if (2..=8).any(|skip| read_edit(&bytes[later..], store_id, number + skip).is_some()) {
             return Err(corrupt(at, "an edit is damaged although a later one is whole"));

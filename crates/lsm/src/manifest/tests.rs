@@ -1,5 +1,5 @@
-//! The manifest cut, flipped, full and failing: what is read is what some edit left, and never less
-//! than what was applied.
+//! Manifests that are cut, bit-flipped, on a full or a failing disk: reading one returns the state
+//! after some edit, and never a state older than the last applied edit.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
     Placed { tree: (id % 2) as u8, level: 0, meta }
 }
 
-/// One of every kind of edit, in an order that makes sense.
+/// One edit of every kind, in a plausible order.
 fn edits() -> Vec<Vec<Edit>> {
     let end = |segment, end| Edit::End(LogEnd { segment, end, next_sequence: 9 });
     vec![
@@ -65,7 +65,7 @@ fn every_edit_comes_back_appended_or_as_part_of_the_state() {
     let (disk, states) = filled();
     let first = open(&disk).unwrap();
     assert_eq!(first.state(), states.last().unwrap());
-    // Written anew by the open before: now as one state.
+    // The first open rewrote the manifest as one state.
     let second = open(&disk).unwrap();
     assert_eq!(second.state(), first.state());
     assert_eq!(second.edits(), first.edits() + 1, "edits are counted for life");
@@ -90,7 +90,8 @@ fn a_manifest_that_grows_is_written_anew() {
     assert_eq!(open(&disk.crash(1)).unwrap().state(), manifest.state());
 }
 
-/// Row 7: cut at every byte. What a crash can leave is an edit less; the rest is refused.
+/// Row 7 of `docs/reliability.md`: the file is cut at every byte. A crash can lose the last edit;
+/// any other loss is refused.
 #[test]
 fn cut_at_every_byte_it_is_as_after_some_edit_or_refused() {
     let (disk, states) = filled();
@@ -149,7 +150,7 @@ fn a_failed_edit_leaves_the_state_and_the_next_one_writes_it_anew() {
                     disk.fail(Fault::once(op, errno));
                     assert!(manifest.apply(edit).is_err());
                     assert_eq!(manifest.state(), &before);
-                    // The edit may be there or not. It is not in between.
+                    // The file holds either all of the failed edit or none of it.
                     let found = open(&disk.deep_clone().crash(i as u64)).unwrap();
                     let mut after = before.clone();
                     edit.iter().for_each(|edit| edit.apply(&mut after));
@@ -163,8 +164,8 @@ fn a_failed_edit_leaves_the_state_and_the_next_one_writes_it_anew() {
     }
 }
 
-/// Whoever settles a failed edit may find that somebody else has: then there is nothing to write,
-/// and an empty record would end the file for every reader.
+/// Settling a failed edit may find that another call has settled it. Then there is nothing to
+/// write, and an empty record would end the file for every reader.
 #[test]
 fn no_edits_write_nothing_unless_the_file_is_in_doubt() {
     let disk = MemDisk::new();
@@ -247,7 +248,7 @@ fn another_store_s_and_a_newer_one_are_told_apart() {
 }
 
 proptest! {
-    /// Numbers of entries that no input holds, cut edits, unknown kinds: an error, and no memory.
+    /// Impossible counts, truncated edits and unknown kinds are errors and allocate no memory.
     #[test]
     fn any_bytes_are_edits_or_refused(
         kinds in vec((0u8..10, vec(any::<u8>(), 0..60)), 0..5),

@@ -1,9 +1,9 @@
-//! The memtable: what the WAL holds and no table does yet, in key order.
+//! The memtable: the records that are in the WAL but not yet in a table, in key order.
 //!
-//! The commit leader fills it through [`MemtableWriter`], one batch after the other; any thread
-//! reads it at the same time. When it is full it is *rotated*: a new one takes over and a flush
-//! turns this one into a table. Every record carries the sequence of its WAL batch, so a snapshot
-//! is a sequence number and the memtables and tables of its moment: tables need no sequences.
+//! The commit leader fills it through [`MemtableWriter`], one batch after the other, while any
+//! thread reads it. A full memtable is *rotated*: a new one replaces it, and a flush writes the old
+//! one to a table. Every record carries the sequence of its WAL group, so a snapshot consists of a
+//! sequence number and the memtables and tables of that moment; tables need no sequences.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ mod tests;
 pub(crate) use skiplist::Inserted;
 use skiplist::{Entry, Inserter, Node, SequenceRange, Skiplist};
 
-/// A memtable as readers see it.
+/// A memtable's reading side.
 pub(crate) struct Memtable {
     list: Arc<Skiplist>,
     sequences: SequenceRange,
 }
 
-/// The one writer of a memtable.
+/// The only writer of a memtable.
 pub(crate) struct MemtableWriter {
     inserter: Inserter,
     memtable: Arc<Memtable>,
@@ -33,7 +33,7 @@ pub(crate) struct MemtableWriter {
 }
 
 impl Memtable {
-    /// An empty memtable for `capacity` bytes, and its writer.
+    /// Creates an empty memtable of `capacity` bytes and its writer.
     pub(crate) fn new(capacity: usize) -> (Arc<Self>, MemtableWriter) {
         let (list, inserter) = Skiplist::new(capacity);
         let memtable = Arc::new(Self { list, sequences: SequenceRange::new() });
@@ -51,17 +51,17 @@ impl Memtable {
         self.list.find(key, hash).map(|node| node.newest().record())
     }
 
-    /// Bytes of the memtable that are in use.
+    /// Used bytes of the memtable.
     pub(crate) fn used(&self) -> usize {
         self.list.used()
     }
 
-    /// Users' keys whose newest record in here is a value.
+    /// Number of user keys whose newest record in this memtable is a value.
     pub(crate) fn live(&self) -> i64 {
         self.list.live()
     }
 
-    /// First and last batch in it, `None` if it is empty.
+    /// First and last sequence in the memtable; `None` if it is empty.
     pub(crate) fn sequences(&self) -> Option<(u64, u64)> {
         self.sequences.get()
     }
@@ -72,27 +72,28 @@ impl MemtableWriter {
         &self.memtable
     }
 
-    /// Greatest version inserted so far.
+    /// Highest version inserted so far.
     pub(crate) fn max_version(&self) -> Version {
         self.max_version
     }
 
-    /// When the youngest record inserted so far was written.
+    /// Latest write time ([`RecordRef::when`]) inserted so far.
     pub(crate) fn max_when(&self) -> u64 {
         self.max_when
     }
 
-    /// Whether records that take `bound` bytes ([`MemtableWriter::bound`] summed up) fit.
+    /// Returns true if records of `bound` bytes in total (the sum of [`MemtableWriter::bound`])
+    /// fit.
     pub(crate) fn fits(&self, bound: usize) -> bool {
         bound <= self.memtable.list.room()
     }
 
-    /// The most bytes that one record can take.
+    /// Upper bound of the bytes that one record takes.
     pub(crate) fn bound(key_len: usize, record_len: usize) -> usize {
         Skiplist::node_bound(key_len, record_len)
     }
 
-    /// Adds a record that `sequence` brought. `hash` must be the same for the same key always.
+    /// Adds a record of the group `sequence`. `hash` must always be the same for the same key.
     pub(crate) fn insert(
         &mut self,
         key: &[u8],
@@ -101,7 +102,8 @@ impl MemtableWriter {
         late: bool,
         sequence: u64,
     ) -> Inserted {
-        // Before the record can be seen, so that who sees it also sees that it must be flushed.
+        // The range grows before the record is visible, so that a reader of the record also sees
+        // that the memtable needs a flush.
         self.memtable.sequences.extend(sequence);
         self.max_version = self.max_version.max(record.version());
         self.max_when = self.max_when.max(record.when());
@@ -109,11 +111,11 @@ impl MemtableWriter {
     }
 }
 
-/// Walks a memtable: each key once, with its newest record up to a sequence.
+/// Iterates over a memtable: each key once, with its newest record up to a sequence.
 pub(crate) struct MemtableIter {
     memtable: Arc<Memtable>,
     sequence: u64,
-    /// Node and entry.
+    /// Offsets of the current node and entry.
     at: Option<(u32, u32)>,
 }
 
@@ -126,7 +128,7 @@ impl MemtableIter {
         self.at = self.visible(self.memtable.list.first());
     }
 
-    /// Goes to the first key at or after `key`.
+    /// Moves to the first key at or after `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         self.at = self.visible(self.memtable.list.seek(key));
     }
@@ -144,7 +146,7 @@ impl MemtableIter {
         self.memtable.list.entry(entry).expect("offsets of entries are not 0").record()
     }
 
-    /// What the current key's record hides in here.
+    /// Reach of the records that the current one hides in this memtable.
     pub(crate) fn reach(&self) -> Reach {
         let (_, entry) = self.at.expect("only asked while valid");
         let newest = self.memtable.list.entry(entry).expect("offsets of entries are not 0");
@@ -153,7 +155,7 @@ impl MemtableIter {
         copies.fold(Reach::default(), Reach::and).beyond(newest.record().copies())
     }
 
-    /// Goes to the next key.
+    /// Moves to the next key.
     pub(crate) fn next(&mut self) {
         self.at = self.visible(self.node().next());
     }
@@ -163,7 +165,8 @@ impl MemtableIter {
         self.memtable.list.node(node)
     }
 
-    /// The first key at or after `node` that has a record up to the sequence, with the newest such.
+    /// The first key at or after `node` with a record up to the sequence, and the newest such
+    /// record.
     fn visible(&self, mut node: Option<Node<'_>>) -> Option<(u32, u32)> {
         while let Some(there) = node {
             let mut entry = Some(there.newest());

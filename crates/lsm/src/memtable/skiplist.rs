@@ -1,28 +1,30 @@
-//! An arena skiplist with one writer and any number of readers that never wait.
+//! An arena skiplist with one writer and any number of wait-free readers.
 //!
 //! ```text
 //!  node   ├ newest u32 │ key length u16 │ height u8 │ - ┤ next[height] u32 ┤ key ┤
 //!  entry  ├ sequence u64 │ record length u32 │ older u32 ┤ record ┤
 //! ```
 //!
-//! One node for each key, in the order of keys; from it hang the key's records, newest first, so
-//! that the first answers a read and a snapshot skips at most those written after it. Offsets are
-//! 8-aligned; 0 stands for "none". Nothing is ever removed or moved; the arena goes as a whole.
+//! The list has one node per key, in key order, and each node links the records of its key, newest
+//! first: the first entry answers a read, and a snapshot skips only the entries written after it.
+//! "Newest" means the highest rank, not the latest arrival. Offsets are 8-aligned; 0 means "none".
+//! Nothing is removed or moved; the arena is freed as a whole.
 //!
-//! Beside the list lies a hash index from keys to their nodes: a point read, or a write to a key
-//! that is there, costs two or three cache misses instead of one for each of some twenty hops, and
-//! most keys that are absent cost one. The list stays what walks, seeks and new keys use, and what
-//! answers once the index is full.
+//! A hash index maps keys to their nodes: a point read, or a write to an existing key, costs two or
+//! three cache misses instead of one for each of about twenty hops, and most absent keys cost one.
+//! Iteration, seeks and new keys use the list, and so do all reads that miss once the index is
+//! full.
 //!
 //! Algorithm: W. Pugh, "Skip Lists: A Probabilistic Alternative to Balanced Trees", CACM 33(6),
-//! 1990, with branching 4. Why our own and `unsafe`: one allocation a memtable instead of two a
-//! record, exact byte accounting for the memory ledger, no epoch pinning; CPU time for 220,000
-//! records of 200,000 keys beside crossbeam-skiplist: insert 1.05 and 1.33 µs, get 0.16 and 2.0 µs.
+//! 1990, with branching 4. Reasons for an own implementation with `unsafe`: one allocation per
+//! memtable instead of two per record, exact accounting of memory, no epoch pinning. CPU time for
+//! 220,000 records of 200,000 keys, compared with crossbeam-skiplist: insert 1.05 and 1.33 µs, get
+//! 0.16 and 2.0 µs.
 //!
-//! Its tests run under Miri, not under loom: an atomic of loom is an object with a history, not
-//! four bytes that zeroed memory can be, and its `UnsafeCell` lends no slices of bytes. Links, keys
-//! and records lie side by side in one arena, at offsets that the data decide: a model would have
-//! to keep them elsewhere, and would be one of another list.
+//! The tests run under Miri but not under loom: an atomic of loom is an object with a history, not
+//! four bytes of zeroed memory, and loom's `UnsafeCell` lends no byte slices. Links, keys and
+//! records share one arena at offsets that depend on the data; a loom model would have to store
+//! them elsewhere and would test a different list.
 #![allow(unsafe_code, reason = "one arena, any number of readers beside a writer")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -37,58 +39,58 @@ use crate::batch::Space;
 use crate::local::{Reach, set_late, set_reach};
 use record::{Kind, RecordRef};
 
-/// Levels of the list: 4^12 = 16 M nodes before searches grow longer.
+/// Maximum number of levels: 4^12 = 16 M nodes before searches grow longer.
 const MAX_HEIGHT: usize = 12;
-/// Bytes of a node before its tower.
+/// Bytes of a node before its tower of links.
 const NODE_HEAD: usize = 8;
 /// Bytes of an entry before its record.
 const ENTRY_HEAD: usize = 16;
 const ALIGN: usize = 8;
-/// Offset of the head node, which has no key. Offset 0 stands for "no node".
+/// Offset of the head node, which has no key. Offset 0 means "no node".
 const HEAD: u32 = ALIGN as u32;
 const HEAD_NODE_LEN: usize = NODE_HEAD + MAX_HEIGHT * 4;
 /// Offset of the index.
 const INDEX: usize = HEAD as usize + HEAD_NODE_LEN;
 
-/// What an insertion found.
+/// Result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// A record of its own.
+    /// The record was added.
     New,
-    /// The very same record was there already; nothing was added.
+    /// The same record was already present; nothing was added.
     Duplicate,
-    /// A record beside one with the same version and ballot and different content.
+    /// The record was added beside one with the same version and ballot but different content.
     Conflict,
 }
 
-/// The list itself; shared with readers.
+/// The list, shared with its readers.
 pub(super) struct Skiplist {
     arena: NonNull<u8>,
     capacity: usize,
     used: AtomicUsize,
     height: AtomicUsize,
-    /// Slots of the index, a power of two. They lie in the arena after the head node, each the
-    /// offset of a key's node, by open addressing; 0 = free.
+    /// Number of index slots, a power of two. The slots lie in the arena after the head node. Each
+    /// slot holds the offset of a key's node (open addressing); 0 = free.
     slots: usize,
-    /// Keys are missing from the index: it had no more room.
+    /// True if the index was full and lacks some keys.
     index_overflowed: AtomicBool,
-    /// Users' keys whose newest record in here is a value.
+    /// Number of user keys whose newest record in this memtable is a value.
     live: AtomicI64,
 }
 
-/// Bytes of arena for each slot of the index: with nodes of 100 bytes and more it fills to two
-/// thirds at most, and it takes a sixteenth of the memtable.
+/// Arena bytes per index slot. With nodes of 100 bytes or more the index fills to at most two
+/// thirds, and it takes a sixteenth of the memtable.
 const ARENA_PER_SLOT: usize = 64;
 
 // SAFETY: readers only follow offsets that the single writer (the one `Inserter`) published with a
-// release store after it had written the node, and a published node's bytes never change.
+// release store after it had written the node, and the bytes of a published node never change.
 unsafe impl Send for Skiplist {}
 // SAFETY: as above.
 unsafe impl Sync for Skiplist {}
 
 impl Drop for Skiplist {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout, and no reader outlives the list.
+        // SAFETY: `new` allocated the arena with the same layout, and no reader outlives the list.
         unsafe { dealloc(self.arena.as_ptr(), layout(self.capacity)) }
     }
 }
@@ -101,30 +103,31 @@ fn lives(kind: Kind) -> bool {
     kind == Kind::Value
 }
 
-/// Whether nothing but their content tells two records apart.
+/// Returns true if the two records can differ only in their content.
 fn is_of_one_write(a: &RecordRef<'_>, b: &RecordRef<'_>) -> bool {
     a.version() == b.version() && a.ballot() == b.ballot()
 }
 
-/// A place in the index.
+/// The position of a key in the index.
 enum Slot<'a> {
-    /// The key's own, with its node.
+    /// The slot of the key, with its node.
     Taken(Node<'a>),
-    /// The key is not in the index.
+    /// A free slot: the key is not in the index.
     Free(&'a AtomicU32),
 }
 
-/// The one writer of a list.
+/// The only writer of a list.
 pub(super) struct Inserter {
     list: Arc<Skiplist>,
     random: u64,
-    /// Keys in the index, and how many it takes before probing gets long.
+    /// Number of keys in the index, and the limit beyond which probing gets long.
     indexed: usize,
     indexed_bound: usize,
 }
 
 impl Skiplist {
-    /// A list with room for `capacity` bytes of nodes. The memory is touched as it fills.
+    /// Creates a list for `capacity` bytes of nodes. Pages of the arena are touched only as it
+    /// fills.
     pub(super) fn new(capacity: usize) -> (Arc<Self>, Inserter) {
         let capacity = capacity.max(4096);
         let slots = 1 << (capacity / ARENA_PER_SLOT).ilog2();
@@ -150,22 +153,22 @@ impl Skiplist {
         )
     }
 
-    /// Bytes taken so far, the index included.
+    /// Used bytes, including the index.
     pub(super) fn used(&self) -> usize {
         self.used.load(Atomic::Relaxed)
     }
 
-    /// Users' keys whose newest record in here is a value.
+    /// Number of user keys whose newest record in this memtable is a value.
     pub(super) fn live(&self) -> i64 {
         self.live.load(Atomic::Relaxed)
     }
 
-    /// Bytes that are still free.
+    /// Free bytes.
     pub(super) fn room(&self) -> usize {
         self.capacity - self.used()
     }
 
-    /// The most that a new key with such a record can take.
+    /// Upper bound of the bytes that a record of this length under a new key takes.
     pub(super) fn node_bound(key_len: usize, record_len: usize) -> usize {
         NODE_HEAD + MAX_HEIGHT * 4 + key_len + ALIGN + ENTRY_HEAD + record_len + ALIGN
     }
@@ -179,7 +182,7 @@ impl Skiplist {
         }
     }
 
-    /// The slot that `key` has, or would get. There is always a free one: the index never fills.
+    /// The slot of `key`, or the free slot for it. The index never fills, so a free slot exists.
     fn slot(&self, key: &[u8], hash: u64) -> Slot<'_> {
         let mask = self.slots - 1;
         let mut at = hash as usize & mask;
@@ -211,32 +214,33 @@ impl Skiplist {
         }
     }
 
-    /// The first node of all.
+    /// The first node of the list.
     pub(super) fn first(&self) -> Option<Node<'_>> {
         let next = self.next_at(HEAD, 0);
         (next != 0).then(|| self.node(next))
     }
 
-    /// A node by the offset that [`Node::offset`] gave for this very list.
+    /// The node at an offset that [`Node::offset`] returned for this list.
     pub(super) fn node(&self, offset: u32) -> Node<'_> {
         debug_assert!((offset as usize) < self.used());
         Node { list: self, offset }
     }
 
-    /// A record by the offset that [`Entry::offset`] gave for this very list; 0 = none.
+    /// The record at an offset that [`Entry::offset`] returned for this list; `None` for 0.
     pub(super) fn entry(&self, offset: u32) -> Option<Entry<'_>> {
         debug_assert!((offset as usize) < self.used());
         (offset != 0).then_some(Entry { list: self, offset })
     }
 
-    /// For the writer: the node of `key`, or else the last node before it on every level.
+    /// The node of `key`. If the key is absent, fills `before` with its predecessors on every
+    /// level. For the writer only.
     fn search(&self, key: &[u8], before: &mut [u32; MAX_HEIGHT]) -> Option<Node<'_>> {
         let mut node = HEAD;
         let mut last_seen = 0;
         for level in (0..self.height.load(Atomic::Relaxed)).rev() {
             loop {
                 let next = self.link(node, level).load(Atomic::Relaxed);
-                // A node already found to come after need not be compared again lower down.
+                // A node already known to follow `key` needs no second comparison on a lower level.
                 if next == 0 || next == last_seen {
                     break;
                 }
@@ -262,7 +266,7 @@ impl Skiplist {
     fn index(&self, slot: usize) -> &AtomicU32 {
         debug_assert!(slot < self.slots);
         // SAFETY: the index lies in the arena between the head node and the first node, 4-aligned,
-        // zeroed at first and only ever accessed as atomics.
+        // initially zeroed and only ever accessed as atomics.
         unsafe { &*self.arena.as_ptr().add(INDEX + slot * 4).cast::<AtomicU32>() }
     }
 
@@ -278,7 +282,8 @@ impl Skiplist {
 }
 
 impl Inserter {
-    /// Adds a record under `key`. The caller has made sure of room (see [`Skiplist::node_bound`]).
+    /// Adds a record under `key`. The caller ensures that there is room (see
+    /// [`Skiplist::node_bound`]).
     pub(super) fn insert(
         &mut self,
         key: &[u8],
@@ -307,7 +312,7 @@ impl Inserter {
         }
     }
 
-    /// Adds a record to a key that has some, in its place among them.
+    /// Adds a record to an existing key, at its position in the order of ranks.
     fn insert_beside(
         &mut self,
         node: Node<'_>,
@@ -344,14 +349,14 @@ impl Inserter {
         outcome
     }
 
-    /// Counts a key, if it is a user's.
+    /// Adjusts the count of live keys; ignores keys outside of the user space.
     fn count(&self, key: &[u8], more: i64) {
         if more != 0 && key.first() == Some(&(Space::Data as u8)) {
             self.list.live.store(self.list.live() + more, Atomic::Relaxed);
         }
     }
 
-    /// Adds a key with its first record after the nodes in `before`.
+    /// Adds a new key with its first record after the nodes in `before`.
     fn insert_key(
         &mut self,
         key: &[u8],
@@ -381,8 +386,8 @@ impl Inserter {
         let key_at = NODE_HEAD + height * 4;
         let offset = self.take(key_at + key.len());
         let at = self.list.at(offset);
-        // SAFETY: the bytes were just taken, so they belong to no published node, and this is the
-        // only writer; readers see them only after a release store of a link.
+        // SAFETY: the bytes were just allocated from the arena, so they belong to no published
+        // node, and this is the only writer; readers see them only after a release store of a link.
         unsafe {
             at.add(4).cast::<u16>().write(key.len() as u16);
             at.add(6).write(height as u8);
@@ -404,13 +409,13 @@ impl Inserter {
             record_at.copy_from_nonoverlapping(raw.as_ptr(), raw.len());
             let raw = std::slice::from_raw_parts_mut(record_at, raw.len());
             set_late(raw, late);
-            // What it has hidden on the node that it comes from is not in this store.
+            // The reach describes the node that sent the record, not this store.
             set_reach(raw, Reach::default());
         }
         offset
     }
 
-    /// Takes `len` bytes of the arena.
+    /// Allocates `len` bytes of the arena.
     fn take(&mut self, len: usize) -> u32 {
         let list = &*self.list;
         let start = list.used.load(Atomic::Relaxed);
@@ -420,7 +425,7 @@ impl Inserter {
         start as u32
     }
 
-    /// 1 with probability 3/4, 2 with 3/16, … (branching 4).
+    /// Random height: 1 with probability 3/4, 2 with 3/16, … (branching 4).
     fn random_height(&mut self) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -429,7 +434,7 @@ impl Inserter {
     }
 }
 
-/// One key in the list.
+/// A key in the list.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
     list: &'a Skiplist,
@@ -442,7 +447,7 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn key(&self) -> &'a [u8] {
-        // SAFETY: as written by `write_node`; immutable as long as the list lives.
+        // SAFETY: `write_node` wrote these bytes; they are immutable as long as the list lives.
         unsafe {
             let at = self.list.at(self.offset);
             let len = usize::from(at.add(4).cast::<u16>().read());
@@ -451,7 +456,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Its newest record.
+    /// The newest record of the key.
     pub(super) fn newest(&self) -> Entry<'a> {
         let newest = self.newest_link().load(Atomic::Acquire);
         self.list.entry(newest).expect("a node has a record before it is reachable")
@@ -468,7 +473,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// One record of a key.
+/// A record of a key.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'a> {
     list: &'a Skiplist,
@@ -480,14 +485,14 @@ impl<'a> Entry<'a> {
         self.offset
     }
 
-    /// Sequence of the WAL group that brought it.
+    /// Sequence of the WAL group that contained the record.
     pub(super) fn sequence(&self) -> u64 {
-        // SAFETY: as written by `write_entry`; never changes.
+        // SAFETY: `write_entry` wrote these bytes; they never change.
         unsafe { self.list.at(self.offset).cast::<u64>().read() }
     }
 
     pub(super) fn record(&self) -> RecordRef<'a> {
-        // SAFETY: as written by `write_entry`; never changes as long as the list lives.
+        // SAFETY: `write_entry` wrote these bytes; they never change as long as the list lives.
         let raw = unsafe {
             let at = self.list.at(self.offset);
             let len = at.add(8).cast::<u32>().read() as usize;
@@ -496,7 +501,7 @@ impl<'a> Entry<'a> {
         RecordRef::trusted(raw)
     }
 
-    /// The record of the same key that is next older.
+    /// The next older record of the same key.
     pub(super) fn older(&self) -> Option<Entry<'a>> {
         self.list.entry(self.older_link().load(Atomic::Acquire))
     }
@@ -508,7 +513,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Sequences are written by one thread and read by others.
+/// The range of sequences in a memtable; one thread writes it, others read it.
 pub(super) struct SequenceRange {
     first: AtomicU64,
     last: AtomicU64,
@@ -526,7 +531,7 @@ impl SequenceRange {
         self.last.store(sequence, Atomic::Release);
     }
 
-    /// First and last sequence, `None` if nothing was added.
+    /// First and last sequence; `None` if the memtable is empty.
     pub(super) fn get(&self) -> Option<(u64, u64)> {
         let first = self.first.load(Atomic::Acquire);
         (first != 0).then(|| (first, self.last.load(Atomic::Acquire)))

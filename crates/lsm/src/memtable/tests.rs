@@ -19,7 +19,7 @@ fn get<'a>(memtable: &'a Memtable, key: &[u8]) -> Option<RecordRef<'a>> {
     memtable.get(key, xxh3_64(key))
 }
 
-/// Time of the newest record of `key` that a walk up to `sequence` shows.
+/// Time of the newest record of `key` that an iterator at `sequence` returns.
 fn walked(memtable: &Arc<Memtable>, key: &[u8], sequence: u64) -> Option<u64> {
     let mut iter = MemtableIter::new(Arc::clone(memtable), sequence);
     iter.seek(key);
@@ -53,7 +53,8 @@ fn the_same_record_twice_is_one_and_a_conflict_is_told() {
     assert_eq!(writer.insert(b"k", xxh3_64(b"k"), other.view(), false, 3), Inserted::Conflict);
 }
 
-/// What a conditional write makes of one record is no conflict with it, nor with what others made.
+/// Records that conditional writes derive from one plain write conflict neither with it nor with
+/// each other.
 #[test]
 fn of_one_version_the_greatest_ballot_answers_whatever_the_order_of_arrival() {
     let made = |ballot| {

@@ -1,13 +1,13 @@
-//! A block as it lies in the file, and where.
+//! The stored form of a block, and its location.
 //!
 //! ```text
 //!  raw := content │ 0u8 │ check u64
 //!  lz4 := compressed content │ content length u32 │ 1u8 │ check u64
 //! ```
 //!
-//! `check` is xxh3-64 of everything before it. Its seed is the table's own number (from the ids of
-//! store and table) plus the block's offset, so that a block that strayed from another place or
-//! table is as visible as a flipped bit. It is verified before anything else looks at the bytes.
+//! `check` is the xxh3-64 of everything before it. The seed is the table's number (derived from the
+//! ids of store and table) plus the block's offset, so a block from another place or table is
+//! detected like a flipped bit. The checksum is verified before any other byte is interpreted.
 
 use bytes::Bytes;
 use lz4_flex::block::{
@@ -26,20 +26,21 @@ const CHECK_LEN: usize = 8;
 const KIND_LEN: usize = 1;
 const CONTENT_LEN_LEN: usize = 4;
 
-/// Bytes at the end of a compressed block that say how long its content is.
+/// Bytes at the end of a compressed block, including the length of its content.
 pub(super) const TAIL_LEN: usize = CONTENT_LEN_LEN + KIND_LEN + CHECK_LEN;
 
-/// Longest content in bytes: one record of the longest kind under the longest key, or the top block
-/// of a table of terabytes. Bounds what is allocated because a file says so.
+/// Longest content in bytes: a record of maximum length under the longest key, or the top block of
+/// a table of terabytes. Limits the memory that a length read from a file can allocate.
 pub(super) const MAX_CONTENT_LEN: usize = MAX_RECORD_LEN + 2 * MAX_KEY_LEN;
 
-/// Longest block in a file: content is stored raw unless compression makes it shorter.
+/// Longest stored block in bytes: content is stored raw unless compression shortens it.
 pub(super) const MAX_STORED_LEN: usize = MAX_CONTENT_LEN + KIND_LEN + CHECK_LEN;
 
-/// Compression must save at least this part of a block: less is not worth the time of every read.
+/// Compression must save at least 1/`MIN_SAVED_PART` of a block: a smaller saving does not justify
+/// the decompression at every read.
 const MIN_SAVED_PART: usize = 8;
 
-/// Where a block lies in its file, check included.
+/// Location of a block in its file, including the checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Handle {
     pub(super) offset: u64,
@@ -64,13 +65,13 @@ impl Handle {
         (handle.end()? <= limit && len as usize <= MAX_STORED_LEN).then_some(handle)
     }
 
-    /// Where the block after it begins.
+    /// Offset of the first byte after the block.
     pub(super) fn end(self) -> Option<u64> {
         self.offset.checked_add(u64::from(self.len))
     }
 }
 
-/// The number that seeds all checks of a table.
+/// The seed of all checksums of a table.
 pub(super) fn table_seed(store_id: u64, table_id: u64) -> u64 {
     let mut ids = [0; 16];
     ids[..8].copy_from_slice(&store_id.to_le_bytes());
@@ -82,8 +83,8 @@ fn check_of(stored: &[u8], seed: u64, offset: u64) -> u64 {
     xxh3_64_with_seed(stored, seed.wrapping_add(offset))
 }
 
-/// Appends `content` to `out` as the block that will lie at `offset`; compressed if there is a
-/// `compressor` and it helps.
+/// Appends `content` to `out` as the block that will be stored at `offset`, compressed if there is
+/// a `compressor` and compression saves enough.
 pub(super) fn seal(
     out: &mut Vec<u8>,
     content: &[u8],
@@ -105,7 +106,7 @@ pub(super) fn seal(
     Handle { offset, len: (out.len() - start) as u32 }
 }
 
-/// Appends `content` compressed, or nothing if that saves too little.
+/// Appends `content` compressed and returns true; appends nothing if that saves too little.
 fn compress(out: &mut Vec<u8>, content: &[u8], table: &mut CompressTable) -> bool {
     let start = out.len();
     out.resize(start + get_maximum_output_size(content.len()), 0);
@@ -116,15 +117,16 @@ fn compress(out: &mut Vec<u8>, content: &[u8], table: &mut CompressTable) -> boo
     worth
 }
 
-/// What is found in the bytes of a block once they are known to be what was written.
+/// A verified block.
 pub(super) enum Opened {
     /// The block's content, decompressed.
     Content(Bytes),
-    /// Its content would be longer than asked for.
+    /// The content is longer than requested.
     TooLong,
 }
 
-/// Opens the block stored at `offset`; content over `max_len` bytes is not decompressed.
+/// Verifies and decodes the block stored at `offset`. Content longer than `max_len` is not
+/// decompressed.
 pub(super) fn open(
     stored: Bytes,
     seed: u64,
@@ -147,8 +149,8 @@ pub(super) fn open(
     }
 }
 
-/// What a block needs beside its stored bytes to be opened, by its end: room for what it
-/// decompresses to.
+/// Bytes of memory that opening a block takes in addition to its stored bytes: the length of the
+/// decompressed content, taken from the end of the block.
 pub(super) fn expansion(tail: &[u8; TAIL_LEN]) -> usize {
     let [a, b, c, d, kind, ..] = *tail;
     if kind == KIND_LZ4 {

@@ -1,4 +1,4 @@
-//! The inside of a data, index or top block: ascending keys, each with a value.
+//! The content of a data, index or top block: keys in ascending order, each with a value.
 //!
 //! ```text
 //!  entries := value … │ key … │ restart … │ number of restarts u32
@@ -6,36 +6,36 @@
 //!  restart := offset of key u32 │ offset of value u32
 //! ```
 //!
-//! Values lie one after the other in the order of their keys. A key is the first `shared` bytes of
-//! the key before it, then its suffix. Every [`RESTART_INTERVAL`] entries `shared` is 0 whatever
-//! the keys have in common: a *restart point*, listed at the end so that a search can bisect.
-//! Varints are LEB128 of a `u32`, integers are little-endian, offsets count from the block's start.
+//! Values are stored one after the other in key order. A key consists of the first `shared` bytes
+//! of the previous key and its suffix. Every [`RESTART_INTERVAL`] entries is a *restart point* with
+//! `shared` = 0; the list of restart points at the end allows binary search. Varints are LEB128 of
+//! a `u32`, integers are little-endian, and offsets count from the start of the block.
 //!
-//! Keys lie apart from values so that a search of one group stays within two or three cache lines;
-//! strung together with their values, each entry on the way would be a line from memory.
+//! Keys are stored apart from values so that a search between two restart points touches two or
+//! three cache lines instead of one per entry.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
-/// Entries from one restart point to the next: 16 cost a search about 8 steps of a few nanoseconds
-/// and keep nearly all of the prefix compression.
+/// Entries per restart point: 16 cost a search about 8 steps of a few nanoseconds and preserve
+/// nearly all of the prefix compression.
 const RESTART_INTERVAL: u32 = 16;
 
 /// Bytes of one restart point.
 const RESTART_LEN: usize = 8;
 
-/// Bytes of their number.
+/// Bytes of the number of restart points.
 const COUNT_LEN: usize = 4;
 
 /// Longest encoding of a `u32` as a varint.
 const MAX_VARINT_LEN: usize = 5;
 
-/// Bytes that are no well-formed block, although their checksum matches: a bug wrote them.
+/// A malformed block with a valid checksum, which only a bug can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Builds one block after another.
+/// Builds blocks one after the other.
 #[derive(Default)]
 pub(super) struct EntriesBuilder {
     values: Vec<u8>,
@@ -52,7 +52,7 @@ struct Restart {
 }
 
 impl EntriesBuilder {
-    /// Appends an entry; `key` must be greater than the last of this block.
+    /// Appends an entry; `key` must be greater than the last key of this block.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
         let shared = if self.keys.is_empty() || self.since_restart == RESTART_INTERVAL {
             self.restarts.push(Restart { key_at: self.keys.len(), value_at: self.values.len() });
@@ -71,7 +71,7 @@ impl EntriesBuilder {
         self.last.extend_from_slice(&key[shared..]);
     }
 
-    /// The key added last, also when that was to the block before this.
+    /// The last key added, even if it belongs to the previous block.
     pub(super) fn last(&self) -> &[u8] {
         &self.last
     }
@@ -80,17 +80,17 @@ impl EntriesBuilder {
         self.keys.is_empty()
     }
 
-    /// Length of the block if it ended here.
+    /// Length in bytes of the block if it ended here.
     pub(super) fn len(&self) -> usize {
         self.values.len() + self.keys.len() + self.restarts.len() * RESTART_LEN + COUNT_LEN
     }
 
-    /// At most what [`Self::len`] would be after this entry.
+    /// Upper bound of [`Self::len`] after this entry.
     pub(super) fn len_with(&self, key: &[u8], value: &[u8]) -> usize {
         self.len() + 3 * MAX_VARINT_LEN + RESTART_LEN + key.len() + value.len()
     }
 
-    /// The finished block; [`Self::clear`] begins the next.
+    /// Completes the block; [`Self::clear`] starts the next one.
     pub(super) fn finish(&mut self) -> &[u8] {
         let keys_at = self.values.len();
         self.values.extend_from_slice(&self.keys);
@@ -103,7 +103,7 @@ impl EntriesBuilder {
         &self.values
     }
 
-    /// Begins the next block, giving back memory over `keep` bytes.
+    /// Starts the next block and frees buffer memory beyond `keep` bytes.
     pub(super) fn clear(&mut self, keep: usize) {
         self.values.clear();
         self.values.shrink_to(keep);
@@ -123,7 +123,7 @@ pub(super) fn put_varint(buf: &mut Vec<u8>, value: u32) {
     buf.push(rest as u8);
 }
 
-/// A varint at `at`, and where it ends.
+/// Decodes the varint at `at`; returns it with the offset of its end.
 pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let mut value = 0u64;
     for (i, byte) in bytes.get(at..)?.iter().take(MAX_VARINT_LEN).enumerate() {
@@ -135,7 +135,7 @@ pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     None
 }
 
-/// How many bytes two keys begin with in common.
+/// Number of bytes that the common prefix of two keys has.
 #[inline]
 pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
@@ -147,7 +147,7 @@ pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
         }
         at += 8;
     }
-    // The last word again, overlapping what is known to be equal, spares a loop over bytes.
+    // Comparing the last word, which overlaps bytes known to be equal, avoids a loop over bytes.
     if let Some(last) = len.checked_sub(8)
         && let (Some(x), Some(y)) = (word_at(a, last), word_at(b, last))
     {
@@ -161,14 +161,15 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// `a < b`, inline: keys are short, and the C library's comparison costs more to call than to run.
+/// `a < b`, inlined: keys are short, and calling the C library's comparison costs more than the
+/// comparison itself.
 #[inline]
 pub(super) fn is_less(a: &[u8], b: &[u8]) -> bool {
     let same = shared_prefix(a, b);
     a.get(same) < b.get(same)
 }
 
-/// One key of a block, as offsets into it.
+/// The encoded key of an entry, as offsets into its block.
 struct Key {
     shared: usize,
     suffix_at: usize,
@@ -177,7 +178,7 @@ struct Key {
 }
 
 impl Key {
-    /// Parses the key at `at` of `keys`, a block up to its restarts.
+    /// Decodes the key at `at` of `keys`, a block without its restart points.
     #[inline(always)]
     fn parse(keys: &[u8], at: usize) -> Option<Self> {
         let (shared, suffix_len, value_len, suffix_at) = match keys.get(at..at + 3)? {
@@ -203,16 +204,16 @@ impl Key {
     }
 }
 
-/// A block with its parts told apart.
+/// A block split into its parts.
 struct Parts<'a> {
-    /// The block up to its restarts.
+    /// The block without its restart points.
     keys: &'a [u8],
-    /// Where values end and keys begin.
+    /// End of the values and start of the keys.
     keys_at: usize,
     restarts: &'a [u8],
 }
 
-/// The first entry at or after what was searched.
+/// The first entry at or after the search target.
 struct Hit {
     key: Key,
     value: Range<usize>,
@@ -240,7 +241,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The last restart point whose key is less than `key`, or the first of all.
+    /// The last restart point whose key is less than `key`, or the first restart point.
     fn bisect(&self, key: &[u8]) -> Option<Restart> {
         let (mut low, mut high) = (0, self.restarts.len() / RESTART_LEN);
         while low + 1 < high {
@@ -255,20 +256,23 @@ impl<'a> Parts<'a> {
         self.restart(low)
     }
 
-    /// Finds the first entry at or after `target` without rebuilding any key on the way: of the key
-    /// before, which is less than `target`, it is enough to know how many bytes it shares with it.
+    /// Finds the first entry at or after `target` without rebuilding keys: of the previous key,
+    /// which is less than `target`, the search only needs the number of bytes that it shares with
+    /// `target`.
     fn search(&self, target: &[u8]) -> Option<Option<Hit>> {
         let Restart { key_at: mut at, mut value_at } = self.bisect(target)?;
         let mut matched = 0;
         while at < self.keys.len() {
             let key = Key::parse(self.keys, at)?;
             if key.shared == 0 {
-                // Perhaps a restart point, which says nothing about what the keys share.
+                // The entry may be a restart point, whose `shared` says nothing about the common
+                // prefix.
                 matched = 0;
             }
             let value = value_at..value_at + key.value_len;
             if key.shared < matched {
-                // It leaves the key before at a byte where that one still equalled `target`.
+                // The key differs from the previous one at a byte where that one still matched
+                // `target`.
                 return self.hit(key, value, false);
             }
             if key.shared == matched {
@@ -292,25 +296,25 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Where in `block` the value of exactly `key` is.
+/// Position in `block` of the value of `key`.
 pub(super) fn find(block: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
     let hit = Parts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
     Ok(hit.filter(|hit| hit.exact).map(|hit| hit.value))
 }
 
-/// Where in `block` the value of the first key at or after `key` is.
+/// Position in `block` of the value of the first key at or after `key`.
 pub(super) fn find_from(block: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
     let hit = Parts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
     Ok(hit.map(|hit| hit.value))
 }
 
-/// A position in a block. Without a block it is at the end.
+/// A position in a block. A cursor without a block is at the end.
 #[derive(Default)]
 pub(super) struct Cursor {
     block: Bytes,
     keys_at: usize,
     keys_end: usize,
-    /// Where the key after the current one begins.
+    /// Offset of the key after the current one.
     next_at: usize,
     key: Vec<u8>,
     value: Range<usize>,
@@ -318,7 +322,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Takes another block, keeping the key's memory. The position is undefined until a seek.
+    /// Sets another block and keeps the key buffer. The position is undefined until a seek.
     pub(super) fn set_block(&mut self, block: Bytes) -> Result<(), Malformed> {
         self.valid = false;
         let parts = Parts::of(&block).ok_or(Malformed)?;
@@ -327,7 +331,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Leaves the position and the block, keeping the key's memory.
+    /// Clears the position and the block, and keeps the key buffer.
     pub(super) fn drop_block(&mut self) {
         self.valid = false;
         self.block = Bytes::new();
@@ -342,7 +346,7 @@ impl Cursor {
         &self.key
     }
 
-    /// The key of the last entry, after a step past it.
+    /// The key of the last entry, after a step past the end.
     pub(super) fn last_key(&self) -> &[u8] {
         &self.key
     }
@@ -359,13 +363,13 @@ impl Cursor {
         self.next()
     }
 
-    /// Goes to the first entry at or after `target`.
+    /// Moves to the first entry at or after `target`.
     pub(super) fn seek(&mut self, target: &[u8]) -> Result<(), Malformed> {
         self.valid = false;
         let parts = Parts::of(&self.block).ok_or(Malformed)?;
         let Some(hit) = parts.search(target).ok_or(Malformed)? else { return Ok(()) };
-        // The search stops at a key that shares no more with the one before than that one shares
-        // with `target`.
+        // The search stops at a key whose prefix shared with the previous key is no longer than the
+        // previous key's prefix shared with `target`.
         self.key.clear();
         self.key.extend_from_slice(&target[..hit.key.shared]);
         self.key.extend_from_slice(hit.key.suffix(parts.keys));
@@ -375,7 +379,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes to the next entry, whose key must be greater than that of this one, or past the last.
+    /// Moves to the next entry, whose key must be greater than the current one, or past the end.
     #[inline]
     pub(super) fn next(&mut self) -> Result<(), Malformed> {
         self.valid = false;

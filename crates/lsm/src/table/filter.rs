@@ -1,34 +1,34 @@
-//! A bloom filter over the user keys of one partition, cut into cache lines.
+//! A blocked bloom filter over the user keys of one partition.
 //!
 //! ```text
 //!  filter := line (512 bits) … │ probes u8
 //! ```
 //!
-//! All bits of a key lie in one line of 64 bytes, so that a probe touches one cache line. From the
-//! key's hash (xxh3-64, seed 0) `h` = hash × 0x9e3779b97f4a7c15 mod 2^64; the line is
-//! (`h` >> 32) × lines >> 32; the bits are the top 9 of `g` = `h` mod 2^32, then of
-//! `g` × 0x9e3779b9 mod 2^32, and so on, `probes` times. Bit `b` of a line is bit `b` % 8 of its
-//! byte `b` / 8. (This is RocksDB's FastLocalBloom with another first step.)
+//! All bits of a key lie in one line of 64 bytes, so a probe touches one cache line. `h` is the
+//! key's hash (xxh3-64, seed 0) × 0x9e3779b97f4a7c15 mod 2^64; the line is (`h` >> 32) × lines >>
+//! 32; the bits are the top 9 of `g` = `h` mod 2^32, then of `g` × 0x9e3779b9 mod 2^32, and so on,
+//! `probes` times. Bit `b` of a line is bit `b` % 8 of its byte `b` / 8. (The scheme is RocksDB's
+//! FastLocalBloom with a different first step.)
 //!
-//! The first multiplication is there because trees are cut by the hash's *top* bits: within one
-//! tree they are all the same, and would choose few of the lines.
+//! The first multiplication is necessary because the *top* bits of the hash select the tree: they
+//! are equal within a tree and would select only a few of the lines.
 
 const LINE_LEN: usize = 64;
 const LINE_BITS: usize = LINE_LEN * 8;
 
-/// Fewest bits set for a key would be the optimum of an unblocked filter, ln 2 × bits; lines that
-/// happen to be fuller than others favour a little less.
+/// Probes per 10 bits. The optimum of an unblocked filter is ln 2 × bits; the uneven filling of
+/// lines makes slightly fewer probes better.
 const PROBES_PER_10_BITS: usize = 6;
 
-/// More probes than this come of no writer: the options end at 20 bits a key.
+/// Upper limit of probes in a valid filter: the options allow at most 20 bits per key.
 const MAX_PROBES: u8 = 16;
 
-/// Length in bytes of the filter of `keys` keys.
+/// Length in bytes of a filter for `keys` keys.
 pub(super) fn len_for(keys: usize, bits_per_key: u8) -> usize {
     (keys * usize::from(bits_per_key)).div_ceil(LINE_BITS).max(1) * LINE_LEN + 1
 }
 
-/// Builds the filter of keys with these hashes into `filter`.
+/// Builds a filter of the keys with these hashes into `filter`.
 pub(super) fn build(hashes: &[u64], bits_per_key: u8, filter: &mut Vec<u8>) {
     let probes = (usize::from(bits_per_key) * PROBES_PER_10_BITS / 10).clamp(1, MAX_PROBES.into());
     let len = len_for(hashes.len(), bits_per_key);
@@ -46,7 +46,7 @@ pub(super) fn build(hashes: &[u64], bits_per_key: u8, filter: &mut Vec<u8>) {
     filter[len - 1] = probes as u8;
 }
 
-/// Whether a key with this hash may be in the filter's partition; `None` if it is no filter.
+/// Returns true if the partition may hold a key with this hash; `None` if the filter is malformed.
 #[inline]
 pub(super) fn may_contain(filter: &[u8], hash: u64) -> Option<bool> {
     let (probes, lines) = filter.split_last()?;
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Hashes of a tree's keys: with the top byte equal, as in one of 256 trees.
+    /// Hashes of keys in one tree: the top byte is equal, as in one of 256 trees.
     fn hashes(range: std::ops::Range<u64>) -> Vec<u64> {
         range.map(|i| xxh3_64(&i.to_le_bytes()) & (u64::MAX >> 8) | 0x5a << 56).collect()
     }

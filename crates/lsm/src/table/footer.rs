@@ -1,4 +1,4 @@
-//! The end of a table: top block, properties and footer, which are read when it is opened.
+//! The end of a table: top block, properties and footer, all read when the table is opened.
 //!
 //! ```text
 //!  tail       := top block │ properties block │ footer
@@ -6,13 +6,13 @@
 //!                │ store id u64 │ table id u64 │ version u32 │ 0u32 │ "kvrmSST\n" │ check u64
 //!  properties := entries u64 │ tombstones u64 │ raw bytes u64 │ max version (time u64, origin u32)
 //!                │ smallest length u16, smallest │ largest length u16, largest
-//!                │ least time u64 │ greatest time u64 │ deleted │ expiring
-//!  each of both := records u64 │ bytes u64 │ latest u64
+//!                │ earliest time u64 │ latest time u64 │ deleted │ expiring
+//!  deleted, expiring := records u64 │ bytes u64 │ latest u64
 //! ```
 //!
-//! `check` is xxh3-64 (seed 0) of the whole tail before it; the manifest holds it too, so that a
-//! table put in another's place is noticed. Every later version keeps length and place of the
-//! footer and its check, so that a newer table is told from a damaged one.
+//! `check` is the xxh3-64 (seed 0) of the tail before it. The manifest holds it too, so a table
+//! exchanged for another is detected. All future versions keep the length and position of the
+//! footer and of its checksum, so that a newer table is distinguishable from a damaged one.
 
 use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,23 +24,23 @@ use crate::error::{Error, IoOp};
 
 const MAGIC: [u8; 8] = *b"kvrmSST\n";
 
-/// The newest version that this release reads, and the one it writes.
+/// The newest version that this release reads, and the version that it writes.
 const FORMAT_VERSION: u32 = 1;
 
 const FOOTER_LEN: usize = 72;
 const CHECK_LEN: usize = 8;
 
-/// Where the properties hold the only figure that the manifest does not.
+/// Offset in the properties of the only figure that the manifest lacks.
 const RAW_BYTES_AT: usize = 16;
 
-/// Read at once when a table is opened, in bytes: the whole tail of most tables.
+/// Bytes read first when a table is opened: the whole tail of most tables.
 const TAIL_GUESS: u64 = 16 * 1024;
 
-/// The end of a table, verified.
+/// The verified end of a table.
 pub(super) struct Tail {
     pub(super) top: Handle,
     pub(super) properties: Handle,
-    /// From the start of the top block to the end of the file.
+    /// The bytes from the start of the top block to the end of the file.
     bytes: Bytes,
 }
 
@@ -57,7 +57,7 @@ impl Tail {
     }
 }
 
-/// Appends the footer to the rest of the tail; returns the check.
+/// Appends the footer to the rest of the tail; returns its checksum.
 pub(super) fn put_footer(
     tail: &mut Vec<u8>,
     top: Handle,
@@ -129,7 +129,7 @@ pub(super) fn read_tail(
     Ok(Tail { top, properties, bytes: Bytes::from(bytes) })
 }
 
-/// The last bytes of a table, as they are.
+/// The decoded last bytes of a table.
 struct Footer {
     handles: [u64; 4],
     store_id: u64,
@@ -152,7 +152,7 @@ impl Footer {
         Self { handles, store_id, table_id, version, magic, check: rest.get_u64_le() }
     }
 
-    /// Top and properties, which must lie side by side before the footer.
+    /// The handles of the top and properties blocks, which must lie side by side before the footer.
     fn handles(&self, footer_at: u64) -> Option<(Handle, Handle)> {
         let handle = |offset, len, end| {
             let handle = Handle { offset, len: u32::try_from(len).ok()? };
@@ -170,7 +170,6 @@ fn read(file: &dyn File, name: &str, from: u64, to: u64) -> Result<Vec<u8>, Erro
     Ok(bytes)
 }
 
-/// Appends the properties.
 pub(super) fn put_properties(out: &mut Vec<u8>, meta: &TableMeta, raw_bytes: u64) {
     for count in [meta.entries, meta.tombstones, raw_bytes, meta.max_version.time] {
         out.extend_from_slice(&count.to_le_bytes());
@@ -189,7 +188,7 @@ pub(super) fn put_properties(out: &mut Vec<u8>, meta: &TableMeta, raw_bytes: u64
     }
 }
 
-/// Whether these properties of a table agree with what the manifest knows.
+/// Returns true if the properties in a table agree with the manifest.
 pub(super) fn are_properties_of(properties: &[u8], meta: &TableMeta) -> bool {
     let Some(mut raw_bytes) = properties.get(RAW_BYTES_AT..RAW_BYTES_AT + 8) else {
         return false;

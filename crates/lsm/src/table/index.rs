@@ -1,5 +1,5 @@
-//! An index block read as a whole, past the cache: which data blocks there are, how young each of
-//! them is, and which keys it may hold.
+//! A decoded index block: the data blocks of a partition, the latest write time in each, and the
+//! keys that bound them. Index blocks decoded here bypass the cache.
 
 use bytes::Buf;
 
@@ -9,16 +9,16 @@ use super::iter::waited;
 use super::{Table, Wait};
 use crate::error::Error;
 
-/// What an index says of a data block.
+/// The index entry of a data block.
 pub(super) struct Block {
     pub(super) handle: Handle,
-    /// The greatest [`crate::RecordRef::latest`] in it.
+    /// The greatest [`crate::RecordRef::latest`] in the block.
     pub(super) latest: u64,
-    /// Where its key ends.
+    /// End of the block's key in [`Index::keys`].
     key_end: usize,
 }
 
-/// An index, read as a whole.
+/// A decoded index block.
 #[derive(Default)]
 pub(super) struct Index {
     pub(super) blocks: Vec<Block>,
@@ -26,14 +26,15 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The key that parts a block from the next one.
+    /// The separator between a block and the next one: at least the block's last key, less than the
+    /// next block's first key.
     pub(super) fn key(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.blocks[i - 1].key_end };
         &self.keys[start..self.blocks[i].key_end]
     }
 }
 
-/// The index of a table's partition, past the cache.
+/// Reads the index of a table's partition, bypassing the cache.
 pub(super) fn read_index(table: &Table, partition: usize) -> Result<Index, Error> {
     let handle = table.top.partitions[partition].index;
     let content = table.read_block(handle, Wait::Yes).map_err(waited)?;

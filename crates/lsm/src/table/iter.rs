@@ -1,4 +1,4 @@
-//! Walks a table in the order of its keys.
+//! Iterates over a table in key order.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use super::entries::{Cursor, Malformed};
 use super::{NoBlock, Table, Wait, is_entry};
 use crate::error::Error;
 
-/// Bytes read at once for a compaction: enough that a disk streams, for a dozen inputs at a time.
+/// Bytes per read for a compaction: enough for sequential I/O with a dozen inputs.
 const CHUNK_LEN: u64 = 256 * 1024;
 
-/// How an iterator gets at data blocks.
+/// The way in which an iterator reads data blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// One by one through the block cache: for scans of users. What that does not take is read
-    /// into the memory of the one before, which is there already: fresh memory costs more than
-    /// reading does.
+    /// One block at a time through the block cache, for scans of clients. Blocks too long for the
+    /// cache are read into the buffer of the previous one, because allocating new memory costs more
+    /// than the read.
     Cached,
-    /// Many at once past the cache: for compactions, which read each block once.
+    /// Many blocks per read, bypassing the cache, for compactions, which read each block once.
     Sequential,
 }
 
-/// A position in a table; at first, and past the last key, it is not valid. After an error it must
-/// be sought anew.
+/// A position in a table, invalid initially and past the last key. After an error the iterator
+/// needs a new seek.
 pub(crate) struct TableIter {
     table: Arc<Table>,
     access: Access,
     partition: usize,
     index: Cursor,
     data: Cursor,
-    /// Where the data block lies.
+    /// Location of the current data block.
     block: Handle,
-    /// What is less than all keys of the block, if it is not the first that was gone to.
+    /// Exclusive lower bound of the block's keys; empty for the block in which a seek ended.
     before: Vec<u8>,
-    /// Bytes of the file from `chunk_at`: of what is not read through the cache.
+    /// Bytes of the file starting at `chunk_at`, for blocks read without the cache.
     chunk: Bytes,
     chunk_at: u64,
 }
@@ -55,7 +55,7 @@ impl TableIter {
         }
     }
 
-    /// Whether there is a current key.
+    /// Returns true if there is a current key.
     pub(crate) fn valid(&self) -> bool {
         self.data.valid()
     }
@@ -65,12 +65,12 @@ impl TableIter {
         self.data.key()
     }
 
-    /// Its encoded record.
+    /// The encoded record of the current key.
     pub(crate) fn record(&self) -> &[u8] {
         self.data.value()
     }
 
-    /// Goes to the first key of the table.
+    /// Moves to the first key of the table.
     pub(crate) fn seek_to_first(&mut self) -> Result<(), Error> {
         self.data.drop_block();
         self.before.clear();
@@ -81,7 +81,7 @@ impl TableIter {
         Ok(())
     }
 
-    /// Goes to the first key at or after `ikey`.
+    /// Moves to the first key at or after `ikey`.
     pub(crate) fn seek(&mut self, ikey: &[u8]) -> Result<(), Error> {
         self.data.drop_block();
         self.before.clear();
@@ -95,14 +95,14 @@ impl TableIter {
         self.load_data()?;
         self.data.seek(ikey).map_err(|bad| self.bad_data(bad))?;
         if !self.data.valid() {
-            // `ikey` lies between the block's last key and the key that parts it from the next.
+            // `ikey` lies between the block's last key and its separator from the next block.
             self.before.extend_from_slice(ikey);
             return self.next_block();
         }
         self.look_at_first()
     }
 
-    /// Goes to the next key, or past the last.
+    /// Moves to the next key, or past the last.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<(), Error> {
         match self.data.next() {
@@ -112,7 +112,7 @@ impl TableIter {
         }
     }
 
-    /// Looks at what was gone to: no position is valid whose record must not be trusted.
+    /// Checks the record of the new position: a position with a malformed record must not be valid.
     #[inline]
     fn look(&mut self) -> Result<(), Error> {
         if is_entry(&self.data) {
@@ -122,8 +122,8 @@ impl TableIter {
         Err(self.bad_data(Malformed))
     }
 
-    /// The same at the first position in a block. Keys ascend from block to block and lie between
-    /// those that the manifest names: a merge relies on it.
+    /// Checks the first position in a block. Merges rely on keys that ascend from block to block
+    /// and lie within the bounds in the manifest.
     fn look_at_first(&mut self) -> Result<(), Error> {
         let key = self.data.key();
         if key >= &self.table.meta.smallest[..] && key > &self.before[..] {
@@ -154,7 +154,7 @@ impl TableIter {
         self.first_of_block()
     }
 
-    /// Loads the index block of a partition; false if there is no such partition.
+    /// Loads the index block of a partition; returns false if the partition does not exist.
     fn load_index(&mut self, partition: usize) -> Result<bool, Error> {
         self.partition = partition;
         let Some(found) = self.table.top.partitions.get(partition) else { return Ok(false) };
@@ -188,14 +188,15 @@ impl TableIter {
         self.data.set_block(block).map_err(|bad| self.bad_data(bad))
     }
 
-    /// Takes a block from the chunk, first reading one that begins with it if need be, up to `end`
-    /// at the latest.
+    /// Takes a block from the chunk. Reads a chunk that starts with the block, and ends by `end`,
+    /// if necessary.
     fn block_of_chunk(&mut self, handle: Handle, end: u64) -> Result<Bytes, Error> {
         let chunk_end = self.chunk_at + self.chunk.len() as u64;
         let block_end = handle.offset + u64::from(handle.len);
         if handle.offset < self.chunk_at || block_end > chunk_end {
             let len = (end - handle.offset).min(CHUNK_LEN).max(u64::from(handle.len));
-            // The memory of the chunk before is free unless the current block lies in it raw.
+            // The previous chunk's memory is reusable unless the current block is an uncompressed
+            // part of it.
             self.data.drop_block();
             let mut chunk = std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_default();
             chunk.resize(len as usize, 0);

@@ -1,4 +1,5 @@
-//! What the manifest knows about a table, and the table about itself.
+//! Metadata of a table: the part that the manifest stores, and the state that exists only in
+//! memory.
 
 use bytes::Bytes;
 
@@ -6,44 +7,44 @@ use super::Table;
 use crate::batch::Space;
 use record::{Kind, RecordRef, Version};
 
-/// What the manifest knows about a table.
+/// The manifest's entry for a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct TableMeta {
-    /// Never used before in its store.
+    /// Id of the table, never used before in its store.
     pub(crate) id: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub(crate) bytes: u64,
-    /// Keys, tombstones included.
+    /// Number of keys, tombstones included.
     pub(crate) entries: u64,
-    /// Tombstones among them.
+    /// Number of tombstones.
     pub(crate) tombstones: u64,
-    /// The first internal key.
+    /// First internal key.
     pub(crate) smallest: Bytes,
-    /// The last internal key.
+    /// Last internal key.
     pub(crate) largest: Bytes,
-    /// The greatest version of any record.
+    /// Highest version of any record.
     pub(crate) max_version: Version,
-    /// No record was written before ([`RecordRef::when`]). Of a table of format 1 nothing is known
-    /// but 0.
+    /// Earliest write time ([`RecordRef::when`]) of any record.
     pub(crate) min_when: u64,
-    /// When the youngest record was written.
+    /// Latest write time of any record.
     pub(crate) max_when: u64,
-    /// Users' tombstones, and what is superseded.
+    /// User tombstones and superseded records.
     pub(crate) deleted: Purgeable,
-    /// Users' values with an expiry.
+    /// User values with an expiry.
     pub(crate) expiring: Purgeable,
-    /// The check in the footer, which no other table has.
+    /// The checksum in the footer, unique to this table.
     pub(crate) check: u64,
 }
 
-/// Records that may be purged one day.
+/// Summary of the records that may become purgeable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Purgeable {
-    /// The number of such records.
+    /// Number of the records.
     pub(crate) records: u64,
     /// Bytes of their keys and records, uncompressed.
     pub(crate) bytes: u64,
-    /// The greatest [`RecordRef::latest`] of them, and the greatest expiry of those that expire.
+    /// The greatest [`RecordRef::latest`] of the records and, for expiring values, the greatest
+    /// expiry.
     pub(crate) latest: u64,
 }
 
@@ -56,7 +57,7 @@ impl Purgeable {
 }
 
 impl TableMeta {
-    /// Counts one more record, the table's last so far.
+    /// Adds the statistics of a record, the table's last so far.
     pub(super) fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
         let when = record.when();
         if self.smallest.is_empty() {
@@ -81,7 +82,8 @@ impl TableMeta {
         }
     }
 
-    /// There may be records besides, of which no more is known than of those of `other`.
+    /// Widens the time and version bounds by those of `other`, for unreadable records of that
+    /// table.
     pub(super) fn may_hold_of(&mut self, other: &Self) {
         let is_first = self.entries == 0;
         self.min_when = if is_first { other.min_when } else { self.min_when.min(other.min_when) };
@@ -89,24 +91,23 @@ impl TableMeta {
         self.max_version = self.max_version.max(other.max_version);
     }
 
-    /// No record has a version of a later time, nor was any written later.
+    /// Upper bound of all version times and write times in the table.
     pub(crate) fn latest(&self) -> u64 {
         self.max_when.max(self.max_version.time)
     }
 }
 
-/// What may be purged now is not known record by record: all of a table's purgeable records of a
-/// kind may, or none.
+/// Estimates of purgeable records. A table knows only their summary, so either all of its records
+/// of a kind count, or none.
 impl Table {
-    /// Notes that a compaction asked for each of its records whether it may go, when those up to
-    /// `reached` might, and nothing that it hides lies below. Lest it be written anew again and
-    /// again for what may not.
+    /// Records the purge limit that a compaction applied to every record of this table, when
+    /// nothing below the table overlapped it. Avoids rewriting the table until the limit advances.
     pub(crate) fn was_asked(&self, reached: Option<u64>) {
-        // It is asked once: as it is written.
+        // A table is checked once, while it is written.
         let _ = self.asked.set(reached);
     }
 
-    /// About what may be purged now of those that it had not been asked for, or were to stay then:
+    /// Estimates the records that may be purged now but could not be when the table was written:
     /// number of records, and their bytes.
     pub(crate) fn purgeable(&self, reached: Option<u64>) -> (u64, u64) {
         let asked = self.asked.get().copied().flatten();
@@ -118,22 +119,21 @@ impl Table {
         goes.fold((0, 0), |(records, bytes), kind| (records + kind.records, bytes + kind.bytes))
     }
 
-    /// How many records may be purged at most, be it less probable.
+    /// Upper bound of the records that may be purged now.
     pub(crate) fn purgeable_at_most(&self, reached: Option<u64>) -> u64 {
         let meta = &self.meta;
         let is_reached = reached.is_some_and(|reached| meta.min_when <= reached);
         if is_reached { meta.deleted.records + meta.expiring.records } else { 0 }
     }
 
-    /// Notes that a compaction asked of each of its records whether it is a leftover, the time of
-    /// this number that they are dropped.
+    /// Records that a compaction checked every record of this table in the cleanup `number`.
     pub(crate) fn was_asked_for_leftovers(&self, number: u64) {
-        // It is asked once: as it is written.
+        // A table is checked once, while it is written.
         let _ = self.asked_for_leftovers.set(number);
     }
 
-    /// How many leftovers it may hold of which it was not asked, the time of this number that they
-    /// are dropped: all that it has, unless it holds nothing of users.
+    /// Upper bound of the orphaned records that the cleanup `number` has not checked: all records
+    /// of the table, unless it holds no user keys.
     pub(crate) fn leftovers_at_most(&self, number: Option<u64>) -> u64 {
         let is_asked = number.is_none() || self.asked_for_leftovers.get().copied() == number;
         let has_data = self.meta.smallest.first() == Some(&(Space::Data as u8));

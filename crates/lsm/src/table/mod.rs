@@ -1,4 +1,4 @@
-//! SSTables: immutable files of ascending keys, each with one record.
+//! SSTables: immutable files of keys in ascending order, each key with one record.
 //!
 //! ```text
 //!  ┌ partition ────────────────────────────────┐
@@ -8,15 +8,16 @@
 //!                         └───────────────┴───────────────────────┘
 //! ```
 //!
-//! Keys are *internal keys*: the byte of a [`crate::Space`], then the user's key. A data block
-//! holds about [`crate::Options::block_bytes`] of them, or one large record alone. An index block
-//! leads to the data blocks of its partition and says how young each is, a filter answers most
-//! reads of absent keys, and both come through the block cache like data. Only the top block, which
-//! lists the partitions, is resident: some 50 bytes for half a megabyte of data.
+//! Keys are *internal keys*: the byte of a [`crate::Space`], then the user key. A data block holds
+//! about [`crate::Options::block_bytes`] of entries, or one large record alone. An index block
+//! locates the data blocks of its partition and holds the latest write time of each. A filter
+//! answers most reads of absent keys. Data, index and filter blocks go through the block cache;
+//! only the top block, which lists the partitions, stays in memory: about 50 bytes per half
+//! megabyte of data.
 //!
-//! A damaged block is an error whatever kind it is of, and never reads as "absent".
+//! Damage to a block of any kind is an error and never reads as "absent".
 //!
-//! The file's bytes: `docs/file-format.md`.
+//! `docs/file-format.md` specifies the bytes of the file.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
@@ -49,47 +50,48 @@ pub(crate) use meta::{Purgeable, TableMeta};
 pub(crate) use verified::{Unread, VerifiedIter, Walked};
 pub(crate) use write::{TableParams, TableWriter};
 
-/// Longest record in bytes that is read without waiting: copying and checking more would hold up
-/// the other requests of an event loop.
+/// Longest record in bytes that is read without waiting. Copying and verifying a longer one would
+/// delay the other requests of an event loop.
 pub(crate) const INLINE_MAX: usize = 16 * 1024;
 
-/// Longest block in bytes that is read without waiting: blocks of many records end here.
+/// Longest block in bytes that is read without waiting. Blocks of several records are never longer.
 const INLINE_MAX_BLOCK: usize = 64 * 1024;
 
-/// The file that holds table `id`.
+/// File name of table `id`.
 pub(crate) fn file_name(id: u64) -> String {
     format!("{id:010}.sst")
 }
 
-/// Whether an entry of a data block is what a writer puts there. The block's check says that it was
-/// written like this, not that the memory was sound that it was written from.
+/// Returns true if an entry of a data block is well-formed. The block's checksum only proves that
+/// the block was written like this, not that the memory it was written from was intact.
 #[inline]
 fn is_entry(data: &Cursor) -> bool {
     let space = data.key().first().and_then(|space| Space::from_u8(*space));
     space.is_some() && RecordRef::parse(data.value()).is_ok()
 }
 
-/// Whether a read may wait for the disk.
+/// Permission for a read to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// The read may wait.
     Yes,
-    /// It must not: the thread has others to serve.
+    /// The read must not wait: the thread has other requests to serve.
     No,
-    /// It may, but takes no more than so many bytes of memory for a record over `INLINE_MAX`.
+    /// The read may wait, but a record over `INLINE_MAX` may take at most this many bytes of
+    /// memory.
     Within(usize),
 }
 
-/// What a table says about a key.
+/// Result of a lookup in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TableGet {
-    /// Its encoded record, sharing memory with the block it lies in.
+    /// The encoded record, which shares memory with its block.
     Found(Bytes),
-    /// It is not in this table.
+    /// The table does not hold the key.
     Absent,
-    /// The answer needs the disk, or is over [`INLINE_MAX`].
+    /// The answer requires the disk, or is longer than [`INLINE_MAX`].
     WouldBlock,
-    /// To read it takes so many bytes of memory, more than allowed.
+    /// The read would take this many bytes of memory, more than allowed.
     TooLong(usize),
 }
 
@@ -101,13 +103,14 @@ pub(crate) struct Table {
     seed: u64,
     top: Top,
     cache: Arc<BlockCache>,
-    /// Up to which time purgeable records ([`Purgeable`]) might go when it was written, if it was
-    /// asked for each then: these are not in it.
+    /// Purge limit of the compaction that wrote the table, if it checked every record
+    /// ([`Table::was_asked`]). [`Table::purgeable`] does not count records up to this time.
     asked: OnceLock<Option<u64>>,
-    /// Which time it was that leftovers were dropped ([`crate::leftovers`]) when it was written, if
-    /// it was asked for them then.
+    /// Number of the cleanup of orphaned records ([`crate::leftovers`]) in which a compaction wrote
+    /// the table, if it checked every record.
     asked_for_leftovers: OnceLock<u64>,
-    /// Where to report that no one reads the table any more, once it has been replaced.
+    /// Set once the table has been replaced: the list that receives the table's id when its last
+    /// reader drops it.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,
 }
 
@@ -122,21 +125,21 @@ impl Drop for Table {
 #[derive(Clone, Copy)]
 struct Partition {
     index: Handle,
-    /// Of length 0 if the table was written without filters.
+    /// Of length 0 if the partition has no filter.
     filter: Handle,
 }
 
-/// The partitions, with all their keys in one piece of memory.
+/// The partitions, with the keys of all in one buffer.
 #[derive(Default)]
 struct Top {
     keys: Vec<u8>,
-    /// Where each partition's key ends in `keys`.
+    /// End of each partition's key in `keys`.
     key_ends: Vec<usize>,
     partitions: Vec<Partition>,
 }
 
 impl Top {
-    /// Decodes the top block of a table whose blocks end by `limit`.
+    /// Decodes the top block of a table whose other blocks end at `limit` or before.
     fn decode(block: Bytes, limit: u64) -> Result<Self, Malformed> {
         let mut top = Self::default();
         let mut cursor = Cursor::default();
@@ -159,7 +162,8 @@ impl Top {
         &self.keys[start..self.key_ends[i]]
     }
 
-    /// The partition that holds the first key at or after `ikey`; their number if there is none.
+    /// Index of the partition that holds the first key at or after `ikey`; the number of partitions
+    /// if there is none.
     fn find(&self, ikey: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.partitions.len());
         while low < high {
@@ -174,7 +178,7 @@ impl Top {
     }
 }
 
-/// Why a block was not read.
+/// Reason why a block was not read.
 enum NoBlock {
     WouldBlock,
     TooLong(usize),
@@ -188,8 +192,8 @@ impl From<Error> for NoBlock {
 }
 
 impl Table {
-    /// Opens the table that the manifest describes as `meta`, verifying everything that is read
-    /// before the first block.
+    /// Opens the table that the manifest describes as `meta`. Verifies the footer, the top block
+    /// and the properties.
     pub(crate) fn open(
         file: Arc<dyn File>,
         meta: &TableMeta,
@@ -227,13 +231,13 @@ impl Table {
         })
     }
 
-    /// Marks a table that was replaced: when its last reader lets go, its id goes to `obsolete`.
+    /// Marks the table as replaced: its id goes to `obsolete` when its last reader drops it.
     pub(crate) fn mark_obsolete(&self, obsolete: Arc<Mutex<Vec<u64>>>) {
         let marked = self.obsolete.set(obsolete);
         assert!(marked.is_ok(), "a table is replaced once");
     }
 
-    /// What the manifest knows about it.
+    /// The manifest's entry for the table.
     pub(crate) fn meta(&self) -> &TableMeta {
         &self.meta
     }
@@ -274,7 +278,7 @@ impl Table {
         Ok(found)
     }
 
-    /// Where the filter, if there is one, says that it may be.
+    /// Searches a partition whose filter, if any, admits the key.
     fn find_in(
         &self,
         partition: &Partition,
@@ -292,7 +296,7 @@ impl Table {
         Ok(value.map(|value| block.slice(value)))
     }
 
-    /// The content of a block, through the cache.
+    /// The content of a block, read through the cache.
     fn block(&self, handle: Handle, wait: Wait) -> Result<Bytes, NoBlock> {
         if let Some(block) = self.cache.get(self.meta.id, handle.offset) {
             return Ok(block);
@@ -329,8 +333,8 @@ impl Table {
         }
     }
 
-    /// The memory that reading a block takes, by what the end of it says, which no checksum covers
-    /// yet.
+    /// Memory in bytes that reading a block takes. The figure comes from the end of the block,
+    /// which no checksum has verified at this point.
     fn bytes_to_open(&self, handle: Handle) -> Result<usize, Error> {
         let stored = handle.len as usize;
         let Some(before) = stored.checked_sub(block::TAIL_LEN) else { return Ok(stored) };
@@ -339,7 +343,6 @@ impl Table {
         Ok(stored + block::expansion(&tail))
     }
 
-    /// Fills `buf` from the file.
     fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
         self.file.read_exact_at(buf, offset).map_err(|e| self.read_error(offset, e))
     }

@@ -1,4 +1,4 @@
-//! Tables written and read back: every key, every position, whatever the parameters.
+//! Round trips of tables: every key and position, with various parameters.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn record(key: &[u8], time: u64, value: &[u8]) -> Vec<u8> {
     Record::new(&key[1..], &Fields::new(kind, version), value).view().raw().to_vec()
 }
 
-/// `len` keys that share prefixes, with values from nothing to `max_value` bytes.
+/// `len` keys that share prefixes, with values of up to `max_value` bytes.
 fn model(len: u64, max_value: usize) -> Model {
     let mut state = 1u64;
     (0..len)
@@ -88,7 +88,7 @@ fn all(table: &Arc<Table>, access: Access) -> Result<Items, Error> {
     rest(&mut iter)
 }
 
-/// Every key, every gap between two keys and every position, by each way of reading.
+/// Checks every key, every gap between two keys and every position, with each way of reading.
 fn check_against(table: &Arc<Table>, model: &Model) {
     let items: Vec<_> = model.clone().into_iter().collect();
     for access in [Access::Cached, Access::Sequential] {
@@ -262,7 +262,7 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A table that a release wrote, as its manifest describes it.
+/// Checks a table that a release wrote, as its manifest describes it.
 fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
     let bytes = fixture(name);
     let check = u64::from_le_bytes(*bytes.last_chunk().unwrap());
@@ -279,9 +279,9 @@ fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
     }
 }
 
-/// Pins the format: tables written by every release must be read for ever, and what is written
-/// must not change by accident. (LZ4 may come to find other matches: that changes no format.)
-/// Set `KVORUM_WRITE_FIXTURES` to write them anew, after a change of format with a new version.
+/// Pins the format: tables of every release must stay readable, and the written bytes must not
+/// change by accident. (LZ4 may find other matches, which does not change the format.) Set
+/// `KVORUM_WRITE_FIXTURES` to rewrite the fixtures after a change of the format version.
 #[test]
 fn the_format_is_what_the_fixtures_say() {
     let mut model = model(60, 40);
@@ -318,7 +318,7 @@ fn the_format_is_what_the_fixtures_say() {
     }
 }
 
-/// What the index says of each block is what lies in it, whoever wrote it and when.
+/// The index holds the latest time of the records in each block.
 #[test]
 fn the_index_knows_the_greatest_time_of_each_block() {
     let mut model = Model::new();

@@ -1,10 +1,10 @@
-//! Walks tables block by block and past the cache, for scans that are to find rot and what is new:
-//! blocks in which everything is old are not read, and what can't be read is reported and passed
-//! over.
+//! Iterates over tables block by block, bypassing the cache, for scans that detect damage and find
+//! recent records. Blocks without recent records are skipped; unreadable blocks are reported and
+//! passed over.
 //!
 //! ```text
-//!  index:  s0 young │ s1 old │ s2 young │ s3 young │ …     a block's keys lie between its s and
-//!           read      skip     └── one read ──┘            the s before
+//!  index:  s0 recent │ s1 old │ s2 recent │ s3 recent │ …     the keys of a block lie between
+//!           read       skip     └─── one read ───┘            its separator s and the previous
 //! ```
 
 use std::sync::Arc;
@@ -20,31 +20,31 @@ use super::iter::waited;
 use super::{Table, Wait, is_entry};
 use crate::error::Error;
 
-/// Bytes read at once where blocks that lie side by side are wanted: a fair size for any disk, and
-/// small enough that every table of a level 0 may have its own.
+/// Bytes per read where wanted blocks are adjacent: an efficient size for any disk, and small
+/// enough for each table of level 0 to have its own buffer.
 const CHUNK_LEN: u64 = 64 * 1024;
 
-/// Internal keys of which nothing can be said.
+/// A range of internal keys that could not be read.
 #[derive(Debug, Clone)]
 pub(crate) struct Unread {
     pub(crate) table: u64,
-    /// The least that there may be …
+    /// Lower bound of the range, inclusive …
     pub(crate) first: Vec<u8>,
-    /// … and the greatest.
+    /// … and upper bound, inclusive.
     pub(crate) last: Vec<u8>,
-    /// The same of those whose records can't be read: none if only a filter can't.
+    /// The part of the range whose records are unreadable; `None` if only a filter is.
     pub(crate) lost: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) error: Error,
 }
 
-/// What the walks of one scan did and found.
+/// Counters and findings of the iterators of one scan.
 #[derive(Default)]
 pub(crate) struct Walked {
     pub(crate) bytes_read: AtomicU64,
     pub(crate) blocks_read: AtomicU64,
     pub(crate) blocks_skipped: AtomicU64,
     has_unread: AtomicBool,
-    /// At most one of each table: whoever walks takes them before the next step.
+    /// At most one entry per table: the scan takes all entries before its next step.
     unread: Mutex<Vec<Unread>>,
 }
 
@@ -53,8 +53,8 @@ impl Walked {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Takes in what could not be read. What one step meets in one table is told as one, lest a
-    /// table that is gone altogether take memory for each of its blocks.
+    /// Records an unreadable range. Ranges that one step meets in the same table are joined, so
+    /// that a table lost as a whole does not take memory for each of its blocks.
     fn note(&self, unread: Unread) {
         let mut all = self.unread.lock();
         match all.last_mut().filter(|last| last.table == unread.table) {
@@ -70,7 +70,7 @@ impl Walked {
         self.has_unread.store(true, Ordering::Release);
     }
 
-    /// One that was not taken yet.
+    /// Removes and returns one recorded range.
     pub(crate) fn take_unread(&self) -> Option<Unread> {
         if !self.has_unread.load(Ordering::Acquire) {
             return None;
@@ -82,13 +82,12 @@ impl Walked {
     }
 }
 
-/// A position in tables that are sorted and apart from each other; at first, and past the last key,
-/// it is not valid.
+/// A position in sorted tables that do not overlap, invalid initially and past the last key.
 pub(crate) struct VerifiedIter {
     tables: Vec<Arc<Table>>,
-    /// 0 = everything is read.
+    /// Blocks without a record written after this time are skipped; 0 = none are.
     since: u64,
-    /// The first key of which nothing needs to be read.
+    /// End of the range, exclusive.
     end: Vec<u8>,
     walked: Arc<Walked>,
     table: usize,
@@ -96,7 +95,7 @@ pub(crate) struct VerifiedIter {
     index: Index,
     block: usize,
     data: Cursor,
-    /// Bytes of the current table's file from `chunk_at`.
+    /// Bytes of the current table's file, starting at `chunk_at`.
     chunk: Bytes,
     chunk_at: u64,
 }
@@ -123,7 +122,7 @@ impl VerifiedIter {
         }
     }
 
-    /// Whether there is a current key.
+    /// Returns true if there is a current key.
     pub(crate) fn valid(&self) -> bool {
         self.data.valid()
     }
@@ -133,12 +132,12 @@ impl VerifiedIter {
         self.data.key()
     }
 
-    /// Its encoded record.
+    /// The encoded record of the current key.
     pub(crate) fn record(&self) -> &[u8] {
         self.data.value()
     }
 
-    /// Goes to the first key at or after `key`.
+    /// Moves to the first key at or after `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         self.leave_table();
         self.table = self.tables.partition_point(|table| &table.meta.largest[..] < key);
@@ -152,7 +151,7 @@ impl VerifiedIter {
         }
     }
 
-    /// Goes to the next key, or past the last.
+    /// Moves to the next key, or past the last.
     pub(crate) fn next(&mut self) {
         let moved = self.data.next();
         if !self.is_at_record(moved) {
@@ -160,8 +159,8 @@ impl VerifiedIter {
         }
     }
 
-    /// Goes from the block that is due, or the first behind it that is to be read and can be, to
-    /// its first key at or after `from`.
+    /// Moves to the first key at or after `from` in the current block, or in the first following
+    /// block that is wanted and readable.
     fn settle(&mut self, from: Option<&[u8]>) {
         loop {
             let Some(block) = self.index.blocks.get(self.block) else {
@@ -195,7 +194,8 @@ impl VerifiedIter {
         }
     }
 
-    /// Whether a step within a block ended at a record; if not, the next block is due.
+    /// Returns true if a step within a block ended at a record. Otherwise the next block becomes
+    /// the current one.
     fn is_at_record(&mut self, moved: Result<(), Malformed>) -> bool {
         let is_whole = moved.is_ok() && (!self.data.valid() || is_entry(&self.data));
         if !is_whole {
@@ -212,7 +212,7 @@ impl VerifiedIter {
         self.since > 0 && block.latest <= self.since
     }
 
-    /// What lies before all keys of the block that is due; `None` at a table's beginning.
+    /// Exclusive lower bound of the current block's keys; `None` at the start of a table.
     fn before(&self) -> Option<&[u8]> {
         match (self.block, self.partition) {
             (0, 0) => None,
@@ -228,7 +228,7 @@ impl VerifiedIter {
         }
     }
 
-    /// Reads the index of the partition that is due, or of the first behind it that can be read;
+    /// Reads the index of the current partition, or of the first readable one after it. Returns
     /// false at the end of the last table.
     fn load_index(&mut self) -> bool {
         loop {
@@ -245,7 +245,8 @@ impl VerifiedIter {
             }
             let read = read_index(table, self.partition);
             self.walked.add(&self.walked.bytes_read, u64::from(partition.index.len));
-            // Nothing here asks the filter; but who reads everything is to find its rot too.
+            // The iterator does not use filters, but a scan of everything must detect their damage
+            // too.
             let filter = if self.since == 0 && partition.filter.len > 0 {
                 self.walked.add(&self.walked.bytes_read, u64::from(partition.filter.len));
                 table.read_block(partition.filter, Wait::Yes).map_err(waited).map(drop)
@@ -266,14 +267,15 @@ impl VerifiedIter {
         }
     }
 
-    /// Tells that the block that is due can't be read, and goes behind it.
+    /// Reports the current block as unreadable and moves past it.
     fn pass_over(&mut self, error: Error) {
         self.data.drop_block();
         self.note(self.index.key(self.block).to_vec(), error, true);
         self.block += 1;
     }
 
-    /// Tells that what is due, up to `last`, can't be read, and whether that are records.
+    /// Reports the range from the current block to `last` as unreadable; `is_lost`: its records
+    /// are, not only a filter.
     fn note(&self, last: Vec<u8>, error: Error, is_lost: bool) {
         let meta = &self.tables[self.table].meta;
         let first = match self.before() {
@@ -284,7 +286,7 @@ impl VerifiedIter {
         self.walked.note(Unread { table: meta.id, first, last, lost, error });
     }
 
-    /// The content of the block that is due, with what lies behind it and is wanted too read along.
+    /// The content of the current block. Adjacent wanted blocks are read along with it.
     fn read_block(&mut self) -> Result<Bytes, Error> {
         let handle = self.index.blocks[self.block].handle;
         let chunk_end = self.chunk_at + self.chunk.len() as u64;
@@ -292,7 +294,7 @@ impl VerifiedIter {
         if handle.offset < self.chunk_at || block_end > chunk_end {
             let run = self.run_length();
             if self.read_chunk(handle.offset, run).is_err() {
-                // It may be another block that can't be read.
+                // The failure may concern another block of the run.
                 self.read_chunk(handle.offset, u64::from(handle.len))?;
             }
         }
@@ -307,7 +309,7 @@ impl VerifiedIter {
         }
     }
 
-    /// Bytes from the block that is due to the end of the last one that is read with it.
+    /// Bytes from the start of the current block to the end of the last block read along with it.
     fn run_length(&self) -> u64 {
         let first = self.index.blocks[self.block].handle;
         let mut end = first.offset + u64::from(first.len);
@@ -324,7 +326,8 @@ impl VerifiedIter {
     }
 
     fn read_chunk(&mut self, offset: u64, len: u64) -> Result<(), Error> {
-        // The memory of the chunk before is free unless the current block lies in it raw.
+        // The previous chunk's memory is reusable unless the current block is an uncompressed part
+        // of it.
         self.data.drop_block();
         let mut chunk = std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_default();
         chunk.resize(len as usize, 0);
@@ -334,7 +337,7 @@ impl VerifiedIter {
         Ok(())
     }
 
-    /// Forgets what was read of the current table.
+    /// Drops the buffers of the current table.
     fn leave_table(&mut self) {
         self.data.drop_block();
         (self.chunk, self.chunk_at) = (Bytes::new(), 0);

@@ -1,4 +1,4 @@
-//! Writes a table from front to back, holding no more than one partition of it in memory.
+//! Writes a table sequentially, with at most one partition in memory.
 
 use std::sync::Arc;
 
@@ -14,36 +14,37 @@ use crate::disk::{Disk, File};
 use crate::error::{Error, IoOp};
 use record::RecordRef;
 
-/// Bytes gathered for one `write`, after which the kernel is asked to begin writing them back:
-/// large enough to be sequential on any disk, small enough not to own its queue.
+/// Bytes collected for one `write`, after which writeback starts: enough for sequential I/O on any
+/// disk, too few to fill the disk's queue.
 const WRITE_LEN: usize = 512 * 1024;
 
-/// A partition ends when its index block has this many bytes: with its check and its last key it
-/// shall fit 4 KiB of an allocator …
+/// A partition ends when its index block reaches this many bytes: together with its checksum and
+/// last key it should fit an allocation of 4 KiB …
 const INDEX_LEN: usize = 4 * 1024 - 96;
 
-/// … or when its filter has these: some 6,000 keys at 10 bits each.
+/// … or when its filter reaches this many bytes: about 6,000 keys at 10 bits each.
 const FILTER_LEN: usize = 7 * 1024;
 
-/// Memory of a builder that is kept from block to block, in bytes.
+/// Bytes of buffer memory that a builder keeps between blocks.
 const KEPT_LEN: usize = 256 * 1024;
 
-/// What a table is written with.
+/// Parameters of a new table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TableParams {
-    /// Never used before in this store.
+    /// Id of the table, never used before in this store.
     pub(crate) table_id: u64,
     /// The store's identity.
     pub(crate) store_id: u64,
     /// Target bytes of an uncompressed data block.
     pub(crate) block_bytes: usize,
-    /// Bits of bloom filter for each key; 0 = no filter.
+    /// Bits of bloom filter per key; 0 = no filter.
     pub(crate) bloom_bits: u8,
-    /// Whether data blocks are compressed.
+    /// Compresses data blocks.
     pub(crate) compress: bool,
 }
 
-/// A table being written. Dropped before [`TableWriter::finish`] it leaves a useless file behind.
+/// A table being written. Dropping it before [`TableWriter::finish`] leaves an unusable file
+/// behind.
 pub(crate) struct TableWriter {
     params: TableParams,
     out: Output,
@@ -51,16 +52,16 @@ pub(crate) struct TableWriter {
     data: EntriesBuilder,
     index: EntriesBuilder,
     top: EntriesBuilder,
-    /// The data block before the open one, and the greatest [`RecordRef::latest`] in it: its key in
-    /// the index is chosen when the next is known.
+    /// The data block before the open one and its greatest [`RecordRef::latest`]. The block's index
+    /// key is chosen once the next key is known.
     sealed: Option<(Handle, u64)>,
-    /// The greatest [`RecordRef::latest`] in the open one.
+    /// The greatest [`RecordRef::latest`] in the open data block.
     block_latest: u64,
     /// Hashes of the partition's keys.
     hashes: Vec<u64>,
-    /// The partition has keys that nobody knows: it gets no filter.
+    /// True if the partition covers keys that could not be read: it gets no filter.
     has_unknown: bool,
-    /// The greatest of all such keys.
+    /// The greatest key of the ranges that could not be read.
     last_unknown: Vec<u8>,
     scratch: Vec<u8>,
     index_key: Vec<u8>,
@@ -68,8 +69,8 @@ pub(crate) struct TableWriter {
     raw_bytes: u64,
 }
 
-/// LZ4's tables, kept from block to block: small is faster to clear, large is for content that the
-/// offsets of the small one do not reach (64 KiB).
+/// LZ4's hash tables, reused between blocks. The small one is faster to clear; its offsets reach 64
+/// KiB, so longer content needs the large one.
 struct Compressors {
     small: CompressTable,
     large: CompressTable,
@@ -81,7 +82,7 @@ impl Compressors {
     }
 }
 
-/// The file's end, gathered.
+/// The collected end of the file.
 struct Output {
     file: Arc<dyn File>,
     name: String,
@@ -144,7 +145,7 @@ impl TableWriter {
         })
     }
 
-    /// Appends a key of a space with its encoded record; keys must ascend strictly.
+    /// Appends an internal key with its encoded record; keys must ascend strictly.
     pub(crate) fn add(&mut self, ikey: &[u8], raw: &[u8]) -> Result<(), Error> {
         assert!((1..=MAX_KEY_LEN + 1).contains(&ikey.len()), "a key without space, or too long");
         assert!(self.meta.entries == 0 || ikey > self.data.last(), "keys do not ascend");
@@ -173,8 +174,8 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Appends keys of `other` that can't be read, in a block that can't be read either: whoever
-    /// asks for one of them is told so, as before. The records behind must have greater keys.
+    /// Appends an unreadable block for keys of `other` that could not be read, so that a read of
+    /// such a key still fails. Keys appended afterwards must be greater.
     pub(crate) fn add_unreadable(
         &mut self,
         (first, last): (&[u8], &[u8]),
@@ -184,7 +185,7 @@ impl TableWriter {
             self.seal_data()?;
         }
         if let Some((handle, latest)) = self.sealed.take() {
-            // What a walk tells as the first is what the block before ends with, and a zero.
+            // An unreadable range starts with the last key of the previous block plus a zero byte.
             let before = first.strip_suffix(&[0]).filter(|before| *before >= self.data.last());
             self.index_key.clear();
             self.index_key.extend_from_slice(before.unwrap_or(self.data.last()));
@@ -205,13 +206,14 @@ impl TableWriter {
         self.index_block(handle, u64::MAX)
     }
 
-    /// Length in bytes of the file so far, were it finished now; a little less than it will be.
+    /// Bytes of the file if the table ended here; the final length is slightly greater.
     pub(crate) fn bytes_written(&self) -> u64 {
         let open = self.data.len() + self.index.len() + self.top.len();
         self.out.position() + open as u64
     }
 
-    /// Writes the rest and syncs the file. Its name is durable once the directory is synced too.
+    /// Writes the rest and syncs the file. The file's name is durable only after a sync of the
+    /// directory.
     pub(crate) fn finish(mut self) -> Result<TableMeta, Error> {
         assert!(!self.meta.smallest.is_empty(), "a table without entries");
         if !self.data.is_empty() {
@@ -252,7 +254,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Adds a data block to the index under `index_key`, ending the partition if it is full.
+    /// Adds a data block to the index under `index_key`, and ends the partition if it is full.
     fn index_block(&mut self, handle: Handle, latest: u64) -> Result<(), Error> {
         self.scratch.clear();
         handle.put(&mut self.scratch);
@@ -265,8 +267,9 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Writes filter and index of the partition and adds it to the top block. Neither is
-    /// compressed: a filter can't be, an index hardly, and both are read more often than data.
+    /// Writes the filter and index of the partition and adds the partition to the top block.
+    /// Neither block is compressed: filters do not compress, indexes hardly do, and both are read
+    /// more often than data.
     fn cut_partition(&mut self) -> Result<(), Error> {
         let mut filter = Handle::default();
         if self.params.bloom_bits > 0 && !std::mem::take(&mut self.has_unknown) {
@@ -297,8 +300,8 @@ impl TableWriter {
     }
 }
 
-/// A short key that parts two neighbours: `last` ≤ key < `next`. `Some(len)`: the first `len` bytes
-/// of `next`; `None`: `last` itself.
+/// A short separator of two neighboring keys: `last` ≤ separator < `next`. `Some(len)` stands for
+/// the first `len` bytes of `next`, `None` for `last`.
 fn separator_len(last: &[u8], next: &[u8]) -> Option<usize> {
     let len = shared_prefix(last, next) + 1;
     (len < next.len() && len < last.len()).then_some(len)

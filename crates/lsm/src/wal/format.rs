@@ -1,47 +1,47 @@
-//! Bytes of a segment: its header and the headers of its groups. `docs/file-format.md` specifies
-//! them; fixtures in `tests/` pin them.
+//! The byte format of a segment: its header and the group headers. `docs/file-format.md` specifies
+//! it; fixtures in `tests/` pin it.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Version of the segment format.
+/// Current version of the segment format.
 pub(crate) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"KVWALSEG";
-/// Bytes of a segment's header.
+/// Length of a segment header in bytes.
 pub(super) const SEGMENT_HEAD: usize = 64;
-/// Bytes of a group's header.
+/// Length of a group header in bytes.
 pub(super) const GROUP_HEAD: usize = 40;
-/// Groups begin at multiples of this, so that a search for one has few places to look.
+/// Alignment of groups in bytes, which limits the offsets at which recovery searches for a group.
 pub(super) const GROUP_ALIGN: usize = 8;
 
-/// The file of a segment.
+/// File name of a segment.
 pub(crate) fn segment_name(segment: u64) -> String {
     format!("{segment:010}.wal")
 }
 
-/// The segment of a file, if it is one's name.
+/// Segment number in a file name; `None` if the name is not a segment's.
 pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
     name.strip_suffix(".wal").filter(|digits| digits.len() >= 10)?.parse().ok()
 }
 
-/// What a segment says about itself.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHead {
     pub(super) store_id: u64,
     pub(super) segment: u64,
-    /// Sequence of its first group.
+    /// Sequence of the segment's first group.
     pub(super) first_sequence: u64,
-    /// All groups up to this one were known durable when the segment was put to use.
+    /// Highest sequence known to be durable when the segment was activated.
     pub(super) durable: u64,
-    /// Edits the manifest had then: an older manifest than that is a stale copy.
+    /// Number of manifest edits at activation. A manifest with fewer edits is a stale copy.
     pub(super) manifest_edits: u64,
 }
 
-/// Why bytes are no segment header.
+/// Reason why bytes are not a segment header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BadHead {
-    /// Not there, or damaged.
+    /// The header is missing or damaged.
     Invalid,
-    /// Made by a newer release.
+    /// A newer release wrote the header.
     Newer(u32),
 }
 
@@ -81,24 +81,24 @@ impl SegmentHead {
     }
 }
 
-/// A group found in a segment.
+/// A group read from a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group<'a> {
     pub(super) sequence: u64,
-    /// All groups up to this one were known durable when it was built.
+    /// Highest sequence known to be durable when the group was built.
     pub(super) durable: u64,
-    /// Encoded operations of its batches, one after the other.
+    /// Encoded operations of the group's batches, concatenated.
     pub(super) payload: &'a [u8],
-    /// Bytes it takes in the segment, padding included.
+    /// Bytes of the group in the segment, including padding.
     pub(super) len: usize,
 }
 
-/// The checksum's seed: a group means something only in its own segment of its own store.
+/// Seed of the group checksum, which binds a group to its segment and store.
 fn seed(store_id: u64, segment: u64) -> u64 {
     store_id ^ segment.rotate_left(32)
 }
 
-/// Completes a group in `buffer`, which holds [`GROUP_HEAD`] bytes of room and then the payload.
+/// Completes a group in `buffer`, which holds [`GROUP_HEAD`] reserved bytes and the payload.
 pub(super) fn seal_group(
     buffer: &mut Vec<u8>,
     store_id: u64,
@@ -118,7 +118,7 @@ pub(super) fn seal_group(
     buffer.resize(buffer.len().next_multiple_of(GROUP_ALIGN), 0);
 }
 
-/// The group at the start of `bytes`, if there is a whole, undamaged one.
+/// The group at the start of `bytes`; `None` unless it is complete and undamaged.
 pub(super) fn read_group(bytes: &[u8], store_id: u64, segment: u64) -> Option<Group<'_>> {
     let head = bytes.get(..GROUP_HEAD)?;
     if u64_at(head, 8) != segment {

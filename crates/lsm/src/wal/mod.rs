@@ -1,23 +1,25 @@
-//! The write-ahead log: one for the whole store, in numbered segments.
+//! The write-ahead log: one log for the whole store, in numbered segments.
 //!
 //! ```text
 //!  0000000007.wal    ┌ header ┬ group ┬ group ┬ group ┬ zeros (allocated ahead) … ┐
 //!  0000000008.wal    ┌ zeros: allocated ahead, no header until it is used …       ┐
 //! ```
 //!
-//! A *group* is what one `write` carried: the batches that waited together, under one sequence
-//! number. Sequences rise by one from group to group, across segments, for ever. Every group says
-//! which sequence was known to be durable when it was built. That is what tells a torn tail from a
-//! damaged middle: if anything after a bad group proves that the bad one had been synced, it was
-//! acknowledged, and recovery refuses; otherwise nothing from there on was, and the log ends there.
+//! A *group* is the content of one `write`: the batches that were queued together, under one
+//! sequence number. Sequences rise by one from group to group, across segments and restarts.
+//!
+//! Every group carries the highest sequence known to be durable when the group was built. This
+//! number distinguishes a torn tail from a damaged middle: if anything after a bad group proves
+//! that the bad group had been synced, its writes were acknowledged and recovery refuses to start.
+//! Otherwise nothing from the bad group on was acknowledged as durable, and the log ends there.
 //!
 //! Invariants:
-//! * A segment is written by one process life only. Recovery records where it ended and opens the
-//!   next; nothing is ever appended after a tail that a crash left (mistake 1 of
+//! * Only one run of the process writes to a segment. Recovery records where the segment ended and
+//!   opens the next; no run appends after a tail that a crash left (mistake 1 of
 //!   `docs/reliability.md`).
-//! * A segment's bytes are allocated before it is used, so the log runs out of space between
-//!   groups, never in the middle of one.
-//! * Sequences never restart, a sequence is never in two groups that recovery can both see.
+//! * The bytes of a segment are allocated before its first use, so the log runs out of space
+//!   between groups, never within one.
+//! * Sequences never restart, and recovery never sees the same sequence in two groups.
 
 mod format;
 mod recover;

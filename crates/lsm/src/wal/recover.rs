@@ -1,8 +1,8 @@
-//! Reading the log back after a stop, clean or not.
+//! Recovery of the log after a clean stop or a crash.
 //!
-//! Segments are read in the order of their numbers, groups in the order of their sequences. Where
-//! the chain breaks there are two explanations, and the log itself tells which: a *torn tail*,
-//! never acknowledged as durable, or *damage* to something that was. See [`super`] for the rule.
+//! Recovery reads segments in the order of their numbers and groups in the order of their
+//! sequences. Where the chain breaks, the log itself distinguishes a *torn tail*, which was never
+//! acknowledged as durable, from *damage* to durable data. See [`super`] for the rule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,47 +14,48 @@ use super::format::{
 use crate::disk::{Disk, File};
 use crate::error::{Error, IoOp};
 
-/// Where a segment ended when it was recovered; kept in the manifest.
+/// The end of a recovered segment, as stored in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogEnd {
     pub(crate) segment: u64,
-    /// Bytes of it that count; 0 = nothing in it does.
+    /// Bytes of the segment that belong to the log; 0 = none.
     pub(crate) end: u64,
-    /// Sequence that follows its last group.
+    /// Sequence after the segment's last group.
     pub(crate) next_sequence: u64,
 }
 
-/// What the manifest knows about the log.
+/// The manifest's knowledge of the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) store_id: u64,
-    /// Segments before this one are leftovers; 0 = no log was ever begun.
+    /// Number of the oldest segment in use; older files await removal. 0 = no log was ever started.
     pub(crate) oldest_segment: u64,
-    /// All groups before this sequence are in tables.
+    /// Tables hold all groups before this sequence.
     pub(crate) floor: u64,
-    /// No group up to this sequence may be missing: tables hold it.
+    /// Highest sequence that tables hold. The log must not end before it.
     pub(crate) flushed: u64,
     pub(crate) ends: &'a [LogEnd],
 }
 
-/// What recovery found.
+/// Result of a recovery.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) next_sequence: u64,
     /// First sequence of each surviving segment.
     pub(crate) segments: BTreeMap<u64, u64>,
-    /// A number that no segment has had.
+    /// Number for the next segment, never used before.
     pub(crate) next_segment: u64,
-    /// Ends to record before the next segment is used.
+    /// Segment ends to record in the manifest before the next segment is used.
     pub(crate) ends: Vec<LogEnd>,
-    /// Segments to remove once the ends are recorded.
+    /// Segments to remove once their ends are recorded.
     pub(crate) discarded: Vec<u64>,
-    /// Bytes after the log's end that were a torn group or were never acknowledged as durable.
+    /// True if the bytes after the log's end held a torn group, or groups never acknowledged as
+    /// durable.
     pub(crate) torn: bool,
 }
 
-/// Refuses a manifest that is older than the log beside it, or a log whose beginning is missing.
-/// Looks at the headers of the segments only and changes nothing.
+/// Refuses a manifest that is older than its log, or a log whose beginning is missing. Reads only
+/// the segment headers and changes nothing.
 pub(crate) fn refuse_stale(
     disk: &dyn Disk,
     expected: &Expected<'_>,
@@ -77,7 +78,7 @@ pub(crate) fn refuse_stale(
             continue;
         }
         file.read_exact_at(&mut head, 0).map_err(failed)?;
-        // One without a header holds nothing, or the replay says what is wrong with it.
+        // A segment without a valid header is empty, or the replay reports its damage.
         let Ok(head) = SegmentHead::decode(&head, expected.store_id, id) else { continue };
         if head.manifest_edits > manifest_edits {
             let what = format!(
@@ -100,7 +101,7 @@ pub(crate) fn refuse_stale(
     Ok(())
 }
 
-/// The numbers of all segments on the disk, ascending.
+/// Numbers of all segments on the disk, ascending.
 fn segments(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
     let names = disk.list().map_err(|error| Error::io(IoOp::List, "directory", error))?;
     let mut ids: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
@@ -109,7 +110,7 @@ fn segments(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
 }
 
 impl LogEnd {
-    /// Whether any group of the segment counts.
+    /// Returns true if any group of the segment belongs to the log.
     pub(crate) fn has_groups(&self) -> bool {
         self.end > SEGMENT_HEAD as u64
     }
@@ -120,7 +121,7 @@ impl Expected<'_> {
         self.ends.iter().find(|end| end.segment == segment)
     }
 
-    /// Whether a segment is part of the log, not a leftover.
+    /// Returns true if the segment is part of the log rather than a file that awaits removal.
     fn counts(&self, segment: u64) -> bool {
         segment >= self.oldest_segment && self.recorded(segment).is_none_or(|end| end.end > 0)
     }
@@ -153,7 +154,8 @@ pub(crate) fn recover(
             continue;
         }
         let segment = Segment::read(disk, id)?;
-        // First, so that no flush during the replay puts into a table what the log may still lose.
+        // Rewriting and syncing come before the replay: a flush during the replay must not put into
+        // a table what the log may still lose.
         if recorded.is_none() {
             segment.write_again()?;
         }
@@ -168,12 +170,12 @@ struct Segment {
     name: String,
     file: Arc<dyn File>,
     bytes: Vec<u8>,
-    /// Bytes up to here are not all zero, those after it are: most of a segment that its life had
-    /// just begun.
+    /// Length without trailing zeros. A segment that was activated shortly before the stop is
+    /// mostly zeros.
     written: usize,
 }
 
-/// Zeros are skipped in such steps.
+/// Unit in which trailing zeros are skipped.
 const ZEROS: [u8; 4096] = [0; 4096];
 
 fn written(bytes: &[u8]) -> usize {
@@ -193,8 +195,9 @@ impl Segment {
         Ok(Self { id, name, file, bytes, written })
     }
 
-    /// After a sync that failed, the page cache shows what the disk does not have, and counts it as
-    /// clean: only what is written anew is sure to be on the disk after the next sync.
+    /// Rewrites the segment. After a failed sync the page cache shows data that the disk does not
+    /// have and considers it clean; only rewritten data is sure to reach the disk with the next
+    /// sync.
     fn write_again(&self) -> Result<(), Error> {
         let again = self.file.write_all_at(&self.bytes[..self.written], 0);
         again.map_err(|error| Error::io(IoOp::Write, &self.name, error))
@@ -213,7 +216,7 @@ struct Replay<'a> {
     expected: &'a Expected<'a>,
     /// Sequence of the next group; `None` before the first segment.
     next: Option<u64>,
-    /// The last segment that holds part of the log, and where that part ends.
+    /// The last segment that holds part of the log, with the end of that part.
     last: Option<(u64, usize)>,
     found: Recovered,
 }
@@ -243,7 +246,7 @@ impl Replay<'_> {
                 break;
             }
             apply(group.sequence, group.payload)?;
-            // A file that was cut may lack the padding of its last group.
+            // A truncated file may lack the padding of its last group.
             at = (at + group.len).min(segment.bytes.len());
             next += 1;
         }
@@ -261,7 +264,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The segment's header; `None` if it has none and holds nothing.
+    /// The segment's header; `None` if the segment has no header and holds nothing.
     fn head(
         &mut self,
         segment: &Segment,
@@ -283,7 +286,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Whether the segment goes on where the log stands. If not, the log ended before.
+    /// Returns true if the segment continues the log; false if the log ended before it.
     fn continues(&mut self, segment: &Segment, head: &SegmentHead) -> Result<bool, Error> {
         match self.next {
             None => Ok(true),
@@ -301,8 +304,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Looks at what lies after the log's end in a segment. Refuses if any of it proves that the
-    /// group missing at the end had been synced.
+    /// Examines the bytes of a segment after the log's end. Fails if they prove that the missing
+    /// group had been synced.
     fn discard(&mut self, segment: &Segment, from: usize) -> Result<(), Error> {
         let mut at = from.next_multiple_of(GROUP_ALIGN);
         while at < segment.written {
@@ -330,7 +333,8 @@ impl Replay<'_> {
     fn finish(mut self) -> Result<Recovered, Error> {
         let (Some(next), Some((segment, end))) = (self.next, self.last) else {
             if self.expected.oldest_segment == 0 {
-                // A crash while the store was being created: its first segment never began.
+                // The process crashed while it created the store, before it activated the first
+                // segment.
                 self.found.next_sequence = self.expected.floor;
                 return Ok(self.found);
             }

@@ -1,5 +1,6 @@
-//! The log cut, filled with garbage, flipped, and with segments missing or exchanged: what comes
-//! back is a prefix of what was appended, and never one that is shorter than what is proven.
+//! Recovery of logs that were truncated, overwritten, bit-flipped, or that lack or exchange
+//! segments. A recovery must return a prefix of the appended groups that contains all groups proven
+//! durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ const SEGMENT_BYTES: u64 = 2048;
 
 type Groups = Vec<(u64, Vec<u8>)>;
 
-/// A log with what a manifest would know about it.
+/// A log and the groups appended to it.
 struct Log {
     disk: MemDisk,
     wal: Wal,
@@ -40,7 +41,7 @@ impl Log {
         Self { disk, wal, groups: Vec::new() }
     }
 
-    /// Goes on after a recovery, in a segment of its own.
+    /// Continues after a recovery, in a new segment.
     fn after(disk: &MemDisk, found: &Recovered, groups: Groups) -> Self {
         let segments = found.segments.clone();
         let wal = start(disk, found.next_segment, found.next_sequence, segments);
@@ -60,14 +61,14 @@ impl Log {
         self.groups.push((sequence, payload));
     }
 
-    /// Appended and synced, as `SyncMode::Always` does.
+    /// Appends and syncs a group, as `SyncMode::Always` does.
     fn commit(&mut self, len: usize) {
         self.append(len);
         self.wal.sync().unwrap();
     }
 }
 
-/// Checks the log's age and replays it, as opening a store does.
+/// Checks the log's age and replays it, as `open` does for a store.
 fn replay(disk: &MemDisk, ends: &[LogEnd]) -> Result<(Recovered, Groups), Error> {
     let mut groups = Groups::new();
     refuse_stale(disk, &expected(ends), 1)?;
@@ -85,7 +86,7 @@ fn refused(disk: &MemDisk, ends: &[LogEnd], what: &str) {
     }
 }
 
-/// A log of one segment with groups of different lengths, each synced, and where each ends.
+/// A log of one segment with groups of different lengths, each synced, and the end of each group.
 fn one_segment() -> (Log, Vec<u64>) {
     let mut log = Log::new();
     let mut ends = vec![log.wal.end().end];
@@ -114,8 +115,8 @@ fn all_groups_come_back_across_segments_and_lives() {
     }
 }
 
-/// Row 5: the tail cut at every byte, with nothing, zeros or garbage after it; then more is
-/// written, and the log crashes again.
+/// Row 5 of `docs/reliability.md`: the tail is cut at every byte and followed by nothing, zeros or
+/// garbage; then the log is extended and crashes again.
 #[test]
 fn a_tail_cut_at_every_byte_keeps_what_is_before_and_what_comes_after() {
     let (log, ends) = one_segment();
@@ -132,7 +133,7 @@ fn a_tail_cut_at_every_byte_keeps_what_is_before_and_what_comes_after() {
             }
             disk.put_file(&name, bytes);
             let kept = ends.iter().filter(|end| **end as usize <= cut).count();
-            // The last bytes of a group may be its padding, zeros as they lie.
+            // The last bytes of a group may be padding, which is zero anyway.
             check_cut(&disk, &log.groups, kept.saturating_sub(1), cut);
         }
     }
@@ -140,7 +141,7 @@ fn a_tail_cut_at_every_byte_keeps_what_is_before_and_what_comes_after() {
 
 fn check_cut(disk: &MemDisk, all: &Groups, least: usize, cut: usize) {
     let (found, groups) = match replay(disk, &[]) {
-        // Synced before the store was open for the first time, so no crash can cut it.
+        // The header was synced before the store was first opened, so no crash can cut it.
         Err(Error::Corrupt { .. }) if cut < SEGMENT_HEAD => return,
         replayed => replayed.unwrap_or_else(|error| panic!("cut at {cut}: {error}")),
     };
@@ -155,8 +156,8 @@ fn check_cut(disk: &MemDisk, all: &Groups, least: usize, cut: usize) {
     assert_eq!(again, expected_groups, "second recovery after a cut at {cut}");
 }
 
-/// Row 6: in the middle of a log that a crash ended, a flipped bit is damage; in its last group it
-/// can't be told from a torn one.
+/// Row 6 of `docs/reliability.md`: a flipped bit in the middle of a crashed log is damage; in the
+/// last group it is indistinguishable from a torn write.
 #[test]
 fn a_flipped_bit_before_the_last_group_is_refused() {
     let (log, ends) = one_segment();
@@ -178,7 +179,7 @@ fn a_flipped_bit_before_the_last_group_is_refused() {
     }
 }
 
-/// After a clean end, recorded in the manifest, every flip is noticed.
+/// After a clean stop, whose end the manifest records, every flip is detected.
 #[test]
 fn a_flipped_bit_is_refused_anywhere_once_the_end_is_recorded() {
     let (log, _) = one_segment();
@@ -197,7 +198,7 @@ fn a_flipped_bit_is_refused_anywhere_once_the_end_is_recorded() {
     }
 }
 
-/// Whether a byte of the first segment is anything but the padding between groups.
+/// Returns true unless the byte of the first segment is padding between groups.
 fn is_covered(groups: &Groups, byte: usize) -> bool {
     let mut at = SEGMENT_HEAD;
     for (_, payload) in groups {
@@ -236,7 +237,7 @@ fn a_missing_or_exchanged_segment_is_refused() {
     refused(&disk, &[], "the whole log missing");
 }
 
-/// A log that had been replaced by an older copy of itself misses what tables already hold.
+/// A log replaced by an older copy of itself lacks sequences that tables already hold.
 #[test]
 fn an_older_log_beside_newer_tables_is_refused() {
     let mut log = Log::new();
@@ -249,8 +250,8 @@ fn an_older_log_beside_newer_tables_is_refused() {
     assert!(error.to_string().contains("older log"), "{error}");
 }
 
-/// Without a sync nothing proves that a bad group had been durable: it ends the log, and nothing
-/// after it counts, in this recovery or a later one.
+/// Without a sync, nothing proves that a bad group was durable. The bad group ends the log, and no
+/// later recovery may return what follows it.
 #[test]
 fn what_follows_a_torn_group_never_comes_back() {
     let mut log = Log::new();
@@ -265,12 +266,12 @@ fn what_follows_a_torn_group_never_comes_back() {
     assert_eq!((found.next_sequence, &found.discarded[..]), (1, &[2][..]));
     let mut after = Log::after(&disk, &found, groups);
     after.commit(7);
-    // The discarded segment is still there: its removal may fail or be lost.
+    // The discarded segment still exists: its removal may fail or be lost.
     assert!(disk.file(&segment_name(2)).is_some());
     assert_eq!(replay(&disk, &found.ends).unwrap().1, after.groups);
 }
 
-/// The same, but a later group says that the bad one had been synced: somebody was told.
+/// A later group states that the damaged one had been synced, so its writes were acknowledged.
 #[test]
 fn a_damaged_group_that_was_synced_is_refused_by_what_a_later_one_says() {
     for later_in_next_segment in [false, true] {
@@ -322,7 +323,8 @@ fn a_segment_that_can_not_be_made_leaves_nothing_behind() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A segment overwritten with anything, anywhere: an error, or a prefix of what was appended.
+    /// A segment overwritten anywhere with any bytes: recovery fails, or returns a prefix of the
+    /// appended groups.
     #[test]
     fn any_bytes_in_a_segment_are_refused_or_end_it(
         at in any::<prop::sample::Index>(),

@@ -1,5 +1,5 @@
-//! The writing end of the log. One thread at a time (the commit leader) appends; a second one
-//! prepares segments ahead and, unless every group is synced, syncs in intervals.
+//! The writing side of the log. One thread at a time (the commit leader) appends; a second one
+//! prepares segments ahead of use and syncs at intervals unless every group is synced.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::format::{GROUP_HEAD, SEGMENT_HEAD, SegmentHead, seal_group, segment_n
 use crate::disk::{Disk, File};
 use crate::error::{Error, IoOp};
 
-/// A segment that is allocated and has no header yet.
+/// An allocated segment without a header.
 pub(crate) struct Prepared {
     segment: u64,
     file: Arc<dyn File>,
@@ -23,13 +23,13 @@ impl Prepared {
         segment_name(self.segment)
     }
 
-    /// Bytes that were allocated.
+    /// Allocated bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Makes a segment ready for use: created, allocated, its name and length durable.
+/// Creates and allocates a segment, and makes its name and length durable.
 pub(crate) fn prepare(
     disk: &dyn Disk,
     segment: u64,
@@ -47,20 +47,21 @@ pub(crate) fn prepare(
     match ready {
         Ok(()) => Ok(Prepared { segment, file, bytes }),
         Err(error) => {
-            // Nothing refers to it; if the removal fails too, recovery finds it without a header.
+            // Nothing refers to the segment yet; if the removal also fails, recovery finds a
+            // segment without a header.
             let _ = disk.remove(&name);
             Err(error.no_room_for("the log"))
         }
     }
 }
 
-/// A file to sync and what is durable once all earlier ones and it are.
+/// Files to sync, and the sequence up to which the log is then durable.
 pub(crate) struct SyncTarget {
     pub(crate) files: Vec<(String, Arc<dyn File>)>,
     pub(crate) sequence: u64,
 }
 
-/// The log's writing end.
+/// The writing side of the log.
 pub(crate) struct Wal {
     store_id: u64,
     segment: u64,
@@ -68,21 +69,21 @@ pub(crate) struct Wal {
     offset: u64,
     capacity: u64,
     next_sequence: u64,
-    /// All groups up to this one are known durable. Also moved by the interval sync.
+    /// Highest sequence known to be durable. The interval sync advances it too.
     durable: Arc<AtomicU64>,
-    /// Segments written since the last sync, oldest first; the current one is the last.
+    /// Segments written since the last sync, oldest first; the last is the current one.
     unsynced: VecDeque<(u64, Arc<dyn File>)>,
-    /// First sequence of every segment still on disk.
+    /// First sequence of every segment that is still on disk.
     segments: BTreeMap<u64, u64>,
     buffer: Vec<u8>,
     written: u64,
 }
 
-/// A buffer that grew beyond this for one big group is given back.
+/// A buffer that one large group has grown beyond this many bytes is freed.
 const KEEP_BUFFER: usize = 1 << 20;
 
 impl Wal {
-    /// Begins the log of this process life in a prepared segment.
+    /// Starts the log of this process run in a prepared segment.
     pub(crate) fn start(
         store_id: u64,
         prepared: Prepared,
@@ -108,17 +109,17 @@ impl Wal {
         Ok(wal)
     }
 
-    /// Whether a payload of this length needs the next segment.
+    /// Returns true if a payload of this length needs the next segment.
     pub(crate) fn needs_switch(&self, payload_len: usize) -> bool {
         self.offset + group_bound(payload_len) > self.capacity
     }
 
-    /// Bytes a fresh segment must have to take such a payload.
+    /// Bytes that a new segment needs for a payload of this length.
     pub(crate) fn segment_bound(payload_len: usize) -> u64 {
         SEGMENT_HEAD as u64 + group_bound(payload_len)
     }
 
-    /// Puts a prepared segment to use.
+    /// Activates a prepared segment.
     pub(crate) fn switch(&mut self, next: Prepared, manifest_edits: u64) -> Result<(), Error> {
         assert!(next.segment > self.segment, "segments only go forward");
         let head = SegmentHead {
@@ -142,8 +143,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Writes one group and returns its sequence. After an error what the file holds is unknown:
-    /// the caller appends no more.
+    /// Writes one group and returns its sequence. After an error the content of the file is
+    /// unknown, and the caller must not append again.
     pub(crate) fn append<'a>(
         &mut self,
         payloads: impl Iterator<Item = &'a [u8]>,
@@ -174,7 +175,7 @@ impl Wal {
         Ok(sequence)
     }
 
-    /// Syncs everything appended so far.
+    /// Syncs all appended groups.
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
         let target = self.sync_target();
         target.run()?;
@@ -182,7 +183,7 @@ impl Wal {
         Ok(())
     }
 
-    /// What a sync outside the log's lock has to do.
+    /// The files for a sync that runs outside the log's lock.
     pub(crate) fn sync_target(&self) -> SyncTarget {
         let files = self.unsynced.iter();
         SyncTarget {
@@ -191,7 +192,7 @@ impl Wal {
         }
     }
 
-    /// Takes note that `target` has been synced.
+    /// Records that `target` has been synced.
     pub(crate) fn synced(&mut self, target: &SyncTarget) {
         self.durable.fetch_max(target.sequence, Ordering::AcqRel);
         if target.sequence == self.next_sequence - 1 {
@@ -209,12 +210,12 @@ impl Wal {
         holds.map_or(0, |(segment, _)| *segment)
     }
 
-    /// Sequence of the last group appended.
+    /// Sequence of the last appended group.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.next_sequence - 1
     }
 
-    /// Where the log ends now.
+    /// The current end of the log.
     pub(crate) fn end(&self) -> LogEnd {
         LogEnd { segment: self.segment, end: self.offset, next_sequence: self.next_sequence }
     }
@@ -224,7 +225,7 @@ impl Wal {
         self.segments[&self.segment]
     }
 
-    /// All groups up to this one are durable.
+    /// Highest durable sequence.
     pub(crate) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
@@ -234,7 +235,7 @@ impl Wal {
         self.written
     }
 
-    /// Segments on disk, the prepared one left out.
+    /// Number of segments on disk, without the prepared one.
     pub(crate) fn segment_count(&self) -> usize {
         self.segments.len()
     }
@@ -244,7 +245,7 @@ impl Wal {
         self.segment_of(floor).max(self.segments.keys().next().copied().unwrap_or(0))
     }
 
-    /// Forgets the segments before `oldest` and returns them for removal.
+    /// Drops the segments before `oldest` from the list and returns them for removal.
     pub(crate) fn retire(&mut self, oldest: u64) -> Vec<u64> {
         assert!(oldest <= self.segment, "the current segment stays");
         let kept = self.segments.split_off(&oldest);

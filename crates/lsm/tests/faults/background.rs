@@ -1,9 +1,10 @@
-//! Errors of every kind on every call that the background makes: flush, compaction, the next log
-//! segment, the manifest, removals, the look at the directory.
+//! Every kind of error on every call of background work: flush, compaction, creation of log
+//! segments, manifest, removals, check of the directory.
 //!
-//! A full disk and a lack of descriptors pass: writes may be refused meanwhile, and are taken again
-//! without a restart. After anything else the store has failed: it says so, takes no write, and
-//! serves reads. `EINTR` is nothing special here, for the real disk tries again by itself.
+//! A full disk and a lack of descriptors are transient: writes may be refused in the meantime, and
+//! are accepted again without a restart. After any other error the store has failed: it reports
+//! this, rejects writes, and serves reads. `EINTR` is not special here, because the real disk
+//! retries it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ const EMFILE: i32 = 24;
 const EFBIG: i32 = 27;
 const ENOSPC: i32 = 28;
 
-/// Number and name of what the operating system may say.
+/// Number and name of the operating system's errors.
 const ERRORS: [(i32, &str); 18] = [
     (1, "EPERM"),
     (2, "ENOENT"),
@@ -40,7 +41,7 @@ const ERRORS: [(i32, &str); 18] = [
     (122, "EDQUOT"),
 ];
 
-/// The background's calls: kind, ending of the file's name.
+/// The calls of background work: kind, and suffix of the file's name.
 const CALLS: [(Op, &str); 18] = [
     (Op::Create, ".wal"),
     (Op::Allocate, ".wal"),
@@ -62,16 +63,15 @@ const CALLS: [(Op, &str); 18] = [
     (Op::Find, "STORE"),
 ];
 
-/// Whether the store outlives this error of this call: no descriptors, no space, or a file that the
-/// process's limit of sizes does not let grow. What a failed sync or read says about the disk is
-/// never known.
+/// Returns true if the store survives this error of this call: a lack of descriptors or space, or
+/// the process's file size limit. After a failed sync or read the state of the disk is unknown.
 fn passes(op: Op, errno: i32) -> bool {
     let sure = !matches!(op, Op::Sync | Op::SyncDir | Op::Read);
     sure && matches!(errno, 23 | EMFILE | EFBIG | ENOSPC | 122)
 }
 
-/// Calls that happen only after another one failed: the manifest is written anew after an append
-/// that found no space.
+/// The fault that leads to calls made only after a failure: the manifest is rewritten after an
+/// append that found no space.
 fn lead_in(op: Op, file: &str) -> Option<Fault> {
     let anew = file == ".tmp" || matches!(op, Op::Rename | Op::List);
     anew.then(|| Fault::once(Op::Write, ENOSPC).suffix("MANIFEST"))
@@ -82,7 +82,7 @@ struct Life {
     history: History,
     random: Random,
     model: Model,
-    /// With those of which nobody knows whether they were written.
+    /// All attempted writes, including those with unknown outcome.
     attempted: Model,
     acknowledged: u64,
 }
@@ -97,14 +97,14 @@ impl Life {
         Ok(())
     }
 
-    /// Everything that the background does: segments switched, flushes, compactions.
+    /// Triggers all background work: new segments, flushes, compactions.
     fn turn(&mut self) {
         for _ in 0..30 {
             if self.write().is_err() {
                 break;
             }
         }
-        // What counts is what the store says of itself afterwards.
+        // Only the store's own status afterwards counts.
         let _ = self.db.flush();
         let _ = self.db.compact();
     }
@@ -134,7 +134,7 @@ fn strike(op: Op, file: &str, errno: i32, name: &str) {
     if let Some(first) = lead_in(op, file) {
         disk.fail(first);
     }
-    // Once it is gone, the other one, which stays, has been reached.
+    // When the first fault has struck, the second, permanent one has been reached.
     disk.fail(Fault::once(op, errno).suffix(file));
     disk.fail(Fault::forever(op, errno).suffix(file));
     let met = || disk.pending_faults() == 1;
@@ -181,7 +181,7 @@ fn every_error_in_the_background_ends_writing_or_passes_by_itself() {
     }
 }
 
-/// A directory that lost its files is noticed though nothing is written.
+/// An idle store notices that its directory lost its files.
 #[test]
 fn a_directory_without_its_files_is_noticed_by_an_idle_store() {
     for name in ["STORE", "MANIFEST"] {

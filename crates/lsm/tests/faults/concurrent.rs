@@ -1,5 +1,5 @@
-//! Readers, scans and snapshots beside writes, flushes and compactions: a batch is seen whole or
-//! not at all, and no reader goes back in time.
+//! Readers, scans and snapshots concurrent with writes, flushes and compactions: a batch is visible
+//! as a whole or not at all, and no reader goes back in time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lsm::{Batch, Db, MemDisk, Snapshot, Space, SyncMode};
 
 use super::model::{effort, open, small, version};
 
-/// Keys that are always written together, over all trees and two spaces.
+/// Keys that are always written together, across all trees and two spaces.
 const KEYS: u64 = 8;
 const GROUPS: u64 = 12;
 
@@ -28,7 +28,7 @@ fn write(db: &Db, group: u64, time: u64) {
     db.commit(batch).unwrap();
 }
 
-/// The version of each group that a snapshot shows; all keys of a group must have the same.
+/// The version of each group in a snapshot; all keys of a group must have the same one.
 fn look(snapshot: &Snapshot) -> Vec<u64> {
     let mut times = vec![Vec::new(); GROUPS as usize];
     for space in [Space::Data, Space::Hints] {
@@ -49,8 +49,8 @@ fn look(snapshot: &Snapshot) -> Vec<u64> {
         .collect()
 }
 
-/// Takes snapshots until the writers are done; each shows no less than the one before and no less
-/// than what was acknowledged before it was taken.
+/// Takes snapshots until the writers are done. Each must show at least the versions of the one
+/// before, and all writes acknowledged before it was taken.
 fn read_snapshots(db: &Db, acknowledged: &[AtomicU64], done: &AtomicBool) -> u64 {
     let (mut seen, mut last) = (0, vec![0; GROUPS as usize]);
     while !done.load(Ordering::Acquire) {

@@ -1,6 +1,6 @@
-//! Rows 1–3: a crash at every operation on the disk, in each sync mode. The oracle is the same for
-//! all: what is found is the state after some prefix of the batches, whole and without holes.
-//! How long a prefix it must at least be is what the modes differ in.
+//! Rows 1–3 of `docs/reliability.md`: a crash at every disk operation, in each sync mode. The
+//! oracle is the same for all modes: the recovered state is that after some prefix of the batches,
+//! complete and without holes. The modes differ in the minimum length of the prefix.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use lsm::{Db, MemDisk, Options, Space, SyncMode};
 
 use super::model::{History, Model, Random, Write, batch, effort, open, small, wait_for};
 
-/// What a run had done when its power went.
+/// State of a run when its power was cut.
 struct Run {
     history: History,
     acknowledged: usize,
-    /// Batches that a flush, which syncs, came after.
+    /// Number of batches that precede a flush, which syncs.
     synced: usize,
 }
 
-/// Batches with flushes and compactions in between, until something fails.
+/// Writes batches with flushes and compactions in between, until something fails.
 fn run(disk: &MemDisk, options: &Options, seed: u64) -> Run {
     let mut run = Run { history: History::default(), acknowledged: 0, synced: 0 };
     let Ok(db) = open(disk, options) else { return run };
@@ -43,12 +43,12 @@ fn run(disk: &MemDisk, options: &Options, seed: u64) -> Run {
     run
 }
 
-/// Opens after a crash, checks, goes on writing, crashes again and checks again.
+/// Opens after a crash, checks, continues to write, crashes again and checks again.
 fn check(crashed: &MemDisk, options: &Options, run: &Run, least: usize, seed: u64) {
     let db = reopen(crashed, options);
     let moment = run.history.moment_of(&db);
     assert!(moment >= least, "{moment} batches are there, {least} must be");
-    // What is acknowledged after the recovery survives the next crash, and so does all before.
+    // Writes acknowledged after the recovery survive the next crash, and so do all earlier ones.
     let mut after = History { batches: run.history.batches[..moment].to_vec() };
     let mut random = Random::new(seed);
     for _ in 0..3 {
@@ -128,7 +128,7 @@ fn never_loses_nothing_with_the_process_and_keeps_a_prefix_without_power() {
     crash_everywhere(SyncMode::Never, 1);
 }
 
-/// What a sync of an interval covered survives a power cut, without any flush or close.
+/// Writes covered by an interval sync survive a power cut without a flush or close.
 #[test]
 fn an_interval_sync_bounds_the_loss() {
     let options = small(SyncMode::Interval(Duration::from_millis(1)), 1);
@@ -143,7 +143,7 @@ fn an_interval_sync_bounds_the_loss() {
             history.batches.len()
         };
         let synced = write(10);
-        // One sync may have begun before the last batch; the next one that ends has it.
+        // One sync may have started before the last batch; the next completed one covers it.
         for _ in 0..2 {
             let before = db.stats().wal_syncs;
             write(1);
@@ -157,8 +157,8 @@ fn an_interval_sync_bounds_the_loss() {
     }
 }
 
-/// Mistake 8 of `docs/reliability.md`: after a failed sync the page cache still shows what the disk
-/// does not have. A recovery that trusts it builds on sand.
+/// Mistake 8 of `docs/reliability.md`: after a failed sync the page cache shows data that the disk
+/// does not have. A recovery must not rely on it.
 #[test]
 fn what_a_recovery_found_in_the_page_cache_only_is_durable_afterwards() {
     for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1))] {

@@ -1,5 +1,5 @@
-//! Rows 6 and 7: one flipped bit anywhere in a store. The answer is right, or an error that says
-//! so; it is never silently wrong.
+//! Rows 6 and 7 of `docs/reliability.md`: one flipped bit anywhere in a store. Every answer is
+//! correct or an error; none is silently wrong.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use lsm::{Batch, Disk, Error, MemDisk, Options, Record, Space, SyncMode};
 
 use super::model::{History, Model, Random, Write, batch, effort, open, small, wait_for};
 
-/// A store with tables in several levels, rows in the log, and a clean end: at the last close the
-/// disk had no room for another table.
+/// A store with tables in several levels, records in the log, and a clean stop: at the last close
+/// the disk had no space for another table.
 fn store(options: &Options) -> (MemDisk, Model) {
     let disk = MemDisk::new();
     let mut model = Model::default();
@@ -44,7 +44,7 @@ fn store(options: &Options) -> (MemDisk, Model) {
 
 const ENOSPC: i32 = 28;
 
-/// What came of a damaged store.
+/// Effect of damage on a store.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
 enum Verdict {
     RefusedAtOpen,
@@ -52,7 +52,7 @@ enum Verdict {
     RightAnswer,
 }
 
-/// Panics if the damage shows as a wrong answer.
+/// Determines the effect of the damage; panics on a wrong answer.
 fn verdict(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> Verdict {
     let db = match open(disk, options) {
         Ok(db) => db,
@@ -85,7 +85,7 @@ fn verdict(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> Verd
     }
     look();
     drop(db);
-    // And what a compaction wrote anew is no better hidden.
+    // The same holds after the compaction has rewritten the tables.
     match open(disk, options) {
         Ok(db) => match Model::of(&db) {
             Ok(found) => assert!(model.same(&found), "{what}: {}", model.difference(&found)),
@@ -96,7 +96,7 @@ fn verdict(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> Verd
     verdict
 }
 
-/// The part of a file that was written: the log's segments end in zeros.
+/// Length of the written part of a file, without the trailing zeros of log segments.
 fn written(disk: &MemDisk, name: &str) -> u64 {
     let bytes = disk.file(name).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last as u64 + 1)
@@ -124,8 +124,8 @@ fn a_flipped_bit_anywhere_is_never_a_wrong_answer() {
     println!("rows 6, 7: {flips} flips, 0 silent: {counts:#?}");
 }
 
-/// A record carries its check from where it entered the cluster: one that came damaged is stored as
-/// it came, and is seen wherever it leaves again.
+/// The checksum of a record is computed where it enters the cluster: a record that arrives damaged
+/// is stored unchanged, and every read detects the damage.
 #[test]
 fn a_record_that_came_damaged_is_never_given_out() {
     let disk = MemDisk::new();
@@ -143,8 +143,8 @@ fn a_record_that_came_damaged_is_never_given_out() {
     }
 }
 
-/// Blocks of zeros and blocks that hold other blocks' bytes: what a disk that loses or misplaces a
-/// write leaves.
+/// Blocks of zeros, and blocks with the bytes of other blocks, as a disk leaves them that loses or
+/// misplaces a write.
 #[test]
 fn a_lost_or_misplaced_sector_is_never_a_wrong_answer() {
     let options = small(SyncMode::Always, 0);

@@ -1,4 +1,5 @@
-//! Rows 10–12: the Nth call of every kind, on every kind of file, fails once or from then on.
+//! Rows 10–12 of `docs/reliability.md`: the Nth call of every kind, on every kind of file, fails
+//! once or permanently.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,10 +13,10 @@ const EIO: i32 = 5;
 const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
 
-/// File kinds by the ending of their names; directory calls have none.
+/// Suffixes of file names by kind; directory calls have no file name.
 const FILES: [&str; 5] = [".wal", ".sst", "MANIFEST", ".tmp", ""];
 
-/// What one run under a fault showed.
+/// Observations of one run under a fault.
 #[derive(Default)]
 struct Outcome {
     struck: bool,
@@ -24,8 +25,8 @@ struct Outcome {
     failed: bool,
 }
 
-/// Rounds of writes, flushes, compactions and reads, whatever fails. Everything acknowledged must
-/// be there at the end, in this process life and in the next ones.
+/// Executes rounds of writes, flushes, compactions and reads, whatever fails. Everything
+/// acknowledged must exist at the end, in this run of the process and the next ones.
 fn run(options: &Options, fault: &Fault) -> Outcome {
     let disk = MemDisk::new();
     let mut outcome = Outcome::default();
@@ -40,7 +41,8 @@ fn run(options: &Options, fault: &Fault) -> Outcome {
     outcome.struck = disk.pending_faults() == 0 || outcome.refused_open || outcome.failed;
     disk.clear_faults();
     if let Ok(db) = opened {
-        // A disk that answers again: all is read. Writes are taken again unless the store failed.
+        // The disk works again: all data is readable, and writes are accepted unless the store
+        // failed.
         check(&db, &acknowledged, &attempted);
         outcome.failed = db.stats().failed.is_some();
         let put = db.write_batch(batch(&[Write::put(b"once more", 1 << 30, vec![])]));
@@ -77,14 +79,15 @@ fn work(db: &Db, acknowledged: &mut Model, attempted: &mut Model, outcome: &mut 
             }
         }
         if round % 15 == 0 {
-            // May fail or not: what counts is what can be read.
+            // The outcome does not matter, only the data that can be read.
             let _ = if round % 30 == 0 { db.compact() } else { db.flush() };
             let _ = Model::of(db);
         }
     }
 }
 
-/// At least what was acknowledged, at most what was attempted. Reads, not the log, are asked.
+/// Checks that the store holds at least the acknowledged and at most the attempted writes, by reads
+/// rather than by the log.
 pub(crate) fn check(db: &Db, acknowledged: &Model, attempted: &Model) {
     let found = Model::of(db).unwrap();
     for (key, record) in &acknowledged.0 {
@@ -134,7 +137,7 @@ fn the_nth_call_of_each_kind_may_fail_and_nothing_acknowledged_is_lost() {
     println!("row 11 call, file, error     runs struck refused failed\n{table}");
 }
 
-/// Which errors a kind of call is tried with.
+/// The errors to try with a kind of call.
 fn errors_of(op: Op) -> Vec<i32> {
     match op {
         Op::Create | Op::Open => vec![EIO, EMFILE],
@@ -143,8 +146,8 @@ fn errors_of(op: Op) -> Vec<i32> {
     }
 }
 
-/// Mistakes 8 and 9 of `docs/reliability.md`: no acknowledgement after a failed sync, none in the
-/// same process life that follows, and no retry.
+/// Mistakes 8 and 9 of `docs/reliability.md`: no acknowledgement after a failed sync in the same
+/// run of the process, and no retry.
 #[test]
 fn after_a_failed_write_or_sync_of_the_log_nothing_is_acknowledged_and_reads_go_on() {
     for op in [Op::Write, Op::Sync] {
@@ -186,7 +189,7 @@ fn cut_syncs(disk: &MemDisk) -> u64 {
     disk.sites().get("sync wal").copied().unwrap_or(0)
 }
 
-/// Row 12: a lack of file descriptors passes, and the store with it, without a restart.
+/// Row 12 of `docs/reliability.md`: a lack of file descriptors is transient and needs no restart.
 #[test]
 fn too_few_descriptors_is_no_failure() {
     let disk = MemDisk::new();
@@ -198,7 +201,7 @@ fn too_few_descriptors_is_no_failure() {
         for op in [Op::Create, Op::Open] {
             disk.fail(Fault::forever(op, EMFILE));
         }
-        // As far as the segments that are there reach; then refused, but not for good.
+        // Writes succeed while the existing segments have room, and are then refused temporarily.
         let (mut refused, mut taken) = (0, 0);
         for _ in 0..400 {
             let writes = history.next(&mut random).to_vec();
@@ -230,7 +233,7 @@ fn too_few_descriptors_is_no_failure() {
     model.check(&open(&disk, &options).unwrap());
 }
 
-/// A read that fails is an error, never "absent", and passes when the disk answers again.
+/// A failed read is an error, never "absent", and reads succeed once the disk works again.
 #[test]
 fn a_failing_read_is_never_an_absent_key() {
     let disk = MemDisk::new();

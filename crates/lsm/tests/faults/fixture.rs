@@ -1,6 +1,6 @@
-//! The bytes of a whole store, as files checked in: every release reads them, and this one writes
-//! them for the same input. A change of format shows here before it reaches anyone's data: it gets
-//! a directory of its own, and this one stays.
+//! The bytes of a whole store as checked-in files. Every release must read them, and this one
+//! writes the same bytes for the same input. A change of a format shows up here before it reaches
+//! user data; it gets a new fixture directory, and this one stays.
 
 use std::path::PathBuf;
 
@@ -23,13 +23,13 @@ fn options() -> Options {
         sync: SyncMode::Always,
         memtable_bytes: 64 << 10,
         segment_bytes: 4096,
-        // LZ4 may come to find other matches without a change of format.
+        // LZ4 may find other matches without a change of the format.
         compress: false,
         ..Options::default()
     }
 }
 
-/// What is flushed, and the record with every field that goes with it.
+/// The flushed batches, and the record with every field, which is flushed too.
 fn first_life() -> (Vec<Vec<Write>>, Fields<'static>) {
     let mut hint = Write::put(b"hint", 3, b"for another".to_vec());
     hint.space = Space::Hints;
@@ -47,7 +47,7 @@ fn first_life() -> (Vec<Vec<Write>>, Fields<'static>) {
     (writes, all_fields())
 }
 
-/// What stays in the log.
+/// The batches that stay in the log.
 fn second_life() -> Vec<Vec<Write>> {
     let mut counter = Write::put(b"counter", 2, b"42".to_vec());
     counter.ballot = 10;
@@ -87,9 +87,9 @@ fn all_fields() -> Fields<'static> {
     }
 }
 
-/// The store that the fixture is a copy of, made step by step so that no thread has a choice: a
-/// flush of both trees, everything after it in the log, a clean end on a disk that has no room for
-/// another table.
+/// Creates the store of the fixture step by step, so that no thread influences the result: a flush
+/// of both trees, all later writes in the log, and a clean stop on a disk without space for another
+/// table.
 fn make() -> MemDisk {
     let disk = MemDisk::new();
     let db = open(&disk, &options()).unwrap();
@@ -120,7 +120,7 @@ fn fixture() -> MemDisk {
     disk
 }
 
-/// Set `KVORUM_WRITE_FIXTURES` to write them anew, after a change of format with a new version.
+/// Set `KVORUM_WRITE_FIXTURES` to rewrite the fixture after a change of a format version.
 #[test]
 fn the_bytes_written_are_those_of_the_fixture() {
     let disk = make();

@@ -1,5 +1,5 @@
-//! Row 9: the disk fills up. Reads serve, writes are refused for lack of room, everything that was
-//! acknowledged is there, and writes resume by themselves when there is room again.
+//! Row 9 of `docs/reliability.md`: the disk fills up. Reads are served, writes are refused for lack
+//! of space, all acknowledged writes exist, and writes resume automatically once there is space.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use lsm::{Db, MemDisk, SyncMode};
 
 use super::model::{History, Model, Random, batch, effort, open, small, wait_for};
 
-/// Bytes of the disk at first, and how many it gains each time it was full.
+/// Initial bytes of the disk; it gains `GAIN` each time it is full.
 const CAPACITY: u64 = 400 << 10;
 const GAIN: u64 = 200 << 10;
-/// A refusal that takes longer holds up the event loop or the caller.
+/// Time limit for a refusal: a slower one would block the event loop or the caller.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 struct Filler {
@@ -25,7 +25,7 @@ impl Filler {
         Self { model, history, random: Random::new(seed) }
     }
 
-    /// Tries until a write is taken again; how long that took.
+    /// Retries until a write is accepted; returns the time that this took.
     fn resume(&mut self, db: &Db) -> Duration {
         let begun = Instant::now();
         let writes = self.history.next(&mut self.random).to_vec();
@@ -74,7 +74,8 @@ fn fill_and_make_room(sync: SyncMode, seed: u64) {
         assert_eq!(db.stats().failed, None, "a full disk is no failure");
     }
     println!("row 9 {sync:?}: full 5 times, writes resumed within {slowest:?}");
-    // A kill on the full disk: it can't be opened, says why, and loses nothing by the attempts.
+    // The process is killed on the full disk: opening fails with the reason, and the attempts lose
+    // nothing.
     let restarted = disk.process_crash();
     drop(db);
     for _ in 0..3 {
@@ -93,7 +94,7 @@ fn fill_and_make_room(sync: SyncMode, seed: u64) {
     filler.model.check(&open(&restarted.crash(seed), &options).unwrap());
 }
 
-/// Every table on the disk is part of the store, and no more segments than it says.
+/// Checks that every table on the disk is part of the store, and that no extra segments exist.
 fn no_orphans(disk: &MemDisk, db: &Db) {
     let files = |ending: &str| {
         let names = lsm::Disk::list(disk).unwrap();
@@ -112,7 +113,7 @@ fn a_full_disk_refuses_writes_keeps_everything_and_recovers_alone() {
     }
 }
 
-/// The same store, full and freed again and again: nothing piles up.
+/// Repeatedly filling and freeing the same store leaves no files behind.
 #[test]
 fn filling_up_repeatedly_leaves_no_orphans() {
     let disk = MemDisk::new();

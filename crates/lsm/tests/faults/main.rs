@@ -1,7 +1,6 @@
-//! The engine under every fault that a disk in memory can play: crashes, errors, a lack of room,
-//! damage. Rows of `docs/reliability.md` are named at each test. Short here; the long form of each
-//! is the same test with `KVORUM_SEEDS=<n>` (times the work) in the environment:
-//!
+//! The engine under every fault that a disk in memory can simulate: crashes, errors, lack of space,
+//! damage. Each test names its row of `docs/reliability.md`. The tests are short by default;
+//! `KVORUM_SEEDS=<n>` in the environment multiplies their work by n:
 //! ```text
 //! KVORUM_SEEDS=100 cargo test --release -p lsm --test faults -- --nocapture
 //! ```

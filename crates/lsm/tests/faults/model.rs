@@ -1,4 +1,4 @@
-//! What a store must hold, kept beside it in a sorted map, and how the two are compared.
+//! The expected content of a store as a sorted map, and its comparison with the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use lsm::{Batch, Db, Error, Fields, Kind, MemDisk, Options, Record, Space, SyncMode, Version};
 
-/// How many times the work of a short run: `KVORUM_SEEDS`, 1 unless told.
+/// Multiplier of the work, from `KVORUM_SEEDS`; 1 by default.
 pub(crate) fn effort() -> u64 {
     std::env::var("KVORUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// Numbers from a seed.
+/// A seeded generator of numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// So small that a few hundred writes go through every part of the engine.
+/// Options so small that a few hundred writes exercise every part of the engine.
 pub(crate) fn small(sync: SyncMode, tree_bits: u8) -> Options {
     Options {
         new_store_id: 77,
@@ -53,7 +53,7 @@ pub(crate) fn version(time: u64) -> Version {
     Version { time, origin: 1 }
 }
 
-/// Waits for a condition, at most ten seconds.
+/// Waits for a condition for at most ten seconds.
 pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
@@ -62,11 +62,11 @@ pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// What a store must hold.
+/// The expected content of a store.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Model(pub(crate) BTreeMap<(Space, Vec<u8>), Record>);
 
-/// One write, for a batch and a model alike.
+/// A write that applies to a batch and to a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
     pub(crate) space: Space,
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// All of a store, by scans; the first error ends it.
+    /// The content of a store, read by scans; stops at the first error.
     pub(crate) fn of(db: &Db) -> Result<Self, Error> {
         let mut model = Self::default();
         for space in [Space::Data, Space::Hints, Space::Node] {
@@ -126,7 +126,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Whether every record is what the other has, but for the bits that only a node knows.
+    /// Returns true if all records are equal except for their node-local bytes.
     pub(crate) fn same(&self, other: &Self) -> bool {
         let equal = |(a, b): (&Record, &Record)| {
             a.view().order(&b.view()).is_eq() && a.value() == b.value()
@@ -134,7 +134,7 @@ impl Model {
         self.0.keys().eq(other.0.keys()) && self.0.values().zip(other.0.values()).all(equal)
     }
 
-    /// Says where a store differs, for a message.
+    /// Describes the differences of a store, for a message.
     pub(crate) fn difference(&self, found: &Self) -> String {
         let mut differences = Vec::new();
         for (key, record) in &self.0 {
@@ -153,7 +153,7 @@ impl Model {
         format!("{count} differences: {differences:#?}")
     }
 
-    /// Every key by a get of its own.
+    /// Checks every key by a lookup.
     pub(crate) fn check_gets(&self, db: &Db) {
         for ((space, key), expected) in &self.0 {
             let found = db.get(*space, key).unwrap();
@@ -163,7 +163,7 @@ impl Model {
         }
     }
 
-    /// The whole store, by gets and scans.
+    /// Checks the whole store by lookups and scans.
     pub(crate) fn check(&self, db: &Db) {
         self.check_gets(db);
         let found = Self::of(db).unwrap();
@@ -171,16 +171,15 @@ impl Model {
     }
 }
 
-/// A history of batches in the order of their commits, so that what a store holds can be told from
-/// what it held after each of them.
+/// A history of batches in commit order, for comparing a store with its state after each batch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     pub(crate) batches: Vec<Vec<Write>>,
 }
 
 impl History {
-    /// A batch that overwrites, deletes and adds over three spaces; the last one is a key of its
-    /// own, so that no two moments of the history look alike.
+    /// Generates a batch that overwrites, deletes and adds keys in three spaces. The last key is
+    /// unique, so that the states after different batches differ.
     pub(crate) fn next(&mut self, random: &mut Random) -> &[Write] {
         let time = self.batches.len() as u64 + 1;
         let mut writes = Vec::new();
@@ -200,8 +199,8 @@ impl History {
         self.batches.last().expect("just pushed")
     }
 
-    /// The number of batches whose outcome the store shows: all before, none after. Panics if it
-    /// shows a state that never was.
+    /// The number of batches that the store reflects: all earlier ones and no later ones. Panics if
+    /// its state is not one of the history.
     pub(crate) fn moment_of(&self, db: &Db) -> usize {
         let found = Model::of(db).unwrap();
         let mut model = Model::default();

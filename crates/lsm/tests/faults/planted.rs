@@ -1,10 +1,10 @@
-//! The planted bugs of `planted/` stay in step with the code: each patch must apply. That each is
-//! caught is shown by `planted/run.sh`, which takes minutes.
+//! Checks that each patch of `planted/` applies to the current code. `planted/run.sh`, which takes
+//! minutes, shows that each planted bug is caught.
 
 use std::fs;
 use std::path::Path;
 
-/// The lines that a hunk expects to find, in one piece.
+/// The lines that a hunk expects in the file, as one string.
 fn expected(hunk: &str) -> String {
     let lines = hunk.lines().skip(1).filter_map(|line| match line.split_at_checked(1) {
         Some((" " | "-", text)) => Some(text),

@@ -1,5 +1,6 @@
-//! Row 14: random operations against a sorted map, through every door of the store, with restarts,
-//! kills, power cuts, flushes, compactions, and versions that arrive in any order.
+//! Row 14 of `docs/reliability.md`: random operations compared with a sorted map, through all
+//! interfaces of the store, with restarts, kills, power cuts, flushes, compactions, and versions in
+//! any order.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ struct Session {
     options: Options,
     db: Option<Db>,
     model: Model,
-    /// Snapshots with what they must show.
+    /// Snapshots with their expected content.
     snapshots: Vec<(Snapshot, Model)>,
     random: Random,
     now: u64,
@@ -42,7 +43,7 @@ impl Session {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        // Some keys are prefixes of others, some are long, one is empty of anything printable.
+        // Some keys are prefixes of others, some are long, and one has no printable bytes.
         match self.random.below(20) {
             0 => vec![0],
             1 => vec![b'k'; 1 + self.random.below(200) as usize],
@@ -54,9 +55,9 @@ impl Session {
     fn write(&mut self) -> Write {
         self.now += 1;
         let time = match self.random.below(3) {
-            // Late: older than what may be in any memtable or table.
+            // Late: older than records in any memtable or table.
             0 => 1 + self.random.below(self.now),
-            // Twice the same version: its content decides, on every node alike.
+            // A repeated version: the content decides, identically on every node.
             1 if self.random.below(8) == 0 => self.now - 1,
             _ => self.now,
         };
@@ -72,7 +73,7 @@ impl Session {
         }
         write.space = SPACES[self.random.below(3) as usize];
         if self.random.below(4) == 0 {
-            // What a conditional write makes of an older record, or two of the same one.
+            // A conditional write on an older record; two may have the same base version.
             write.ballot = self.now - self.random.below(3);
             write.time = self.families[self.random.below(self.families.len() as u64) as usize];
         } else if self.random.below(50) == 0 {
@@ -179,7 +180,7 @@ fn equals_a_sorted_map() {
     println!("row 14: {operations} operations over {seeds} seeds, equal");
 }
 
-/// What a late record must not shadow, step by step, across every flush and level.
+/// A late record must not shadow a newer one, at any step, across every flush and level.
 #[test]
 fn an_older_version_that_comes_late_never_shadows_a_newer_one() {
     let steps: [fn(&Db); 3] = [|_| (), |db| db.flush().unwrap(), |db| db.compact().unwrap()];
@@ -211,8 +212,8 @@ fn an_older_version_that_comes_late_never_shadows_a_newer_one() {
     }
 }
 
-/// Mistake 11 of `docs/reliability.md`: with leave to drop tombstones, what was deleted is gone for
-/// good, whichever levels its older records lie in.
+/// Mistake 11 of `docs/reliability.md`: when tombstones may be purged, deleted keys stay deleted,
+/// whichever levels hold their older records.
 #[test]
 fn what_was_deleted_stays_deleted_when_tombstones_may_go() {
     for seed in 1..=2 * effort() {
@@ -247,7 +248,7 @@ fn what_was_deleted_stays_deleted_when_tombstones_may_go() {
     }
 }
 
-/// Values as in the model, and no other.
+/// Checks that the store has exactly the model's values.
 fn without_tombstones(db: &Db, model: &Model) {
     for ((space, key), expected) in &model.0 {
         let found = db.get(*space, key).unwrap();

@@ -1,5 +1,5 @@
-//! Stops and kills again and again: what a life leaves behind does not grow from one to the next,
-//! and nothing acknowledged is lost on the way.
+//! Repeated stops and kills: the files that a run leaves do not accumulate, and no acknowledged
+//! write is lost.
 
 use lsm::disk::{Fault, Op};
 use lsm::{Disk, MemDisk, Options, SyncMode};
@@ -11,11 +11,11 @@ const MODES: [SyncMode; 2] = [SyncMode::Always, SyncMode::Never];
 fn segments(disk: &MemDisk) -> Vec<u64> {
     let names = disk.list().unwrap();
     let segments = names.iter().filter(|name| name.ends_with(".wal"));
-    // One may be removed in the background meanwhile.
+    // A background thread may remove a segment in the meantime.
     segments.filter_map(|name| Some(disk.file(name)?.len() as u64)).collect()
 }
 
-/// Some writes, as many as fit into a memtable now and then; what they amount to.
+/// Writes batches, occasionally enough for a memtable, and adds them to the model.
 fn write(db: &lsm::Db, model: &mut Model, history: &mut History, random: &mut Random) {
     for _ in 0..random.below(120) {
         let writes = history.next(random).to_vec();
@@ -41,12 +41,12 @@ fn a_clean_stop_leaves_nothing_to_replay() {
             let left = segments(&disk);
             assert!(left.len() == 1 && left[0] <= 256, "life {life} leaves {left:?}");
         }
-        // Power that goes after that takes nothing with it, in any mode.
+        // A power cut after the stop loses nothing, in any mode.
         model.check(&open(&disk.crash(5), &options).unwrap());
     }
 }
 
-/// Killed at once, or after some writes, or in between with the flush that follows a recovery.
+/// The process is killed at once, after some writes, or during the flush that follows a recovery.
 #[test]
 fn kills_again_and_again_leave_no_more_than_one_does() {
     for (sync, seed) in
@@ -57,8 +57,8 @@ fn kills_again_and_again_leave_no_more_than_one_does() {
         let mut random = Random::new(seed);
         let mut most = 0;
         for life in 0..24 {
-            // No life has the room to flush in the background what it recovered; the next one
-            // opens with what that left.
+            // No run has the space to flush its recovered log in the background; the next run opens
+            // with what it left.
             let fault = Fault::forever(Op::Create, 28).suffix(".sst");
             let db = open(&disk, &options).unwrap();
             if random.below(2) == 0 {
@@ -105,10 +105,10 @@ fn a_stop_on_a_full_disk_keeps_everything_and_is_clean() {
     }
 }
 
-/// Copies a store file by file while it is written: what `cp -r` of a running directory gets.
+/// Copies a store file by file while it is written, as `cp -r` of a running directory does.
 fn copied(disk: &MemDisk, random: &mut Random, mut between: impl FnMut(&mut Random)) -> MemDisk {
     let copy = MemDisk::new();
-    // What is made meanwhile is met by the second pass, as it may be by one that is slow.
+    // The second pass copies files created in the meantime, as a slow copy might.
     for _ in 0..2 {
         let mut names = disk.list().unwrap();
         names.retain(|name| copy.file(name).is_none());
@@ -147,7 +147,7 @@ fn a_copy_of_a_running_store_is_refused_or_is_what_it_once_was() {
         });
         match open(&copy, &options) {
             Ok(copied) => {
-                // Panics unless it is the state after some number of batches.
+                // Panics unless this is the state after some number of batches.
                 history.moment_of(&copied);
                 opened += 1;
             }

@@ -1,12 +1,12 @@
-//! Row 8: whole files missing, cut, exchanged, or put back from an older copy. It is noticed when
-//! the store is opened, or the answers are right.
+//! Row 8 of `docs/reliability.md`: whole files missing, cut, exchanged, or replaced by older
+//! copies. Opening the store detects this, or all answers are correct.
 
 use lsm::disk::{Fault, Op};
 use lsm::{Disk, Error, MemDisk, Options, SyncMode};
 
 use super::model::{History, Model, Random, batch, effort, open, small, wait_for};
 
-/// A store's life with a copy of the disk, and what it must hold, at many moments.
+/// Copies of a store's disk, with the expected content, at many moments.
 fn moments(options: &Options) -> Vec<(MemDisk, Model)> {
     let disk = MemDisk::new();
     let mut moments = Vec::new();
@@ -49,7 +49,7 @@ fn refused(disk: &MemDisk, options: &Options, what: &str) -> Error {
     }
 }
 
-/// Opened again and again, as a supervisor does: refused each time, or right each time.
+/// Opens repeatedly, as a supervisor does: every attempt is refused, or every answer is correct.
 fn refused_for_good_or_right(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> bool {
     if open(disk, options).is_ok_and(|db| Model::of(&db).is_ok_and(|found| model.same(&found))) {
         return false;
@@ -89,7 +89,7 @@ fn a_table_that_is_missing_cut_or_another_one_is_noticed_at_open() {
             refused(&swapped, &options, "a table with another's content");
             tried += 1;
         }
-        // The table of the same name in a store that had a different life.
+        // The table of the same name from a store with a different history.
         let other = MemDisk::new();
         let db = open(&other, &options).unwrap();
         for _ in 0..60 {
@@ -109,8 +109,8 @@ fn a_table_that_is_missing_cut_or_another_one_is_noticed_at_open() {
     println!("row 8, tables: {tried} tried, all noticed at open");
 }
 
-/// An older manifest either still leads to everything, by the log, or is refused; and a refusal
-/// stays one and destroys nothing, so that the right file can be put back.
+/// With an older manifest the store either recovers everything from the log or refuses to open. A
+/// refusal is repeated and destroys nothing, so that the right file can be restored.
 #[test]
 fn an_older_manifest_is_refused_for_good_or_leads_to_everything() {
     let options = small(SyncMode::Always, 1);
@@ -161,13 +161,13 @@ fn a_missing_manifest_or_store_file_is_refused() {
     refused(&foreign, &options, "another store's manifest");
 }
 
-/// Segments of the log, at moments when only they hold what was written.
+/// Log segments, at moments when only they hold the written data.
 #[test]
 fn a_segment_that_is_missing_or_another_one_is_noticed() {
     let options = Options { memtable_bytes: 1 << 20, ..small(SyncMode::Always, 0) };
     let disk = MemDisk::new();
     let (mut history, mut random) = (History::default(), Random::new(22));
-    // Without room for tables a clean end leaves the whole log.
+    // Without space for tables, a clean stop leaves the whole log.
     disk.fail(Fault::forever(Op::Create, 28).suffix(".sst"));
     for _ in 0..2 {
         let db = open(&disk, &options).unwrap();
@@ -177,7 +177,7 @@ fn a_segment_that_is_missing_or_another_one_is_noticed() {
         db.close().unwrap();
     }
     disk.clear_faults();
-    // Those with a header: the one prepared ahead holds nothing.
+    // Only segments with a header: the prepared one holds nothing.
     let mut segments = names(&disk, ".wal");
     segments.retain(|name| disk.file(name).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)));
     assert!(segments.len() >= 4, "{segments:?}");

@@ -1,12 +1,11 @@
-//! Flame graphs for people.
+//! Flame graphs in HTML and SVG.
 //!
 //! ```text
-//!  Folded ─┬─▶ page, Fragments  interactive: HTML, CSS and JavaScript in one, nothing from outside
-//!          └─▶ svg              the plain picture that other tools show (inferno)
+//!  Folded ─┬─▶ page, Fragments  interactive: HTML, CSS and JavaScript in one self-contained page
+//!          └─▶ svg              static image, as other tools show it (inferno)
 //! ```
 //!
-//! A report that shows several graphs writes [`assets`] once and one of its [`Fragments`] for
-//! each place.
+//! A report with several graphs writes [`assets`] once and one [`Fragments`] element per graph.
 
 use std::io::{self, Write};
 
@@ -20,7 +19,7 @@ use crate::folded::Folded;
 const STYLE: &str = include_str!("flame.css");
 const SCRIPT: &str = include_str!("flame.js");
 
-/// What weights are.
+/// Unit of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Weights are nanoseconds.
@@ -32,7 +31,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As JSON and file names have it.
+    /// Name in JSON and file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nanos => "ns",
@@ -42,36 +41,37 @@ impl Unit {
     }
 }
 
-/// One graph of the page.
+/// One graph of a page.
 #[derive(Debug, Clone)]
 pub struct Tab<'a> {
-    /// What its tab says.
+    /// Label of the tab.
     pub name: String,
-    /// What its weights are.
+    /// Unit of the weights.
     pub unit: Unit,
-    /// A line about it: how it was taken, what it leaves out.
+    /// Note about the graph: its source and omissions.
     pub note: String,
-    /// The stacks that are drawn.
+    /// The displayed stacks.
     pub folded: &'a Folded,
-    /// The same stacks, weighted by how many events they are of; none = not known.
+    /// The same stacks weighted by number of events; `None` = unknown.
     pub counts: Option<&'a Folded>,
-    /// Stacks of another profile: then the graph shows what is different in `folded`.
+    /// Stacks of another profile; if set, the graph shows the difference between `folded` and
+    /// these.
     pub base: Option<&'a Folded>,
 }
 
-/// Style and script of all graphs, to be written once into a page that has [`Fragments`].
+/// Style and script of all graphs, to be written once into a page with [`Fragments`].
 pub fn assets() -> String {
     format!("<style>\n{STYLE}</style>\n<script>\n{SCRIPT}</script>\n")
 }
 
-/// Places with graphs, in one page: stacks that several of them show are written once.
+/// The graphs of a page; stacks shown by several graphs are written once.
 #[derive(Debug, Default)]
 pub struct Fragments<'a> {
     written: Vec<&'a Folded>,
 }
 
 impl<'a> Fragments<'a> {
-    /// A place with these graphs, a tab for each.
+    /// Writes an element with these graphs, a tab each.
     pub fn fragment(&mut self, tabs: &[Tab<'a>]) -> String {
         let mut stacks = serde_json::Map::new();
         let mut number = |folded: &'a Folded| {
@@ -95,20 +95,20 @@ impl<'a> Fragments<'a> {
         };
         let tabs: Vec<serde_json::Value> = tabs.iter().map(tab).collect();
         let data = serde_json::json!({ "stacks": stacks, "tabs": tabs }).to_string();
-        // Nothing in a name can end the script element.
+        // Escaping prevents names from ending the script element.
         let data = data.replace('<', "\\u003c");
         format!("<div class=\"flame\"><script type=\"application/json\">{data}</script></div>\n")
     }
 }
 
-/// The stacks' lines, compressed: they are megabytes, and nearly all of a line is in the one above.
+/// The lines of the stacks, compressed, because they are megabytes and very repetitive.
 fn packed(folded: &Folded) -> String {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     let bytes = write!(gzip, "{folded}").and_then(|()| gzip.finish());
     BASE64_STANDARD.encode(bytes.expect("a Vec takes all bytes"))
 }
 
-/// A page of its own; `lines` are said above the graphs.
+/// Writes a complete page, with `lines` above the graphs.
 pub fn page(title: &str, lines: &[String], tabs: &[Tab<'_>]) -> String {
     let title = escaped(title);
     let lines: String = lines.iter().map(|line| format!("<p>{}</p>\n", escaped(line))).collect();
@@ -125,7 +125,7 @@ pub fn page(title: &str, lines: &[String], tabs: &[Tab<'_>]) -> String {
     )
 }
 
-/// The plain picture. With `base` it is the difference, by inferno's colours.
+/// Writes a static image. With `base` it shows the difference, in inferno's colors.
 pub fn svg(
     title: &str,
     note: &str,
@@ -150,7 +150,7 @@ pub fn svg(
     Ok(picture)
 }
 
-/// Lines with two weights, `base` scaled to the total of `folded`.
+/// Lines with two weights; `base` is scaled to the total of `folded`.
 fn both(folded: &Folded, base: &Folded) -> String {
     let scale = folded.total() as f64 / base.total().max(1) as f64;
     let mut stacks: std::collections::BTreeMap<&str, (u64, u64)> =
@@ -161,7 +161,7 @@ fn both(folded: &Folded, base: &Folded) -> String {
     stacks.iter().map(|(stack, (old, new))| format!("{stack} {old} {new}\n")).collect()
 }
 
-/// What inferno can't draw: that nothing was recorded.
+/// The image for an empty profile, which inferno cannot draw.
 fn empty_svg(title: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"60\" \

@@ -1,8 +1,8 @@
-//! Whose each slot of the ring is. Producers claim slots in any order and may be stopped half-way
-//! (by a signal whose handler claims one too); one consumer takes them in theirs.
+//! Ownership of the ring's slots. Producers claim slots in any order and may be interrupted midway
+//! (by a signal whose handler claims one too); a single consumer takes them in order.
 //!
-//! Algorithm: D. Vyukov, "Bounded MPMC queue" (1024cores.net), with one consumer, and full instead
-//! of waiting. `turns/model.rs` tries every order of its loads and stores.
+//! Algorithm: D. Vyukov, "Bounded MPMC queue" (1024cores.net), with one consumer, and failing
+//! instead of waiting when full. `turns/model.rs` tests every order of its loads and stores.
 
 #[cfg(all(loom, test))]
 use loom::sync::atomic::AtomicUsize;
@@ -10,14 +10,14 @@ use loom::sync::atomic::AtomicUsize;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
-/// `N` slots and the next ticket.
+/// The turns of `N` slots, and the next ticket.
 pub(super) struct Turns<const N: usize> {
     head: AtomicUsize,
-    /// By slot: 2 × lap = free in that lap, 2 × lap + 1 = filled.
+    /// State of each slot: 2 × lap = free in that lap, 2 × lap + 1 = filled.
     turns: [AtomicUsize; N],
 }
 
-/// A slot that is the holder's alone until it is passed on.
+/// Exclusive ownership of a slot until it is passed on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ticket(usize);
 
@@ -27,13 +27,13 @@ impl<const N: usize> Turns<N> {
         Self { head: AtomicUsize::new(0), turns: [const { AtomicUsize::new(0) }; N] }
     }
 
-    /// Atomics of loom begin to exist within a model.
+    /// Loom requires that atomics are created within a model.
     #[cfg(all(loom, test))]
     pub(super) fn new() -> Self {
         Self { head: AtomicUsize::new(0), turns: std::array::from_fn(|_| AtomicUsize::new(0)) }
     }
 
-    /// A free slot, to be filled and passed to [`Turns::filled`]; `None` = the ring is full.
+    /// Claims a free slot, to be filled and passed to [`Turns::filled`]; `None` = the ring is full.
     pub(super) fn claim(&self) -> Option<Ticket> {
         let mut ticket = self.head.load(Ordering::Relaxed);
         loop {
@@ -59,25 +59,25 @@ impl<const N: usize> Turns<N> {
         }
     }
 
-    /// Which slot a ticket is for.
+    /// Index of a ticket's slot.
     pub(super) fn slot(&self, Ticket(ticket): &Ticket) -> usize {
         ticket % N
     }
 
-    /// What was claimed is filled: it is the consumer's.
+    /// Passes a filled slot to the consumer.
     pub(super) fn filled(&self, Ticket(ticket): Ticket) {
         self.turns[ticket % N].store(2 * (ticket / N) + 1, Ordering::Release);
     }
 
-    /// The next slot that is filled, if it is number `tail`; to be read and passed to
-    /// [`Turns::taken`].
+    /// Takes the filled slot number `tail`, to be read and passed to [`Turns::taken`]; `None` if it
+    /// is not filled.
     #[cfg(feature = "record")]
     pub(super) fn next(&self, tail: usize) -> Option<Ticket> {
         let filled = 2 * (tail / N) + 1;
         (self.turns[tail % N].load(Ordering::Acquire) == filled).then_some(Ticket(tail))
     }
 
-    /// What was filled was read: it is free in the next lap.
+    /// Frees a slot for the next lap after it was read.
     #[cfg(feature = "record")]
     pub(super) fn taken(&self, Ticket(tail): Ticket) {
         self.turns[tail % N].store(2 * (tail / N) + 2, Ordering::Release);
@@ -94,10 +94,10 @@ mod tests {
 
     use super::*;
 
-    /// What slots hold: not atomic, so that Miri sees a slot that two threads have at once.
+    /// Non-atomic contents, so that Miri detects two threads in one slot.
     struct Slots<const N: usize>([UnsafeCell<[u64; 2]>; N]);
 
-    // SAFETY: `Turns` gives each slot to one thread at a time; that is what is tested.
+    // SAFETY: `Turns` gives each slot to one thread at a time, which is what the test verifies.
     unsafe impl<const N: usize> Sync for Slots<N> {}
 
     const PRODUCERS: u64 = 3;
@@ -117,7 +117,7 @@ mod tests {
                                 None => thread::yield_now(),
                             }
                         };
-                        // SAFETY: the ticket says that no other thread has the slot.
+                        // SAFETY: the ticket guarantees that no other thread owns the slot.
                         unsafe { *slots.0[turns.slot(&ticket)].get() = [producer, number] };
                         turns.filled(ticket);
                     }

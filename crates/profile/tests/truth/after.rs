@@ -1,4 +1,4 @@
-//! One at a time; and when it is over, nothing is left of it.
+//! Only one recording runs at a time, and a finished one leaves nothing behind.
 
 use std::fs;
 use std::thread;
@@ -8,7 +8,7 @@ use profile::{Clock, Event, Refused};
 
 use crate::{PATIENCE, alone, order, start};
 
-/// What a process has that a recording uses.
+/// Resources of the process that a recording allocates.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     files: usize,
@@ -43,8 +43,8 @@ fn wait_for(before: &Traces) {
 #[test]
 fn nothing_is_left_of_a_recording_that_ends_or_is_given_up() {
     alone("after::nothing_is_left_of_a_recording_that_ends_or_is_given_up", || {
-        // A thread has its name only once it runs: one whole recording, so that none before it is
-        // about to begin.
+        // A thread has its name only once it runs: a complete first recording ensures that no
+        // earlier one is about to start.
         let (_recording, profile) = start(order(&[Event::Alloc], 1, Clock::default()));
         profile.recv_timeout(PATIENCE).unwrap();
         let begun = Instant::now();

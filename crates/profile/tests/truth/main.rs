@@ -1,6 +1,6 @@
-//! A program whose shares are known, and what its profile says of them: within three percentage
-//! points, and nothing left behind. A process has one recording at a time, and most of each test is
-//! waiting for it: each is run in a process of its own, all at once.
+//! Compares profiles with the known shares of a test program, with a tolerance of three percentage
+//! points. A process has one recording at a time, and most of a test is waiting for it, so each
+//! test runs in a process of its own, all at once.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod after;
@@ -17,16 +17,16 @@ use profile::{Clock, Event, Folded, Order, Profile, Recording, Refused, Sampled}
 #[global_allocator]
 static ALLOCATOR: Sampled<System> = Sampled(System);
 
-/// How long anything may take before a test gives it up.
+/// Time limit of a test step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How far a share may be from the truth.
+/// Tolerance of a share.
 const CLOSE: f64 = 0.03;
 
-/// Says of a process that it runs one test alone.
+/// Environment variable of a process that runs a single test.
 const ALONE: &str = "TRUTH_ALONE";
 
-/// Runs the test of this name, in a process of its own.
+/// Runs the test of this name in a process of its own.
 #[track_caller]
 fn alone(name: &str, test: fn()) {
     if env::var_os(ALONE).is_some() {
@@ -44,14 +44,14 @@ fn order(events: &[Event], seconds: u64, clock: Clock) -> Order {
     Order { events: events.to_vec(), duration, who: "a test".to_owned(), idle: false, clock }
 }
 
-/// Starts a recording that will tell the receiver.
+/// Starts a recording that sends its profile to the receiver.
 fn start(order: Order) -> (Recording, mpsc::Receiver<Profile>) {
     let begun = Instant::now();
     loop {
         let (tell, told) = mpsc::sync_channel(1);
         match profile::start(order.clone(), move |profile| drop(tell.send(profile))) {
             Ok(recording) => return (recording, told),
-            // The one before is still being ended.
+            // The previous recording is still ending.
             Err(Refused::Busy { .. }) if begun.elapsed() < PATIENCE => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }

@@ -1,4 +1,4 @@
-//! Shares of CPU, of allocated bytes, of time waited.
+//! Shares of CPU time, of allocated bytes and of waiting time.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn own_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Works until the thread has used so much CPU time.
+/// Works until the thread has used this much CPU time.
 #[inline(always)]
 fn work_until(end: Duration) {
     let mut state = 1u64;
@@ -39,8 +39,8 @@ fn works_thirty_parts(end: Duration) {
     black_box(());
 }
 
-/// What a thread does that works 70 parts here and 30 parts there, until it is told to stop; the
-/// share of the first in truth.
+/// Works 70 parts in one function and 30 parts in another until stopped; returns the true share of
+/// the first.
 fn work(stop: &AtomicBool) -> f64 {
     let (mut first, mut second) = (0.0, 0.0);
     while !stop.load(Ordering::Relaxed) {
@@ -54,8 +54,8 @@ fn work(stop: &AtomicBool) -> f64 {
     first / (first + second)
 }
 
-/// How long CPU time is recorded: also where the thread gets a third of a core, for all tests are
-/// run at once, there are so many samples, 500, that a share is close.
+/// Seconds of CPU recording: 500 samples, enough for a close share, even if the thread gets a third
+/// of a core, since all tests run at once.
 const CPU_SECONDS: u64 = 15;
 
 fn cpu_shares(clock: Clock, sampler: Option<&str>) {
@@ -74,7 +74,7 @@ fn cpu_shares(clock: Clock, sampler: Option<&str>) {
     let (first, second) = (share(cpu, "works_seventy_parts"), share(cpu, "works_thirty_parts"));
     assert!(first + second > 0.9, "{cpu}");
     assert_close("seventy parts", first / (first + second), truth);
-    // Stacks go back to where the thread began, and threads have their names.
+    // Stacks reach the thread's start, and threads have their names.
     let stacks: Vec<&str> = cpu.stacks().map(|(stack, _)| stack).collect();
     let whole = |stack: &&str| stack.starts_with("worker;") && stack.contains("shares::work;");
     assert!(stacks.iter().any(whole), "{cpu}");
@@ -94,7 +94,8 @@ fn cpu_time_by_timers() {
     });
 }
 
-/// Perf events take a descriptor a thread, which are the process's for its own work.
+/// Perf events take a descriptor per thread, but the process needs its descriptors for its own
+/// work.
 #[test]
 fn cpu_time_with_few_descriptors_left() {
     alone("shares::cpu_time_with_few_descriptors_left", || {
@@ -127,11 +128,11 @@ fn asks_for_much(total: usize) {
 #[test]
 fn bytes_by_call_path_and_what_is_left_of_them() {
     alone("shares::bytes_by_call_path_and_what_is_left_of_them", || {
-        // Four thousand samples in all: as many as the ring has room for, whenever it is looked at.
+        // 4,096 samples in total: the ring's capacity, however rarely it is drained.
         const PART: usize = 64 << 20;
         let events = [Event::Alloc, Event::Live, Event::Lock];
         let (recording, profile) = start(order(&events, 2, Clock::default()));
-        // Until it has begun.
+        // Waits until the recording has started.
         while profile::queued().is_none() {
             thread::yield_now();
         }
@@ -165,7 +166,8 @@ static SLOW: Place = Place::new(WaitKind::Lock, "the slow one");
 static QUICK: Place = Place::new(WaitKind::Lock, "the quick one");
 static WORK: Place = Place::new(WaitKind::Idle, "no work");
 
-/// Takes `lock` as often as it can while another thread holds it for `hold`; nanoseconds waited.
+/// Takes `lock` repeatedly while another thread holds it for `hold`; returns the nanoseconds
+/// waited.
 fn contend(lock: &'static profile::Mutex<()>, hold: Duration, stop: Arc<AtomicBool>) -> u64 {
     let told = Arc::clone(&stop);
     let holder = thread::Builder::new().name("holder".to_owned()).spawn(move || {
@@ -227,7 +229,7 @@ fn time_waited_for_locks_and_who_held_them() {
             let found = slow_seen / (slow_seen + quick_seen);
             assert_close("slow", found, slow / (slow + quick));
             assert_close("its function", seen("waits_for_the_slow_one"), slow_seen);
-            // The first wait may be for somebody who took it before that was recorded.
+            // The first wait may be for a holder that locked before the recording.
             let held = seen("held by holder at crates/profile/tests/truth/shares.rs:");
             assert!(held / (slow_seen + quick_seen) > 0.9, "{lock}");
             let idle_seen = seen("idle: no work");

@@ -1,19 +1,19 @@
-//! The bytes of one file, and what a power cut would leave of them.
+//! The content of one file, and the states that a power cut can leave.
 //!
 //! ```text
-//!   cache   what reads see            = medium, unless a sync has failed
-//!   medium  what may become durable   ┐ undo, applied from its end, leads back
-//!   undo    one entry per unsynced    ┘ to what is durable for certain
-//!           change: the bytes before
+//!   cache   bytes that reads return     = medium, unless a sync has failed
+//!   medium  bytes that may be durable   ┐ undo, applied from its end, restores
+//!   undo    one entry per unsynced      ┘ the bytes that are durable for certain
+//!           change: the old bytes
 //! ```
 //!
-//! Only what was overwritten is kept aside, so a sync costs nothing and allocating a segment of
-//! zeros costs its zeros once. A crash puts each sector back to some moment since the last sync,
-//! which is what a page cache that writes back when it likes can leave behind.
+//! Only overwritten bytes are kept, so a sync costs nothing and allocating a segment of zeros costs
+//! its zeros once. A crash resets each sector to some moment since the last sync, as a page cache
+//! that writes back at any time can leave it.
 
 use super::random::Random;
 
-/// Disks write a sector whole or not at all (but for the last one, see [`Content::crash`]).
+/// Unit that a disk writes completely or not at all (except the last one, see [`Content::crash`]).
 const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Content {
     undo: Vec<Change>,
 }
 
-/// One unsynced change: bytes `start..end` were written over `old` (shorter at the end of file).
+/// An unsynced change: bytes `start..end` replaced `old`, which is shorter at the end of the file.
 #[derive(Debug, Clone)]
 struct Change {
     start: usize,
@@ -33,7 +33,7 @@ struct Change {
 }
 
 impl Change {
-    /// Puts bytes `from..to` of the change back; those past the old end read as zeros.
+    /// Undoes the change of bytes `from..to`; bytes past the old end become zeros.
     fn undo(&self, bytes: &mut [u8], from: usize, to: usize) {
         let (from, to) = (from.max(self.start), to.min(self.end));
         let old = &self.old[(from - self.start).min(self.old.len())..];
@@ -45,12 +45,12 @@ impl Change {
 }
 
 impl Content {
-    /// Content that is durable already.
+    /// Content that is durable from the start.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         Self { medium: bytes, ..Self::default() }
     }
 
-    /// What reads see.
+    /// The bytes that reads return.
     pub(super) fn bytes(&self) -> &[u8] {
         self.cache.as_deref().unwrap_or(&self.medium)
     }
@@ -87,8 +87,8 @@ impl Content {
         self.undo.clear();
     }
 
-    /// A failed sync: the kernel has marked the pages clean. They read back as long as the power
-    /// is on, no later sync writes them.
+    /// Simulates a failed sync: the kernel marks the pages clean, so they can be read until the
+    /// power is cut, but no later sync writes them.
     pub(super) fn fail_sync(&mut self) {
         let cache = self.cache.take().unwrap_or_else(|| self.medium.clone());
         let durable_len = self.durable_len();
@@ -99,7 +99,7 @@ impl Content {
         self.cache = Some(cache);
     }
 
-    /// Cuts the file, on the medium too.
+    /// Truncates the file, on the medium too.
     pub(super) fn truncate(&mut self, len: usize) {
         self.medium.truncate(len);
         if let Some(cache) = &mut self.cache {
@@ -133,9 +133,8 @@ impl Content {
         self.undo.first().map_or(self.medium.len(), |change| change.old_len)
     }
 
-    /// What a power cut leaves: every sector as it was at some moment since the last sync, the last
-    /// change perhaps torn within a sector, the length anything between the durable and the
-    /// newest.
+    /// The content after a power cut: every sector as of some moment since the last sync, the last
+    /// change possibly torn within a sector, and a length between the durable and the newest.
     pub(super) fn crash(&self, random: &mut Random) -> Self {
         let mut medium = self.medium.clone();
         let survival = Survival::choose(random, self.undo.len());
@@ -165,15 +164,15 @@ impl Content {
     }
 }
 
-/// How many of a file's unsynced changes (a prefix: its oldest) have reached a sector.
+/// The number of a file's unsynced changes (oldest first) that have reached a sector.
 enum Survival {
     All(usize),
-    /// Each sector all or none.
+    /// Each sector has all changes or none.
     Some {
         salt: u64,
         changes: usize,
     },
-    /// Each sector those up to some moment.
+    /// Each sector has the changes up to some moment.
     Prefix {
         salt: u64,
         changes: usize,

@@ -1,10 +1,10 @@
-//! Names: those now, those that are durable, and the journal of what lies between.
+//! The directory: current names, durable names, and the journal of changes between them.
 
 use std::collections::BTreeMap;
 
 use super::random::Random;
 
-/// A name map and its unsynced history.
+/// Current and durable names with the unsynced changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Directory {
     names: BTreeMap<String, u64>,
@@ -25,7 +25,7 @@ impl Entry {
             Self::Link { name, inode } => {
                 names.insert(name.clone(), *inode);
             }
-            // The name may be gone: tampering leaves no trace in the journal.
+            // The name may be gone, because tampering does not write to the journal.
             Self::Rename { from, to } => {
                 if let Some(inode) = names.remove(from) {
                     names.insert(to.clone(), inode);
@@ -81,14 +81,14 @@ impl Directory {
         self.names.remove(name).is_some()
     }
 
-    /// Whether a crash could still bring this file back.
+    /// Returns true if a crash could restore this file.
     pub(super) fn reaches(&self, inode: u64) -> bool {
         let linked = |entry: &Entry| matches!(entry, Entry::Link { inode: of, .. } if *of == inode);
         self.names.values().chain(self.durable.values()).any(|of| *of == inode)
             || self.journal.iter().any(linked)
     }
 
-    /// What a power cut leaves: the durable names and some prefix of the journal.
+    /// The directory after a power cut: the durable names and a prefix of the journal.
     pub(super) fn crash(&self, random: &mut Random) -> Self {
         let kept = match random.below(4) {
             0 => 0,

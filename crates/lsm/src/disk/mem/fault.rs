@@ -1,4 +1,4 @@
-//! Which calls fail, and how.
+//! Fault injection: the calls that fail, and their errors.
 
 use std::io;
 
@@ -35,7 +35,7 @@ impl Op {
         Self::Find,
     ];
 
-    /// Whether it changes what is, or what is durable.
+    /// Returns true if the call changes the files or what is durable.
     pub(super) fn mutates(self) -> bool {
         !matches!(self, Self::Open | Self::Read | Self::List | Self::Find)
     }
@@ -57,8 +57,8 @@ impl Op {
     }
 }
 
-/// Calls to fail: those of one kind, on files whose name begins and ends so, after letting some
-/// pass. A rename goes by its new name, `List` and `SyncDir` have the empty one.
+/// A rule that makes calls of one kind fail, on files with a given prefix and suffix, after letting
+/// some succeed. The name of a rename is its new one; `List` and `SyncDir` have an empty name.
 #[derive(Debug, Clone)]
 pub struct Fault {
     op: Op,
@@ -70,34 +70,34 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Fails the next such call with this `errno`, for instance 5 (EIO).
+    /// Fails the next call of this kind with this `errno`, for example 5 (EIO).
     pub fn once(op: Op, errno: i32) -> Self {
         let (prefix, suffix) = (String::new(), String::new());
         Self { op, errno, prefix, suffix, passes: 0, forever: false }
     }
 
-    /// Fails every such call from the next one on.
+    /// Fails every call of this kind.
     pub fn forever(op: Op, errno: i32) -> Self {
         Self { forever: true, ..Self::once(op, errno) }
     }
 
-    /// Only files whose name begins so.
+    /// Restricts the fault to files whose name has this prefix.
     pub fn prefix(self, prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), ..self }
     }
 
-    /// Only files whose name ends so.
+    /// Restricts the fault to files whose name has this suffix.
     pub fn suffix(self, suffix: &str) -> Self {
         Self { suffix: suffix.to_owned(), ..self }
     }
 
-    /// Lets this many matching calls pass first.
+    /// Lets this many matching calls succeed first.
     pub fn after(self, passes: u64) -> Self {
         Self { passes, ..self }
     }
 }
 
-/// The faults still to come.
+/// The pending faults.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
@@ -110,7 +110,7 @@ impl Faults {
         self.0.len()
     }
 
-    /// The error that this call is to end with, if any. Counts it.
+    /// Counts a call, and fails if a fault applies to it.
     pub(super) fn strike(&mut self, op: Op, name: &str) -> io::Result<()> {
         let mut struck = None;
         self.0.retain_mut(|fault| {

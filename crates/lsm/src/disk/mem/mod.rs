@@ -1,16 +1,16 @@
-//! A disk in memory that can crash, tear, fill up, fail and rot on command. Deterministic: the same
-//! calls and seeds give the same bytes.
+//! A [`Disk`] in memory that can crash, tear writes, fill up, fail and corrupt data on command. The
+//! disk is deterministic: the same calls and seeds give the same bytes.
 //!
-//! A crash makes a *new* [`MemDisk`], as found when the power is back; the old one refuses
-//! everything from then on, so that threads of the crashed store can't reach the new one.
+//! A crash creates a *new* [`MemDisk`] in the state after the power returned. The old one refuses
+//! all calls from then on, so threads of the crashed store cannot reach the new one.
 //!
 //! ```text
 //!   names ──▶ inode ──▶ Content      now
 //!   durable_names ──▶ inode          at the last sync_dir; a crash adds a prefix of `journal`
 //! ```
 //!
-//! Where the real thing is lenient this one is strict: handles of a removed or replaced file fail,
-//! and a new file's name is not durable before `sync_dir`, however often the file is synced.
+//! Where a real disk is lenient, this one is strict: handles of a removed or replaced file fail,
+//! and the name of a new file is not durable before `sync_dir`, however often the file is synced.
 
 mod content;
 mod directory;
@@ -38,89 +38,89 @@ pub struct MemDisk {
     state: Arc<Mutex<DiskState>>,
 }
 
-/// Making it fail.
+/// Fault injection.
 impl MemDisk {
-    /// An empty disk of unbounded size.
+    /// Creates an empty disk of unlimited size.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Cuts the power: gives the disk as found afterwards. Kept is what was synced, and of the rest
-    /// whatever `seed` says: sectors as of any moment since their sync, the last write perhaps torn
-    /// within a sector, names as of any moment since `sync_dir`. Several seeds can be tried on
-    /// one dead disk.
+    /// Cuts the power and returns the disk as found afterwards. Synced data is kept; of the rest
+    /// `seed` decides: sectors as of any moment since their sync, the last write possibly torn
+    /// within a sector, names as of any moment since `sync_dir`. Several seeds can be tried on one
+    /// dead disk.
     pub fn crash(&self, seed: u64) -> Self {
         let mut state = self.lock();
         state.power_off();
         Self::of(state.after_power_cut(seed))
     }
 
-    /// Kills the process: gives the disk as its successor finds it. Nothing written is lost, nor
-    /// is anything synced by it.
+    /// Kills the process and returns the disk as its successor finds it. All written data is kept,
+    /// but nothing more is durable than before.
     pub fn process_crash(&self) -> Self {
         let mut state = self.lock();
         state.power_off();
         Self::of(state.after_kill())
     }
 
-    /// Lets `operations` more mutating calls through; the next one fails, if it is a write after a
-    /// part of it, and all calls from then on do. Then [`Self::crash`] or [`Self::process_crash`].
+    /// Lets `operations` more mutating calls succeed. The next one fails, after a partial write if
+    /// it is one, and so do all later calls. [`Self::crash`] or [`Self::process_crash`] follows.
     pub fn crash_after(&self, operations: u64) {
         self.lock().crash_after(operations);
     }
 
-    /// How many mutating calls there have been, failed ones included.
+    /// Number of mutating calls so far, including failed ones.
     pub fn operations(&self) -> u64 {
         self.lock().operations()
     }
 
-    /// How often each kind of mutating call has been made, by verb and kind of file (the name's
-    /// ending, or the name without digits): "sync wal", "rename MANIFEST".
+    /// Number of mutating calls by verb and kind of file (the extension of its name, or the name
+    /// without digits): "sync wal", "rename MANIFEST".
     pub fn sites(&self) -> BTreeMap<String, u64> {
         self.lock().sites().clone()
     }
 
-    /// The site at which [`Self::crash_after`] cut the power, once it has.
+    /// The kind of call at which [`Self::crash_after`] cut the power, once it has.
     pub fn cut_site(&self) -> Option<String> {
         self.lock().cut_site().map(str::to_owned)
     }
 
-    /// Makes calls fail. A failed write has written a part; after a failed sync the unsynced bytes
-    /// still read back but never become durable; other failed calls have done nothing.
+    /// Adds a fault. A failed write has written a part; after a failed sync the unsynced bytes can
+    /// still be read but never become durable; other failed calls have no effect.
     pub fn fail(&self, fault: Fault) {
         self.lock().faults.add(fault);
     }
 
-    /// How many of the faults are still to come; one that lasts for ever always is.
+    /// Number of pending faults; a permanent fault is always pending.
     pub fn pending_faults(&self) -> usize {
         self.lock().faults.pending()
     }
 
-    /// Forgets the faults that were to come.
+    /// Removes all pending faults.
     pub fn clear_faults(&self) {
         self.lock().faults = fault::Faults::default();
     }
 
-    /// Bounds the sum of all files' lengths; `None` lifts the bound. What is there stays.
+    /// Limits the total length of all files; `None` removes the limit. Existing files stay.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
 
-    /// The sum of all files' lengths.
+    /// Total length of all files in bytes.
     pub fn used(&self) -> u64 {
         self.lock().used()
     }
 
-    /// While cold, reads that must not wait find nothing in the cache.
+    /// While cold, reads without waiting find nothing in the cache.
     pub fn set_cold(&self, cold: bool) {
         self.lock().cold = cold;
     }
 }
 
-/// Looking at it and tampering with it, behind the store's back: never counted, never failing, and
-/// what is changed is changed durably.
+/// Inspection and tampering behind the store's back. The calls are not counted and never fail, and
+/// changes are durable at once.
 impl MemDisk {
-    /// A copy of all there is, with what is unsynced, that lives its own life.
+    /// An independent copy of the disk, including its unsynced state.
     pub fn deep_clone(&self) -> Self {
         Self::of(self.lock().clone())
     }
@@ -130,17 +130,18 @@ impl MemDisk {
         Some(self.lock().content_mut(name)?.bytes().to_vec())
     }
 
-    /// Puts a file there, in place of any of that name.
+    /// Creates or replaces a file.
     pub fn put_file(&self, name: &str, bytes: Vec<u8>) {
         self.lock().put(name, bytes);
     }
 
-    /// Takes a file away; whether it was there.
+    /// Deletes a file; returns true if it existed.
     pub fn delete(&self, name: &str) -> bool {
         self.lock().delete(name)
     }
 
-    /// Flips one bit of a file (bit 0 is the lowest of byte 0); whether it has that bit.
+    /// Flips one bit of a file (bit 0 is the lowest of byte 0); returns true if the file has that
+    /// bit.
     pub fn flip_bit(&self, name: &str, bit: u64) -> bool {
         let mut state = self.lock();
         let Some(content) = state.content_mut(name) else { return false };
@@ -151,7 +152,7 @@ impl MemDisk {
         exists
     }
 
-    /// Cuts a file to `len` bytes; whether it was there and longer.
+    /// Truncates a file to `len` bytes; returns true if it existed and was longer.
     pub fn truncate(&self, name: &str, len: u64) -> bool {
         let mut state = self.lock();
         let Some(content) = state.content_mut(name) else { return false };
@@ -243,7 +244,7 @@ impl File for MemFile {
     fn start_writeback(&self, _offset: u64, _len: u64) {}
 }
 
-/// A position in memory: a file of more than the address space does not fit here anyway.
+/// A position in memory; files larger than the address space cannot occur.
 fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file in memory fits the address space")
 }

@@ -1,19 +1,19 @@
-//! SplitMix64: enough chance for a crash, the same on every run. (Steele, Lea, Flood: "Fast
-//! splittable pseudorandom number generators", 2014.) Ours, for a seed must repeat a run whatever
-//! release a library has.
+//! SplitMix64, a pseudorandom generator that repeats on every run. (Steele, Lea, Flood: "Fast
+//! splittable pseudorandom number generators", 2014.) It is implemented here because a seed must
+//! repeat its run regardless of a library's version.
 
-/// A sequence of pseudo-random numbers that its seed repeats: of a [`MemDisk`](super::MemDisk), and
-/// of a simulation around it.
+/// A seeded sequence of pseudorandom numbers, for a [`MemDisk`](super::MemDisk) and for simulations
+/// around it.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of `seed`.
+    /// Creates the sequence of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number, of all that there are.
+    /// The next number, uniform over all `u64`s.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -22,17 +22,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number of `0..bound`.
+    /// A number in `0..bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
 
-    /// A number of `from..=to`.
+    /// A number in `from..=to`.
     pub(super) fn between(&mut self, from: usize, to: usize) -> usize {
         from + self.below((to - from) as u64 + 1) as usize
     }
 
-    /// True once in `of` times.
+    /// Returns true with a probability of 1/`of`.
     pub(super) fn chance(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }

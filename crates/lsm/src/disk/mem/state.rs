@@ -1,4 +1,4 @@
-//! The disk itself: files and names, power, faults, room, and a count of what was done.
+//! State of the disk: files, names, power, faults, capacity, and a count of calls.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -15,7 +15,7 @@ pub(super) struct DiskState {
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
     off: bool,
-    /// Mutating calls until the power goes.
+    /// Mutating calls that succeed before the power is cut.
     fuse: Option<u64>,
     operations: u64,
     sites: BTreeMap<String, u64>,
@@ -27,13 +27,13 @@ pub(super) struct DiskState {
 
 #[derive(Debug, Clone)]
 struct Inode {
-    /// As last named; kept for faults and sites.
+    /// The last name of the file, for faults and statistics.
     name: String,
     linked: bool,
     content: Content,
 }
 
-/// Crashes, and what a process finds after one.
+/// Crashes, and the state after them.
 impl DiskState {
     pub(super) fn power_off(&mut self) {
         self.off = true;
@@ -81,7 +81,7 @@ impl DiskState {
         }
     }
 
-    /// Every call begins here: counts it, and decides whether it is to fail.
+    /// Start of every call: counts it, and fails if the power or a fault requires that.
     fn begin(&mut self, op: Op, name: &str) -> io::Result<()> {
         self.powered()?;
         if op.mutates() {
@@ -191,7 +191,7 @@ impl DiskState {
         inode
     }
 
-    /// The content stays while a crash could bring the name back.
+    /// Drops the content once no crash could restore the name.
     fn unlinked(&mut self, inode: u64) {
         self.inode_mut(inode).linked = false;
         if !self.directory.reaches(inode) {
@@ -237,7 +237,7 @@ impl DiskState {
         self.write_within_capacity(inode, buf, offset)
     }
 
-    /// Writes what there is room for, and fails if that is not all.
+    /// Writes as much as fits, and fails if that is not all.
     fn write_within_capacity(&mut self, inode: u64, buf: &[u8], offset: u64) -> io::Result<()> {
         let len = self.linked(inode)?.content.bytes().len() as u64;
         let limit = len.saturating_add(self.room());
@@ -284,20 +284,20 @@ impl DiskState {
         self.inodes.get(&inode).filter(|inode| inode.linked).ok_or_else(removed)
     }
 
-    /// Bytes until the disk is full.
+    /// Free bytes.
     fn room(&self) -> u64 {
         let Some(capacity) = self.capacity else { return u64::MAX };
         capacity.saturating_sub(self.used())
     }
 
-    /// The sum of all files' lengths.
+    /// Total length of all files.
     pub(super) fn used(&self) -> u64 {
         let len = |(_, inode)| self.inodes[&inode].content.bytes().len() as u64;
         self.directory.iter().map(len).sum()
     }
 }
 
-/// What sort of file a name stands for: its ending, or itself without digits.
+/// Kind of a file: the extension of its name, or the name without digits.
 fn kind(name: &str) -> &str {
     let kind = name.rsplit_once('.').map_or(name, |(_, ending)| ending);
     kind.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-')

@@ -1,4 +1,4 @@
-//! Crashes, faults, room and rot: that they can happen, and that what is promised survives them.
+//! Crashes, faults, capacity and corruption occur as specified, and durable data survives them.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ fn disk_with(name: &str, bytes: &[u8]) -> MemDisk {
     disk
 }
 
-/// What the file may be after a crash, over many seeds.
+/// All contents that the file can have after a crash, over many seeds.
 fn outcomes(disk: &MemDisk, name: &str) -> BTreeSet<Option<Vec<u8>>> {
     (0..SEEDS).map(|seed| disk.crash(seed).file(name)).collect()
 }
@@ -167,7 +167,7 @@ fn a_dead_disk_refuses_everything() {
     next.open("a.wal").unwrap().write_all_at(b"x", 0).unwrap();
 }
 
-/// A small store's life: each step is one mutating call.
+/// A short run of a small store; each step is one mutating call.
 fn live(disk: &MemDisk) -> std::io::Result<()> {
     let file = disk.create("000001.wal")?;
     file.allocate(1024, true)?;

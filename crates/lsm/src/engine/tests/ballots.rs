@@ -1,5 +1,5 @@
-//! Records that conditional writes made, mostly of an old version, with a young ballot. Wherever
-//! two of a key lie, the greatest by order is found, and it counts as written when its ballot was.
+//! Records of conditional writes, mostly with an old version and a recent ballot. Of two records of
+//! a key, the greater one is found wherever they lie, and its write time is its ballot.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use record::RecordRef;
 
-/// So that a compaction goes a level deeper each time.
+/// Options with which every compaction moves a table one level deeper.
 pub(super) fn deep() -> Options {
     Options { new_tree_bits: 0, level1_bytes: 1, ..small_options() }
 }
@@ -16,7 +16,7 @@ pub(super) fn made(key: &[u8], time: u64, ballot: u64, kind: Kind, value: &[u8])
     Record::new(key, &Fields { ballot, step: 1, ..Fields::new(kind, version(time)) }, value)
 }
 
-/// What decides, apart from the code that is tested.
+/// The order of records, independent of the tested code.
 pub(super) fn rank(record: &Record) -> (Version, u64, u8, u64) {
     let view = record.view();
     (view.version(), view.ballot(), view.kind() as u8, view.check())
@@ -35,7 +35,7 @@ pub(super) fn note(model: &mut Model, key: &[u8], record: Record) {
     }
 }
 
-/// The store by gets, a scan, and scans since every time that matters.
+/// Checks lookups, a full scan, and scans since every relevant time.
 fn check_all(engine: &Engine, model: &Model, times: u64) {
     let is = |found: RecordRef<'_>, expected: &Record| rank(&found.to_record()) == rank(expected);
     for (key, expected) in model {
@@ -68,7 +68,7 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
     assert!(engine.greatest_time() >= times.max().unwrap_or(0));
 }
 
-/// One record twice over all places in which two can lie, either of them first.
+/// Two records of a key in every combination of two positions, in both orders.
 #[test]
 fn the_greater_ballot_is_found_wherever_the_two_are() {
     let flush = |engine: &Engine| {
@@ -122,7 +122,7 @@ enum Step {
     Crash(u64),
 }
 
-/// Times and ballots are of one range, so that each comes before and after the others.
+/// Times and ballots share one range, so that either can precede the other.
 const TIMES: u64 = 12;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -179,7 +179,7 @@ proptest! {
         check_all(&open(&disk, &options), &model, TIMES);
     }
 
-    /// Everything written after a time goes, what was made of an older record too.
+    /// Every record written after a time is removed, including those derived from older records.
     #[test]
     fn what_was_written_after_a_time_is_removed(
         writes in vec((0u8..40, 1..TIMES, 0..TIMES, 0u8..4), 1..120),
@@ -189,7 +189,8 @@ proptest! {
         let (engine, mut model) = (open(&disk, &options), Model::new());
         for (key, time, ballot, then) in writes {
             let late = if ballot > 0 { ballot > limit } else { time > limit };
-            // Of what a compaction has dropped, nothing comes back: so each has its own keys.
+            // Each write has a key of its own, because records that a compaction dropped do not
+            // come back.
             let key = [key, u8::from(late)];
             let record = made(&key, time, ballot, Kind::Value, b"value");
             store(&engine, &key, &record);

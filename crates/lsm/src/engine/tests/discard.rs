@@ -1,5 +1,5 @@
-//! Damage that is healed and given up: what can be read stays, what was written anew is found, and
-//! no crash, full disk or second flaw takes more than that.
+//! Damage that is repaired and discarded: readable records stay, rewritten records are found, and
+//! no crash, full disk or further damage loses more.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use super::*;
 use crate::error::Error;
 use crate::table::file_name;
 
-/// Where a table's blocks are: bytes before its footer.
+/// The offset at which the data blocks end, read from the footer.
 fn blocks_end(bytes: &[u8]) -> u64 {
     let footer = &bytes[bytes.len() - 72..];
     u64::from_le_bytes(footer[..8].try_into().unwrap())
@@ -32,7 +32,7 @@ fn is_within(ranges: &[KeyRange], key: &[u8]) -> bool {
     ranges.iter().any(|r| r.first[..] <= *key && r.last.as_ref().is_none_or(|l| key <= &l[..]))
 }
 
-/// Writes what others hold of these keys.
+/// Writes the records of these keys that other replicas hold.
 fn heal(engine: &Engine, model: &Model, ranges: &[KeyRange]) {
     for (key, record) in model.iter().filter(|(key, _)| is_within(ranges, key)) {
         store(engine, key, record);
@@ -78,7 +78,7 @@ fn a_healed_store_is_sound_whichever_byte_was_damaged() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// Any history, any flaws at once: what was told is written anew, and all is as before.
+    /// After any history and any damage, rewriting the reported keys restores the original state.
     #[test]
     fn any_damage_is_healed(
         steps in vec(step(), 1..200),
@@ -109,7 +109,8 @@ proptest! {
     }
 }
 
-/// What nobody else has must not turn into "not found", and must not keep the rest from healing.
+/// Records that no other replica has must not turn into "not found", nor prevent the repair of the
+/// rest.
 #[test]
 fn other_damage_of_a_table_stays_what_it_is() {
     for bloom_bits in [0, 10] {
@@ -179,8 +180,8 @@ fn ranges_of_another_space_and_beside_the_damage_change_nothing() {
     assert_eq!(scan_damaged(&engine, &model, 0).len(), before);
 }
 
-/// A crash at every call of the disk, and a disk that is full at every size: what can be read is
-/// kept, and what can't is told as before, or gone.
+/// A crash at every disk call, or a full disk of any size: readable records stay, and unreadable
+/// ones are still reported or gone.
 #[test]
 fn crashes_and_a_full_disk_take_nothing_that_can_be_read() {
     let options = tiny(0);
@@ -229,8 +230,8 @@ fn crashes_and_a_full_disk_take_nothing_that_can_be_read() {
     }
 }
 
-/// A store whose tables rotted can be healed only while it takes writes: a compaction that meets
-/// the damage ends, and is done once that is healed.
+/// A store with damaged tables can only be repaired while it accepts writes: a compaction that
+/// meets the damage ends, and succeeds after the repair.
 #[test]
 fn a_compaction_that_meets_damage_waits_until_it_is_healed() {
     let (disk, options) = (MemDisk::new(), Options { level0_tables: 2, ..tiny(0) });
@@ -256,8 +257,8 @@ fn a_compaction_that_meets_damage_waits_until_it_is_healed() {
     check(&engine, &model);
 }
 
-/// Level 0 is in the order in which its tables were made, and a search ends at the first record
-/// that did not come late: a table that is written anew must not hide those that are younger.
+/// Level 0 is ordered by the creation of its tables, and a read stops at the first record that is
+/// not late: a rewritten table must not hide more recent ones.
 #[test]
 fn a_table_of_level_0_that_is_written_anew_hides_no_younger_one() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });

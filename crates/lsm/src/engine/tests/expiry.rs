@@ -1,5 +1,5 @@
-//! Values with an expiry. The engine keeps them as all others and gives them out expired or not:
-//! what that means is for who reads them. Only a compaction that may drop them looks at it.
+//! Values with an expiry. The engine stores and returns expired values like any others, and the
+//! reader decides. Only compactions that may purge them consider the expiry.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn flush(engine: &Engine) {
     engine.flush_one().unwrap();
 }
 
-/// Two tables whose keys overlap, so that a compaction merges them.
+/// Writes two tables whose keys overlap, so that a compaction merges them.
 fn two_tables(engine: &Engine, space: Space, keys: &[(&[u8], Fields<'_>)]) {
     for (key, fields) in keys {
         put(engine, space, key, fields);
@@ -29,7 +29,7 @@ fn two_tables(engine: &Engine, space: Space, keys: &[(&[u8], Fields<'_>)]) {
     flush(engine);
 }
 
-/// Options by which what can go may go, or nothing.
+/// Options that permit purging everything, or nothing.
 fn allowing(allowed: bool) -> Options {
     let purge = if allowed { PurgeRule::always() } else { PurgeRule::never() };
     Options { purge: Arc::new(purge), new_tree_bits: 0, ..small_options() }
@@ -40,7 +40,7 @@ fn a_value_with_an_expiry_goes_only_when_allowed_and_nothing_of_its_key_is_left(
     for allowed in [false, true] {
         let engine = open(&MemDisk::new(), &allowing(allowed));
         two_tables(&engine, Space::Data, &[(b"b", expires(5, 9)), (b"c", expires(5, 9))]);
-        // Late: older than what goes, and would be found in its place.
+        // Late: older than the purged record, and would be found in its place.
         put(&engine, Space::Data, b"c", &Fields::new(Kind::Value, version(4)));
         engine.compact_all().unwrap();
         assert_eq!(get(&engine, b"b").is_none(), allowed);
@@ -60,7 +60,7 @@ fn a_value_with_an_expiry_hides_older_ones_below_it() {
     assert_eq!(get(&engine, b"k").unwrap().version, version(2));
 }
 
-/// A hint is a value that holds a record; the node's own state is its own.
+/// A hint is a value that holds a record, and the node's own state does not expire.
 #[test]
 fn other_spaces_have_no_expiry() {
     for space in [Space::Hints, Space::Node] {

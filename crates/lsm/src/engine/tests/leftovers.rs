@@ -1,5 +1,5 @@
-//! What is placed elsewhere goes while it is to, and nothing else; and never does something older
-//! of a key come to light on the way.
+//! Dropping removes orphaned records and nothing else, and no older record of a key becomes
+//! visible.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use super::ballots::{deep, note, rank, store};
 use super::*;
 use crate::table::{Access, TableIter};
 
-/// Copies with which a record is placed here whatever its key.
+/// Number of copies with which a record is placed here, whatever its key.
 const EVERYWHERE: u8 = 9;
 
-/// The even keys are placed here.
+/// Places the even keys on this node.
 fn is_placed(key: &[u8], copies: u8) -> bool {
     copies == EVERYWHERE || key[0].is_multiple_of(2)
 }
@@ -32,7 +32,7 @@ fn record(key: u8, kind: Kind, time: u64, ballot: u64, copies: u8) -> Record {
     Record::new(&[key], &fields, if kind == Kind::Value { &[7; 40] } else { &[] })
 }
 
-/// Writes all keys up to 60 and moves them a level deeper than what was written before.
+/// Writes all keys below 60 and moves earlier records one level deeper.
 fn layer(engine: &Engine, kind: Kind, time: u64, ballot: u64) {
     for key in 0..60 {
         store(engine, &[key], &record(key, kind, time, ballot, 0));
@@ -40,7 +40,7 @@ fn layer(engine: &Engine, kind: Kind, time: u64, ballot: u64) {
     flush_all(engine);
 }
 
-/// The keys of all records that tables hold, hidden ones too.
+/// Keys of all records in tables, including hidden ones.
 fn keys_in_tables(engine: &Engine) -> Vec<u8> {
     let state = engine.trees[0].load_full();
     let mut keys = Vec::new();
@@ -61,13 +61,13 @@ fn leftovers_in(engine: &Engine) -> usize {
     keys_in_tables(engine).iter().filter(|key| !is_placed(&[**key], 0)).count()
 }
 
-/// Flushes and compacts the whole store, as somebody who asks for it has it done.
+/// Flushes and compacts the whole store, as a requested compaction does.
 fn compact_whole(engine: &Engine) {
     flush_all(engine);
     engine.compact_all().unwrap();
 }
 
-/// A level below another, each with all keys; the upper ones hide the lower ones.
+/// Writes three levels that each hold all keys; upper records hide lower ones.
 fn three_levels(engine: &Engine) {
     for (time, kind, ballot) in [
         (1, Kind::Value, 0),
@@ -105,7 +105,7 @@ fn a_whole_compaction_leaves_none_of_any_kind_and_level() {
     let (disk, options) = (MemDisk::new(), with(&rule, deep()));
     let engine = open(&disk, &options);
     three_levels(&engine);
-    // The last word about some is in memory.
+    // The newest records of some keys are in memory.
     for key in 0..20 {
         store(&engine, &[key], &record(key, Kind::Value, 7, 0, 0));
     }
@@ -136,7 +136,8 @@ fn a_whole_compaction_leaves_none_of_any_kind_and_level() {
     assert_eq!(held(&engine), expected, "the log brings nothing back");
 }
 
-/// Each table of the deepest level is written anew once, those that were written without are not.
+/// Each table of the deepest level is rewritten once, except tables written without orphaned
+/// records.
 #[test]
 fn tables_that_were_moved_or_lie_deepest_are_written_anew_once() {
     let rule = rule();
@@ -153,13 +154,13 @@ fn tables_that_were_moved_or_lie_deepest_are_written_anew_once() {
     assert!(steps > 0 && state.levels.iter().flatten().count() > 1);
     engine.compact_all().unwrap();
     assert_eq!(compactions(), before + steps, "nothing is left to be asked");
-    // The rule may be another one now.
+    // The rule may have changed since.
     rule.drop_leftovers(|key, _| key[0].is_multiple_of(4));
     engine.compact_all().unwrap();
     assert_eq!(keys_in_tables(&engine).len(), 15);
 }
 
-/// What is written during the compaction lies above all that it has still to reach.
+/// Records written during the compaction lie above everything that it has yet to process.
 #[test]
 fn writes_meanwhile_keep_nothing() {
     let rule = rule();
@@ -185,7 +186,7 @@ fn writes_meanwhile_keep_nothing() {
     }
 }
 
-/// A record that is not placed here has hidden one that is: it is all that is left of that.
+/// A record not placed here has hidden one that is, so it is all that is left of the key.
 #[test]
 fn what_hides_something_that_is_placed_here_stays() {
     let whole = |engine: &Engine, rule: &PurgeRule| {
@@ -193,7 +194,8 @@ fn what_hides_something_that_is_placed_here_stays() {
         compact_whole(engine);
         rule.stop_dropping();
     };
-    // In one memtable, in several tables, merged before or not, and whichever came first.
+    // The two records are in one memtable or in several tables, merged before or not, in either
+    // order.
     for (flushes, compacts, order) in [
         (false, false, [1, 2]),
         (false, true, [2, 1]),
@@ -233,7 +235,8 @@ fn what_hides_something_that_is_placed_here_stays() {
             let found = engine.read(Space::Data, &[1]).unwrap().unwrap();
             assert_eq!((found.view().version(), found.view().copies()), (version(2), 1));
         }
-        // A newer one takes over what it hides, and goes once nothing of that is placed here.
+        // A newer record inherits the reach of the record that it hides, and is dropped once
+        // nothing in it is placed here.
         store(&engine, &[1], &record(1, Kind::Tombstone, 3, 0, 2));
         whole(&engine, &rule);
         assert_eq!(keys_in_tables(&engine), [1, 2]);
@@ -243,7 +246,7 @@ fn what_hides_something_that_is_placed_here_stays() {
     }
 }
 
-/// What came of another node says what it has hidden there.
+/// A record received from another node describes what it has hidden there.
 #[test]
 fn what_was_hidden_elsewhere_keeps_nothing() {
     let (rule, other) = (rule(), rule());
@@ -260,7 +263,7 @@ fn what_was_hidden_elsewhere_keeps_nothing() {
     assert!(keys_in_tables(&engine).is_empty());
 }
 
-/// No majority may have it, and nobody would complete it here.
+/// The record may not have a majority, and this node would not complete it.
 #[test]
 fn what_a_conditional_write_made_goes_by_its_own_copies() {
     let rule = rule();
@@ -297,7 +300,7 @@ fn a_snapshot_holds_what_goes_after_it() {
     assert_eq!(left(engine.snapshot().scan(Space::Data, b"", None)), 30);
 }
 
-/// Whatever happens, a leftover that is found is the newest of its key, and all else is there.
+/// Every orphaned record that is found is the newest of its key, and all other records exist.
 fn check_left(engine: &Engine, model: &Model) {
     for (key, expected) in model {
         let copies = expected.view().copies();
@@ -387,9 +390,9 @@ enum Step {
     Flush,
     Compact,
     Raise,
-    /// Leftovers are dropped from here on …
+    /// Starts dropping orphaned records …
     Drop,
-    /// … and a compaction of the whole store begins, or goes on.
+    /// … and starts or continues a compaction of the whole store.
     Next,
     Crash(u64),
 }
@@ -411,16 +414,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A store in which leftovers are dropped now and then.
+/// A store in which orphaned records are dropped now and then.
 struct World {
     disk: MemDisk,
     options: Options,
     rule: Arc<PurgeRule>,
     engine: Engine,
     model: Model,
-    /// Keys of which it holds a record that is placed here whatever the key, or one that hides it.
+    /// Keys with a record that is placed here whatever its key, or with one that hides such a
+    /// record.
     wide: BTreeSet<u8>,
-    /// The compaction of the whole store, once it has begun, of those that are dropped.
+    /// The compaction of the whole store during the dropping, once it has started.
     dropping: Option<Option<Whole>>,
     watermark: u64,
 }
@@ -442,8 +446,8 @@ impl World {
                     1 => Kind::Superseded,
                     _ => Kind::Value,
                 };
-                // Nothing comes up to the watermark, nor meanwhile of what is placed elsewhere.
-                // Conditional writes have the default number of copies.
+                // No record below the watermark arrives, and during the dropping none that is
+                // placed elsewhere. Conditional writes have the default number of copies.
                 let copies = if ballot == 0 { copies } else { 0 };
                 let record = record(key, kind, self.watermark + time, ballot, copies);
                 if self.dropping.is_none() || is_placed(&[key], copies) {
@@ -468,7 +472,7 @@ impl World {
             Step::Drop => {}
             Step::Next => self.next(),
             Step::Crash(seed) => {
-                // Without a sync nothing that was acknowledged is lost.
+                // Acknowledged writes survive without a sync.
                 let disk = self.disk.crash(seed);
                 self.rule.stop_dropping();
                 self.dropping = None;
@@ -478,7 +482,7 @@ impl World {
         }
     }
 
-    /// What is older than a leftover that has gone is news, as is what is older than one purged.
+    /// A record older than a dropped or purged one counts as new.
     fn forget_what_went(&mut self, key: u8) {
         if self.engine.read(Space::Data, &[key]).unwrap().is_none() {
             self.wide.remove(&key);
@@ -488,7 +492,7 @@ impl World {
         }
     }
 
-    /// Whether a key's record must stay while leftovers are dropped.
+    /// Returns true if a key's record must stay during the dropping.
     fn must_stay(&self, key: &[u8], record: &Record) -> bool {
         let is_plain = record.view().ballot() == 0;
         is_placed(key, record.view().copies()) || is_plain && self.wide.contains(&key[0])
@@ -501,7 +505,8 @@ impl World {
             Whole::default()
         });
         if self.engine.compact_next(whole).unwrap() == Work::Nothing {
-            // What a conditional write made may have stayed, for what it hides came meanwhile.
+            // A record of a conditional write may have stayed because a record that it hides
+            // arrived late.
             let stays = |key: &u8| is_placed(&[*key], 0) || self.wide.contains(key);
             assert!(keys_in_tables(&self.engine).iter().all(stays), "leftovers");
             self.rule.stop_dropping();

@@ -1,5 +1,4 @@
-//! What goes for good, and when: by watermarks that rise while the engine runs, and by compactions
-//! that are done for it.
+//! Purging: by watermarks that rise while the engine runs, and by compactions done for the purpose.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,13 +10,14 @@ fn proven() -> Arc<PurgeRule> {
     Arc::new(PurgeRule::proven(0, 0, || 0))
 }
 
-/// Level 0 and 1 take more than these tests write, so that nothing is compacted but to purge.
+/// Options whose levels 0 and 1 exceed the writes of these tests, so that compactions run only to
+/// purge.
 fn roomy(rule: &Arc<PurgeRule>) -> Options {
     let purge = Arc::clone(rule);
     Options { purge, new_tree_bits: 0, level0_tables: 9, level1_bytes: 1 << 30, ..small_options() }
 }
 
-/// Writes a value or tombstone of each key at a time.
+/// Writes a value or tombstone for every key at one time.
 fn write_all(engine: &Engine, kind: Kind, time: u64) {
     write(engine, 0..200, kind, time);
     flush_all(engine);
@@ -148,7 +148,7 @@ fn a_snapshot_holds_what_is_purged_after_it() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Above the watermark, as the seal of a repair round has it.
+    /// A write above the watermark, as the fence of a repair round guarantees.
     Write {
         key: u8,
         above: u64,
@@ -182,7 +182,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Nothing goes but by the rule, and what it hid does not come back, wherever it lies.
+    /// Only records that the rule permits disappear, and hidden records do not reappear.
     #[test]
     fn only_what_the_watermark_allows_is_gone(steps in vec(step(), 1..150)) {
         let (disk, rule) = (MemDisk::new(), proven());

@@ -1,4 +1,4 @@
-//! Scans since a time beside a naive one over everything, on random histories and on damage.
+//! Scans since a time, compared with a full scan, on random histories and on damaged tables.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use crate::table::file_name;
 const TIMES: u64 = 12;
 pub(super) const KEYS: u8 = 40;
 
-/// So that a block holds one or two records.
+/// Options with blocks of one or two records.
 pub(super) fn tiny(tree_bits: u8) -> Options {
     Options { new_tree_bits: tree_bits, block_bytes: 96, table_bytes: 1024, ..deep() }
 }
@@ -27,7 +27,7 @@ fn naive(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
     found
 }
 
-/// Everything a scan gives, from a new snapshot after each pause.
+/// All items of a scan that takes a new snapshot after each pause.
 fn verified(engine: &Engine, since: u64, bytes: u64) -> (Vec<(Vec<u8>, Record)>, Progress) {
     let (mut found, mut start, mut progress) = (Vec::new(), Vec::new(), Progress::default());
     loop {
@@ -146,8 +146,8 @@ proptest! {
     }
 }
 
-/// A long history takes each way that there is: blocks and tables that are skipped, and records
-/// that are looked up.
+/// A long history exercises every path: skipped blocks, skipped tables, and records that are looked
+/// up.
 #[test]
 fn a_scan_since_a_time_skips_and_looks_up() {
     let (disk, options) = (MemDisk::new(), tiny(0));
@@ -169,8 +169,8 @@ fn a_scan_since_a_time_skips_and_looks_up() {
     assert!(figures.iter().all(|figure| *figure > 5), "{sum:?}");
 }
 
-/// What was skipped outranks what was read: a conditional write went on from an old version, and a
-/// plain one with a newer version is older all the same.
+/// A skipped record outranks one that was read: a conditional write continued an old version, and a
+/// plain write with a newer version is older by write time.
 #[test]
 fn a_record_that_a_skipped_one_outranks_is_not_given() {
     let (disk, options) = (MemDisk::new(), tiny(0));
@@ -191,7 +191,7 @@ fn a_record_that_a_skipped_one_outranks_is_not_given() {
     assert!(progress.tables_skipped > 0);
 }
 
-/// A range is what it says, in each space, and reads nothing else.
+/// A scan covers exactly its range, in each space, and reads no other blocks.
 #[test]
 fn a_range_of_a_space_reads_no_other_blocks() {
     let (disk, options) = (MemDisk::new(), tiny(0));
@@ -218,7 +218,7 @@ fn a_range_of_a_space_reads_no_other_blocks() {
     }
 }
 
-/// A store with two levels of tables, and what it holds.
+/// A store with two levels of tables, and its model.
 pub(super) fn store_of_tables(disk: &MemDisk, options: &Options) -> (Engine, Model) {
     let (engine, mut model) = (open(disk, options), Model::new());
     for (round, time) in [3, 5, 8].into_iter().enumerate() {
@@ -236,8 +236,8 @@ pub(super) fn store_of_tables(disk: &MemDisk, options: &Options) -> (Engine, Mod
     (engine, model)
 }
 
-/// Scans a damaged store: every key is given with its newest record, or lies in a range that was
-/// told before. Returns those ranges.
+/// Scans a damaged store and returns the damaged ranges: every key is returned with its newest
+/// record, or lies in a range reported before.
 pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Damaged> {
     let mut scan = engine.snapshot().verified_scan(Space::Data, b"", None, since);
     let (mut told, mut found) = (Vec::<Damaged>::new(), Model::new());
@@ -264,8 +264,8 @@ pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Da
     told
 }
 
-/// Every byte of every table: a full scan finds its damage although all blocks are in the cache,
-/// and goes on behind it.
+/// Damage to any byte of any table is detected by a full scan although all blocks are cached, and
+/// the scan continues after it.
 #[test]
 fn damage_is_told_with_its_keys_and_the_scan_goes_on_behind_it() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
@@ -306,7 +306,7 @@ fn a_block_that_cannot_be_read_is_told_and_its_neighbours_are_read() {
     let (engine, model) = store_of_tables(&disk, &options);
     for since in [0, 4] {
         for after in 0..20 {
-            // The read that failed, and the one that is tried then.
+            // The failed read and its retry.
             disk.fail(Fault::once(Op::Read, 5).suffix(".sst").after(after));
             disk.fail(Fault::once(Op::Read, 5).suffix(".sst").after(after));
             let told = scan_damaged(&engine, &model, since);

@@ -1,4 +1,4 @@
-//! Tables that are damaged, foreign, cut, or on a disk that fails.
+//! Tables that are damaged, foreign or truncated, or on a failing disk.
 
 use super::*;
 use crate::disk::{Fault, Op};
@@ -34,7 +34,7 @@ fn a_flipped_bit_is_an_error_or_without_effect() {
         assert!(errors > 0, "bit {bit} went unnoticed by every get");
         rejected[1] += 1;
         for access in [Access::Cached, Access::Sequential] {
-            // A filter is not read by iterators: what they find must be everything.
+            // Iterators do not read the filter, so they must return everything.
             match all(&table, access) {
                 Ok(items) => assert!(items.iter().map(|(k, r)| (k, r)).eq(&model), "bit {bit}"),
                 Err(error) => assert!(matches!(error, Error::Corrupt { .. })),
@@ -144,7 +144,7 @@ fn a_disk_that_fails_while_a_table_is_read_never_means_absent() {
     let file = disk.open(&file_name(1)).unwrap();
     let table = Arc::new(Table::open(file, &meta, STORE, cache).unwrap());
     let key = model.keys().nth(700).unwrap();
-    // A get reads filter, index and data.
+    // A lookup reads a filter, an index and a data block.
     for passes in 0..3 {
         for wait in [Wait::Yes, Wait::No] {
             disk.fail(Fault::once(Op::Read, EIO).after(passes));
@@ -160,8 +160,8 @@ fn a_disk_that_fails_while_a_table_is_read_never_means_absent() {
     assert!(matches!(get(&table, key), Err(Error::Corrupt { .. })));
 }
 
-/// A table whose first block's content is changed under a right check, as by memory that was
-/// damaged before the block was sealed.
+/// A table whose first block has changed content and a valid checksum, as if memory had been
+/// damaged before the block was written.
 fn forged(model: &Model, change: impl FnOnce(&mut Vec<u8>)) -> Arc<Table> {
     let (mut bytes, meta) = write(TableParams { compress: false, ..params(1) }, model);
     let sound = open(bytes.clone(), &meta, 0).unwrap();
@@ -175,7 +175,7 @@ fn forged(model: &Model, change: impl FnOnce(&mut Vec<u8>)) -> Arc<Table> {
     open(bytes, &meta, 1 << 20).unwrap()
 }
 
-/// Where the first key of a block's content is.
+/// Position of the first key in a block's content.
 fn first_key(content: &[u8]) -> usize {
     let number = |at: usize| u32::from_le_bytes(*content[at..].first_chunk().unwrap()) as usize;
     let restarts = number(content.len() - 4);
@@ -190,7 +190,7 @@ fn what_no_writer_puts_into_a_block_is_told_although_its_check_is_right() {
         let at = first_key(content);
         content[at + 1] = 0;
     };
-    // The keys are "\0user/000/00000" and so on.
+    // The keys have the form "\0user/000/00000".
     let too_great = |content: &mut Vec<u8>| {
         let at = first_key(content);
         content[at + 3 + 5] += 1;

@@ -1,12 +1,12 @@
-//! The ring under loom: every order in which threads can take turns, up to a number of preemptions,
-//! and everything that the orderings of its atomics allow a load to see.
+//! The ring under loom: every interleaving of its threads up to a number of preemptions, and every
+//! value that the memory orderings allow a load to see.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p profile --lib --target-dir target/loom turns
 //! ```
 //!
-//! What slots hold is not atomic: loom refuses what two threads may have at once, or what was
-//! not handed over by an acquire of a release.
+//! The contents of slots are not atomic: loom rejects any content that two threads may access at
+//! once, or that was not handed over by a release and an acquire.
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
@@ -15,7 +15,8 @@ use loom::thread;
 
 use super::Turns;
 
-/// Enough to refuse each of the ring's orderings when it is weakened, within seconds.
+/// Maximum number of preemptions per execution: enough for loom to reject every weakened memory
+/// ordering of the ring within seconds.
 const PREEMPTIONS: usize = 3;
 
 struct Ring<const N: usize> {
@@ -29,11 +30,11 @@ impl<const N: usize> Ring<N> {
         Arc::new(Self { turns: Turns::new(), slots })
     }
 
-    /// Whether there was room.
+    /// Pushes a sample; returns false if the ring is full.
     fn push(&self, producer: u8, number: u8) -> bool {
         let Some(ticket) = self.turns.claim() else { return false };
         let slot = &self.slots[self.turns.slot(&ticket)];
-        // SAFETY: the ticket says that no other thread has the slot; loom refuses if one does.
+        // SAFETY: the ticket guarantees that no other thread owns the slot; loom verifies this.
         slot.with_mut(|slot| unsafe { *slot = [producer, number] });
         self.turns.filled(ticket);
         true
@@ -48,7 +49,7 @@ impl<const N: usize> Ring<N> {
     }
 }
 
-/// Takes what is there, from sample number `tail` on, in `looks` looks.
+/// Drains the ring `looks` times, starting with sample number `tail`.
 fn take<const N: usize>(ring: &Ring<N>, tail: usize, looks: usize) -> Vec<[u8; 2]> {
     let mut taken = Vec::new();
     for _ in 0..looks {
@@ -57,13 +58,13 @@ fn take<const N: usize>(ring: &Ring<N>, tail: usize, looks: usize) -> Vec<[u8; 2
     taken
 }
 
-/// Puts in samples of a producer; which of them found room.
+/// Pushes the samples of a producer; returns those that found room.
 fn push_all<const N: usize>(ring: &Ring<N>, producer: u8, count: u8) -> Vec<u8> {
     (1..=count).filter(|number| ring.push(producer, *number)).collect()
 }
 
-/// What went in comes out once, whole, and in each producer's order. All begin in threads of their
-/// own: loom does not try what might come before the first step of the thread that begins them.
+/// Samples come out once, complete, and in the order of each producer. Every role has a thread of
+/// its own, because loom does not explore what might precede the first step of the spawning thread.
 fn check<const N: usize>(counts: &'static [u8], looks: usize) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
