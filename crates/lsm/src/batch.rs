@@ -23,7 +23,7 @@ pub const MAX_BATCH_LEN: usize = 32 * 1024 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
-    /// User keys.
+    /// Keys of clients.
     Data = 0,
     /// Hints for unreachable replicas.
     Hints = 1,

@@ -10,7 +10,7 @@ use crate::graph::Unit;
 pub enum Event {
     /// Time on a CPU, in the program and in the kernel.
     Cpu,
-    /// Allocated memory.
+    /// Memory that the process allocated.
     Alloc,
     /// Memory allocated during the recording and not freed by its end.
     Live,
@@ -21,7 +21,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// All events.
+    /// All events, in display order.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::Alloc, Self::Live, Self::Lock, Self::Wall];
 
     /// Name in flags, parameters and file names.

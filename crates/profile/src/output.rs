@@ -27,7 +27,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats.
+    /// All output formats.
     pub const ALL: [Self; 5] = [Self::Html, Self::Svg, Self::Folded, Self::Pprof, Self::Json];
 
     /// Name in flags and parameters.
@@ -141,7 +141,7 @@ impl Profile {
         }
     }
 
-    /// Parses [`Format::Json`].
+    /// Parses a profile in [`Format::Json`].
     pub fn from_json(text: &[u8]) -> Result<Self, NotJson> {
         let json: serde_json::Value = serde_json::from_slice(text)?;
         let events = json["events"].as_object().ok_or(NotJson::NoEvents)?;

@@ -46,7 +46,7 @@ pub(crate) enum Source {
     Cpu = 1,
     /// Wall time, from signals to all threads.
     Wall = 2,
-    /// Sampled allocations.
+    /// Sampled allocations of memory.
     Alloc = 4,
     /// Sampled allocations that are alive at the end.
     Live = 8,

@@ -163,7 +163,7 @@ impl Skiplist {
         self.live.load(Atomic::Relaxed)
     }
 
-    /// Free bytes.
+    /// Free bytes of the arena.
     pub(super) fn room(&self) -> usize {
         self.capacity - self.used()
     }

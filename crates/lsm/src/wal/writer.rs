@@ -23,7 +23,7 @@ impl Prepared {
         segment_name(self.segment)
     }
 
-    /// Allocated bytes.
+    /// Allocated bytes of the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

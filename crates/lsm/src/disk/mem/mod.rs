@@ -38,7 +38,7 @@ pub struct MemDisk {
     state: Arc<Mutex<DiskState>>,
 }
 
-/// Fault injection.
+/// Fault injection and capacity.
 impl MemDisk {
     /// Creates an empty disk of unlimited size.
     pub fn new() -> Self {

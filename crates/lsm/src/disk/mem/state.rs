@@ -284,7 +284,7 @@ impl DiskState {
         self.inodes.get(&inode).filter(|inode| inode.linked).ok_or_else(removed)
     }
 
-    /// Free bytes.
+    /// Free bytes of the disk.
     fn room(&self) -> u64 {
         let Some(capacity) = self.capacity else { return u64::MAX };
         capacity.saturating_sub(self.used())
