@@ -5,18 +5,16 @@
 //! kvorum-topology 1
 //! partitions 65536
 //! replicas 3
-//! node a weight 1 zone x
-//! node b weight 2
+//! node a id 0 weight 1 zone x
+//! node b id 7 weight 2 hash 131100
 //! ```
 //!
-//! Nodes whose ids are not their places in this list, or whose hash weights are not their weights,
-//! have form 2, and say them: `node b id 7 weight 2 hash 131100 zone x`. A hash weight that is the
-//! weight is not said.
+//! A hash weight that is the node's weight is left out, and so is a zone that is empty.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{FORM, FORM_WITH_IDS, HashWeight, Member, PARTITIONS};
+use super::{FORM, HashWeight, Member, PARTITIONS};
 use crate::node_id::NodeId;
 
 /// `members` are sorted by name, `ids` and `weights` are theirs.
@@ -26,19 +24,14 @@ pub(super) fn describe(
     weights: &[HashWeight],
     replicas: u8,
 ) -> String {
-    let by_place = ids.iter().enumerate().all(|(place, id)| usize::from(id.0) == place);
-    let own = |(member, weight): (&Member, &HashWeight)| *weight == HashWeight::of(member.weight);
-    let by_weight = members.iter().zip(weights).all(own);
-    let form = if by_place && by_weight { FORM } else { FORM_WITH_IDS };
     let mut text =
-        format!("kvorum-topology {form}\npartitions {PARTITIONS}\nreplicas {replicas}\n");
+        format!("kvorum-topology {FORM}\npartitions {PARTITIONS}\nreplicas {replicas}\n");
     for ((member, id), hash) in members.iter().zip(ids).zip(weights) {
         let Member { name, zone, weight } = member;
-        let id = if form == FORM { String::new() } else { format!(" id {}", id.0) };
-        let said =
-            if own((member, hash)) { String::new() } else { format!(" hash {}", hash.get()) };
+        let is_weight = *hash == HashWeight::of(*weight);
+        let said = if is_weight { String::new() } else { format!(" hash {}", hash.get()) };
         let zone = if zone.is_empty() { String::new() } else { format!(" zone {zone}") };
-        writeln!(text, "node {name}{id} weight {weight}{said}{zone}")
+        writeln!(text, "node {name} id {} weight {weight}{said}{zone}", id.0)
             .expect("writing to a String cannot fail");
     }
     text
@@ -53,7 +46,8 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
     let (Some(ours), Some(theirs)) = (parse(ours), parse(theirs)) else {
         return Some(format!("{whose} topology has a format that this release does not support"));
     };
-    let says_ids = [ours.form, theirs.form].contains(&FORM_WITH_IDS);
+    // Where nodes are missing from a fixed list, the ids of others follow from that.
+    let has_same_names = ours.nodes.keys().eq(theirs.nodes.keys());
     let mut found = Vec::new();
     for name in theirs.nodes.keys().filter(|name| !ours.nodes.contains_key(*name)) {
         found.push(format!("node {} is in {whose} list and not in ours", name.escape_debug()));
@@ -64,7 +58,7 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
             found.push(format!("node {shown} is in our list and not in {whose}"));
             continue;
         };
-        if node.id != other.id && says_ids {
+        if node.id != other.id && has_same_names {
             let (here, there) = (node.id, other.id);
             found.push(format!("node {shown} has id {here} in our list, {there} in {whose}"));
         }
@@ -107,7 +101,6 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
 }
 
 struct Described<'a> {
-    form: u32,
     partitions: u32,
     replicas: u32,
     nodes: BTreeMap<&'a str, DescribedNode<'a>>,
@@ -125,20 +118,19 @@ fn parse(text: &str) -> Option<Described<'_>> {
     let mut lines = text.lines();
     let mut number = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
     let form: u32 = number("kvorum-topology")?;
+    if form != FORM {
+        return None;
+    }
     let (partitions, replicas) = (number("partitions")?, number("replicas")?);
-    let node = |(place, line)| {
+    let node = |line| {
         let mut words = str::split(line, ' ');
         let mut value = |name: &str| words.next().filter(|word| *word == name).and(words.next());
         let name = value("node")?;
-        let id = match form {
-            FORM => u16::try_from(place).ok()?,
-            FORM_WITH_IDS => value("id")?.parse().ok()?,
-            _ => return None,
-        };
+        let id = value("id")?.parse().ok()?;
         let weight = value("weight")?.parse().ok()?;
         let mut next = words.next();
         let mut hash = None;
-        if form == FORM_WITH_IDS && next == Some("hash") {
+        if next == Some("hash") {
             hash = Some(words.next()?.parse().ok()?);
             next = words.next();
         }
@@ -149,7 +141,6 @@ fn parse(text: &str) -> Option<Described<'_>> {
         };
         words.next().is_none().then_some((name, DescribedNode { id, weight, hash, zone }))
     };
-    let nodes = lines.enumerate().map(node).collect::<Option<_>>()?;
-    let is_known = form == FORM || form == FORM_WITH_IDS;
-    is_known.then_some(Described { form, partitions, replicas, nodes })
+    let nodes = lines.map(node).collect::<Option<_>>()?;
+    Some(Described { partitions, replicas, nodes })
 }

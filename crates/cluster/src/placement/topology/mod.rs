@@ -38,12 +38,8 @@ use crate::node_id::NodeId;
 /// Number of partitions, fixed for all clusters: the top 16 bits of a key's hash.
 pub const PARTITIONS: usize = 1 << 16;
 
-/// Version of the description, and of the placement that follows from it …
+/// Version of the description, and of the placement that follows from it.
 const FORM: u32 = 1;
-
-/// … and of one that says the nodes' ids, because they are not their places; and hash weights that
-/// are not the nodes' weights.
-const FORM_WITH_IDS: u32 = 2;
 
 /// What stands for no place.
 const NOWHERE: u16 = u16::MAX;
