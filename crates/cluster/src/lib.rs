@@ -17,6 +17,7 @@ mod protocol;
 mod repair;
 mod replica;
 mod request;
+mod shared;
 mod transfer;
 mod visible;
 pub mod wire;
@@ -27,7 +28,7 @@ pub use by_node::ByNode;
 pub use clock::{Clock, NotIssued, Now, origin_of};
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
-    OpId, Part, RequestFailed, Shared, SlotId, StoreError,
+    OpId, Part, RequestFailed, SlotId, StoreError,
 };
 pub use membership::cluster_id::{ClusterId, OwnCluster};
 pub use membership::directory::{Incarnation, LifeId, LogPosition};
@@ -65,6 +66,7 @@ pub use replica::unreadable::Unreadable;
 pub use request::acks::{Acks, ReplicaSet};
 pub use request::quorum::{AskedQuorum, Quorum, Refusal, quorum};
 pub use request::scan::{PAGE_BYTES, Scan, ScanStep};
+pub use shared::Shared;
 pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
 pub use transfer::forgotten::{ForgottenWhy, ForgottenWords};
 pub use transfer::ledger::{HintLedger, hint_bytes};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::background::effect::{NodeConfig, NodeEffect};
 use crate::background::task::Tasks;
 use crate::clock::Now;
-use crate::event::{CallId, FailureKind, Shared};
+use crate::event::{CallId, FailureKind};
 use crate::membership::announcement::Announcement;
 use crate::membership::cluster_id::ClusterId;
 use crate::membership::directory::Incarnation;
@@ -36,6 +36,7 @@ use crate::message::{NodeId, Reply};
 use crate::placement::view::View;
 use crate::repair::Repair;
 use crate::repair::proof_exchange::ProofExchange;
+use crate::shared::Shared;
 use crate::transfer::cleanup::Cleanup;
 use crate::transfer::{Hints, Inbound, Marks};
 

@@ -30,9 +30,10 @@ use std::task::{Context as PollContext, Poll, Waker};
 
 use crate::background::effect::{NodeConfig, NodeEffect};
 use crate::clock::Now;
-use crate::event::{CallId, FailureKind, Shared};
+use crate::event::{CallId, FailureKind};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::view::View;
+use crate::shared::Shared;
 
 /// Names a task of a node, until the node's process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

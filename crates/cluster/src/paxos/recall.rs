@@ -5,13 +5,14 @@ use bytes::Bytes;
 
 use super::acceptor::is_to_take;
 use crate::clock::Clock;
-use crate::event::{Demand, Effect, OpId, Shared, StoreError};
+use crate::event::{Demand, Effect, OpId, StoreError};
 use crate::message::Reply;
 use crate::paxos::operation::{REMEMBERED_MICROS, has_idempotency_key};
 use crate::paxos::recent::{Recalled, WriteName};
 use crate::placement::topology::partition_of;
 use crate::protocol::core::{Core, Cx};
 use crate::replica::reply::reply_to_error;
+use crate::shared::Shared;
 
 /// Another node, or this one, asks for a conditional write that was first tried under `since`;
 /// of one with an idempotency key that does not matter, for it may be from long ago.

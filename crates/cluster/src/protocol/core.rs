@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Now};
-use crate::event::{Config, Demand, Effect, OpId, Shared, SlotId};
+use crate::event::{Config, Demand, Effect, OpId, SlotId};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 use crate::placement::view::View;
 use crate::repair::watermark::RoundState;
@@ -14,6 +14,7 @@ use crate::request::peers::PeerLatencies;
 use crate::request::quorum::AskedQuorum;
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{PerSet, Quorums, Replicas};
+use crate::shared::Shared;
 use record::{Kind, Record};
 
 /// Work without a waiting client may take this many request deadlines: a long record over a slow

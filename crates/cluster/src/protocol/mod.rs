@@ -29,7 +29,7 @@ use self::core::{Core, Cx};
 use crate::clock::Now;
 use crate::event::{
     Answer, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, OpId,
-    RequestFailed, Shared, SlotId, StoreError,
+    RequestFailed, SlotId, StoreError,
 };
 use crate::message::{Reply, Request};
 use crate::paxos::recent::Recalled;
@@ -46,6 +46,7 @@ use crate::request::sets::Replicas;
 use crate::request::slots::SlotKind;
 use crate::request::write::Writes;
 use crate::request::{RequestCx, Requests};
+use crate::shared::Shared;
 use record::{Outline, Record};
 
 /// How often slots are looked at for deadlines, in microseconds: a fraction of the least deadline.

@@ -48,13 +48,13 @@ mod tests {
     use std::sync::Arc;
 
     use crate::clock::Clock;
-    use crate::event::Shared;
     use crate::membership::directory::Incarnation;
     use crate::membership::logs::Logs;
     use crate::membership::state::{Membership, MembershipState};
     use crate::message::NodeId;
     use crate::placement::topology::{Member, Topology};
     use crate::placement::view::View;
+    use crate::shared::Shared;
 
     const KEY: &[u8] = b"k";
 

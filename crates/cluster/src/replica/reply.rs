@@ -1,7 +1,8 @@
 //! Replies to what a replica was asked, by what its store returned.
 
-use crate::event::{Shared, StoreError};
+use crate::event::StoreError;
 use crate::message::Reply;
+use crate::shared::Shared;
 use record::{Outline, Record};
 
 /// The reply to a read, by what this node's store returned.

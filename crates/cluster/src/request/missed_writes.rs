@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::event::{Effect, HintId, Shared};
+use crate::event::{Effect, HintId};
 use crate::message::NodeId;
 use crate::protocol::core::Cx;
+use crate::shared::Shared;
 use crate::transfer::ledger::hint_bytes;
 use crate::transfer::missed::Mark;
 use record::Record;

@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::event::Shared;
 use crate::message::{Filter, NodeId, Page, PageRequest};
 use crate::placement::view::{View, Views};
 use crate::request::choice;
 use crate::request::quorum::{AskedQuorum, Quorum};
+use crate::shared::Shared;
 use record::{Kind, Record};
 
 /// Bytes of one page.

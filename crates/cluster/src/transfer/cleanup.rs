@@ -68,12 +68,12 @@ mod tests {
     use crate::background::effect::NodeConfig;
     use crate::background::{Background, NodeEvent};
     use crate::clock::{Clock, Now};
-    use crate::event::Shared;
     use crate::membership::directory::Incarnation;
     use crate::membership::logs::Logs;
     use crate::membership::state::{Membership, MembershipState};
     use crate::message::NodeId;
     use crate::placement::topology::{Member, Topology};
+    use crate::shared::Shared;
 
     /// A node alone, so that it has nothing else to do.
     fn node() -> (Arc<Shared>, Background) {

@@ -6,8 +6,8 @@
 //! ```
 
 use crate::clock::Clock;
-use crate::event::Shared;
 use crate::paxos::operation::REMEMBERED_MICROS;
+use crate::shared::Shared;
 
 /// A node may have forgotten writes with an idempotency key ([`Shared::forgotten_words`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use super::*;
 use crate::background::effect::{NodeConfig, NodeEffect};
 use crate::background::{Background, NodeEvent};
 use crate::clock::{Clock, Now};
-use crate::event::{CallId, Shared};
+use crate::event::CallId;
 use crate::membership::cluster_id::ClusterId;
 use crate::membership::directory::{Incarnation, LogPosition};
 use crate::membership::layout::{PlanChange as Wanted, VoterId};
@@ -13,6 +13,7 @@ use crate::membership::logs::{Claim, Logs, Reported};
 use crate::membership::state::{Membership, MembershipState};
 use crate::placement::topology::{Member, Topology};
 use crate::repair::status::RoundConfig;
+use crate::shared::Shared;
 
 const NODES: u16 = 3;
 

@@ -5,13 +5,14 @@ use super::*;
 use crate::background::effect::{NodeConfig, NodeEffect};
 use crate::background::{Background, NodeEvent};
 use crate::clock::{Clock, Now};
-use crate::event::{CallId, FailureKind, Shared};
+use crate::event::{CallId, FailureKind};
 use crate::membership::directory::Incarnation;
 use crate::membership::layout::{PlanChange, VoteRequest, VoterId};
 use crate::membership::logs::Logs;
 use crate::membership::state::{Membership, MembershipState};
 use crate::placement::topology::{Member, Topology};
 use crate::repair::status::RoundConfig;
+use crate::shared::Shared;
 
 const NODES: u16 = 4;
 
