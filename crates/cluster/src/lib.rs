@@ -76,7 +76,7 @@ pub use leftovers::Leftovers;
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
 pub use message::{
-    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
+    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
 };
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use moves::Moves;

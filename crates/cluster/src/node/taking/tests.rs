@@ -1,6 +1,7 @@
 //! A node to which partitions move, with sources that a test plays: what it asks of whom in which
 //! order, and when it says that it holds all.
 
+mod ahead;
 mod remembered;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::layout::{Change, Layout, VoterId};
 use crate::layouts::Lacks;
 use crate::logs::Logs;
 use crate::membership::Membership;
-use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request};
+use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits};
 use crate::node::NodeEvent;
 use crate::node_effect::{NODE_TICK_MICROS, NodeConfig};
 use crate::proof::{Proof, RoundId, RoundState, RoundStep};
@@ -63,6 +64,8 @@ struct Own {
     open: Vec<(CallId, Asked)>,
     keeps: usize,
     stored_states: Vec<MembershipState>,
+    /// What somebody was told that it waits for.
+    told: Vec<Waits>,
 }
 
 /// Node 0 of four, to which a part of what 1, 2 and 3 hold moves.
@@ -99,7 +102,8 @@ impl Own {
             remembered: remembered::told,
         };
         let node = Node::new(Arc::clone(&shared), config);
-        Self { shared, node, mono: 1, open: Vec::new(), keeps: 0, stored_states: Vec::new() }
+        let (open, stored_states, told) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shared, node, mono: 1, open, keeps: 0, stored_states, told }
     }
 
     fn more_of_node_0(&self) -> Layout {
@@ -131,6 +135,7 @@ impl Own {
                 }
                 NodeEffect::KeepLayouts => self.keeps += 1,
                 NodeEffect::Stand(state) => self.stored_states.push(state),
+                NodeEffect::Waits(waits) => self.told.push(waits),
                 _ => {}
             }
         }
