@@ -85,6 +85,19 @@ pub(crate) struct MoveStatus {
     pub(crate) records: u64,
     /// Bytes of those records.
     pub(crate) bytes: u64,
+    /// What it waits for before it can take the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waits: Option<WaitStatus>,
+}
+
+/// Another node's future records: a node that takes what moves to it waits until their time has
+/// come, for that one does not keep them, and they hide what it held before.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct WaitStatus {
+    /// The node that holds them.
+    pub(crate) source: String,
+    /// Until when, in milliseconds since 1970.
+    pub(crate) until_ms: u64,
 }
 
 /// A member of the cluster.
@@ -268,6 +281,10 @@ impl LayoutStatus {
             of_sources: state.sources.1,
             records: state.records,
             bytes: state.bytes,
+            waits: state.waits.map(|waits| WaitStatus {
+                source: shared.name_of(waits.source),
+                until_ms: waits.until.div_ceil(1000),
+            }),
         });
         let nodes = layout.nodes.iter().map(|member| MemberStatus {
             name: member.member.name.clone(),

@@ -39,7 +39,7 @@ pub use membership::logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::moves::Moves;
 pub use membership::state::{Membership, MembershipState};
 pub use message::{
-    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
+    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
 };
 pub use paxos::operation::{
     Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, decimal,

@@ -369,4 +369,16 @@ pub struct MovesState {
     pub records: u64,
     /// The bytes of those records.
     pub bytes: u64,
+    /// What it waits for before it can take the rest.
+    pub waits: Option<Waits>,
+}
+
+/// A node that takes what moves to it waits until the time of another node's future records has
+/// come: that one does not keep them, and they hide what it may have acknowledged before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// The node that holds them.
+    pub source: NodeId,
+    /// The greatest time of one of them, in microseconds since 1970.
+    pub until: u64,
 }

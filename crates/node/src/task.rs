@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Background, CallId, Claim, FailureKind, MembershipState, NODE_TICK_MICROS, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Page, Record, Remembered, Reply, RoundReport, Shared,
+    NodeEffect, NodeEvent, NodeId, Page, Record, Remembered, Reply, RoundReport, Shared, Waits,
     hint_bytes,
 };
 
@@ -137,6 +137,10 @@ impl Task {
             }
             NodeEffect::RoundEnded(report) => {
                 self.note_round(&report);
+                return None;
+            }
+            NodeEffect::Waits(waits) => {
+                self.note_waits(waits, driver.now().wall);
                 return None;
             }
             NodeEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
@@ -307,6 +311,19 @@ impl Task {
             stopped = report.stopped,
             seconds,
             "repair round done: not all replicas are known to hold the same"
+        );
+    }
+
+    /// Somebody has to know why a change of the members does not go on.
+    fn note_waits(&self, Waits { source, until }: Waits, wall: u64) {
+        let peer = self.name(source);
+        let seconds = until.saturating_sub(wall).div_ceil(1_000_000);
+        tracing::warn!(
+            peer,
+            seconds,
+            "the change of the members waits for records of this peer with timestamps so far ahead \
+             of this node's clock. If a clock is wrong, correct it; if the peer's was and is \
+             correct now, stop the peer, run `kvorum repair-clock` and start it: the change goes on"
         );
     }
 

@@ -95,6 +95,17 @@ fn a_watermark_that_is_ahead_ends_no_value() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
+/// Of two nodes that hold a record one is lost. The other one's clock was five minutes ahead once,
+/// and left a record over it that nobody takes yet; then that node leaves.
+#[test]
+fn what_a_future_record_hides_is_not_lost_with_the_node_that_leaves() {
+    let mut plan = Plan::of(161_047);
+    plan.members = 700;
+    plan.has_moves(true);
+    let report = run(&plan);
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
 /// A node whose name sorts before all others joins, and the change is reverted before the cluster
 /// has an id. The previous founder has already heard from all others, and is told nothing new.
 #[test]

@@ -6,7 +6,7 @@ use crate::event::CallId;
 use crate::membership::cluster_id::ClusterId;
 use crate::membership::logs::Claim;
 use crate::membership::state::MembershipState;
-use crate::message::{Class, NodeId, Request};
+use crate::message::{Class, NodeId, Request, Waits};
 use crate::repair::status::{RoundConfig, RoundReport};
 use crate::transfer::remembered::Remembered;
 use record::Record;
@@ -85,6 +85,8 @@ pub enum NodeEffect {
         /// What is remembered, one entry per write.
         remembered: Vec<Remembered>,
     },
+    /// This node waits in a change of the members, until then: somebody is to be told.
+    Waits(Waits),
     /// A round of repair that this node drove is over.
     RoundEnded(RoundReport),
     /// This node's directory is an older copy: others have proven something since that it took no

@@ -41,6 +41,14 @@ struct Other {
     losses: u64,
 }
 
+impl Other {
+    /// Nothing is known of it any more. Its losses go on being counted: an answer from before
+    /// would count for a later connection otherwise.
+    fn forgotten(&self) -> Self {
+        Self { losses: self.losses, ..Self::default() }
+    }
+}
+
 /// What other nodes know of this node's disk. Shared by the loops of a node.
 #[derive(Debug, Default)]
 pub struct KnownDisk {
@@ -85,7 +93,8 @@ impl KnownDisk {
     /// A node refuses a connection, for it has one with another disk of this node.
     pub fn refused(&self, node: NodeId) {
         let mut others = self.others.lock();
-        *others.entry(node).or_default() = Other { refuses: true, ..Other::default() };
+        let other = others.entry(node).or_default();
+        *other = Other { refuses: true, ..other.forgotten() };
         self.set_waiting(true);
     }
 
@@ -122,7 +131,7 @@ impl KnownDisk {
     pub(crate) fn look(&self, is_member: bool, nodes: &[NodeId]) {
         let mut others = self.others.lock();
         if is_member {
-            others.clear();
+            others.values_mut().for_each(|other| *other = other.forgotten());
         }
         let is_settled =
             |node: &NodeId| others.get(node).is_some_and(|other| other.knows != Knows::Unknown);
@@ -182,5 +191,26 @@ mod tests {
         disk.note(P, 0, Knows::Known);
         disk.look(false, &[P]);
         assert!(disk.acknowledges());
+    }
+    /// It says so of a connection that is lost, and was refused one, or was a member's, since.
+    #[test]
+    fn an_answer_from_before_does_not_count_for_a_later_connection() {
+        let refused = |disk: &KnownDisk| {
+            disk.refused(P);
+            disk.connected(P);
+        };
+        let was_member = |disk: &KnownDisk| disk.look(true, &[P]);
+        for between in [refused, was_member] {
+            let disk = KnownDisk::default();
+            let asked = disk.losses(P);
+            disk.disconnected(P);
+            between(&disk);
+            disk.note(P, asked, Knows::Known);
+            disk.look(false, &[P]);
+            assert!(!disk.acknowledges());
+            disk.note(P, disk.losses(P), Knows::Known);
+            disk.look(false, &[P]);
+            assert!(disk.acknowledges());
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::membership::layout::{Layout, Stage};
-use crate::message::{MovesState, NodeId};
+use crate::message::{MovesState, NodeId, Waits};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Moves {
     /// Nodes from which it has taken all, and how many there are to take from.
     sources: AtomicU64,
     of_sources: AtomicU64,
+    /// What it waits for.
+    waits: Mutex<Option<Waits>>,
     /// What the nodes have reported, if this one drives the transition.
     reported: Mutex<BTreeMap<NodeId, MovesState>>,
 }
@@ -31,7 +33,9 @@ impl Moves {
         }
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let sources = (of(&self.sources) as u16, of(&self.of_sources) as u16);
-        MovesState { epoch, has_all, sources, records: of(&self.records), bytes: of(&self.bytes) }
+        let (records, bytes) = (of(&self.records), of(&self.bytes));
+        let waits = self.waits.lock().filter(|_| layout.stage == Stage::ReadOld);
+        MovesState { epoch, has_all, sources, records, bytes, waits }
     }
 
     /// A transition begins in which it is to take something.
@@ -39,6 +43,7 @@ impl Moves {
         for number in [&self.records, &self.bytes, &self.sources, &self.of_sources] {
             number.store(0, Ordering::Relaxed);
         }
+        *self.waits.lock() = None;
     }
 
     /// It has taken more.
@@ -51,6 +56,11 @@ impl Moves {
     pub(crate) fn has_taken_from(&self, done: usize, of: usize) {
         self.sources.store(done as u64, Ordering::Relaxed);
         self.of_sources.store(of as u64, Ordering::Relaxed);
+    }
+
+    /// It waits for that, or for nothing. Returns whether that is news.
+    pub(crate) fn waits(&self, waits: Option<Waits>) -> bool {
+        std::mem::replace(&mut *self.waits.lock(), waits) != waits
     }
 
     /// What nodes have reported, by their ids; empty = this one does not drive a transition.

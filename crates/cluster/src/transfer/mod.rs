@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   source ─▶ fetch: its next page
-//!      ─▶ choose: records from a clock that is ahead stay where they are;
+//!      ─▶ choose: records from a clock that is ahead stay where they are, and are named;
 //!                 of conditional writes, what a majority holds
 //!      ─▶ store: written here ─▶ the next page
 //! ```
@@ -45,7 +45,7 @@ pub(crate) use marks::Marks;
 #[cfg(test)]
 pub(crate) use pace::{LONGEST_REST_MICROS, UNHINDERED_MICROS};
 #[cfg(test)]
-pub(crate) use rebalance::FAILURES;
+pub(crate) use rebalance::{FAILURES, LOOK_AGAIN_MICROS};
 use rebalance::{Rebalance, sources, takes};
 use rebuild::Rebuild;
 use record::Record;
@@ -77,6 +77,15 @@ pub(crate) struct Failed;
 /// Keys and their records.
 pub(crate) type Items = Vec<(Bytes, Record)>;
 
+/// What comes of a page.
+#[derive(Debug, Default)]
+pub(crate) struct Chosen {
+    /// To be stored here.
+    items: Items,
+    /// From a clock that is ahead: left at their holders.
+    left: Items,
+}
+
 /// The partitions of which a record from a clock that is ahead was left at its holder. The record
 /// is asked for again later: this node is marked to lack it.
 #[derive(Debug, Clone, Default)]
@@ -93,18 +102,16 @@ impl LeftAhead {
     }
 
     /// Takes the records out that are from a clock which is ahead, and marks their partitions.
-    pub(crate) fn leave(&self, context: &Context, items: &mut Items) {
+    fn leave(&self, context: &Context, items: &mut Items) -> Items {
         let shared = context.shared();
-        items.retain(|(key, record)| {
-            let since = record.when();
-            let is_ahead = context.is_ahead(since);
-            if is_ahead {
-                let partition = partition_of(key);
-                shared.missed.mark(shared.own, Mark { partition: Some(partition), since });
-                self.0.borrow_mut().insert(partition);
-            }
-            !is_ahead
-        });
+        let is_ahead = |(_, record): &mut (Bytes, Record)| context.is_ahead(record.when());
+        let left: Items = items.extract_if(.., is_ahead).collect();
+        for (key, record) in &left {
+            let mark = Mark { partition: Some(partition_of(key)), since: record.when() };
+            shared.missed.mark(shared.own, mark);
+            self.0.borrow_mut().insert(partition_of(key));
+        }
+        left
     }
 }
 
@@ -117,16 +124,16 @@ async fn fetch(context: &Context, source: NodeId, page: PageRequest) -> Result<P
 }
 
 /// Those records of a page that are to be stored here: as they came, if `is_settled` says so, and
-/// else what a majority holds of their keys.
+/// else what a majority holds of their keys. Those that are left are named too.
 async fn choose(
     context: &Context,
     source: NodeId,
     mut items: Items,
     left_ahead: &LeftAhead,
     is_settled: impl Fn(&Bytes, &Record) -> bool,
-) -> Result<Items, Failed> {
-    left_ahead.leave(context, &mut items);
-    let (mut chosen, unsettled): (Items, Items) =
+) -> Result<Chosen, Failed> {
+    let mut left = left_ahead.leave(context, &mut items);
+    let (mut items, unsettled): (Items, Items) =
         items.into_iter().partition(|(key, record)| is_settled(key, record));
     let has_failed = Cell::new(false);
     let asked = unsettled
@@ -137,9 +144,9 @@ async fn choose(
         return Err(Failed);
     }
     let mut settled: Items = settled.into_iter().flatten().collect();
-    left_ahead.leave(context, &mut settled);
-    chosen.append(&mut settled);
-    Ok(chosen)
+    left.append(&mut left_ahead.leave(context, &mut settled));
+    items.append(&mut settled);
+    Ok(Chosen { items, left })
 }
 
 /// What a majority holds of a key whose record a conditional write made. `None` = a plain write has

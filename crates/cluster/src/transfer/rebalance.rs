@@ -16,6 +16,14 @@
 //! (docs/membership-model.md); the first pass only has each record sent once. A source that does
 //! not answer is left out of the pass, and takes part in a later one. Of a key whose record a
 //! conditional write made this node stores what a majority holds.
+//!
+//! **A future record** is stored by nobody, but it hides what its holder acknowledged before, and
+//! that may be the last copy. If the holder keeps the key, it gives the record away once its time
+//! has come. If it doesn't, for it leaves or the key moves away from it, the change would drop
+//! both: so this node is not done with that source before the time has come, however far off that
+//! is. The record is not taken along, for it would hide the key here too; nor is what it hides,
+//! for the holder's store may have dropped that. Whoever waits is told so, and by what it ends
+//! earlier: `kvorum repair-clock` on the holder, or that the change is given up.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,11 +32,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::pace::{Pace, bytes_of};
-use super::{Failed, Items, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
+use super::{Chosen, Failed, Items, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
+use crate::background::effect::NodeEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
+use crate::clock::Clock;
 use crate::membership::layout::{Layout, Stage};
 use crate::membership::layouts::TakingStep;
-use crate::message::{Class, Filter, NodeId, PageRequest, Reply, Request};
+use crate::message::{Class, Filter, NodeId, PageRequest, Reply, Request, Waits};
 use crate::placement::topology::partition_of;
 use crate::repair::watermark::{RoundId, RoundStep};
 use crate::transfer::filter::{MAX_KNOWN, moved_digest};
@@ -37,6 +47,10 @@ use record::Record;
 /// How often in a row a source may fail before the pass goes on without it: it has to take part in
 /// one from the beginning then.
 pub(crate) const FAILURES: u32 = 6;
+
+/// Microseconds after which a source with future records is asked again at the latest: they may be
+/// gone before their time has come.
+pub(crate) const LOOK_AGAIN_MICROS: u64 = 60_000_000;
 
 /// What this node takes while partitions move.
 #[derive(Debug, Default)]
@@ -52,8 +66,11 @@ pub(crate) struct Rebalance {
 struct RebalanceProgress {
     /// Whether all was taken once from the first replicas.
     first_is_done: Cell<bool>,
-    /// Until when a source that failed is left alone, in microseconds of the monotonic clock.
+    /// Until when a source that failed, or is waited for, is left alone, in microseconds of the
+    /// monotonic clock.
     not_before: RefCell<BTreeMap<NodeId, u64>>,
+    /// The greatest time of a future record at a source that does not keep its key.
+    ahead: RefCell<BTreeMap<NodeId, u64>>,
     /// Whether this node knows more of the transition since this was looked at.
     is_new: Cell<bool>,
 }
@@ -202,6 +219,7 @@ impl Transfer {
     /// Takes from each source, range by range, what this node does not hold.
     async fn second_pass(&self) {
         let mut sources = self.sources_due().await;
+        self.progress.ahead.borrow_mut().retain(|source, _| !sources.contains(source));
         let (seed, mut start) = (self.seed(), Bytes::new());
         loop {
             let range = self.look(seed, start).await;
@@ -214,9 +232,35 @@ impl Transfer {
             }
         }
         for source in sources {
-            self.context.shared().layouts.has_taken(source);
+            let ahead = self.progress.ahead.borrow().get(&source).copied();
+            match ahead {
+                Some(time) => self.look_again(source, time),
+                None => self.context.shared().layouts.has_taken(source),
+            }
         }
+        self.report_waiting();
         self.progress.is_new.set(true);
+    }
+
+    /// A source takes part in another pass once that time of a version is not ahead any more.
+    fn look_again(&self, source: NodeId, time: u64) {
+        let ahead = Clock::micros(time).saturating_sub(Clock::micros(self.context.takes_up_to()));
+        let wait = ahead.clamp(RETRY_MICROS, LOOK_AGAIN_MICROS);
+        let until = self.context.now().mono + wait;
+        self.progress.not_before.borrow_mut().insert(source, until);
+    }
+
+    /// People see what this node waits for, and for how long.
+    fn report_waiting(&self) {
+        let ahead = self.progress.ahead.borrow();
+        let last = ahead.iter().max_by_key(|(_, time)| **time);
+        let waits =
+            last.map(|(source, time)| Waits { source: *source, until: Clock::micros(*time) });
+        if self.context.shared().moves.waits(waits)
+            && let Some(waits) = waits
+        {
+            self.context.effect(NodeEffect::Waits(waits));
+        }
     }
 
     /// What this node holds of the range that begins there.
@@ -277,9 +321,26 @@ impl Transfer {
         let is_settled = |key: &Bytes, record: &Record| {
             record.ballot() == 0 || self.has_no_majority(&layout, key, record)
         };
-        let items = choose(context, source, page.items, &self.left_ahead, is_settled).await?;
+        let chosen = choose(context, source, page.items, &self.left_ahead, is_settled).await?;
+        let Chosen { items, left } = chosen;
         self.store(items).await?;
+        self.note_ahead(source, &left);
         Ok(page.next)
+    }
+
+    /// Future records were left at a source: those count whose keys it does not keep.
+    fn note_ahead(&self, source: NodeId, left: &Items) {
+        let view = self.context.view();
+        let keeps = |key: &Bytes, record: &Record| {
+            let after = view.other.as_ref();
+            after.is_none_or(|after| after.holds(source, partition_of(key), record.copies()))
+        };
+        let not_kept = left.iter().filter(|(key, record)| !keeps(key, record));
+        if let Some(time) = not_kept.map(|(_, record)| record.when()).max() {
+            let mut ahead = self.progress.ahead.borrow_mut();
+            let greatest = ahead.entry(source).or_default();
+            *greatest = time.max(*greatest);
+        }
     }
 
     async fn store(&self, items: Items) -> Result<(), Failed> {

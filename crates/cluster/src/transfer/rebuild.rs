@@ -202,8 +202,8 @@ impl RebuildWalk {
         // Records are stored as the node streams them, whoever else holds them.
         let takes_unchosen = promise > 0 && !context.shared().membership.is_member();
         let is_settled = |_: &Bytes, record: &Record| record.ballot() == 0 || takes_unchosen;
-        let items = choose(context, *source, page.items, left_ahead, is_settled).await?;
-        store(context, items).await?;
+        let chosen = choose(context, *source, page.items, left_ahead, is_settled).await?;
+        store(context, chosen.items).await?;
         Ok(page.next)
     }
 }

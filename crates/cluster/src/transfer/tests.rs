@@ -15,7 +15,7 @@ fn record(ballot: u64, value: &str) -> Record {
 /// A page under test: its records are those of these ballots.
 struct Choosing {
     tasks: Tasks,
-    chosen: Rc<RefCell<Option<Result<Items, Failed>>>>,
+    chosen: Rc<RefCell<Option<Result<Chosen, Failed>>>>,
     /// The calls that are not answered, with the room for another record in each.
     open: Vec<(CallId, u32)>,
 }
@@ -60,7 +60,7 @@ impl Choosing {
     fn chosen(&self) -> Option<Vec<Record>> {
         assert!(self.open.is_empty());
         let chosen = self.chosen.borrow_mut().take().expect("all calls were answered");
-        Some(chosen.ok()?.into_iter().map(|(_, record)| record).collect())
+        Some(chosen.ok()?.items.into_iter().map(|(_, record)| record).collect())
     }
 }
 

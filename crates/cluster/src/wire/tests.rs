@@ -7,7 +7,7 @@ use crate::membership::cluster_id::ClusterId;
 use crate::membership::directory::{Incarnation, LifeId};
 use crate::membership::layout::{Layout, VoteReply, VoteRequest};
 use crate::message::{
-    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request,
+    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
 };
 use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::paxos::recent::Recalled;
@@ -209,13 +209,17 @@ fn reply() -> impl Strategy<Value = Reply> {
 }
 
 fn moves_state() -> impl Strategy<Value = MovesState> {
-    (any::<u64>(), any::<bool>(), any::<(u16, u16)>(), any::<u64>(), any::<u64>()).prop_map(
-        |(epoch, has_all, sources, records, bytes)| MovesState {
+    let waits = (any::<u16>(), 1..u64::MAX)
+        .prop_map(|(source, until)| Waits { source: NodeId(source), until });
+    let taken = (any::<bool>(), any::<(u16, u16)>(), any::<u64>(), any::<u64>());
+    (any::<u64>(), taken, proptest::option::of(waits)).prop_map(
+        |(epoch, (has_all, sources, records, bytes), waits)| MovesState {
             epoch,
             has_all,
             sources,
             records,
             bytes,
+            waits,
         },
     )
 }
@@ -661,8 +665,15 @@ fn moves() -> Vec<(&'static str, Item)> {
         let body = Body::Request { remaining_ms: 0x01f4, class, request };
         Item::Message(Message { id: 9, body })
     };
-    let state =
-        MovesState { epoch: 3, has_all: true, sources: (2, 4), records: 0x0506, bytes: 0x0708 };
+    let waits = Some(Waits { source: NodeId(0x090a), until: 0x0b0c_0d0e });
+    let state = MovesState {
+        epoch: 3,
+        has_all: true,
+        sources: (2, 4),
+        records: 0x0506,
+        bytes: 0x0708,
+        waits,
+    };
     let told = Item::Message(Message { id: 9, body: Body::Reply(Reply::Moves(state)) });
     let belongs = Body::Reply(Reply::ClusterId(ClusterId::of_number(0x0102_0304)));
     let belongs = Item::Message(Message { id: 9, body: belongs });

@@ -64,6 +64,7 @@ impl Words {
         match effect {
             NodeEffect::Outdated { proven } => format!("outdated by {proven}"),
             NodeEffect::DropLeftovers => "store: drop leftovers".to_owned(),
+            NodeEffect::Waits(waits) => format!("tell: {waits:?}"),
             NodeEffect::RoundEnded(report) => format!("round ended: {report:?}"),
             NodeEffect::ReadHints { peer, after, max_bytes, .. } => {
                 let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));

@@ -179,6 +179,7 @@ impl RandomNode {
                 return;
             }
             NodeEffect::RoundEnded(_)
+            | NodeEffect::Waits(_)
             | NodeEffect::Outdated { .. }
             | NodeEffect::KeepClusterId(_)
             | NodeEffect::DropLeftovers => {

@@ -8,15 +8,17 @@
 
 use std::cell::Cell;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
 
 use super::NotDone;
 use crate::cli::client::admin::{Worker, show};
 use crate::cli::client::status::{OTHER_CLUSTER, problems};
 use crate::cli::client::{Unable, fail};
-use crate::operations::layout::{ChangeProgress, LayoutStage, LayoutStatus, MoveStatus};
+use crate::operations::layout::{
+    ChangeProgress, LayoutStage, LayoutStatus, MoveStatus, WaitStatus,
+};
 use crate::operations::status::{Cluster, Row};
 use crate::operations::stderr;
 
@@ -162,7 +164,31 @@ pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster, flags: &str) -> 
              --remove-dead"
         );
     }
+    if *stage == LayoutStage::ReadOld {
+        text += &waits_for_clocks(layout, flags);
+    }
     Some(text)
+}
+
+/// Which nodes wait for another one's future records, and how people end that.
+fn waits_for_clocks(layout: &LayoutStatus, flags: &str) -> String {
+    let mut text = String::new();
+    for MoveStatus { node, waits, has_all, .. } in &layout.moves {
+        let Some(WaitStatus { source, until_ms }) = waits.as_ref().filter(|_| !has_all) else {
+            continue;
+        };
+        let until = UNIX_EPOCH + Duration::from_millis(*until_ms);
+        let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+        let _ = write!(
+            text,
+            "; {source} holds records with timestamps ahead of {node}'s clock, which are not to be \
+             lost: the change waits {} for them. If {node}'s clock is behind, correct it. If \
+             {source}'s was ahead and is correct now, stop {source}, run kvorum repair-clock on \
+             its directory and start it. Or go back: kvorum cluster abort{flags}",
+            HumanDuration(left)
+        );
+    }
+    text
 }
 
 /// What a node that does not hold all yet has taken.
@@ -201,6 +227,12 @@ fn slow(layout: &LayoutStatus) -> Vec<&str> {
 /// What of a change is under way, on a terminal.
 fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
     let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
+    let (done, of) = (sum(|status| status.sources.into()), sum(|status| status.of_sources.into()));
+    show(bar, done, Some(of).filter(|of| *of > 0), moves_text(layout));
+}
+
+fn moves_text(layout: &LayoutStatus) -> String {
+    let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
     let mut message = match &layout.stage {
         LayoutStage::ReadOld => format!(
             "{} records taken, {}",
@@ -212,8 +244,11 @@ fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
     if [LayoutStage::Prepare, LayoutStage::ReadOld].contains(&layout.stage) {
         let _ = write!(message, "; not yet all: {}", slow(layout).join(", "));
     }
-    let (done, of) = (sum(|status| status.sources.into()), sum(|status| status.of_sources.into()));
-    show(bar, done, Some(of).filter(|of| *of > 0), message);
+    if let Some(waits) = layout.moves.iter().find_map(|status| status.waits.as_ref()) {
+        let source = &waits.source;
+        let _ = write!(message, "; timestamps of {source} are ahead: kvorum cluster status");
+    }
+    message
 }
 
 #[cfg(test)]
@@ -258,6 +293,17 @@ mod tests {
         let text =
             held_up(&layout("prepare"), &serde_json::from_str(other).unwrap(), FLAGS).unwrap();
         assert!(text.ends_with("not yet d, c (other cluster ID)"), "no --remove-dead: {text}");
+        let mut waits = layout("read old");
+        let until =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_hours(50);
+        let until_ms = until.as_millis() as u64;
+        waits.moves[0].waits = Some(WaitStatus { source: "b".to_owned(), until_ms });
+        let text = held_up(&waits, &cluster, FLAGS).unwrap();
+        let bar = moves_text(&waits);
+        assert!(bar.ends_with("; timestamps of b are ahead: kvorum cluster status"), "{bar}");
+        assert!(text.contains("; b holds records with timestamps ahead of d's clock"), "{text}");
+        assert!(text.contains("waits 2 days for them. If d's clock is behind"), "{text}");
+        assert!(text.ends_with("Or go back: kvorum cluster abort --url http://a:1"), "{text}");
         let text = held_up(&layout("read both"), &cluster, FLAGS).unwrap();
         assert!(text.starts_with("read both: a stage that only a later release"), "{text}");
     }

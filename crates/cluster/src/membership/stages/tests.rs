@@ -93,7 +93,7 @@ impl Own {
         assert_eq!(asked.len(), tells.len());
         for (call, node) in asked {
             let result = tells[usize::from(node.0)].map(|(epoch, has_all)| {
-                let state = MovesState { epoch, has_all, sources: (0, 0), records: 0, bytes: 0 };
+                let state = MovesState { epoch, has_all, ..MovesState::default() };
                 Reply::Moves(state)
             });
             let result = result.ok_or(FailureKind::Failed);

@@ -1,6 +1,7 @@
 //! A node to which partitions move, with sources that a test plays: what it asks of whom in which
 //! order, and when it says that it holds all.
 
+mod ahead;
 mod remembered;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::membership::layout::{Layout, PlanChange, VoterId};
 use crate::membership::layouts::Lacks;
 use crate::membership::logs::Logs;
 use crate::membership::state::Membership;
-use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request};
+use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits};
 use crate::placement::topology::partition_of;
 use crate::placement::topology::{Member, Topology};
 use crate::repair::status::RoundConfig;
@@ -64,6 +65,8 @@ struct Own {
     open: Vec<(CallId, Asked)>,
     keeps: usize,
     stored_states: Vec<MembershipState>,
+    /// What somebody was told that it waits for.
+    told: Vec<Waits>,
 }
 
 /// Node 0 of four, to which a part of what 1, 2 and 3 hold moves.
@@ -100,7 +103,8 @@ impl Own {
             remembered: remembered::told,
         };
         let node = Background::new(Arc::clone(&shared), config);
-        Self { shared, node, mono: 1, open: Vec::new(), keeps: 0, stored_states: Vec::new() }
+        let (open, stored_states, told) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shared, node, mono: 1, open, keeps: 0, stored_states, told }
     }
 
     fn more_of_node_0(&self) -> Layout {
@@ -132,6 +136,7 @@ impl Own {
                 }
                 NodeEffect::KeepLayouts => self.keeps += 1,
                 NodeEffect::Stand(state) => self.stored_states.push(state),
+                NodeEffect::Waits(waits) => self.told.push(waits),
                 _ => {}
             }
         }

@@ -1,0 +1,133 @@
+//! Sources that hold records from a clock which is ahead. Nobody stores those before their time has
+//! come, and until then they hide what their holder may have acknowledged.
+
+use super::*;
+use crate::transfer::LOOK_AGAIN_MICROS;
+
+/// Microseconds by which a record is ahead of what this node takes.
+const AHEAD: u64 = 3 * LOOK_AGAIN_MICROS;
+
+/// A key that moves to this node, and that a source held before: whether it still does afterwards.
+fn key_that(own: &Own, source: u16, keeps: bool) -> &'static str {
+    let view = own.shared.view();
+    let after = view.other.as_ref().unwrap();
+    let is_one = |key: &&str| {
+        let (partition, source) = (partition_of(key.as_bytes()), NodeId(source));
+        let comes = after.holds(NodeId(0), partition, 0);
+        let is_new = comes && !view.topology.holds(NodeId(0), partition, 0);
+        is_new
+            && view.topology.holds(source, partition, 0)
+            && after.holds(source, partition, 0) == keeps
+    };
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+    keys.into_iter().find(is_one).expect("there is one of both kinds")
+}
+
+/// A record of this key that is so far ahead.
+fn future(own: &Own, key: &'static str, micros: u64) -> (Bytes, Record) {
+    let time = Clock::time_of(1_000_000 + own.mono + 500_000 + micros);
+    let fields = Fields::new(Kind::Value, Version { time, origin: 1 });
+    (Bytes::from(key), Record::new(key.as_bytes(), &fields, b"value"))
+}
+
+/// This node goes through its first pass and the second one, in which the first source sends this.
+fn second_pass(own: &mut Own, sends: Vec<(Bytes, Record)>) {
+    for (call, _) in own.sealed() {
+        own.reply(call, page(Vec::new(), None));
+    }
+    let call = own.only(page_of(0, false, ""));
+    own.reply(call, page(Vec::new(), None));
+    let second = own.asked();
+    let sends = [sends, Vec::new(), Vec::new()];
+    for ((call, _), sends) in second.into_iter().zip(sends) {
+        own.reply(call, page(sends, None));
+    }
+}
+
+fn done(own: &Own) -> Vec<u16> {
+    own.shared.layouts.taken().1.into_iter().map(|node| node.0).collect()
+}
+
+/// The first source is asked once more, and sends this.
+fn looks_again(own: &mut Own, sends: Vec<(Bytes, Record)>) {
+    let call = own.only(page_of(0, false, ""));
+    own.reply(call, page(Vec::new(), None));
+    let call = own.only(page_of(1, false, ""));
+    own.reply(call, page(sends, None));
+}
+
+#[test]
+fn a_future_record_that_its_holder_will_not_keep_is_waited_for() {
+    let mut own = Own::new();
+    let key = key_that(&own, 1, false);
+    let record = future(&own, key, AHEAD);
+    let until = Clock::micros(record.1.when());
+    second_pass(&mut own, vec![record.clone()]);
+    assert_eq!(done(&own), [2, 3], "else the change drops it, and what it hides");
+    let waits = Waits { source: NodeId(1), until };
+    assert_eq!((own.state().waits, &own.told[..]), (Some(waits), &[waits][..]));
+
+    // It may be repaired, so it is looked at now and then.
+    own.after(LOOK_AGAIN_MICROS - 1);
+    assert_eq!(own.asked(), [], "not all the time");
+    own.after(1);
+    looks_again(&mut own, vec![record.clone()]);
+    assert_eq!(own.asked(), []);
+    assert_eq!((done(&own), own.told.len()), (vec![2, 3], 1), "it is said once");
+
+    // Its time has come.
+    own.after(AHEAD);
+    looks_again(&mut own, vec![record]);
+    let call = own.only(Asked::Write(vec![key.to_owned()]));
+    assert_eq!(done(&own), [2, 3]);
+    own.reply(call, Reply::Stored);
+    assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
+}
+
+#[test]
+fn once_it_is_repaired_nobody_waits_for_its_time() {
+    let mut own = Own::new();
+    let record = future(&own, key_that(&own, 1, false), AHEAD);
+    second_pass(&mut own, vec![record]);
+    own.after(LOOK_AGAIN_MICROS);
+    looks_again(&mut own, Vec::new());
+    assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
+}
+
+/// It is marked here, and asked for when its time has come, which may be in years.
+#[test]
+fn a_future_record_that_its_holder_keeps_holds_nothing_up() {
+    let mut own = Own::new();
+    let key = key_that(&own, 1, true);
+    let record = future(&own, key, AHEAD);
+    second_pass(&mut own, vec![record]);
+    assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
+    assert!(own.shared.missed.since(NodeId(0), partition_of(key.as_bytes())) > 0);
+}
+
+/// Of what a conditional write made, it counts what a majority holds.
+#[test]
+fn what_a_majority_holds_from_a_clock_that_is_ahead_is_waited_for() {
+    let mut own = Own::new();
+    let key = key_that(&own, 1, false);
+    let ballot = future(&own, key, AHEAD).1.when();
+    let fields = Fields { ballot, ..Fields::new(Kind::Value, Version { time: 5, origin: 1 }) };
+    let held = Record::new(key.as_bytes(), &fields, b"value");
+    second_pass(&mut own, vec![record(key, 9)]);
+    let call = own.only(Asked::Settle(1, key.to_owned(), 0));
+    own.reply(call, Reply::Found { record: held, authoritative: true });
+    assert_eq!(done(&own), [2, 3]);
+    assert_eq!(own.state().waits.map(|waits| waits.source), Some(NodeId(1)));
+}
+
+#[test]
+fn a_change_that_is_given_up_waits_for_nothing() {
+    let mut own = Own::new();
+    let record = future(&own, key_that(&own, 1, false), AHEAD);
+    second_pass(&mut own, vec![record]);
+    let back = own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    own.learns(back);
+    assert_eq!(own.state().waits, None);
+    own.after(LOOK_AGAIN_MICROS);
+    assert_eq!(own.asked(), []);
+}
