@@ -30,7 +30,7 @@ const WAYS: [&[&str]; 3] = [
 ];
 
 /// A start that is to be refused. One that is not is ended, and fails the test by its exit code.
-fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
+pub(crate) fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(way);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -196,7 +196,7 @@ fn a_directory_of_another_user_is_said_to_be_that() {
 }
 
 /// `command serve …` under limits that `sh` sets first.
-fn limited(limits: &str) -> Command {
+pub(crate) fn limited(limits: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]);
     command.arg(env!("CARGO_BIN_EXE_kvorum"));
@@ -256,32 +256,6 @@ fn a_start_under_limits_that_are_too_low_says_which() {
         assert!(said.lines().last().unwrap().contains(part), "{name}: {said}");
         assert!(!said.contains("uncategorized"), "{said}");
     }
-}
-
-/// Clients that hold all the connections they may have leave what a probe needs.
-#[test]
-fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
-    let loops = &["--loops", "2"][..];
-    let node = Node::start_with(limited("ulimit -n 40"), tempfile::tempdir().unwrap(), loops);
-    let uploads: Vec<_> = (0..30)
-        .map(|_| {
-            let mut client = node.client();
-            client.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n");
-            client.send("Content-Length: 10\r\n\r\nabc");
-            client
-        })
-        .collect();
-    assert_eq!(node.client().get("/healthz").status, 200);
-    assert_eq!(node.client().get("/readyz").status, 200);
-    drop(uploads);
-    let root = tempfile::tempdir().unwrap();
-    let of_three = "a=http://127.0.0.1:1,b=http://127.0.0.1:2,c=http://127.0.0.1:3";
-    let own = ["--cluster", of_three, "--advertise", "http://127.0.0.1:1"];
-    let output = serve(limited("ulimit -n 40"), &root.path().join("data"), &[loops, &own].concat());
-    let said = String::from_utf8(output.stderr).unwrap();
-    let expected = "the limit of open files is 40, and a node with 2 event loops and 2 other nodes \
-        in its list needs 46";
-    assert!(said.lines().last().unwrap().contains(expected), "{said}");
 }
 
 /// As [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], with a limit that is

@@ -41,6 +41,10 @@ const DOC_WORDS: usize = 2;
 /// Changes when something happens, not what.
 const HARMLESS: &str = "thread::yield_now()";
 
+/// How a test is left out, and how it is left to the nightly command.
+const IGNORED: &str = concat!("#[ig", "nore");
+const NIGHTLY: &str = concat!("#[ig", "nore = \"nightly: ");
+
 /// How a test sleeps.
 const SLEEP: &str = concat!("sl", "eep(");
 
@@ -69,12 +73,17 @@ struct Rule {
     find: fn(File<'_>) -> Vec<(usize, String)>,
 }
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     Rule { why: "what does not fit a screen side by side is not reviewed", find: wide },
     Rule { why: "a file is about one thing; 150 to 400 lines hold it", find: long },
     Rule { why: "the first thing a reader needs is what this file is", find: without_header },
     Rule { why: "such a name collects whatever had no place: say what it is", find: named_empty },
     Rule { why: "nobody comes back to it: do it, file it, or leave it out", find: leftover },
+    Rule {
+        why: "nobody comes back to a test that never runs: `.ci/nightly` runs those that take too \
+              long for every day, which say so by #[ignore = \"nightly: ...\"]",
+        find: ignored_test,
+    },
     Rule { why: "it does not exist where others build this", find: private_path },
     Rule {
         why: "so few words say no more than the name does: say in a sentence what it is, with its \
@@ -187,7 +196,8 @@ pub(crate) fn holds(line: &str, word: &str, of_word: fn(char) -> bool) -> bool {
 }
 
 fn wide(file: File<'_>) -> Vec<(usize, String)> {
-    let code = [".rs", ".sh", ".lua", ".ci/run"].iter().any(|end| file.path.ends_with(end));
+    let code =
+        [".rs", ".sh", ".lua", ".ci/run", ".ci/nightly"].iter().any(|end| file.path.ends_with(end));
     let columns = |line: &str| line.chars().count();
     let wide = file.lines().filter(|(_, line, _)| code && columns(line) > MAX_COLUMNS);
     wide.map(|(number, line, _)| {
@@ -234,6 +244,12 @@ fn leftover(file: File<'_>) -> Vec<(usize, String)> {
             Some((number, format!("{word} was left here")))
         })
         .collect()
+}
+
+fn ignored_test(file: File<'_>) -> Vec<(usize, String)> {
+    let ignored = |line: &str| line.starts_with(IGNORED) && !line.starts_with(NIGHTLY);
+    let found = file.lines().filter(|(_, line, _)| file.is_rust() && ignored(line.trim_start()));
+    found.map(|(number, ..)| (number, "a test is ignored".to_owned())).collect()
 }
 
 fn private_path(file: File<'_>) -> Vec<(usize, String)> {
@@ -358,6 +374,17 @@ mod tests {
             assert_eq!(found("docs/a.md", &format!("# A\nsee {path}x\n")), said);
             assert_eq!(found("docs/a.md", &format!("# A\nsee elsewhere{path}x\n")), CLEAN);
         }
+    }
+
+    #[test]
+    fn tests_that_are_ignored_are_nightly() {
+        let ignored = format!("//! A.\n#[test]\n{IGNORED}]\nfn a() {{}}\n");
+        assert_eq!(found("tests/node/a.rs", &ignored), ["3: a test is ignored"]);
+        let without_reason = ignored.replace(']', " = \"it is slow\"]");
+        let said = found("crates/a/src/tests.rs", &without_reason);
+        assert_eq!(said, ["3: a test is ignored"]);
+        let nightly = format!("//! A.\n#[test]\n    {NIGHTLY}a long seed\"]\nfn a() {{}}\n");
+        assert_eq!(found("tests/node/a.rs", &nightly), CLEAN);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A few seeds per test run; `cargo run --release -p sim -- sweep` runs more.
+//! A few seeds of every run of the tests. More are nightly: seeds that once found something and
+//! take seconds, and those of `cargo run --release -p sim -- sweep` (`.ci/nightly`).
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +7,10 @@ use std::thread;
 
 use sim::{Fault, Plan, run};
 
-/// Number of seeds: some seconds without optimisation. `KVORUM_SEEDS=N` adds N.
+/// Seeds of one run, half a second each. `KVORUM_SEEDS=N` adds N.
 fn seeds() -> u64 {
     let more = std::env::var("KVORUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    30 + more
+    12 + more
 }
 
 fn short(seed: u64) -> Plan {
@@ -40,6 +41,7 @@ fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
 /// Nodes that lose their disks while they are about to leave, and joining nodes that receive
 /// proofs; a node removed while its clock is days ahead; and ids, which are given once.
 #[test]
+#[ignore = "nightly: four long seeds"]
 fn what_held_up_changes_of_the_members_does_so_no_more() {
     for seed in [48, 140, 154, 444] {
         let mut plan = Plan::of(seed);
@@ -66,6 +68,7 @@ fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
 /// record to a node beyond the replicas; a read must find the record all the same. Seed 30013: a
 /// node that is down, and has lost its disk, would become the only member of the metadata quorum.
 #[test]
+#[ignore = "nightly: two long seeds"]
 fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
     for seed in [30_245, 30_013] {
         let mut plan = Plan::of(seed);
@@ -79,6 +82,7 @@ fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
 /// A node is restored to an earlier copy, becomes the only member of the metadata quorum during its
 /// rebuild, and restarts; then a node that was down returns with outdated knowledge.
 #[test]
+#[ignore = "nightly: a long seed"]
 fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
     let report = run(&Plan::of(130_026));
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);

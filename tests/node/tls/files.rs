@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
@@ -118,8 +119,19 @@ fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     ]
 }
 
+/// A node looks at its files once a second: several share the bad ones.
 #[test]
 fn a_running_node_takes_up_nothing_that_no_client_accepts() {
+    const NODES: usize = 4;
+    thread::scope(|scope| {
+        for first in 0..NODES {
+            scope.spawn(move || takes_up_none_of(first, NODES));
+        }
+    });
+}
+
+/// Gives a running node each bad pair of files that comes `step` after another one.
+fn takes_up_none_of(first: usize, step: usize) {
     let certs = Certs::new();
     let node = certs.node(&[]);
     let config = certs.client(None, &[]);
@@ -128,7 +140,7 @@ fn a_running_node_takes_up_nothing_that_no_client_accepts() {
     let mut said = Vec::new();
     let elsewhere = issue(&certs, &params("far", &["far.example"], days(-1), days(9)));
     let other = (elsewhere, "the certificate is not for 127.0.0.1, where this node is reached");
-    for (files, words) in bad(&certs).into_iter().chain([other]) {
+    for (files, words) in bad(&certs).into_iter().chain([other]).skip(first).step_by(step) {
         place(&certs, &files);
         wait_until(words, || metric(&mut client, failed) == 1);
         let mut new = Client::secured(node.address, &config).expect("the last good pair is used");

@@ -8,7 +8,7 @@
 //!              └─────────────────────────────────┘
 //! ```
 //!
-//! `cargo test -p cluster --test conditional` looks at the first 60,000 states of each world.
+//! `cargo test -p cluster --test conditional` looks at the first 15,000 states of each world.
 //! `MODEL_STATES=40000000 cargo test --release -p cluster --test conditional -- --nocapture
 //! --test-threads 1` goes on for minutes and says how far it came.
 
@@ -25,7 +25,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use world::{ANSWERED, Fault, First, LINEARIZABLE, World};
 
 /// States that a test looks at, unless `MODEL_STATES` says otherwise.
-const STATES: usize = 60_000;
+const STATES: usize = 15_000;
 
 fn wanted() -> Option<usize> {
     env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
@@ -135,9 +135,7 @@ fn a_rule_that_is_left_out_is_missed() {
     let unheeded = Rules { repair_obeys_promise: false, ..RULES };
     let forgotten = Rules { promise_outlives_restart: false, ..RULES };
     let wiped = Rules { promise_outlives_disk: false, ..RULES };
-    let ended = Rules { end_is_stored: false, ..RULES };
     let worlds = [
-        ("that a value has expired is not stored", world(ended, expired(), Fault::Nothing)),
         ("repair does not obey promises", world(unheeded, with_get(), Fault::Nothing)),
         ("a restart forgets promises", world(forgotten, appends(2), Fault::Restart)),
         ("a lost disk forgets promises", world(wiped, appends(2), Fault::Wipe)),
@@ -145,6 +143,15 @@ fn a_rule_that_is_left_out_is_missed() {
     for (name, world) in worlds {
         assert!(!is_linearizable(name, world, 20_000_000), "{name}: not found");
     }
+}
+
+#[test]
+#[ignore = "nightly: it is found after 650,000 states"]
+fn a_rule_of_expiries_that_is_left_out_is_missed() {
+    let ended = Rules { end_is_stored: false, ..RULES };
+    let name = "that a value has expired is not stored";
+    let world = world(ended, expired(), Fault::Nothing);
+    assert!(!is_linearizable(name, world, 20_000_000), "{name}: not found");
 }
 
 /// The first append is held by replica 0 alone; for the second one, the other two have promised a

@@ -59,7 +59,6 @@ fn a_rule_of_the_chain_that_is_left_out_is_missed() {
     let few = Chain { nodes: 5, ..chain(vec![(3, vec![3], 1), (4, vec![4], 2)], &[Restart]) };
     let left_out = [
         without!(council_of_base, two(), CHAIN),
-        without!(promise_is_durable, chain(two_wishes(), &[Restart]), CHAIN),
         without!(accept_is_durable, few, CHAIN),
         without!(accepted_goes_first, two(), CHAIN),
         without!(seats_name_lives, chain(lost, &[Wipe]), CHAIN),
@@ -72,4 +71,13 @@ fn a_rule_of_the_chain_that_is_left_out_is_missed() {
         let seen = walk(name, &world, MOST_STATES, Some(property));
         assert!(seen.broken.is_some(), "{name}: not found");
     }
+}
+
+#[test]
+#[ignore = "nightly: it is found after 300,000 states"]
+fn promises_of_the_chain_that_are_not_durable_are_missed() {
+    let (name, world, property) =
+        without!(promise_is_durable, chain(two_wishes(), &[Fault::Restart]), CHAIN);
+    let seen = walk(name, &world, MOST_STATES, Some(property));
+    assert!(seen.broken.is_some(), "{name}: not found");
 }

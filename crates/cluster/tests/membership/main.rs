@@ -8,7 +8,7 @@
 //!      └─abort─┘
 //! ```
 //!
-//! `cargo test -p cluster --test membership` looks at the first 10,000 states in each world, and at
+//! `cargo test -p cluster --test membership` looks at the first 2,000 states in each world, and at
 //! as many on random walks to the end of it. `MODEL_STATES=1000000 cargo test --release -p cluster
 //! --test membership -- --nocapture --test-threads 1` goes on for minutes and says how far it came.
 
@@ -29,14 +29,16 @@ mod voter;
 mod world;
 mod worlds;
 
-use left_out::{LeftOut, rules_of_coordinators, rules_of_moves, rules_of_stages};
+use left_out::{
+    LeftOut, rules_of_coordinators, rules_of_moves, rules_of_promises, rules_of_stages,
+};
 use scenes::{calm, faulty};
 use search::{can_end, look, steps_to, walk, wanted};
 use worlds::World;
 
 /// States that a test comes to in each world, one that it comes to again included, unless
 /// `MODEL_STATES` says otherwise.
-pub(crate) const STATES: usize = 10_000;
+pub(crate) const STATES: usize = 2_000;
 
 #[test]
 fn with_all_rules_nothing_is_lost_and_nothing_rises() {
@@ -65,6 +67,12 @@ fn are_missed(left_out: Vec<LeftOut>) {
 #[test]
 fn a_rule_of_coordinators_that_is_left_out_is_missed() {
     are_missed(rules_of_coordinators());
+}
+
+#[test]
+#[ignore = "nightly: each is found after some 100,000 states"]
+fn a_rule_of_promises_that_is_left_out_is_missed() {
+    are_missed(rules_of_promises());
 }
 
 #[test]

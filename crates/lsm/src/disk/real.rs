@@ -49,7 +49,7 @@ pub struct RealDisk {
     directory: fs::File,
     /// Device and inode number of the directory.
     place: (u64, u64),
-    _lock: fs::File,
+    lock: fs::File,
     /// True until `RWF_NOWAIT` is refused (by tmpfs, for example); shared by all files.
     nowait: Arc<AtomicBool>,
 }
@@ -89,7 +89,7 @@ impl RealDisk {
             Err(Errno::WOULDBLOCK) => return Err(in_use()),
             Err(errno) => return Err(lock_failed(IoOp::Lock)(errno.into())),
         }
-        Ok(Self { path, directory, place, _lock: lock, nowait: Arc::new(AtomicBool::new(true)) })
+        Ok(Self { path, directory, place, lock, nowait: Arc::new(AtomicBool::new(true)) })
     }
 
     fn path_of(&self, name: &str) -> PathBuf {
@@ -99,6 +99,16 @@ impl RealDisk {
 
     fn file(&self, file: fs::File) -> Arc<dyn File> {
         Arc::new(RealFile { file, nowait: Arc::clone(&self.nowait) })
+    }
+}
+
+impl Drop for RealDisk {
+    /// A child that another thread has just forked holds copies of both files until it executes
+    /// its program: closing them here would leave the directory locked until then.
+    fn drop(&mut self) {
+        for file in [&self.directory, &self.lock] {
+            let _ = retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock));
+        }
     }
 }
 
