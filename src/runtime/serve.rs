@@ -307,7 +307,7 @@ fn wait_for_wall(starting: &Starting) {
     let wait = starting.wait_for_wall(wall_micros());
     if wait > 0 {
         let wait = Duration::from_micros(wait);
-        tracing::info!(?wait, "clock is ahead of wall time; waiting");
+        tracing::info!(?wait, "timestamps continue ahead of this machine's clock; waiting for it");
         thread::sleep(wait);
     }
 }
