@@ -234,6 +234,15 @@ fn characters_that_nobody_sees_are_written_out() {
 
     let lines = done(&node, &["scan", "--json"]);
     assert!(!String::from_utf8(lines).unwrap().contains('\u{200b}'));
+    // U+0085 ends a line, and a terminal does what follows U+009B.
+    let unseen = "\u{7f}\u{85}\u{9b}2J\u{2028}\u{2029}\u{202e}\u{200b}";
+    done(&node, &["put", unseen, unseen]);
+    for command in [&["scan", unseen, "--json"][..], &["get", unseen, "--json"]] {
+        let line = done(&node, command);
+        assert!(line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')), "{line:?}");
+        let item = json(&line);
+        assert_eq!((&item["key"], &item["value"]), (&unseen.into(), &unseen.into()));
+    }
     let why = refused(&node, 2, &["cluster", "plan", "--remove", "a\u{202e}"]);
     assert!(!why.contains('\u{202e}'), "{why}");
     node.signal(rustix::process::Signal::TERM);

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use cluster::visible;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
@@ -85,7 +86,7 @@ fn print_value(
     let written = if json {
         let mut object = described(key, head);
         add_bytes(&mut object, "value", body);
-        writeln!(out, "{}", Value::from(object))
+        writeln!(out, "{}", visible(&Value::from(object).to_string()))
     } else if is_one_of_several {
         writeln!(out, "{}\t{}", escape(key), escape(body))
     } else {
