@@ -35,8 +35,8 @@ use crate::peers::proof;
 /// Place of 403 among the counters of refused requests.
 const FORBIDDEN: usize = 1;
 
-/// What comes before the token.
-const SCHEME: &str = "Bearer ";
+/// What comes before the token, and one space or several after it (RFC 9110, 11.4).
+const SCHEME: &[u8] = b"Bearer";
 
 /// Who may ask for a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,7 +206,9 @@ fn is_data(route: Option<Route>) -> bool {
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(SCHEME.len())?;
-    scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then_some(token)
+    let token = token.strip_prefix(b" ").filter(|_| scheme.eq_ignore_ascii_case(SCHEME))?;
+    let begins = token.iter().position(|byte| *byte != b' ')?;
+    Some(&token[begins..])
 }
 
 /// The right of another node, if one asks that has not asked the same before. Who connects as one

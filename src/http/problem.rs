@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{
-    FailureKind, NodeId, NotIssued, Part, Quorum, Refusal, RequestFailed, Tag, escaped, visible,
-};
+use cluster::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed, Tag, escaped, visible};
 use hyper::{Method, StatusCode};
 use node::NoVersion;
 use serde::{Serialize, Serializer};
@@ -445,7 +443,7 @@ impl Problem {
             NoVersion::Lags => Self::overload("the disk is too slow to persist the clock's bound"),
             NoVersion::Failed(error) if error.is_no_space() => Self::no_space(error.to_string()),
             NoVersion::Failed(error) => Self::storage(error.to_string()),
-            NoVersion::Ahead => Self::overload(&NotIssued::Ahead.to_string()),
+            NoVersion::Ahead(ahead) => Self::overload(&ahead.to_string()),
         }
         .undone()
         .votes(quorum)

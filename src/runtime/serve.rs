@@ -307,7 +307,7 @@ fn wait_for_wall(starting: &Starting) {
     let wait = starting.wait_for_wall(wall_micros());
     if wait > 0 {
         let wait = Duration::from_micros(wait);
-        tracing::info!(?wait, "clock is ahead of wall time; waiting");
+        tracing::info!(?wait, "timestamps continue ahead of this machine's clock; waiting for it");
         thread::sleep(wait);
     }
 }
@@ -340,10 +340,16 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
     };
     let url = config.at((near, address.port()).into()).url();
     // A CA of one's own is none of those that curl trusts.
-    let (curl, note) = match config.tls {
-        Some(_) => ("curl --cacert CA.pem", " (CA.pem: of the CA that issued its certificate)"),
-        None => ("curl", ""),
-    };
+    let (mut curl, mut notes) = ("curl".to_owned(), Vec::new());
+    if config.tls.is_some() {
+        curl += " --cacert CA.pem";
+        notes.push("CA.pem: of the CA that issued its certificate");
+    }
+    if config.open_to == OpenTo::Nobody {
+        curl += " -H 'Authorization: Bearer TOKEN'";
+        notes.push("TOKEN: made by kvorum token create, or the admin token");
+    }
+    let note = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
     let text = format!(
         "kvorum {}{LISTENS}{all}, data in {data}. Dashboard: {url}/ui. Try{note}:\n\
          \n  {curl} -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\

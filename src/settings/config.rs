@@ -149,14 +149,20 @@ pub(crate) struct Logging {
 
 /// Reads the file that `args` names, if any, and puts everything together. An error is one line.
 pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
+    let greets = args.greet;
+    let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
+    let (mut config, logging) = complete(given(args)?, cluster, admin)?;
+    config.greets |= greets;
+    Ok((config, logging))
+}
+
+/// The settings that flags and variables give, or the file that `args` names.
+pub(crate) fn given(args: ServeArgs) -> Result<Settings, ConfigError> {
     let file = match &args.config {
         Some(path) => read_file(path)?,
         None => Settings::default(),
     };
-    let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
-    let (mut config, logging) = complete(args.settings.or(file), cluster, admin)?;
-    config.greets |= args.greet;
-    Ok((config, logging))
+    Ok(args.settings.or(file))
 }
 
 fn read_file(file: &Path) -> Result<Settings, ConfigError> {

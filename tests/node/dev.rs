@@ -330,11 +330,10 @@ fn what_is_printed_can_be_typed() {
         eprintln!("skipped: curl is needed");
         return;
     }
-    for tls in [false, true] {
-        let mut flags = vec!["--", "--sync", "never", "--memory", "64MiB"];
-        if tls {
-            flags.insert(0, "--tls");
-        }
+    let more: [(&[&str], &[&str]); 3] =
+        [(&[], &[]), (&["--tls"], &[]), (&["--tls"], &["--require-auth"])];
+    for (first, last) in more {
+        let flags = [first, &["--", "--sync", "never", "--memory", "64MiB"], last].concat();
         let (mut dev, commands) = loop {
             let data = tempfile::Builder::new().prefix("with space").tempdir().unwrap();
             let mut dev = Dev::spawn(data, 3, ports::free(MOST), &flags);
@@ -353,6 +352,7 @@ fn what_is_printed_can_be_typed() {
                 let mut shell = Command::new("sh");
                 shell.args(["-c", &once]).current_dir(elsewhere.path()).stdin(Stdio::null());
                 shell.env_remove("KVORUM_URL").env_remove("KVORUM_CA_FILE");
+                shell.env_remove("KVORUM_TOKEN").env_remove("KVORUM_ADMIN_TOKEN");
                 let output = shell.output().unwrap();
                 let said = [&output.stdout[..], &output.stderr[..]].concat();
                 outcome = (output.status.success(), String::from_utf8(said).unwrap());

@@ -20,6 +20,12 @@ fn the_greeting_says_where_and_what_to_try() {
     let curls: Vec<_> = node.greeting.lines().filter(|line| line.contains("curl ")).collect();
     assert_eq!(curls.len(), 3, "{}", node.greeting);
     assert!(curls.iter().all(|line| line.contains(&node.address.to_string())));
+    assert!(!node.greeting.contains("TOKEN"), "{}", node.greeting);
+    let closed = Node::start(&["--require-auth"]);
+    let curls = closed.greeting.lines().filter(|line| line.contains("curl "));
+    let header = "curl -H 'Authorization: Bearer TOKEN' ";
+    assert_eq!(curls.filter(|line| line.contains(header)).count(), 3, "{}", closed.greeting);
+    assert!(closed.greeting.contains("(TOKEN: made by kvorum token create"), "{}", closed.greeting);
 }
 
 #[test]

@@ -234,6 +234,15 @@ fn characters_that_nobody_sees_are_written_out() {
 
     let lines = done(&node, &["scan", "--json"]);
     assert!(!String::from_utf8(lines).unwrap().contains('\u{200b}'));
+    // U+0085 ends a line, and a terminal does what follows U+009B.
+    let unseen = "\u{7f}\u{85}\u{9b}2J\u{2028}\u{2029}\u{202e}\u{200b}";
+    done(&node, &["put", unseen, unseen]);
+    for command in [&["scan", unseen, "--json"][..], &["get", unseen, "--json"]] {
+        let line = done(&node, command);
+        assert!(line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')), "{line:?}");
+        let item = json(&line);
+        assert_eq!((&item["key"], &item["value"]), (&unseen.into(), &unseen.into()));
+    }
     let why = refused(&node, 2, &["cluster", "plan", "--remove", "a\u{202e}"]);
     assert!(!why.contains('\u{202e}'), "{why}");
     node.signal(rustix::process::Signal::TERM);
@@ -414,14 +423,17 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
         ("504 Gateway Timeout", &until_end),
         ("200 OK", &sized),
         ("201 Created", &sized),
+        // It is how a node says that a key was deleted, but with a receipt.
+        ("202 Accepted", &sized),
     ];
-    let writes: [&[&str]; 6] = [
+    let writes: [&[&str]; 7] = [
         &["put", "k", "v"],
         &["put", "k", "v", "--if-none-match", "*"],
         &["put", "k", "v", "--idempotency-key", "w"],
         &["add", "n", "1"],
         &["add", "n", "1", "--idempotency-key", "w"],
         &["del", "k", "--if-match", "*"],
+        &["del", "k"],
     ];
     let kind = "unexpected-response".into();
     for (status, rest) in answers {
@@ -446,6 +458,47 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
         let (_, output) = answered(&answer, &["get", "k", "--json"]);
         let problem = said(&output);
         assert!(!problem.contains("outcome"), "nothing was written: {problem}");
+    }
+}
+
+/// No more does one that gave up what an administrator asked for, or answers by itself.
+#[test]
+fn a_change_that_another_program_answers_has_an_unknown_outcome() {
+    let page = "Content-Length: 6\r\n\r\n<html>";
+    let plan = "0".repeat(32);
+    let changes: [&[&str]; 9] = [
+        &["repair"],
+        &["compact"],
+        &["compact", "--wait"],
+        &["quota", "set", "q", "--soft", "1MiB"],
+        &["quota", "remove", "q"],
+        &["token", "create", "--name", "t"],
+        &["token", "revoke", "t"],
+        &["cluster", "apply", &plan],
+        &["cluster", "abort"],
+    ];
+    let unknown = "outcome unknown: what was asked for may have been done, or may be later";
+    for status in
+        ["502 Bad Gateway", "504 Gateway Timeout", "200 OK", "201 Created", "202 Accepted"]
+    {
+        let answer = format!("HTTP/1.1 {status}\r\n{page}");
+        for args in changes {
+            let (url, output) = answered(&answer, args);
+            let told = said(&output);
+            assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{told}");
+            assert!(told.contains(unknown) && told.contains(&url), "{args:?} {status}: {told}");
+            let (_, output) = answered(&answer, &[args, &["--json"]].concat());
+            let problem = json(&output.stderr);
+            assert_eq!(problem["outcome"], "unknown", "{args:?} {status}: {problem}");
+        }
+    }
+    let (_, output) = answered("", &["cluster", "abort"]);
+    assert!(said(&output).contains(unknown), "{}", said(&output));
+    // What changes nothing has no outcome.
+    for args in [&["cluster", "plan", "--replicas", "2"][..], &["quota", "list"], &["status"]] {
+        let (_, output) = answered(&format!("HTTP/1.1 502 Bad Gateway\r\n{page}"), args);
+        let told = said(&output);
+        assert!(output.status.code() == Some(2) && !told.contains("outcome"), "{args:?}: {told}");
     }
 }
 

@@ -86,6 +86,24 @@ fn head_of(at: SocketAddr, method: &str, target: &str, header: &str) -> Response
     client.head_response()
 }
 
+/// One space or several are between the scheme, in capitals or not, and the token (RFC 9110).
+#[test]
+fn spaces_before_a_token_are_none_of_it() {
+    let files = Files::new();
+    let node = lone(&files);
+    let status = |header: &str| {
+        let header = format!("Authorization: {header}\r\n");
+        head_of(node.address, "GET", "/v0/entity?id=k", &header).status
+    };
+    for header in ["Bearer ", "Bearer  ", "bearer    ", "BEARER "] {
+        assert_eq!(status(&format!("{header}{ADMIN}")), 404, "{header:?}");
+    }
+    for header in ["Bearer", "Bearer\t", "Basic ", "", "Bearer x"] {
+        assert_eq!(status(&format!("{header}{ADMIN}")), 401, "{header:?}");
+    }
+    assert_eq!((status("Bearer"), status("Bearer   ")), (401, 401));
+}
+
 pub(crate) fn bearer(token: &str) -> String {
     if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") }
 }

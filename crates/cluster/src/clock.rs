@@ -60,12 +60,20 @@ pub enum NotIssued {
     /// The persisted bound does not allow another version yet: persisting it lags or fails.
     #[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
     BoundReached,
-    /// Most of the other nodes would refuse it as too far ahead of their clocks.
+    /// The wall clock is wrong: most of the other nodes would refuse it as too far ahead of theirs.
     #[error(
         "this node's clock is ahead of most other nodes' clocks by more than --max-clock-skew: \
          correct it, or send the write to another node"
     )]
     Ahead,
+    /// The wall clock is not ahead, but what was issued or taken in is.
+    #[error(
+        "this node has timestamps ahead of most other nodes' clocks by more than \
+         --max-clock-skew, although its clock is not ahead now: its clock, or another one that it \
+         followed, was. Stop it, run `kvorum repair-clock` on its directory and start it, or send \
+         the write to another node"
+    )]
+    WasAhead,
 }
 
 /// The part of a version that tells nodes apart: a hash of the node's name.
@@ -168,7 +176,8 @@ impl Clock {
                 assert!(last < time && time <= bound, "times rise, and none is beyond the bound");
                 Ok(time)
             }
-            Err(last) if after(last) > limit => Err(NotIssued::Ahead),
+            Err(_) if Self::time_of(now.wall) > limit => Err(NotIssued::Ahead),
+            Err(last) if after(last) > limit => Err(NotIssued::WasAhead),
             Err(_) => Err(NotIssued::BoundReached),
         }
     }
@@ -411,6 +420,21 @@ mod tests {
         clock.compared(Some(most), 1);
         assert!(!clock.is_ahead(late, wrong, skew));
         assert_eq!(clock.issue(wrong), Err(NotIssued::Ahead));
+    }
+
+    /// Else somebody sets a clock that is right or behind.
+    #[test]
+    fn a_clock_that_was_ahead_is_not_said_to_be() {
+        let ahead = (WALL + 300_000_000) << 12;
+        let clock = Clock::start(7, WALL, ahead);
+        clock.persisted(ahead + (1_000_000 << 12), 0);
+        clock.compared(Some(WALL as i64 + 500_000), 2);
+        for wall in [WALL, WALL - 60_000_000, WALL + 500_000] {
+            assert_eq!(clock.issue(at(wall)), Err(NotIssued::WasAhead), "{wall}");
+            assert_eq!(clock.issue_ballot(at(wall), NodeId(0)), Err(NotIssued::WasAhead));
+        }
+        assert_eq!(clock.issue(at(WALL + 500_001)), Err(NotIssued::Ahead));
+        assert!(NotIssued::WasAhead.to_string().contains("its clock is not ahead now"));
     }
 
     #[test]

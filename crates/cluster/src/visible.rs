@@ -1,12 +1,14 @@
-//! Characters that nobody sees, or that turn the text around them: zero-width and bidirectional
-//! ones. Raw in a name or a key, they make a line say something else than its bytes.
+//! Characters that nobody sees, or that turn the text around them: control characters, zero-width
+//! and bidirectional ones. Raw in a name or a key, they make a line say something else than its
+//! bytes, and end it where it does not.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 /// The Unicode characters of category Cf (format) and those that are drawn as nothing: first and
-/// last of each range.
-const INVISIBLE: [(char, char); 20] = [
+/// last of each range; and the control characters that JSON leaves as they are.
+const INVISIBLE: [(char, char); 21] = [
+    ('\u{7f}', '\u{9f}'),
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
     ('\u{600}', '\u{605}'),
@@ -37,7 +39,8 @@ pub fn is_invisible(one: char) -> bool {
 
 /// The text with such characters as JSON writes them, `\u202e`: what was JSON means the same.
 pub fn visible(text: &str) -> Cow<'_, str> {
-    if text.is_ascii() || !text.chars().any(is_invisible) {
+    let is_plain = text.bytes().all(|byte| byte < 0x7f);
+    if is_plain || !text.chars().any(is_invisible) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 8);
@@ -88,6 +91,8 @@ mod tests {
             assert!(matches!(visible(same), Cow::Borrowed(text) if text == same), "{same:?}");
         }
         assert_eq!(visible("a\u{202e}b\u{200b}"), "a\\u202eb\\u200b");
+        // A terminal takes U+009B for an escape and a bracket, and U+0085 ends a line.
+        assert_eq!(visible("\u{9b}2J\u{85}\u{2028}\u{7f}"), "\\u009b2J\\u0085\\u2028\\u007f");
         assert_eq!(visible("\u{feff}x\u{e0041}"), "\\ufeffx\\udb40\\udc41");
         assert!(INVISIBLE.windows(2).all(|pair| pair[0].1 < pair[1].0), "they are sorted");
         assert!(INVISIBLE.iter().all(|(first, last)| is_invisible(*first) && is_invisible(*last)));

@@ -46,8 +46,8 @@ pub enum NoVersion {
     Lags,
     /// Persisting the bound failed.
     Failed(lsm::Error),
-    /// The clock is ahead of most others'.
-    Ahead,
+    /// Most others would refuse it: the clock is ahead of theirs, or was.
+    Ahead(NotIssued),
 }
 
 /// A node's clock with its bound.
@@ -117,7 +117,7 @@ impl BoundedClock {
     pub fn issue(&self, now: Now) -> Result<Version, NoVersion> {
         match self.clock.issue(now) {
             Ok(version) => Ok(Version { time: version.time, origin: version.origin }),
-            Err(NotIssued::Ahead) => Err(NoVersion::Ahead),
+            Err(ahead @ (NotIssued::Ahead | NotIssued::WasAhead)) => Err(NoVersion::Ahead(ahead)),
             Err(NotIssued::BoundReached) => Err(match &self.lock().failed {
                 Some(error) => NoVersion::Failed(error.clone()),
                 None => NoVersion::Lags,

@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::args::Ask;
-use super::connection::{Connection, malformed};
-use super::problem::Problem;
-use super::{BY, Unable, connect, fail, unreachable_node};
+use super::connection::{Connection, Head, malformed};
+use super::problem::{Asked, Problem, Unknown};
+use super::{BY, Unable, connect, fail, unreachable_node, unreachable_text};
 
 /// How often it is asked how far the work is.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -25,13 +25,13 @@ pub(super) struct Worker<'a> {
 
 /// What a node answers who asks for work.
 #[derive(Serialize, Deserialize)]
-struct Asked {
+struct Accepted {
     number: u64,
 }
 
 /// The number of work that was asked for, as the node tells it.
 pub(super) fn asked_json(number: u64) -> String {
-    serde_json::to_string(&Asked { number }).expect("numbers always serialize") + "\n"
+    serde_json::to_string(&Accepted { number }).expect("numbers always serialize") + "\n"
 }
 
 impl<'a> Worker<'a> {
@@ -46,7 +46,7 @@ impl<'a> Worker<'a> {
 
     /// Asks for the work; its number.
     pub(super) fn ask(&mut self, target: &str) -> Result<u64, Unable> {
-        let Asked { number } = self.exchange("POST", target, 202)?;
+        let Accepted { number } = self.change(target, 202)?;
         Ok(number)
     }
 
@@ -67,6 +67,7 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Asks for what changes nothing.
     pub(super) fn exchange<T: DeserializeOwned>(
         &mut self,
         method: &str,
@@ -74,15 +75,37 @@ impl<'a> Worker<'a> {
         status: u16,
     ) -> Result<T, Unable> {
         let url = &self.asked.url;
-        let lost = |error: &io::Error| unreachable_node(url, error, BY);
-        let head = self.connection.request(method, target, None, |_| {});
-        let head = head.map_err(|error| lost(&error))?;
-        let body = self.connection.body(&head).map_err(|error| lost(&error))?;
+        let (head, body) =
+            self.answer(method, target).map_err(|error| unreachable_node(url, &error, BY))?;
         if head.status != status {
             return Err(Problem::report(head.status, &body, self.asked));
         }
         let parsed = serde_json::from_slice(&body);
         parsed.map_err(|error| fail(format!("{url}: {}", malformed(&error.to_string()))))
+    }
+
+    /// Has something changed. Unless a node says what became of that, nobody knows.
+    pub(super) fn change<T: DeserializeOwned>(
+        &mut self,
+        target: &str,
+        status: u16,
+    ) -> Result<T, Unable> {
+        let ask = self.asked;
+        let unknown = |error: &io::Error| {
+            let why = unreachable_text(&ask.url, error, BY);
+            Unknown::of(error).report(Asked::Change, &why, ask)
+        };
+        let (head, body) = self.answer("POST", target).map_err(|error| unknown(&error))?;
+        if head.status != status {
+            return Err(Problem::report_of(Asked::Change, head.status, &body, ask));
+        }
+        serde_json::from_slice(&body).map_err(|error| unknown(&malformed(&error.to_string())))
+    }
+
+    fn answer(&mut self, method: &str, target: &str) -> io::Result<(Head, Vec<u8>)> {
+        let head = self.connection.request(method, target, None, |_| {})?;
+        let body = self.connection.body(&head)?;
+        Ok((head, body))
     }
 }
 

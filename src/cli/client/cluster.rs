@@ -290,7 +290,7 @@ pub(super) fn plan_text(plan: &Plan) -> String {
 /// Has a plan decided; what becomes of it is shown by the layout.
 pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<LayoutStatus, Unable> {
     let target = format!("/admin/layout/apply?plan={}", percent(plan.as_bytes()));
-    worker.exchange("POST", &target, 202)
+    worker.change(&target, 202)
 }
 
 fn apply(args: &ApplyArgs) -> Result<(), Unable> {
@@ -318,7 +318,7 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
     let mut worker = Worker::new(&args.ask)?;
     let until = Instant::now() + PATIENCE;
     let ended = loop {
-        let asked: LayoutStatus = worker.exchange("POST", "/admin/layout/abort", 202)?;
+        let asked: LayoutStatus = worker.change("/admin/layout/abort", 202)?;
         if !args.wait && args.ask.json {
             return print(&layout_json(&asked));
         }

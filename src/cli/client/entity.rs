@@ -5,13 +5,14 @@ use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use cluster::visible;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
 use super::args::{IfMatch, Known, WantReceipt};
 use super::bytes::{add as add_bytes, escape, percent};
 use super::connection::{self, Connection, Head};
-use super::problem::{Unknown, stranger_at};
+use super::problem::{Asked, Unknown, stranger_at};
 use super::{
     AddArgs, Ask, DelArgs, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print,
 };
@@ -38,7 +39,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
     let condition = condition.map_or_else(|| if_match(&args.condition), Ok)?;
     let headers = condition + &known(&args.known)?;
     let (head, body) = Asker::new(&args.ask, &headers).ask("PUT", &target, Some(&value))?;
-    finish_write(&key, &head, &body, &args.ask, &args.receipt)
+    finish_write(&key, &head, &body, &args.ask, (&args.receipt, STORED))
 }
 
 /// Reads values: of one key the bytes alone; of several a line each, as `scan` prints them.
@@ -83,9 +84,9 @@ fn print_value(
 ) -> Result<(), Unable> {
     let mut out = io::stdout().lock();
     let written = if json {
-        let mut object = described(key, head);
+        let mut object = described(key, head, None);
         add_bytes(&mut object, "value", body);
-        writeln!(out, "{}", Value::from(object))
+        writeln!(out, "{}", visible(&Value::from(object).to_string()))
     } else if is_one_of_several {
         writeln!(out, "{}\t{}", escape(key), escape(body))
     } else {
@@ -114,10 +115,11 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
     let headers = if_match(condition)? + &known(word)?;
     let mut asker = Asker::new(&args.ask, &headers);
     for (done, key) in keys.iter().enumerate() {
-        let target = format!("/v0/entity?id={}{votes}{}", percent(key), receipt.query());
+        // By the receipt the answer is known for a node's.
+        let target = format!("/v0/entity?id={}{votes}&receipt=true", percent(key));
         let answer = asker.ask("DELETE", &target, None);
         let deleted = answer
-            .and_then(|(head, body)| finish_write(key, &head, &body, &args.ask, receipt))
+            .and_then(|(head, body)| finish_write(key, &head, &body, &args.ask, (receipt, DELETED)))
             .inspect_err(|_| {
                 if keys.len() > 1 {
                     let (key, all) = (escape(key), keys.len());
@@ -145,25 +147,25 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     let headers = known(&args.known)?;
     let (head, body) = Asker::new(&args.ask, &headers).ask("POST", &target, Some(b""))?;
     if head.status != 200 {
-        return Err(Problem::report_of_write(head.status, &body, &args.ask));
+        return Err(Problem::report_of(Asked::Write, head.status, &body, &args.ask));
     }
     let sum = str::from_utf8(&body).ok().and_then(|sum| sum.parse::<i64>().ok());
     let Some(sum) = sum.filter(|_| head.version.is_some()) else {
         return Err(foreign(&args.ask, head.status));
     };
     if args.ask.json {
-        let mut object = described(&key, &head);
+        let mut object = described(&key, &head, head.receipt.as_ref());
         object.insert("sum".to_owned(), sum.into());
         print(&format!("{}\n", Value::from(object)))?;
     } else {
-        print(&format!("{sum}\n{}", receipt_line(&head)))?;
+        print(&format!("{sum}\n{}", receipt_line(head.receipt.as_ref())))?;
     }
     check_receipt(&head, &args.ask, &args.receipt)
 }
 
 /// A receipt for people, if there is one.
-fn receipt_line(head: &Head) -> String {
-    let Some(Receipt { version, epoch, ack, from, sync, by }) = &head.receipt else {
+fn receipt_line(receipt: Option<&Receipt>) -> String {
+    let Some(Receipt { version, epoch, ack, from, sync, by }) = receipt else {
         return String::new();
     };
     let by =
@@ -254,11 +256,8 @@ impl<'a> Asker<'a> {
             if method == "GET" {
                 return unreachable_node(&self.ask.url, &error, BY);
             }
-            let unknown = match error.kind() {
-                ErrorKind::InvalidData => Unknown::Malformed,
-                _ => Unknown::Silence,
-            };
-            unknown.report(&unreachable_text(&self.ask.url, &error, BY), self.ask)
+            let why = unreachable_text(&self.ask.url, &error, BY);
+            Unknown::of(&error).report(Asked::Write, &why, self.ask)
         })?;
         self.connection = Some(connection).filter(|_| !answer.0.closes);
         Ok(answer)
@@ -274,38 +273,50 @@ fn upload_bar(bytes: usize) -> ProgressBar {
     ProgressBar::new(bytes as u64).with_style(style.expect("the template is well-formed"))
 }
 
+/// How a node says that a write is done: by this status, and with something in the head that other
+/// programs do not send.
+type Done = (u16, fn(&Head) -> bool);
+
+/// A value is stored: its version.
+const STORED: Done = (201, |head| head.version.is_some());
+
+/// A value is deleted: the receipt, which is asked for. There is nothing else in that answer.
+const DELETED: Done = (202, |head| head.receipt.is_some());
+
 fn finish_write(
     key: &[u8],
     head: &Head,
     body: &[u8],
     ask: &Ask,
-    wanted: &WantReceipt,
+    (wanted, done): (&WantReceipt, Done),
 ) -> Result<(), Unable> {
     if head.status == 412 && Problem::is_unmet(head.status, body) {
         Problem::report_unmet(body, head.version.as_deref(), ask);
         return Err(Unable::No);
     }
-    if !matches!(head.status, 201 | 202) {
-        return Err(Problem::report_of_write(head.status, body, ask));
+    if head.status != done.0 {
+        return Err(Problem::report_of(Asked::Write, head.status, body, ask));
     }
-    if head.status == 201 && head.version.is_none() {
+    if !(done.1)(head) {
         return Err(foreign(ask, head.status));
     }
+    // A deletion is asked for with one in any case.
+    let receipt = head.receipt.as_ref().filter(|_| wanted.receipt);
     if ask.json {
-        print(&format!("{}\n", Value::from(described(key, head))))?;
+        print(&format!("{}\n", Value::from(described(key, head, receipt))))?;
     } else {
-        print(&receipt_line(head))?;
+        print(&receipt_line(receipt))?;
     }
     check_receipt(head, ask, wanted)
 }
 
 /// Reports the success of a write that kvorum would tell otherwise.
 fn foreign(ask: &Ask, status: u16) -> Unable {
-    Unknown::Stranger(status).report(&stranger_at(&ask.url, status), ask)
+    Unknown::Stranger(status).report(Asked::Write, &stranger_at(&ask.url, status), ask)
 }
 
 /// What is said of a key besides its value.
-fn described(key: &[u8], head: &Head) -> Map<String, Value> {
+fn described(key: &[u8], head: &Head, receipt: Option<&Receipt>) -> Map<String, Value> {
     let mut object = Map::new();
     add_bytes(&mut object, "key", key);
     if let Some(version) = &head.version {
@@ -314,7 +325,7 @@ fn described(key: &[u8], head: &Head) -> Map<String, Value> {
     if let Some(expires_ms) = head.expires_ms {
         object.insert("expires_ms".to_owned(), expires_ms.into());
     }
-    if let Some(receipt) = &head.receipt {
+    if let Some(receipt) = receipt {
         object.insert("receipt".to_owned(), serde_json::json!(receipt));
     }
     object

@@ -1,5 +1,7 @@
 //! A node's refusal, in words.
 
+use std::io::{self, ErrorKind};
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -53,14 +55,15 @@ impl Problem {
             stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
             return Unable::Failed;
         }
-        Self::report_of(status, body, &ask.url)
+        Self::report_from(status, body, &ask.url)
     }
 
-    /// Reports the answer to a write: another program's does not tell what became of the write.
-    pub(super) fn report_of_write(status: u16, body: &[u8], ask: &Ask) -> Unable {
+    /// Reports the answer to a write, or to another change: another program's does not tell what
+    /// became of it.
+    pub(super) fn report_of(what: Asked, status: u16, body: &[u8], ask: &Ask) -> Unable {
         match Self::read(status, body) {
             Some(_) => Self::report(status, body, ask),
-            None => Unknown::Stranger(status).report(&stranger_at(&ask.url, status), ask),
+            None => Unknown::Stranger(status).report(what, &stranger_at(&ask.url, status), ask),
         }
     }
 
@@ -87,7 +90,7 @@ impl Problem {
     }
 
     /// Reports to people what the node at `url` said.
-    pub(super) fn report_of(status: u16, body: &[u8], url: &str) -> Unable {
+    pub(super) fn report_from(status: u16, body: &[u8], url: &str) -> Unable {
         fail(format!("{url} answers {}", Self::shown(status, body)))
     }
 
@@ -117,7 +120,16 @@ impl Problem {
     }
 }
 
-/// Reasons why nobody knows what became of a write.
+/// What was asked for, of which nobody knows what became.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asked {
+    /// A write of a key.
+    Write,
+    /// Anything else that changes something.
+    Change,
+}
+
+/// Reasons why nobody knows what became of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Unknown {
     /// Another program gave an answer of this status.
@@ -129,13 +141,23 @@ pub(super) enum Unknown {
 }
 
 impl Unknown {
+    /// What an error says of an answer that did not come whole.
+    pub(super) fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::InvalidData => Self::Malformed,
+            _ => Self::Silence,
+        }
+    }
+
     /// Reports the failure that `why` names, and the unknown outcome, to people or to programs.
-    pub(super) fn report(self, why: &str, ask: &Ask) -> Unable {
+    pub(super) fn report(self, what: Asked, why: &str, ask: &Ask) -> Unable {
         if !ask.json {
             let failed = fail(why);
-            stderr::say(format_args!(
-                "kvorum: outcome unknown: the write may have been applied, or may be later"
-            ));
+            let what = match what {
+                Asked::Write => "the write may have been applied",
+                Asked::Change => "what was asked for may have been done",
+            };
+            stderr::say(format_args!("kvorum: outcome unknown: {what}, or may be later"));
             return failed;
         }
         let (kind, title) = match self {

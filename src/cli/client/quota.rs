@@ -80,7 +80,7 @@ fn set(args: &SetArgs) -> Result<(), Unable> {
             let _ = write!(target, "&{name}={bytes}");
         }
     }
-    let set: QuotaStatus = Worker::new(ask)?.exchange("POST", &target, 200)?;
+    let set: QuotaStatus = Worker::new(ask)?.change(&target, 200)?;
     report("set", &set, ask)
 }
 
@@ -96,7 +96,7 @@ fn list(ask: &Ask) -> Result<(), Unable> {
 fn remove(args: &RemoveArgs) -> Result<(), Unable> {
     let RemoveArgs { prefix, ask } = args;
     let target = format!("/admin/quotas/remove?prefix={}", percent(prefix.as_bytes()));
-    let removed: QuotaStatus = Worker::new(ask)?.exchange("POST", &target, 200)?;
+    let removed: QuotaStatus = Worker::new(ask)?.change(&target, 200)?;
     report("removed", &removed, ask)
 }
 

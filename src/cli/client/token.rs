@@ -114,7 +114,7 @@ fn create(args: &CreateArgs) -> Result<(), Unable> {
         }
     }
     let mut worker = Worker::new(ask)?;
-    let made: TokenMade = worker.exchange("POST", &format!("/admin/tokens?{query}"), 201)?;
+    let made: TokenMade = worker.change(&format!("/admin/tokens?{query}"), 201)?;
     // The text alone, so that it can be sent into a file.
     print(&if ask.json { json(&made) } else { format!("{}\n", made.token) })
 }
@@ -133,7 +133,7 @@ fn list(ask: &Ask) -> Result<(), Unable> {
 fn revoke(args: &RevokeArgs) -> Result<(), Unable> {
     let RevokeArgs { token, ask } = args;
     let target = format!("/admin/tokens/revoke?id={}", percent(token.as_bytes()));
-    let revoked: TokenStatus = Worker::new(ask)?.exchange("POST", &target, 200)?;
+    let revoked: TokenStatus = Worker::new(ask)?.change(&target, 200)?;
     let text = || format!("revoked: {} ({})\n", revoked.name, revoked.id);
     print(&if ask.json { json(&revoked) } else { text() })
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::left::{LeftNode, listed, way_out};
 use super::plan::{MAX_NODES, RANDOM};
 use crate::cli::cert::CertError;
+use crate::settings::error::ConfigError;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,8 @@ pub(crate) enum DevError {
     Random(#[source] io::Error),
     #[error("{} (serve flags after --)", first_line(.0))]
     Flags(#[source] clap::Error),
+    #[error("{0} (serve flags after --)")]
+    Settings(#[from] ConfigError),
     #[error(
         "{}: {source}: it is damaged; without it the nodes that have data directories there are \
          started",

@@ -33,10 +33,11 @@ use crate::cli::DevArgs;
 use crate::cli::shell::word;
 use crate::node::store;
 use crate::runtime::accept;
+use crate::settings::secret::ADMIN;
 use console::Console;
 use error::DevError;
 use keeper::{Ended, Keeper};
-use plan::Plan;
+use plan::{Plan, Token};
 use socket::{DevAnswer, DevNode, Socket, Wanted};
 
 /// Requests that wait at the socket; who sends more waits himself.
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
     fs::create_dir_all(data)
         .map_err(|source| DevError::NoDirectory { data: data.clone(), source })?;
     plan.make_certs()?;
+    plan.make_token()?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(DevError::Runtime)?;
     runtime.block_on(supervise(plan, note, args))
@@ -312,10 +314,30 @@ impl Nodes {
         let [curl, ca] = [("curl --cacert", "curl"), (" --ca-file", "")].map(|(with, without)| {
             certs.as_ref().map_or(without.to_owned(), |ca| format!("{with} {ca}"))
         });
+        let [(header, token), (_, admin)] =
+            [&plan.tokens().any, &plan.tokens().admin].map(|token| match token {
+                Token::None => (String::new(), String::new()),
+                Token::File(file) => {
+                    let file = absolute(file);
+                    let header = format!(" -H \"Authorization: Bearer $(cat {file})\"");
+                    (header, format!(" --token-file {file}"))
+                }
+                // The other terminal has it too.
+                Token::Variable => {
+                    let header = format!(" -H \"Authorization: Bearer ${}\"", ADMIN.variable);
+                    (header, String::new())
+                }
+            });
+        let curl = curl + &header;
+        let ca = ca + &token;
+        let with = match plan.tokens().admin {
+            Token::Variable => format!(" with {} set as here", ADMIN.variable),
+            Token::None | Token::File(_) => String::new(),
+        };
         let _ = write!(
             text,
             "\nDashboard: {first}/ui\n\
-             \nTry in another terminal:\n\
+             \nTry in another terminal{with}:\n\
              \n  {curl} -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
              \n  {curl} -i '{other}/v0/entity?id=greeting{votes}'\
              \n  {curl} -i -H 'Accept: application/x-ndjson' '{last}/v0/entities?start=a'\
@@ -323,7 +345,7 @@ impl Nodes {
              \n  {program} get greeting --url {other}{ca}\
              \n  {program} status --watch --url {first}{ca}\
              \n  kill -9 {}     # {}; it restarts after {} s: watch it recover\
-             \n  {program} dev add --data {data}    # one more node; keys move to it\n\
+             \n  {program} dev add --data {data}{admin}    # one more node; keys move to it\n\
              \nCtrl-C stops all.\n\n",
             pid(killed),
             plan::name(killed),

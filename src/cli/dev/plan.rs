@@ -21,8 +21,10 @@ use super::error::DevError;
 use crate::cli::cert::{self, CertError};
 use crate::cli::{Cli, Command, DevArgs};
 use crate::runtime::accept;
+use crate::settings::config;
+use crate::settings::list::Settings;
 use crate::settings::members::At;
-use crate::settings::secret::CLUSTER;
+use crate::settings::secret::{ADMIN, CLUSTER};
 use crate::settings::units::Ttl;
 
 /// Memory of a node unless something else is said: three of them fit a laptop.
@@ -48,6 +50,9 @@ const CERT_LIFE: Ttl = Ttl::days(365);
 /// The file in the data directory.
 const FILE: &str = "dev.json";
 
+/// And the one with a token, if nodes require one and none is given.
+const TOKEN: &str = "admin-token";
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -56,7 +61,30 @@ pub(super) struct Plan {
     serve: Vec<OsString>,
     /// What the nodes know each other by; `None` = the flags say it.
     secret: Option<String>,
+    /// What requests must carry, and admin requests.
+    tokens: Tokens,
     kept: Kept,
+}
+
+/// Where a token is that the nodes accept for every request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Token {
+    /// None is needed.
+    #[default]
+    None,
+    /// In this file.
+    File(PathBuf),
+    /// In the variable `KVORUM_ADMIN_TOKEN`.
+    Variable,
+}
+
+/// Which token requests need.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    /// All of them: the nodes were started with `--require-auth`.
+    pub(super) any: Token,
+    /// Those of administrators.
+    pub(super) admin: Token,
 }
 
 /// What the file has.
@@ -91,7 +119,8 @@ impl Plan {
     pub(super) fn new(args: &DevArgs) -> Result<(Self, String), DevError> {
         let random = random_secret().map_err(DevError::Random)?;
         let (data, serve) = (args.data.clone(), args.serve.clone());
-        let mut plan = Self { data, serve, secret: None, kept: Kept::default() };
+        let (tokens, kept) = (Tokens::default(), Kept::default());
+        let mut plan = Self { data, serve, secret: None, tokens, kept };
         let known = plan.load()?;
         let is_known = known.is_some();
         plan.kept = known.unwrap_or_else(|| Kept::first(args.nodes.unwrap_or(NODES)));
@@ -134,7 +163,41 @@ impl Plan {
         }
         let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
         self.secret = (!said && CLUSTER.variable().is_none()).then_some(random);
+        let settings = config::given(*serve)?;
+        self.find_tokens(&settings);
         Ok(())
+    }
+
+    /// Where nobody is served without a token, and none is given, there is one in the data
+    /// directory: nobody could do anything otherwise.
+    fn find_tokens(&mut self, settings: &Settings) {
+        let is_needed = settings.require_auth.is_some_and(|required| required.0);
+        let admin = match &settings.admin_token_file {
+            Some(file) => Token::File(file.clone()),
+            None if ADMIN.variable().is_some() => Token::Variable,
+            None if is_needed => {
+                let file = self.data.join(TOKEN);
+                self.serve.extend(["--admin-token-file".into(), file.clone().into()]);
+                Token::File(file)
+            }
+            None => Token::None,
+        };
+        let any = if is_needed { admin.clone() } else { Token::None };
+        self.tokens = Tokens { any, admin };
+    }
+
+    /// Makes the token in the data directory, if that is the one and it is not there yet.
+    pub(super) fn make_token(&self) -> Result<(), DevError> {
+        let file = self.data.join(TOKEN);
+        if self.tokens.admin != Token::File(file.clone()) || file.exists() {
+            return Ok(());
+        }
+        let token = random_secret().map_err(DevError::Random)?;
+        fs::write(&file, token + "\n").map_err(|source| DevError::File { file, source })
+    }
+
+    pub(super) fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     /// What the directory has; `None` = no nodes yet.

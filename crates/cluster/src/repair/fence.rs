@@ -182,7 +182,10 @@ impl Round {
             // long.
             self.context.pause(RETRY_MICROS).await;
         }
-        Err(End::Unproven("a node's clock is ahead of the others"))
+        Err(End::Unproven(
+            "a node has promised timestamps ahead of this node's clock: the clock of one of the two \
+             is wrong, or was",
+        ))
     }
 
     /// Whether a node is ready in the life in which it was sealed.

@@ -273,6 +273,21 @@ fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
     }
 }
 
+/// A promise tells what a clock has shown, and not what it shows now.
+#[test]
+fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
+    let promised = (BASE + 3_600_000_000) << 12;
+    let driven = Driver::new().round(true, |_, request| match request {
+        Request::Round { round, step: RoundStep::Ready } => {
+            Some(Reply::Round(RoundState { promised, ..does(*round) }))
+        }
+        request => Some(willing(request)),
+    });
+    assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
+    let why = driven.report.unproven.unwrap();
+    assert!(why.starts_with("a node has promised timestamps ahead of this node's clock"), "{why}");
+}
+
 /// Ballots that were promised by a clock which has jumped ahead since nobody else takes for as
 /// long: neither may the driver.
 #[test]
