@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's part in the
-//!                                                        │   protocol (node::Loop)
-//!                            runtime: start, stop ──────▶ ├─▶ writes: the batch of a turn
-//!                                                        └─▶ peers: connections to other nodes
+//!                                                           │   protocol (node::Loop)
+//!                              runtime: start, stop ──────▶ ├─▶ writes: the batch of a turn
+//!                                                           └─▶ peers: connections to others
 //! ```
 
 use std::cell::Cell;

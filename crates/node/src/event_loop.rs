@@ -1,8 +1,8 @@
-//! One loop's part: its coordinator, and whatever carries out the coordinator's effects.
+//! One loop's part: its `Protocol`, and whatever carries out the protocol's effects.
 //!
 //! ```text
 //!                  ┌────────────────── Loop ──────────────────┐
-//!  driver: event ─▶│ cluster::Protocol ─▶ effects ─┬───────│─▶ driver: reads, writes, pages,
+//!  driver: event ─▶│ cluster::Protocol ─▶ effects ────┬───────│─▶ driver: reads, writes, pages,
 //!                  │        ▲                         │       │           messages, answers
 //!                  │        └── events done at once ◀─┤       │
 //!                  │   what became of hints ◀── backlog       │◀─ driver: read, written, kept
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Events are handled one after the other: an effect that completes at once puts its event into a
-//! queue, and never calls back into the coordinator.
+//! queue, and never calls back into the protocol.
 
 use std::collections::VecDeque;
 use std::mem;

@@ -101,9 +101,9 @@ fn mark_lost_hints(cx: &Context) {
 }
 
 /// The directory may be older than the last vote that was given from it: on another disk, or
-/// put back to an earlier state. A log that lost its end in a power cut does not say that as
-/// long as it is not synced before anything is acknowledged: votes always are. Returns whether
-/// it is another voter now.
+/// put back to an earlier state. Unless every write is synced before it is acknowledged, a log
+/// that lost its end in a power cut does not imply lost votes, because votes are always synced.
+/// Returns whether this node is another voter now.
 fn lose_votes(cx: &Context, all: bool) -> bool {
     let layouts = &cx.shared().layouts;
     (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().logs.voter())
@@ -164,8 +164,8 @@ impl Identity {
         }
     }
 
-    /// A peer knows that what this node acknowledged since that time may be lost; `keeps_votes` =
-    /// but nothing that it voted as the voter that it is.
+    /// A peer knows that what this node acknowledged since that time may be lost. `keeps_votes`:
+    /// the loss is older than this node's voter id, so the votes under that id are intact.
     fn lose(&mut self, cx: &Context, peer: Option<NodeId>, (since, keeps_votes): (u64, bool)) {
         let known = cx.shared().membership.state() == MembershipState::Rebuilding
             && lacks_since(cx).is_some_and(|lacks| lacks <= since);

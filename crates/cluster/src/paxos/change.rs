@@ -76,8 +76,8 @@ pub(crate) struct Tried {
 /// How far it is.
 #[derive(Debug)]
 pub(crate) enum ChangeStage {
-    /// Replicas are asked for promises.
-    /// By this node's watermark.
+    /// Replicas are asked to promise `ballot`. `watermark` is this node's as it asked: once it
+    /// rises, the promises are void.
     Preparing { ballot: u64, watermark: u64 },
     /// They are asked to store this record; then the client is answered this.
     Storing { record: Record, then: Done },
@@ -115,9 +115,9 @@ pub(crate) enum ChangeState {
     Asked(Errand),
     /// It has promised.
     Promised,
-    /// It has promised, and reported what it holds; that shows nothing of before: it is of the
-    /// other set alone, and still takes what moves to it.
-    ReportedRecord,
+    /// It has promised, and reported what it holds. It is only in the other set and does not have
+    /// all of the partition yet, so its report says nothing about older writes.
+    ReceiverPromised,
     /// It has promised, reported a long record, and was asked to send it.
     Fetching(Errand),
     /// It has promised, and was asked what it knows of an earlier try.
@@ -132,7 +132,7 @@ impl ChangeState {
     fn errand_mut(&mut self) -> Option<&mut Errand> {
         match self {
             Self::Asked(errand) | Self::Fetching(errand) | Self::Recalling(errand) => Some(errand),
-            Self::Promised | Self::ReportedRecord | Self::Stored | Self::Failed(_) => None,
+            Self::Promised | Self::ReceiverPromised | Self::Stored | Self::Failed(_) => None,
         }
     }
 
@@ -151,7 +151,7 @@ impl ChangeState {
             Self::Recalling(_) => Self::Recalling(errand),
             Self::Asked(_)
             | Self::Promised
-            | Self::ReportedRecord
+            | Self::ReceiverPromised
             | Self::Stored
             | Self::Failed(_) => Self::Asked(errand),
         }
@@ -166,15 +166,16 @@ impl ChangeVote {
 
     /// Whether it stores nothing under a lower ballot any more, and what it reported counts.
     pub(crate) fn is_bound(&self) -> bool {
-        self.state.has_promised() || self.state == ChangeState::ReportedRecord
+        self.state.has_promised() || self.state == ChangeState::ReceiverPromised
     }
 
-    /// Whether it is known to hold the newest record, of this rank. That a receiver has what a
-    /// conditional write made does not show that it stored it.
+    /// Returns whether the replica is known to hold the newest record, of this rank. A receiver
+    /// may have been streamed a conditional write's record without accepting it: then it does not
+    /// count as a holder.
     pub(crate) fn holds(&self, newest: Option<Rank>) -> bool {
         let is_plain = newest.is_none_or(|newest| newest.ballot == 0);
         let counts =
-            self.state.has_promised() || self.state == ChangeState::ReportedRecord && is_plain;
+            self.state.has_promised() || self.state == ChangeState::ReceiverPromised && is_plain;
         counts && self.rank() == newest
     }
 
@@ -293,7 +294,9 @@ impl ChangeWork {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {
                 Part::Open
             }
-            ChangeState::Promised | ChangeState::ReportedRecord | ChangeState::Stored => Part::Done,
+            ChangeState::Promised | ChangeState::ReceiverPromised | ChangeState::Stored => {
+                Part::Done
+            }
             ChangeState::Failed(error) => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

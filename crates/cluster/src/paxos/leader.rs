@@ -208,9 +208,9 @@ impl Changes {
         self.queue_again(id, followers);
     }
 
-    /// A round changes nothing, so that it does not show whether a plain write came since promises
-    /// were asked for. What began to wait before that is answered; the others may have begun after
-    /// such a write was acknowledged, and wait for their own turns.
+    /// A round that stores nothing can't detect a plain write that came after its promises were
+    /// asked for. Followers that were queued before that are answered; later ones may have begun
+    /// after such a write was acknowledged, and are queued again.
     pub(crate) fn part_with_late(&mut self, id: SlotId) {
         let change = self.slots.work(id);
         let (asked, followers) = (change.since, std::mem::take(&mut change.followers));

@@ -262,7 +262,7 @@ impl Changes {
             (ChangeStage::Preparing { .. }, _)
                 if matches!(vote.state, ChangeState::Recalling(_)) =>
             {
-                // Of one that another node has done or not, nothing is known.
+                // `since` is 0 if the home made the try, and not this node.
                 let since = change.tried.as_ref().map_or(0, |tried| tried.since);
                 Request::Recall { key, id: change.id, since, digest: change.conditional.digest }
             }
@@ -381,7 +381,8 @@ impl Changes {
             let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
             vote.reported = reported.filter(|_| is_fetched || !is_gone);
             let promises = authoritative || vote.place.is_read();
-            vote.state = if promises { ChangeState::Promised } else { ChangeState::ReportedRecord };
+            vote.state =
+                if promises { ChangeState::Promised } else { ChangeState::ReceiverPromised };
         }
         self.advance_change(cx, id);
     }
@@ -550,7 +551,7 @@ impl Changes {
         let did = |state| {
             matches!(
                 state,
-                ChangeState::Stored | ChangeState::Promised | ChangeState::ReportedRecord
+                ChangeState::Stored | ChangeState::Promised | ChangeState::ReceiverPromised
             )
         };
         let (acked, quorum) = slot.quorums.short_of(change.count(did));

@@ -34,7 +34,7 @@ impl Protocol {
     pub(super) fn look_at_views(&mut self, now: Now, out: &mut Vec<Effect>) {
         let view = self.core.shared.view();
         if view.epoch == self.core.view.epoch {
-            // It is about to be.
+            // The epoch is ahead of the view that is installed: the next event looks again.
             return;
         }
         let before = std::mem::replace(&mut self.core.view, Rc::new(View::clone(&view)));

@@ -112,10 +112,9 @@ pub(crate) trait Requests {
         if work.is_answered() {
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
-            // This node is about to go by that view too: then the slot begins anew. Until then it
-            // is not known that the replica does not do its part.
+            // This node is about to enter that view, and the slot restarts then.
         } else if way == Way::Resent {
-            // It says so of a view that this one goes by.
+            // It was asked again under the view in force.
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else {
             self.ask_once_more(cx, id, peer);

@@ -282,7 +282,7 @@ impl Reads {
         }
         for vote in 0..read.votes.len() {
             let voter = &mut self.slots.work(id).votes[vote];
-            if voter.state == (ReadState::ReportedRecord { authoritative: false }) {
+            if voter.state == (ReadState::Reported { authoritative: false }) {
                 // It will report its record again.
                 if let Some(reported) = &mut voter.reported {
                     reported.shed();
@@ -310,7 +310,7 @@ impl Reads {
             // A reply to what it was asked before; the one to the repair is yet to come.
             return;
         }
-        voter.state = ReadState::ReportedRecord { authoritative };
+        voter.state = ReadState::Reported { authoritative };
         let is_long = matches!(reported, Some(ReportedRecord::Outline(_)));
         voter.reported = reported;
         if is_long {

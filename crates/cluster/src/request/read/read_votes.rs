@@ -90,7 +90,7 @@ pub(crate) enum ReadState {
     /// It was asked what it holds.
     Asked(Errand),
     /// It reported that; see [`ReadVote::reported`].
-    ReportedRecord {
+    Reported {
         /// Whether it is authoritative for that.
         authoritative: bool,
     },
@@ -114,7 +114,7 @@ impl ReadState {
             Self::Asked(errand) | Self::Fetching { errand, .. } | Self::Repairing(errand) => {
                 Some(errand)
             }
-            Self::Idle | Self::ReportedRecord { .. } | Self::Holds | Self::Failed(_) => None,
+            Self::Idle | Self::Reported { .. } | Self::Holds | Self::Failed(_) => None,
         }
     }
 
@@ -138,8 +138,7 @@ impl ReadState {
     pub(crate) fn is_authoritative(self) -> bool {
         matches!(
             self,
-            Self::ReportedRecord { authoritative: true }
-                | Self::Fetching { authoritative: true, .. }
+            Self::Reported { authoritative: true } | Self::Fetching { authoritative: true, .. }
         )
     }
 }
@@ -176,7 +175,7 @@ impl Read {
     pub(crate) fn is_unanimous(&self) -> bool {
         let answer = self.newest().map(Record::rank);
         self.votes.iter().all(|vote| match (&vote.reported, vote.state) {
-            (None, ReadState::ReportedRecord { .. }) => answer.is_none(),
+            (None, ReadState::Reported { .. }) => answer.is_none(),
             (None, _) => true,
             (Some(reported), _) => Some(reported.rank()) == answer,
         })
@@ -255,8 +254,8 @@ impl Read {
             ReadState::Asked(_) | ReadState::Fetching { .. } | ReadState::Repairing(_) => {
                 Part::Open
             }
-            ReadState::ReportedRecord { authoritative: true } | ReadState::Holds => Part::Done,
-            ReadState::ReportedRecord { authoritative: false } => Part::NotAuthoritative,
+            ReadState::Reported { authoritative: true } | ReadState::Holds => Part::Done,
+            ReadState::Reported { authoritative: false } => Part::NotAuthoritative,
             ReadState::Failed(error) => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

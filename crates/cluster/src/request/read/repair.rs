@@ -67,7 +67,7 @@ impl Reads {
             read.stage = ReadStage::Answered(Some(newest));
         }
         let is_stale = |vote: &ReadVote| {
-            matches!(vote.state, ReadState::ReportedRecord { .. })
+            matches!(vote.state, ReadState::Reported { .. })
                 && !vote.place.within(copies).is_none()
                 && vote.reported.as_ref().is_none_or(|reported| reported.rank() < rank)
         };

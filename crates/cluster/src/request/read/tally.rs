@@ -201,9 +201,8 @@ impl<'a> Tally<'a> {
         let reports = |vote: &ReadVote| {
             vote.reported.as_ref().is_some_and(|reported| reported.rank() == newest)
         };
-        let has_reported = |vote: &ReadVote| {
-            matches!(vote.state, ReadState::ReportedRecord { .. }) && reports(vote)
-        };
+        let has_reported =
+            |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && reports(vote);
         let is_asked = |vote: &ReadVote| vote.state.is_fetching() && reports(vote);
         read.first(has_reported).or_else(|| read.first(is_asked))
     }
@@ -226,12 +225,12 @@ impl<'a> Tally<'a> {
     fn may_settle(self, asked_again: u32) -> bool {
         let read = &self.slot.work;
         let counts = |vote: &ReadVote| {
-            matches!(vote.state, ReadState::ReportedRecord { .. } | ReadState::Asked(_))
+            matches!(vote.state, ReadState::Reported { .. } | ReadState::Asked(_))
         };
         let reported = read.count_read(counts);
         let own_is_not = read.votes.iter().any(|vote| {
             vote.node == self.core.shared.own
-                && vote.state == (ReadState::ReportedRecord { authoritative: false })
+                && vote.state == (ReadState::Reported { authoritative: false })
         });
         let settles = own_is_not && self.core.shared.membership.is_settling();
         reported >= usize::from(self.slot.quorums.read.ack)
@@ -239,8 +238,9 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Whether what is told must be held by `ack` first. One of several promises no more than that it
-/// was there; but one of one is all that there are, in a set that may be about to go.
+/// Returns whether `ack` replicas must hold the answer before it is given. With `ack` = 1 of
+/// several nothing has to be held first; with `from` = 1 the only copy may be in the set that is
+/// about to go, so it has to be.
 fn must_be_held(slot: &Slot<Read>) -> bool {
     let (ack, from) = (slot.ack(), slot.quorums.from());
     let is_alone = |ack, from| ack > 1 || from == 1;
@@ -257,7 +257,7 @@ pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Op
     let lacks =
         |vote: &ReadVote| !vote.place.within(copies).min(short).is_none() && !vote.holds(newest);
     let has_reported =
-        |vote: &ReadVote| matches!(vote.state, ReadState::ReportedRecord { .. }) && lacks(vote);
+        |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && lacks(vote);
     let is_idle = |vote: &ReadVote| vote.state == ReadState::Idle && lacks(vote);
     read.first(has_reported).or_else(|| read.first(is_idle))
 }
