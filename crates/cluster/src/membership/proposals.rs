@@ -55,6 +55,8 @@ struct Decision {
     /// Councillors that said last that they have no vote.
     without_vote: BTreeSet<NodeId>,
     decided: bool,
+    /// Whether the task has reported the end.
+    has_ended: bool,
 }
 
 /// What the task does after a councillor's reply.
@@ -75,6 +77,17 @@ impl Decision {
             let without_vote = self.without_vote.iter().copied().collect();
             cx.shared().layouts.changes(ChangeReport { layout, progress, without_vote });
         }
+    }
+
+    /// Reports the end: nothing more becomes of this decision here.
+    fn end(&mut self, cx: &Context, progress: Progress) {
+        self.has_ended = true;
+        self.report(cx, progress);
+    }
+
+    /// What becomes of a decision that ends without a majority's answer.
+    fn given_up(&self) -> Progress {
+        if self.decided { Progress::Decided } else { Progress::GivenUp }
     }
 
     /// A councillor answered, or could not be asked.
@@ -122,11 +135,11 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
     let until = cx.now().mono + PROPOSAL_MICROS;
     let place = u64::from(cx.shared().own.0 % 16) + 1;
     let (mut asked, mut outbid) = (Asked::new(&cx), 0);
-    let end = |progress| change.borrow().report(&cx, progress);
+    let end = |progress| change.borrow_mut().end(&cx, progress);
     loop {
         if cx.now().mono > until {
-            let is_decided = change.borrow().decided;
-            return end(if is_decided { Progress::Decided } else { Progress::GivenUp });
+            let given_up = change.borrow().given_up();
+            return end(given_up);
         }
         for (node, request) in change.borrow().proposal.requests() {
             // A councillor may have left, and be no node of the view any more.
@@ -154,7 +167,8 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
                     return end(Progress::Overtaken);
                 }
                 change.borrow_mut().proposal = Proposal::new(base, wanted, ballot + 1);
-                cx.pause(place * (OUTBID_WAIT << outbid)).await;
+                let not_before = cx.now().mono + place * (OUTBID_WAIT << outbid);
+                cx.until(|now| now.mono >= not_before || now.mono > until).await;
                 outbid = (outbid + 1).min(OUTBID_DOUBLED);
             }
         }
@@ -224,7 +238,7 @@ impl Proposals {
         let cx = tasks.context().clone();
         let decided = matches!(progress, Some(Progress::Decided));
         let (is_own, without_vote) = (progress.is_some(), BTreeSet::new());
-        let change = Decision { proposal, wanted, is_own, without_vote, decided };
+        let change = Decision { proposal, wanted, is_own, without_vote, decided, has_ended: false };
         if let Some(progress) = progress {
             change.report(&cx, progress);
         }
@@ -245,9 +259,21 @@ impl Proposals {
 
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         self.pull(tasks);
+        self.end_dropped(tasks);
         self.complete_accepted(tasks);
         if tasks.context().shared().layouts.is_unkept() {
             tasks.context().keep_layouts();
+        }
+    }
+
+    /// Reports the end of a decision whose task was dropped: somebody waits for that.
+    fn end_dropped(&mut self, tasks: &Tasks) {
+        let is_over = |(task, _): &mut (TaskId, _)| !tasks.is_under_way(*task);
+        let Some((_, change)) = self.change.take_if(is_over) else { return };
+        let mut change = change.borrow_mut();
+        if !change.has_ended {
+            let given_up = change.given_up();
+            change.end(tasks.context(), given_up);
         }
     }
 

@@ -11,7 +11,7 @@
 //! the stage lasts.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -70,10 +70,13 @@ impl Reports {
     }
 }
 
-/// Asks all nodes how far they are, again and again, from this councillor's turn on.
-async fn survey(cx: Context, place: usize, reports: Rc<Reports>) {
+/// Asks all nodes of a stage how far they are, again and again, from this councillor's turn on. The
+/// nodes are those of the layout: the view that this node's tasks see may be that of the layout
+/// before.
+async fn survey(cx: Context, layout: Arc<Layout>, place: usize, reports: Rc<Reports>) {
     cx.pause(place as u64 * LATER_MICROS).await;
-    let nodes: Vec<NodeId> = cx.view().ids().collect();
+    let before = layout.before.iter().flat_map(|before| &before.nodes);
+    let nodes: BTreeSet<NodeId> = layout.nodes.iter().chain(before).map(|node| node.id).collect();
     task::all(nodes.into_iter().map(|node| ask(cx.clone(), node, Rc::clone(&reports)))).await;
 }
 
@@ -92,7 +95,7 @@ async fn ask(cx: Context, node: NodeId, reports: Rc<Reports>) {
 }
 
 impl Stages {
-    pub(crate) fn tick(&mut self, tasks: &mut Tasks, council: &mut Proposals) {
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks, proposals: &mut Proposals) {
         let cx = tasks.context().clone();
         let layout = cx.shared().layouts.entered();
         let place = layout.council.iter().position(|seat| seat.node == cx.shared().own);
@@ -111,12 +114,15 @@ impl Stages {
         let Some(place) = place else { return };
         let under_way = self.under_way.get_or_insert_with(|| {
             let reports = Rc::<Reports>::default();
-            let survey = tasks.spawn("stage", survey(cx.clone(), place, Rc::clone(&reports)));
+            let survey = tasks.spawn(
+                "stage",
+                survey(cx.clone(), Arc::clone(&layout), place, Rc::clone(&reports)),
+            );
             StageUnderWay { epoch: layout.epoch, survey, reports }
         });
         // Another layout may be known, and not in force yet.
         let known = cx.shared().layouts.known();
-        let is_next = known.epoch == layout.epoch && !council.decides_already(tasks);
+        let is_next = known.epoch == layout.epoch && !proposals.decides_already(tasks);
         let has_asked = !under_way.reports.by_node.borrow().is_empty();
         if has_asked
             && is_next
@@ -124,7 +130,7 @@ impl Stages {
             && let Some(next) = layout.next_stage().map(Arc::new)
         {
             let ballot = cx.shared().layouts.promised() + 1;
-            council.decide(tasks, Proposal::new(known, Arc::clone(&next), ballot), next);
+            proposals.decide(tasks, Proposal::new(known, Arc::clone(&next), ballot), next);
         }
     }
 }

@@ -168,7 +168,9 @@ impl Protocol {
 
     /// Goes on with one thing that the event has made possible. Returns `false` if there is none.
     fn go_on(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
-        if let Some(completion) = self.parts.reads.to_complete.pop() {
+        if !self.parts.calls.to_perform.is_empty() {
+            self.perform_own(now, out);
+        } else if let Some(completion) = self.parts.reads.to_complete.pop() {
             let (parts, mut cx) = self.lend(now, out);
             parts.changes.complete(&mut cx, completion);
         } else if let Some((id, reply)) = self.core.done_here.pop() {
@@ -301,6 +303,7 @@ impl Protocol {
             }
             // It was read to store what a conditional write made, which another view gave up since.
             SlotKind::Change => {}
+            // A plain write has no ballot, so this node's acceptor has no part in it.
             SlotKind::Write => unreachable!("a write reads nothing"),
         }
     }

@@ -183,8 +183,8 @@ impl Round {
             self.context.pause(RETRY_MICROS).await;
         }
         Err(End::Unproven(
-            "a node has promised timestamps ahead of this node's clock: the clock of one of the two \
-             is wrong, or was",
+            "a node has promised timestamps ahead of this node's clock: the clock of one of the \
+             two is wrong, or was",
         ))
     }
 

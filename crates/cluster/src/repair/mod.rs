@@ -109,7 +109,8 @@ impl Repair {
         tasks.stop(round);
         let context = tasks.context();
         let Some(mut report) = context.shared().rounds.status().current else { return };
-        report.stopped = Some(why);
+        // What all nodes were ready for is proven, whoever of them has committed it.
+        report.stopped = Some(why).filter(|_| !report.proven);
         self.past.borrow_mut().ended(context, &report);
         end(context, report);
     }

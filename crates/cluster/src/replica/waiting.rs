@@ -1,4 +1,5 @@
-//! Requests of nodes that go by another view than this one.
+//! Requests that wait: of nodes that go by another view than this one, and those that this node must
+//! not acknowledge before the others know its disk (`membership/known_disk.rs`).
 //!
 //! ```text
 //!  a request under view 8 ─▶ this node goes by ─┬─ one of the same placement ─▶ carried out
@@ -22,7 +23,7 @@ use crate::protocol::core::Cx;
 /// So many requests wait on one loop for a view that is decided and has not come here; more are
 /// refused as overload. It takes a round of messages to come, and a busy loop has some hundreds of
 /// requests under way at once.
-const MOST_AHEAD: usize = 512;
+const MAX_WAITING: usize = 512;
 
 /// A request under a later view, or one that waits until this node's disk is known.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Waiting {
             Reply::Superseded { epoch: own }
         } else if under.epoch == own {
             Reply::WrongEpoch
-        } else if self.waiting.len() < MOST_AHEAD {
+        } else if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(WaitingRequest { op, demand, under, request });
             return;
         } else {
@@ -82,7 +83,7 @@ impl Waiting {
         demand: Demand,
         request: Request,
     ) {
-        if self.waiting.len() < MOST_AHEAD {
+        if self.waiting.len() < MAX_WAITING {
             let under = cx.core.view.id();
             self.waiting.push_back(WaitingRequest { op, demand, under, request });
         } else {

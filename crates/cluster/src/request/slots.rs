@@ -133,6 +133,12 @@ impl<W: Work> Slots<W> {
         SlotId(u64::from(generation) << 32 | u64::from(place << KIND_BITS) | W::KIND as u64)
     }
 
+    /// Returns whether an id is of this kind. Another kind's slots have the same places and
+    /// generations.
+    fn is_of(id: SlotId) -> bool {
+        SlotKind::of(id) == W::KIND
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -152,13 +158,13 @@ impl<W: Work> Slots<W> {
     /// The slot of an id from outside; `None` = the id is stale.
     pub(crate) fn find(&self, id: SlotId) -> Option<&Slot<W>> {
         let place = self.places.get(place_of(id))?;
-        place.slot.as_ref().filter(|_| place.generation == generation_of(id))
+        place.slot.as_ref().filter(|_| place.generation == generation_of(id) && Self::is_of(id))
     }
 
     /// The slot of an id from outside, to be changed.
     pub(crate) fn find_mut(&mut self, id: SlotId) -> Option<&mut Slot<W>> {
         let place = self.places.get_mut(place_of(id))?;
-        place.slot.as_mut().filter(|_| place.generation == generation_of(id))
+        place.slot.as_mut().filter(|_| place.generation == generation_of(id) && Self::is_of(id))
     }
 
     /// A slot that is known to be under way.

@@ -222,6 +222,23 @@ fn who_has_no_vote_is_told_to_whoever_waits() {
     assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
 }
 
+/// Whoever waits for a change whose task was dropped hears that it was given up, and may apply it
+/// again.
+#[test]
+fn a_decision_whose_task_is_dropped_is_given_up() {
+    let mut own = Own::new(MembershipState::Member);
+    let wanted = own.plan(&["n0", "n1", "n2"]);
+    own.handle(NodeEvent::Propose(Arc::clone(&wanted)));
+    own.answered(silent);
+    assert_eq!(own.progress(), (2, Progress::Asking));
+    while own.node.drop_task(0).is_some() {}
+    own.after(1_000);
+    assert_eq!(own.progress(), (2, Progress::GivenUp));
+    own.handle(NodeEvent::Propose(wanted));
+    assert_eq!(own.progress(), (2, Progress::Asking));
+    assert!(!own.steps().is_empty(), "councillors are asked again");
+}
+
 #[test]
 fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
     let mut own = Own::new(MembershipState::Member);
