@@ -12,9 +12,10 @@
 //! thread wakes a task, and a task reads no clock but the event's. So a node with tasks stays a
 //! function of its state, the time and the event.
 //!
-//! Whoever starts a task owns it, and starts the next one of its kind only after the last has ended:
-//! a round of repair, a rebuild from each other node, the decision about a layout. Whether a task is
-//! under way is asked of [`Tasks::is_under_way`], never kept in a flag: a task may be dropped.
+//! Whoever starts a task owns it, and starts the next one of its kind only after the last has
+//! ended: a round of repair, a rebuild from each other node, the decision about a layout. Whether a
+//! task is under way is asked of [`Tasks::is_under_way`], never kept in a flag: a task may be
+//! dropped.
 //!
 //! Every wait ends: a call returns by the deadline of its class, and each condition that a task
 //! waits for includes a time. A task holds nothing of its node's state across a wait: the world

@@ -1,5 +1,5 @@
-//! Requests that wait: of nodes that go by another view than this one, and those that this node must
-//! not acknowledge before the others know its disk (`membership/known_disk.rs`).
+//! Requests that wait: of nodes that go by another view than this one, and those that this node
+//! must not acknowledge before the others know its disk (`membership/known_disk.rs`).
 //!
 //! ```text
 //!  a request under view 8 ─▶ this node goes by ─┬─ one of the same placement ─▶ carried out
