@@ -308,7 +308,7 @@ pub enum Effect {
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
         /// Whether they are stored whatever is sealed. If not, those that are refused
-        /// ([`Proofs::refuses`]) are left out.
+        /// ([`Proofs::refuses`](crate::Proofs::refuses)) are left out.
         is_brought: bool,
         /// For whom, and until when.
         demand: Demand,
@@ -391,7 +391,7 @@ pub enum Effect {
         node: NodeId,
     },
     /// Keep durably what this node knows of proofs, and everything that was written before with it;
-    /// then call [`Proofs::kept`]. Ends in [`Event::Written`].
+    /// then call [`Proofs::kept`](crate::Proofs::kept). Ends in [`Event::Written`].
     KeepProof {
         /// On whose behalf.
         op: OpId,

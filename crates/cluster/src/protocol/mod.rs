@@ -182,13 +182,15 @@ impl Protocol {
         true
     }
 
-    /// Whether a read of this key needs no other node: see [`Reads::reads_alone`].
+    /// Returns whether a read of this key needs no other node: no partition moves, `ack` is one, and
+    /// it is not the turn of all replicas to be asked.
     pub fn reads_alone(&self, key: &[u8], asked: AskedQuorum) -> bool {
         self.parts.reads.reads_alone(&self.core, key, asked)
     }
 
-    /// The answer to such a read, by what this node's store has of the key: see
-    /// [`Reads::answer_alone`].
+    /// The answer to a read that needs no other node, by what this node's store has of the key;
+    /// `None` = the store's record does not count: this node is not authoritative for it, or it is
+    /// a future record.
     pub fn answer_alone(&mut self, now: Now, held: Option<Record>) -> Option<Answer> {
         self.parts.reads.answer_alone(&self.core, now, held)
     }
