@@ -182,8 +182,8 @@ impl Protocol {
         true
     }
 
-    /// Returns whether a read of this key needs no other node: no partition moves, `ack` is one, and
-    /// it is not the turn of all replicas to be asked.
+    /// Returns whether a read of this key needs no other node: no partition moves, `ack` is one,
+    /// and it is not the turn of all replicas to be asked.
     pub fn reads_alone(&self, key: &[u8], asked: AskedQuorum) -> bool {
         self.parts.reads.reads_alone(&self.core, key, asked)
     }
