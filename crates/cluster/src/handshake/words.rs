@@ -263,9 +263,12 @@ pub(super) fn refused(
              is refused; stop that one"
         ),
         Reason::Fenced => format!(
-            "{name} is connected to another process that runs as this node, {own}, with a copy of \
-             its data directory and was started later. This process no longer serves requests: \
-             stop one of them, then restart the other"
+            "{name} knows another process that runs as this node, {own}, with a copy of its data \
+             directory and was started later. This process no longer serves requests: stop one of \
+             them, then restart the other. If no other process runs, an older copy of the \
+             directory was put back, and the clock was ahead when the later process started, or is \
+             behind now: restart this one once the clock has passed that time, or start it with an \
+             empty directory"
         ),
         Reason::Taken => format!(
             "another process runs as {name} with another data directory, and this node, {own}, is \

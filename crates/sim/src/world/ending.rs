@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Answer, AskedQuorum, Condition, Done, MembershipState, NodeId, Quorum, Record};
+use cluster::{
+    Answer, AskedQuorum, Clock, Condition, Done, LifeId, MembershipState, NodeId, Quorum, Record,
+};
 use lsm::{PurgeRule, Space};
 
-use super::World;
 use super::contenders::contended;
 use super::machine::{Machine, Role};
+use super::power::End;
+use super::{Due, World};
 use crate::histories::{Action, Sent, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
@@ -46,6 +49,7 @@ impl World {
             }
             seconds += 1;
             self.see_to_the_lost();
+            self.restart_the_outlived();
             self.run_until(self.now + 1_000_000);
         }
         self.hints_are_delivered();
@@ -69,6 +73,25 @@ impl World {
         if self.ledger.wrong.is_empty() {
             self.compare_replicas(self.ledger.keys());
             self.nothing_is_left();
+        }
+    }
+
+    /// Restarts nodes whose process is fenced because a process of the same disk began a later
+    /// life: its clock was ahead of this one's, and an older copy of the directory, which does not
+    /// hold that life, was put back since. Once the clock has passed that life, an operator's
+    /// restart resolves this; nothing else does.
+    fn restart_the_outlived(&mut self) {
+        for node in self.nodes.clone() {
+            let machine = &self.machines[node];
+            let Some(process) = &machine.process else { continue };
+            let present = process.shared.logs.life();
+            let next = LifeId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
+            let is_outlived = machine.last_life.is_some_and(|last| present < last && last < next);
+            if is_outlived && process.shared.membership.is_fenced() {
+                self.journal.line(self.now, format_args!("n{node} is restarted: it is outlived"));
+                self.end_process(node, End::Kill);
+                self.agenda.put(self.now + 1_000, Due::Start(node));
+            }
         }
     }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cluster::layout::Voter;
-use cluster::{CallId, ClientId, ClusterId, Event, NodeId, OpId, Record, Shared, StoreError};
+use cluster::{
+    CallId, ClientId, ClusterId, Event, LifeId, NodeId, OpId, Record, Shared, StoreError,
+};
 use lsm::MemDisk;
 use node::identity::Keeps;
 use node::link::{Attempt, Keeper, Link, PeerTable, Pings};
@@ -138,6 +140,8 @@ pub(crate) struct Machine {
     pub(crate) epoch: u64,
     /// The cluster of this disk, as reported by one of its processes.
     pub(crate) cluster: Option<ClusterId>,
+    /// The greatest life that a process of this disk began, whatever copies were put back since.
+    pub(crate) last_life: Option<LifeId>,
     /// Voter identity of that process.
     pub(crate) voter: Option<Voter>,
     /// The marker file that distinguishes the directory from a copy.
@@ -171,6 +175,7 @@ impl Machine {
             rotten: false,
             epoch: 0,
             cluster: None,
+            last_life: None,
             voter: None,
             life_file: LifeFile::default(),
             stopping: false,

@@ -124,6 +124,8 @@ impl World {
     fn run_process(&mut self, node: usize, life: u32, store: Store, started: Started) {
         let Started { shared, identity, clock } = started;
         self.note_cluster(node, shared.cluster.id());
+        let last_life = &mut self.machines[node].last_life;
+        *last_life = (*last_life).max(Some(shared.logs.life()));
         let config = Config {
             deadline_micros: self.plan.deadline_micros,
             max_skew_micros: self.plan.max_skew_micros,
@@ -281,6 +283,7 @@ impl World {
         machine.life_file = LifeFile::default();
         (machine.disk_is_bad, machine.rotten) = (false, false);
         (machine.epoch, machine.voter, machine.cluster) = (0, None, None);
+        machine.last_life = None;
         self.forget_hints(node);
         let machine = &self.machines[node];
         let lost_before = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
