@@ -97,7 +97,7 @@ impl Access {
         given: &[u8],
         before: Option<&Remembered>,
     ) -> Option<Found> {
-        let epoch = shared.views.epoch();
+        let epoch = shared.membership.views.epoch();
         if let Some(before) = before
             && before.epoch == epoch
             && is_same(&before.text, given)
@@ -113,7 +113,7 @@ impl Access {
     /// Whether a token that was found once is still one of the layout in force. Until the layout
     /// changes, that costs a comparison of epochs.
     pub(crate) fn holds(&self, shared: &Shared, token: &Remembered) -> bool {
-        let epoch = shared.views.epoch();
+        let epoch = shared.membership.views.epoch();
         if token.epoch == epoch {
             return true;
         }
@@ -123,7 +123,7 @@ impl Access {
 
     /// All tokens of the layout in force.
     pub(crate) fn all(&self, shared: &Shared) -> Arc<layout::Access> {
-        self.renew(shared, shared.views.epoch());
+        self.renew(shared, shared.membership.views.epoch());
         Arc::clone(&self.index.load().access)
     }
 
@@ -134,7 +134,7 @@ impl Access {
         }
         let _alone = self.renewing.lock();
         let before = self.index.load_full();
-        let layout = shared.layouts.entered();
+        let layout = shared.membership.layouts.entered();
         if before.epoch >= layout.epoch {
             return;
         }

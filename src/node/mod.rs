@@ -149,7 +149,7 @@ impl Node {
             return self.joiners.voter_of(name);
         };
         if node == self.shared.own {
-            return self.shared.layouts.voter().id;
+            return self.shared.membership.layouts.voter().id;
         }
         self.facts.voter_of(node)
     }

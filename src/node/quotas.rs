@@ -119,19 +119,19 @@ impl Quotas {
 
     /// Those of the layout that the node goes by. What was counted of a prefix stays counted.
     pub(crate) fn renew(&self, shared: &Shared) {
-        let layout = shared.layouts.entered();
+        let layout = shared.membership.layouts.entered();
         let quotas = &layout.access.quotas;
         let before = self.all();
         if before.iter().map(|counted| &counted.quota).eq(quotas) {
             return;
         }
         if quotas.is_empty() {
-            shared.before_writes.set_count(false);
+            shared.replica.before_writes.set_count(false);
             self.accepted.lock().clear();
         }
         self.replace(&before, quotas);
         if !quotas.is_empty() {
-            shared.before_writes.set_count(true);
+            shared.replica.before_writes.set_count(true);
         }
     }
 
@@ -185,7 +185,7 @@ impl Quotas {
         };
         // What moves here is counted once keys are placed like that.
         let Some(copies) =
-            within.peek().and_then(|_| shared.views.with(|view| copies(&view.topology)))
+            within.peek().and_then(|_| shared.membership.views.with(|view| copies(&view.topology)))
         else {
             return;
         };

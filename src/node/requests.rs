@@ -315,7 +315,11 @@ impl Requests {
     /// All other nodes of the cluster: those that are about to come or to go too.
     pub(crate) fn others(&self) -> Vec<NodeId> {
         let own = self.own();
-        self.node.shared.views.with(|view| view.ids().filter(|node| *node != own).collect())
+        self.node
+            .shared
+            .membership
+            .views
+            .with(|view| view.ids().filter(|node| *node != own).collect())
     }
 
     /// Nodes that may be asked to hold a key, and copies of one unless a request says otherwise;
@@ -328,10 +332,10 @@ impl Requests {
     fn known_view(&self) -> KnownView {
         let shared = &self.node.shared;
         let known = self.known.get();
-        if known.epoch == shared.views.epoch() {
+        if known.epoch == shared.membership.views.epoch() {
             return known;
         }
-        let known = shared.views.with(|view| {
+        let known = shared.membership.views.with(|view| {
             let topologies = || [&view.topology].into_iter().chain(&view.other);
             let nodes = topologies().map(Topology::nodes).min().expect("there is one");
             let copies = topologies().map(Topology::default_copies).min().expect("there is one");
@@ -344,7 +348,7 @@ impl Requests {
 
     /// Whether another process has taken this one's place: nothing is served any more.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.node.shared.membership.is_fenced()
+        self.node.shared.membership.state.is_fenced()
     }
 
     /// Whether this node is no member of the cluster any more: nothing is served either.
@@ -354,7 +358,7 @@ impl Requests {
 
     /// Which change of the members it goes by.
     pub(crate) fn epoch(&self) -> u64 {
-        self.node.shared.views.epoch()
+        self.node.shared.membership.views.epoch()
     }
 
     /// What there may be at once.

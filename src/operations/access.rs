@@ -45,7 +45,7 @@ pub(super) async fn change(
 ) -> Result<(), ChangeError> {
     let until = Instant::now() + PATIENCE;
     let _alone = node.access.changing.lock().await;
-    let layouts = &node.shared.layouts;
+    let layouts = &node.shared.membership.layouts;
     while Instant::now() < until {
         let known = layouts.known();
         let Some(access) = next(&known.access)? else {

@@ -145,7 +145,8 @@ fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
 fn hints(node: &Node) -> Vec<(u64, u64)> {
     let shared = &node.shared;
     let others = shared.view().ids().filter(|id| *id != shared.own).collect::<Vec<_>>();
-    let waiting = others.into_iter().map(|id| (u64::from(id.0), shared.hints.waiting(id).0));
+    let waiting =
+        others.into_iter().map(|id| (u64::from(id.0), shared.transfer.hints.waiting(id).0));
     let mut waiting: Vec<_> = waiting.filter(|(_, hints)| *hints > 0).collect();
     waiting.sort_by_key(|(_, hints)| std::cmp::Reverse(*hints));
     waiting.truncate(HINTED);

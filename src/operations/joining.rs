@@ -94,7 +94,7 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
         let url = node.url_of(node.shared.own);
         return Err(Refused::Ahead { ahead, url }.into());
     }
-    let layout = node.shared.layouts.entered();
+    let layout = node.shared.membership.layouts.entered();
     // Who is about to leave too: the others wait for what it holds, or is given back.
     if let Some(known) = layout.all().find(|node| node.member.name == asker.name) {
         let id = known.id;
@@ -171,7 +171,9 @@ fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), Refused
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
         // Its settings are to list the same members as theirs.
-        _ if node.shared.layouts.entered().epoch == FIRST_EPOCH => Err(Refused::IsListed { name }),
+        _ if node.shared.membership.layouts.entered().epoch == FIRST_EPOCH => {
+            Err(Refused::IsListed { name })
+        }
         Some(_) => {
             tracing::warn!(
                 name,

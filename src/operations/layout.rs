@@ -261,8 +261,8 @@ impl LayoutStatus {
     /// As it is now.
     pub(crate) fn of(node: &Node) -> Self {
         let shared = &node.shared;
-        let layout = shared.layouts.entered();
-        let change = shared.layouts.change().map(|change| ChangeStatus {
+        let layout = shared.membership.layouts.entered();
+        let change = shared.membership.layouts.change().map(|change| ChangeStatus {
             plan: id_text(change.layout.id()),
             epoch: change.layout.epoch,
             progress: change.progress.into(),
@@ -273,7 +273,7 @@ impl LayoutStatus {
                     != (&change.layout.nodes, change.layout.replicas),
             without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
         });
-        let moves = shared.moves.reported().into_iter().map(|(id, state)| MoveStatus {
+        let moves = shared.membership.moves.reported().into_iter().map(|(id, state)| MoveStatus {
             node: shared.name_of(id),
             epoch: state.epoch,
             has_all: state.has_all,
@@ -295,13 +295,13 @@ impl LayoutStatus {
         });
         Self {
             node: shared.own_name.clone(),
-            cluster_id: shared.cluster.id().map(|id| id.to_string()),
+            cluster_id: shared.membership.cluster.id().map(|id| id.to_string()),
             epoch: layout.epoch,
             stage: layout.stage.into(),
             replicas: layout.replicas,
             nodes: nodes.collect(),
             council: names(&layout, &layout.council),
-            has_vote: shared.layouts.has_seat(),
+            has_vote: shared.membership.layouts.has_seat(),
             moves: moves.collect(),
             joining: node.joiners.all().into_iter().map(JoinerStatus::from).collect(),
             change,

@@ -70,7 +70,7 @@ impl QuotaStatus {
 
 /// All quotas that the node knows.
 pub(super) fn list(node: &Node) -> QuotaList {
-    let layout = node.shared.layouts.entered();
+    let layout = node.shared.membership.layouts.entered();
     node.quotas.renew(&node.shared);
     let all = node.quotas.all();
     let quotas = all.iter().map(|counted| QuotaStatus::of(&counted.quota, Some(counted)));

@@ -53,7 +53,7 @@ impl Reports {
         if node.is_stopping() {
             return Readiness::Stopping;
         }
-        if node.shared.membership.is_fenced() {
+        if node.shared.membership.state.is_fenced() {
             return Readiness::Fenced;
         }
         if node.shared.is_removed() {
@@ -83,7 +83,7 @@ impl Reports {
         // What is on other nodes only may be as young as can be.
         let newest = if holds_all { db.engine().greatest_time() } else { u64::MAX };
         let up_to = newest.min(Clock::limit(wall_micros(), 0));
-        (!shared.is_alone()).then(|| shared.rounds.ask(full, up_to))
+        (!shared.is_alone()).then(|| shared.repair.rounds.ask(full, up_to))
     }
 
     /// What `/admin/repair` answers.
@@ -121,7 +121,7 @@ impl Reports {
 
     /// The last layout that this node knows to be decided.
     pub(crate) fn known_layout(&self) -> Arc<Layout> {
-        self.0.shared.layouts.known()
+        self.0.shared.membership.layouts.known()
     }
 
     /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes that
@@ -129,7 +129,7 @@ impl Reports {
     pub(crate) async fn plan(&self, mut change: PlanChange) -> Option<Result<Plan, PlanError>> {
         let node = Arc::clone(&self.0);
         let planned = task::off_the_loop(move || {
-            let base = node.shared.layouts.known();
+            let base = node.shared.membership.layouts.known();
             // Who joins knows of the others what the layout says.
             let urls = base.nodes.iter().map(|known| (known.id, node.url_of(known.id)));
             change.urls = urls.filter(|(_, url)| !url.is_empty()).collect();
@@ -184,7 +184,7 @@ impl Reports {
     /// The last change that this node asked the council for, by the id of its plan, and how far it
     /// is.
     pub(crate) fn change(&self) -> Option<(u128, Progress)> {
-        let change = self.0.shared.layouts.change()?;
+        let change = self.0.shared.membership.layouts.change()?;
         Some((change.layout.id(), change.progress))
     }
 
@@ -249,8 +249,8 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
         version: env!("KVORUM_VERSION").to_owned(),
-        epoch: node.shared.views.epoch(),
-        cluster_id: node.shared.cluster.id().map(|id| id.to_string()),
+        epoch: node.shared.membership.views.epoch(),
+        cluster_id: node.shared.membership.cluster.id().map(|id| id.to_string()),
         incarnation: format!("{:016x}", node.identity.incarnation().0),
         membership: membership(node),
         uptime_s: node.started.elapsed().as_secs(),
@@ -258,9 +258,9 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         disk_bytes: usage::disk_bytes(node, &stats),
         memory_bytes: usage::resident_bytes(),
         settings: settings(&node.config),
-        partitions_to_repair: node.shared.missed.partitions(node.shared.own),
+        partitions_to_repair: node.shared.transfer.missed.partitions(node.shared.own),
         forgotten_idempotency_keys: forgotten_keys(node),
-        lacks_vote: node.shared.layouts.lacks_vote(),
+        lacks_vote: node.shared.membership.layouts.lacks_vote(),
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
@@ -305,7 +305,7 @@ fn settings(config: &Config) -> BTreeMap<String, Value> {
 
 /// The node's membership state, as clients and operators know it.
 fn membership(node: &Node) -> Membership {
-    let membership = &node.shared.membership;
+    let membership = &node.shared.membership.state;
     match membership.state() {
         _ if membership.is_fenced() => Membership::Fenced,
         _ if node.shared.is_removed() => Membership::Removed,
@@ -324,7 +324,7 @@ fn peers(node: &Node) -> Vec<Peer> {
     others
         .into_iter()
         .map(|id| {
-            let (hints, hint_bytes) = shared.hints.waiting(id);
+            let (hints, hint_bytes) = shared.transfer.hints.waiting(id);
             let seen = node.facts.seen(id);
             Peer {
                 name: shared.name_of(id),
@@ -335,9 +335,9 @@ fn peers(node: &Node) -> Vec<Peer> {
                 clock_skew_us: node.facts.skew_micros(id),
                 hints,
                 hint_bytes,
-                hints_ahead_of_clock: shared.hints.of_the_future(id),
-                hints_dropped: shared.hints.dropped(id),
-                partitions_to_repair: shared.missed.partitions(id),
+                hints_ahead_of_clock: shared.transfer.hints.of_the_future(id),
+                hints_dropped: shared.transfer.hints.dropped(id),
+                partitions_to_repair: shared.transfer.missed.partitions(id),
             }
         })
         .collect()

@@ -106,8 +106,8 @@ impl Repair {
     /// As it is now.
     pub(crate) fn of(node: &Node) -> Self {
         let RoundStatus { waiting, current, last, last_full, repaired, healed, ended: _ } =
-            node.shared.rounds.status();
-        let known = node.shared.proofs.known();
+            node.shared.repair.rounds.status();
+        let known = node.shared.repair.proofs.known();
         Self {
             waiting,
             current: current.map(|report| Round::of(node, report)),

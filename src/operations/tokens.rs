@@ -129,7 +129,7 @@ pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<
 
 /// All tokens that the node knows.
 pub(super) fn list(node: &Node) -> TokenList {
-    let (layout, now_ms) = (node.shared.layouts.entered(), wall_micros() / 1000);
+    let (layout, now_ms) = (node.shared.membership.layouts.entered(), wall_micros() / 1000);
     let tokens = layout.access.tokens.iter().map(|token| TokenStatus::of(token, now_ms));
     let mut tokens: Vec<TokenStatus> = tokens.collect();
     tokens.sort_by(|one, other| one.name.cmp(&other.name));

@@ -61,11 +61,11 @@ fn text<'a>(nodes: impl Iterator<Item = &'a cluster::layout::Node>) -> String {
 /// Whether a councillor can vote, as far as this node knows.
 fn can_vote(node: &Node, seat: &Seat) -> bool {
     if seat.node == node.shared.own {
-        return node.shared.layouts.has_seat();
+        return node.shared.membership.layouts.has_seat();
     }
     let has_its_disk = match seat.voter {
         // The first layout seats whoever has the first disk.
-        None => !node.shared.logs.had_another(seat.node),
+        None => !node.shared.membership.logs.had_another(seat.node),
         voter => node.facts.seen(seat.node).voter() == voter,
     };
     node.facts.is_up(seat.node) && has_its_disk

@@ -207,11 +207,15 @@ fn start_node(
 /// What all loops know of the other nodes.
 fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<Facts> {
     let known = handshake::HandshakeIdentity::new(
-        Arc::clone(&shared.views),
+        Arc::clone(&shared.membership.views),
         shared.own,
-        Arc::clone(&shared.cluster),
+        Arc::clone(&shared.membership.cluster),
         Arc::clone(secrets),
-        (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), Arc::clone(&shared.layouts)),
+        (
+            Arc::clone(&shared.membership.logs),
+            Arc::clone(&shared.repair.proofs),
+            Arc::clone(&shared.membership.layouts),
+        ),
     );
     let bounds = Bounds {
         encoded_bytes: config.memory.peer_bytes as usize,

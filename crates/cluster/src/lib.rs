@@ -66,7 +66,7 @@ pub use replica::unreadable::Unreadable;
 pub use request::acks::{Acks, ReplicaSet};
 pub use request::quorum::{AskedQuorum, Quorum, Refusal, quorum};
 pub use request::scan::{PAGE_BYTES, Scan, ScanStep};
-pub use shared::Shared;
+pub use shared::{Shared, SharedMembership, SharedRepair, SharedReplica, SharedTransfer};
 pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
 pub use transfer::forgotten::{ForgottenWhy, ForgottenWords};
 pub use transfer::ledger::{HintLedger, hint_bytes};

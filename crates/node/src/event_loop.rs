@@ -119,7 +119,7 @@ impl Loop {
         result: Result<Option<Record>, StoreError>,
     ) {
         if let Wanted::Before(write) = wanted {
-            let newest = || self.shared.newest.time();
+            let newest = || self.shared.replica.newest.time();
             let time = |record: Record| record.version().time;
             let is_newer = |held: &Record| held.version() > write.record.version();
             // An error shows again, and better, when the record is written or read.
@@ -135,9 +135,9 @@ impl Loop {
     pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: Purpose, outcome: &Outcome) {
         match purpose {
             Purpose::Op(op, newer, passing) => {
-                self.shared.proofs.passed(passing);
+                self.shared.repair.proofs.passed(passing);
                 if outcome.is_ok() {
-                    self.shared.logs.wrote(LogPosition(driver.engine().sequence()));
+                    self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.handle(driver, Event::Written { op, result });
@@ -148,7 +148,7 @@ impl Loop {
             // They are in the store still, and are delivered once more.
             Purpose::Delivered(Delivered { peer, hints, bytes }) => {
                 if outcome.as_ref().is_err_and(|error| !error.is_final()) {
-                    self.shared.hints.found(peer, hints, bytes);
+                    self.shared.transfer.hints.found(peer, hints, bytes);
                 }
             }
             Purpose::Task(call) => {
@@ -298,7 +298,7 @@ impl Loop {
 
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
         let Write { op, key, record, via, look, durable, .. } = write;
-        if self.shared.before_writes.are_any() {
+        if self.shared.replica.before_writes.are_any() {
             self.look_before(driver, key, record)?;
         }
         let newer = match look {
@@ -313,7 +313,7 @@ impl Loop {
             },
         };
         let bytes = bytes_of(key, record);
-        let proofs = &self.shared.proofs;
+        let proofs = &self.shared.repair.proofs;
         // What a conditional write made is held back by promises.
         let passing = match record.ballot() {
             0 => {
@@ -343,7 +343,7 @@ impl Loop {
         if self.shared.is_to_be_emptied_of(key, record.copies()) {
             return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
         }
-        if self.shared.before_writes.count() {
+        if self.shared.replica.before_writes.count() {
             driver.accept(key, record);
         }
         Ok(())
@@ -357,7 +357,7 @@ impl Loop {
         record: &Record,
     ) -> Result<Option<u64>, MustWait> {
         let version = record.version();
-        let newest = self.shared.newest.time();
+        let newest = self.shared.replica.newest.time();
         match driver.engine().holds_newer(Space::Data, key, version) {
             Ok(Newer::No) => Ok(None),
             Ok(Newer::Held(held)) => Ok(Some(held.time)),
@@ -389,23 +389,24 @@ impl Loop {
             return self.events.push_back(Event::Written { op, result });
         }
         // Before it is looked what is sealed.
-        let passing = shared.proofs.pass_any();
-        let is_taken =
-            |(_, record): &&(Bytes, Record)| is_brought || !shared.proofs.refuses(record.rank());
+        let passing = shared.repair.proofs.pass_any();
+        let is_taken = |(_, record): &&(Bytes, Record)| {
+            is_brought || !shared.repair.proofs.refuses(record.rank())
+        };
         let all = items.len();
         let items: Vec<&(Bytes, Record)> = items.iter().filter(is_taken).collect();
         // Whether this directory is the first of its name, and need not be sealed, is not known
         // yet: who sends it asks again.
-        if items.len() < all && shared.membership.state() == MembershipState::Joining {
-            shared.proofs.passed(passing);
+        if items.len() < all && shared.membership.state.state() == MembershipState::Joining {
+            shared.repair.proofs.passed(passing);
             let result = Err(write_error(&WriteError::Busy));
             return self.events.push_back(Event::Written { op, result });
         }
         if items.is_empty() {
-            shared.proofs.passed(passing);
+            shared.repair.proofs.passed(passing);
             return self.events.push_back(Event::Written { op, result: Ok(None) });
         }
-        if shared.before_writes.count() {
+        if shared.replica.before_writes.count() {
             items.iter().for_each(|(key, record)| driver.accept(key, record));
         }
         let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
@@ -416,7 +417,7 @@ impl Loop {
             })
         });
         if let Err(error) = added {
-            shared.proofs.passed(passing);
+            shared.repair.proofs.passed(passing);
             self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
         }
     }

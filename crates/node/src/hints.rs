@@ -118,7 +118,7 @@ pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> 
             true
         })
         .map_err(|source| StartError::Store { what: "hints", source })?;
-        shared.hints.found(peer, hints, bytes);
+        shared.transfer.hints.found(peer, hints, bytes);
     }
     Ok(())
 }
@@ -221,7 +221,7 @@ pub(crate) fn adopt_marks<S: Store>(
                 && record.kind() == Kind::Value
             {
                 let partition = Some(u16::from_be_bytes(partition));
-                shared.missed.mark(peer, Mark { partition, since: 0 });
+                shared.transfer.missed.mark(peer, Mark { partition, since: 0 });
             }
             taken_over.delete(Space::Node, key, record.version()).map_err(failed)?;
         }

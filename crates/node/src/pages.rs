@@ -143,7 +143,7 @@ impl Pages {
         // What is absent is authoritative as of a moment before the scan begins.
         let (space, authoritative) = match request.filter {
             Filter::Remembered { .. } => (Space::Idempotency, shared.remembers_all()),
-            _ => (Space::Data, shared.membership.is_authoritative_for_all()),
+            _ => (Space::Data, shared.membership.state.is_authoritative_for_all()),
         };
         let mut bytes = BytesMut::new();
         let mut lens: Vec<(usize, usize)> = Vec::new();

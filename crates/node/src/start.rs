@@ -114,8 +114,8 @@ impl Starting {
         let view = layouts.view_after(&named.first_layout(), &first);
         let clock_of = Arc::clone(clock.clock());
         let mut shared = Shared::of(own, (view, layouts), clock_of, membership, newest, logs);
-        shared.proofs = Arc::new(Proofs::new(identity.proof()));
-        shared.cluster = Arc::new(identity.own_cluster());
+        shared.repair.proofs = Arc::new(Proofs::new(identity.proof()));
+        shared.membership.cluster = Arc::new(identity.own_cluster());
         store.engine().purge_rule().raise(identity.proof().proven.time);
         identity.purges_by_age(alone);
         identity.load_missed(store.engine(), &shared)?;

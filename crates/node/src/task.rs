@@ -144,8 +144,8 @@ impl Task {
                 return None;
             }
             NodeEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
-                shared.logs.know(peer, claim.incarnation);
-                shared.logs.kept(peer, &claim);
+                shared.membership.logs.know(peer, claim.incarnation);
+                shared.membership.logs.kept(peer, &claim);
                 return None;
             }
             NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),

@@ -228,7 +228,7 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 }
 
 fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
-    let (view, ledger) = (node.shared.view(), &node.shared.hints);
+    let (view, ledger) = (node.shared.view(), &node.shared.transfer.hints);
     let others = || view.ids().filter(|id| *id != node.shared.own);
     let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
         others().map(move |id| (node.shared.name_of(id), of(ledger, id)))
@@ -238,17 +238,17 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::of_the_future))?;
     let missed = view.ids().map(|id| {
         let name = node.shared.name_of(id);
-        (name, u64::from(node.shared.missed.partitions(id)))
+        (name, u64::from(node.shared.transfer.missed.partitions(id)))
     });
     out.gauges(&list::PARTITIONS_TO_REPAIR, missed)?;
     let may_have_forgotten = node.shared.forgotten_words().is_some();
     out.gauge(&list::FORGOTTEN_IDEMPOTENCY_KEYS, u64::from(may_have_forgotten))?;
-    let rounds = node.shared.rounds.status();
+    let rounds = node.shared.repair.rounds.status();
     let last = rounds.last.as_ref();
     out.counter(&list::REPAIR_ROUNDS, rounds.ended)?;
     out.gauge(&list::REPAIR_RUNNING, u64::from(rounds.current.is_some()))?;
     out.gauge(&list::REPAIR_EQUAL, u64::from(last.is_some_and(|last| last.is_equal())))?;
-    let watermark = Clock::micros(node.shared.proofs.watermark());
+    let watermark = Clock::micros(node.shared.repair.proofs.watermark());
     out.gauge(&list::REPAIR_PROVEN_TIME, watermark / 1_000_000)?;
     out.gauge(&list::REPAIR_FULL_TIME, rounds.last_full.unwrap_or(0) / 1_000_000)?;
     out.counter(&list::REPAIRED_KEYS, rounds.repaired)?;
@@ -283,8 +283,8 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 }
 
 fn machine(out: &mut Out<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {
-    out.gauge(&list::LAYOUT_EPOCH, node.shared.views.epoch())?;
-    out.gauge(&list::COUNCIL_VOTE, u64::from(node.shared.layouts.has_seat()))?;
+    out.gauge(&list::LAYOUT_EPOCH, node.shared.membership.views.epoch())?;
+    out.gauge(&list::COUNCIL_VOTE, u64::from(node.shared.membership.layouts.has_seat()))?;
     out.gauge(&list::UPTIME, node.started.elapsed().as_secs())?;
     out.seconds(&list::CPU, usage::cpu_time().as_nanos() as u64)?;
     out.gauge(&list::RESIDENT_BYTES, usage::resident_bytes())?;

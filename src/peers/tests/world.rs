@@ -121,8 +121,9 @@ impl Node {
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let shared = Arc::new(shared);
         let secret = Arc::new(Secrets::new(Secret::new(setup.secret.into()), None));
-        let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
-        let views = Arc::clone(&shared.views);
+        let known =
+            (logs, Arc::clone(&shared.repair.proofs), Arc::clone(&shared.membership.layouts));
+        let views = Arc::clone(&shared.membership.views);
         let cluster = Arc::new(OwnCluster::new(Some(CLUSTER)));
         let identity = HandshakeIdentity::new(views, own, cluster, secret, known);
         let bounds =

@@ -201,7 +201,7 @@ impl Background {
 
     /// Another view may be in force.
     fn follow_view(&mut self) {
-        if self.view.epoch == self.shared.views.epoch() {
+        if self.view.epoch == self.shared.membership.views.epoch() {
             return;
         }
         let before = std::mem::replace(&mut self.view, self.shared.view());

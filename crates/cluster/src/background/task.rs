@@ -242,7 +242,7 @@ impl Context {
     /// tick.
     pub(crate) fn layouts_kept(&self, kept: bool) {
         self.0.keeps_layouts.set(false);
-        if kept && self.0.shared.layouts.is_unkept() {
+        if kept && self.0.shared.membership.layouts.is_unkept() {
             self.keep_layouts();
         }
     }

@@ -178,6 +178,18 @@ fn of_who_has_left(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hel
     if reason == Reason::Name && has_left { Reason::Removed } else { reason }
 }
 
+/// A process whose disk another process uses that started later, as the wall clock has it.
+fn fenced(name: &str, own: &str) -> String {
+    format!(
+        "{name} knows another process that runs as this node, {own}, with a copy of its data \
+         directory and was started later. This process no longer serves requests: stop one of \
+         them, then restart the other. If no other process runs, an older copy of the \
+         directory was put back, and the clock was ahead when the later process started, or is \
+         behind now: restart this one once the clock has passed that time, or start it with an \
+         empty directory"
+    )
+}
+
 fn replaced(name: &str, own: &str) -> String {
     format!(
         "{name} is connected to another process that runs as this node, {own}, with another data \
@@ -262,14 +274,7 @@ pub(super) fn refused(
             "two processes run as {name} with copies of one data directory: {name}'s older process \
              is refused; stop that one"
         ),
-        Reason::Fenced => format!(
-            "{name} knows another process that runs as this node, {own}, with a copy of its data \
-             directory and was started later. This process no longer serves requests: stop one of \
-             them, then restart the other. If no other process runs, an older copy of the \
-             directory was put back, and the clock was ahead when the later process started, or is \
-             behind now: restart this one once the clock has passed that time, or start it with an \
-             empty directory"
-        ),
+        Reason::Fenced => fenced(name, own),
         Reason::Taken => format!(
             "another process runs as {name} with another data directory, and this node, {own}, is \
              connected to it: the one that came later is refused while the first one runs. Stop \

@@ -18,7 +18,7 @@ impl Announcement {
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let (shared, others) = (context.shared(), context.others());
-        let is_member = shared.membership.is_undoubted_member();
+        let is_member = shared.membership.state.is_undoubted_member();
         self.0.retain(|node, task| {
             let is_asked = !is_member && others.contains(node) && tasks.is_under_way(*task);
             if !is_asked {
@@ -27,25 +27,27 @@ impl Announcement {
             is_asked
         });
         for node in others.iter().filter(|_| !is_member) {
-            if !self.0.contains_key(node) && !shared.known_disk.is_known_by(*node) {
+            if !self.0.contains_key(node) && !shared.membership.known_disk.is_known_by(*node) {
                 self.0.insert(*node, tasks.spawn("announce", announce(context.clone(), *node)));
             }
         }
-        shared.known_disk.look(is_member, &others);
+        shared.membership.known_disk.look(is_member, &others);
     }
 }
 
 /// Asks a node until it knows this node's disk.
 async fn announce(context: Context, node: NodeId) {
     let shared = context.shared();
-    let request =
-        Request::KnowsDisk { node: shared.own, incarnation: shared.logs.own_incarnation() };
+    let request = Request::KnowsDisk {
+        node: shared.own,
+        incarnation: shared.membership.logs.own_incarnation(),
+    };
     loop {
-        let losses = shared.known_disk.losses(node);
+        let losses = shared.membership.known_disk.losses(node);
         match context.call(node, Class::Client, request.clone()).await {
-            Ok(Reply::Pong) => return shared.known_disk.answered(node, losses),
+            Ok(Reply::Pong) => return shared.membership.known_disk.answered(node, losses),
             Ok(_) => {}
-            Err(_) => shared.known_disk.unreached(node, losses),
+            Err(_) => shared.membership.known_disk.unreached(node, losses),
         }
         context.pause(RETRY_MICROS).await;
     }

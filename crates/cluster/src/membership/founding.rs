@@ -59,7 +59,7 @@ async fn ask(cx: Context, peer: NodeId, told: Rc<RefCell<Told>>) {
 impl Founding {
     /// A connection with a peer was made, which said that it is of this cluster.
     pub(crate) fn seen(&self, cx: &Context, peer: NodeId, cluster: Option<ClusterId>) {
-        cx.shared().cluster.notes_foreign(peer, false);
+        cx.shared().membership.cluster.notes_foreign(peer, false);
         self.told.borrow_mut().clusters.insert(peer, cluster);
         if let Some(id) = cluster {
             compare(cx, peer, id);
@@ -137,20 +137,20 @@ impl Told {
             let mut names: Vec<_> = cx.view().ids().map(|id| cx.shared().name_of(id)).collect();
             names.sort_unstable();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            store(cx, ClusterId::born(&names, cx.shared().logs.own_incarnation()));
+            store(cx, ClusterId::born(&names, cx.shared().membership.logs.own_incarnation()));
         }
     }
 }
 
 fn compare(cx: &Context, peer: NodeId, theirs: ClusterId) {
-    match cx.shared().cluster.id() {
+    match cx.shared().membership.cluster.id() {
         None => store(cx, theirs),
-        Some(own) => cx.shared().cluster.notes_foreign(peer, own != theirs),
+        Some(own) => cx.shared().membership.cluster.notes_foreign(peer, own != theirs),
     }
 }
 
 fn store(cx: &Context, id: ClusterId) {
-    if cx.shared().cluster.begins_to_store(id) {
+    if cx.shared().membership.cluster.begins_to_store(id) {
         cx.effect(NodeEffect::KeepClusterId(id));
     }
 }
@@ -158,16 +158,16 @@ fn store(cx: &Context, id: ClusterId) {
 /// Returns whether this node gives the cluster its id, if no other node has one.
 fn founds(cx: &Context) -> bool {
     let own = cx.shared().own;
-    cx.shared().cluster.id().is_none()
+    cx.shared().membership.cluster.id().is_none()
         && cx.view().ids().min_by_key(|id| cx.shared().name_of(*id)) == Some(own)
 }
 
 /// Data that was taken together with others is not to get into another cluster.
 fn note_company(cx: &Context) {
-    let cluster = &cx.shared().cluster;
+    let cluster = &cx.shared().membership.cluster;
     if cluster.id().is_none()
-        && cx.shared().newest.time() >= FIRST_RECORD
-        && cx.others().iter().any(|peer| cx.shared().logs.incarnation(*peer).is_some())
+        && cx.shared().replica.newest.time() >= FIRST_RECORD
+        && cx.others().iter().any(|peer| cx.shared().membership.logs.incarnation(*peer).is_some())
     {
         cluster.notes_company();
     }

@@ -86,7 +86,7 @@ async fn ping(cx: Context, peer: NodeId, pinged: Pinged) {
 
 /// The least time of this node's mark for all partitions, if there is one.
 pub(crate) fn lacks_since(cx: &Context) -> Option<u64> {
-    let marks = cx.shared().missed.of(cx.shared().own);
+    let marks = cx.shared().transfer.missed.of(cx.shared().own);
     let all = marks.iter().find(|marked| marked.mark.partition.is_none());
     all.map(|marked| marked.mark.since)
 }
@@ -94,9 +94,9 @@ pub(crate) fn lacks_since(cx: &Context) -> Option<u64> {
 /// Hints that this node kept for the others since its log's end are gone with that: the others
 /// are marked, so that they have it streamed. (On an empty disk there is no telling since when.)
 fn mark_lost_hints(cx: &Context) {
-    let since = cx.shared().logs.end();
+    let since = cx.shared().membership.logs.end();
     for peer in cx.others().into_iter().filter(|_| since > 0) {
-        cx.shared().missed.mark(peer, Mark { partition: None, since });
+        cx.shared().transfer.missed.mark(peer, Mark { partition: None, since });
     }
 }
 
@@ -105,26 +105,26 @@ fn mark_lost_hints(cx: &Context) {
 /// that lost its end in a power cut does not imply lost votes, because votes are always synced.
 /// Returns whether this node is another voter now.
 fn lose_votes(cx: &Context, all: bool) -> bool {
-    let layouts = &cx.shared().layouts;
-    (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().logs.voter())
+    let layouts = &cx.shared().membership.layouts;
+    (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().membership.logs.voter())
 }
 
 impl Identity {
     /// A node that lacked something when it stopped still lacks it: everything, if there is no mark
     /// that says less. A copy lacks at least what came after it was made, whatever the others know.
     pub(crate) fn begin(&mut self, cx: &Context) {
-        let since = match cx.shared().membership.state() {
+        let since = match cx.shared().membership.state.state() {
             MembershipState::Joining | MembershipState::Rebuilding => Some(0),
-            MembershipState::Verifying => Some(cx.shared().logs.end()),
+            MembershipState::Verifying => Some(cx.shared().membership.logs.end()),
             MembershipState::Member => None,
         };
         if let Some(since) = since.filter(|_| lacks_since(cx).is_none()) {
-            cx.shared().missed.mark(cx.shared().own, Mark { partition: None, since });
+            cx.shared().transfer.missed.mark(cx.shared().own, Mark { partition: None, since });
         }
         if since.is_some() {
-            cx.shared().known_disk.set_waiting(true);
+            cx.shared().membership.known_disk.set_waiting(true);
         }
-        if cx.shared().membership.state() == MembershipState::Verifying {
+        if cx.shared().membership.state.state() == MembershipState::Verifying {
             mark_lost_hints(cx);
         }
         self.settle(cx);
@@ -142,7 +142,7 @@ impl Identity {
         (peer, incarnation): (NodeId, Incarnation),
         (knows_us, never_another): (Option<Claim>, bool),
     ) {
-        let kept = cx.shared().logs.incarnation(peer);
+        let kept = cx.shared().membership.logs.incarnation(peer);
         let seen = &mut self.peers.entry(peer).or_default().seen;
         if seen.or(kept) != Some(incarnation) {
             *seen = Some(incarnation);
@@ -150,15 +150,15 @@ impl Identity {
             cx.effect(NodeEffect::Remember { peer, claim });
         }
         self.note_check(peer, Check::Seen);
-        match cx.shared().logs.lost(knows_us.as_ref()) {
+        match cx.shared().membership.logs.lost(knows_us.as_ref()) {
             Some(since) => {
-                let voter = cx.shared().layouts.voter().id;
-                let is_before = |claim| cx.shared().logs.is_before_voter(claim, voter);
+                let voter = cx.shared().membership.layouts.voter().id;
+                let is_before = |claim| cx.shared().membership.logs.is_before_voter(claim, voter);
                 let keeps_votes = knows_us.as_ref().is_some_and(is_before);
                 self.lose(cx, Some(peer), (since, keeps_votes));
             }
             None => {
-                cx.shared().logs.settle(peer);
+                cx.shared().membership.logs.settle(peer);
                 self.confirm(cx, peer, knows_us.is_none() || never_another);
             }
         }
@@ -167,13 +167,14 @@ impl Identity {
     /// A peer knows that what this node acknowledged since that time may be lost. `keeps_votes`:
     /// the loss is older than this node's voter id, so the votes under that id are intact.
     fn lose(&mut self, cx: &Context, peer: Option<NodeId>, (since, keeps_votes): (u64, bool)) {
-        let known = cx.shared().membership.state() == MembershipState::Rebuilding
+        let known = cx.shared().membership.state.state() == MembershipState::Rebuilding
             && lacks_since(cx).is_some_and(|lacks| lacks <= since);
         if !known {
-            cx.shared().missed.mark(cx.shared().own, Mark { partition: None, since });
+            cx.shared().transfer.missed.mark(cx.shared().own, Mark { partition: None, since });
             mark_lost_hints(cx);
             cx.shared()
                 .membership
+                .state
                 .lose((cx.now().wall + cx.config().max_skew_micros) << COUNTER_BITS);
         }
         // It may have voted since it began to be rebuilt, if a layout has seated it meanwhile.
@@ -185,7 +186,7 @@ impl Identity {
         }
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
-            Some(peer) => cx.shared().logs.settle(peer),
+            Some(peer) => cx.shared().membership.logs.settle(peer),
             None => {}
         }
     }
@@ -193,7 +194,7 @@ impl Identity {
     /// A peer knows nothing that contradicts this node's membership state; `denies` = the peer
     /// never knew another disk of this node.
     fn confirm(&mut self, cx: &Context, peer: NodeId, denies: bool) {
-        if cx.shared().membership.state() != MembershipState::Joining || !denies {
+        if cx.shared().membership.state.state() != MembershipState::Joining || !denies {
             return;
         }
         self.peers.entry(peer).or_default().confirmed = true;
@@ -203,7 +204,7 @@ impl Identity {
     /// A new node is a member once all others have confirmed it: one that is missing may be the
     /// only one that knows more.
     pub(crate) fn stand_if_confirmed(&mut self, cx: &Context) {
-        if cx.shared().membership.state() != MembershipState::Joining {
+        if cx.shared().membership.state.state() != MembershipState::Joining {
             return;
         }
         let confirmed = |peer| self.peers.get(&peer).is_some_and(|peer| peer.confirmed);
@@ -236,15 +237,15 @@ impl Identity {
             return;
         }
         if state == MembershipState::Member {
-            for marked in cx.shared().missed.of(cx.shared().own) {
+            for marked in cx.shared().transfer.missed.of(cx.shared().own) {
                 if marked.mark.partition.is_none() {
-                    cx.shared().missed.done(cx.shared().own, None, marked.number);
+                    cx.shared().transfer.missed.done(cx.shared().own, None, marked.number);
                 }
             }
         }
-        cx.shared().membership.set(state);
+        cx.shared().membership.state.set(state);
         for peer in std::mem::take(&mut self.unsettled) {
-            cx.shared().logs.settle(peer);
+            cx.shared().membership.logs.settle(peer);
         }
     }
 
@@ -310,7 +311,7 @@ impl Identity {
     /// Notes whether this node is confirmed, and whether its state will be settled soon.
     pub(crate) fn settle(&mut self, cx: &Context) {
         let checks = self.checks(cx);
-        let membership = &cx.shared().membership;
+        let membership = &cx.shared().membership.state;
         if checks != Checks::UnderWay && !membership.is_confirmed() {
             membership.confirm();
         }
@@ -327,7 +328,7 @@ impl Identity {
     /// Has stored what other nodes reported since, and disks that could not be stored when they
     /// were seen.
     pub(crate) fn remember(&self, cx: &Context) {
-        let logs = &cx.shared().logs;
+        let logs = &cx.shared().membership.logs;
         for peer in cx.others() {
             let seen = self.peers.get(&peer).and_then(|peer| peer.seen);
             let unstored = seen.filter(|seen| logs.incarnation(peer) != Some(*seen));

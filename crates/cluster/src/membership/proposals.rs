@@ -75,7 +75,7 @@ impl Decision {
         if self.is_own {
             let layout = Arc::clone(&self.wanted);
             let without_vote = self.without_vote.iter().copied().collect();
-            cx.shared().layouts.changes(ChangeReport { layout, progress, without_vote });
+            cx.shared().membership.layouts.changes(ChangeReport { layout, progress, without_vote });
         }
     }
 
@@ -109,7 +109,7 @@ impl Decision {
             Some(Proposed::GoesOn) => Next::Ask,
             Some(Proposed::Decided(layout)) => {
                 self.decided = true;
-                cx.shared().layouts.learn(&layout);
+                cx.shared().membership.layouts.learn(&layout);
                 self.report(cx, Progress::Decided);
                 cx.keep_layouts();
                 Next::Ask
@@ -119,7 +119,7 @@ impl Decision {
                 Next::End(if is_wanted { Progress::Done } else { Progress::Overtaken })
             }
             Some(Proposed::Overtaken(layout)) => {
-                cx.shared().layouts.learn(&layout);
+                cx.shared().membership.layouts.learn(&layout);
                 cx.keep_layouts();
                 // It may have taken up another one, and its own be decided by others meanwhile.
                 let is_wanted = layout.id() == self.wanted.id();
@@ -161,7 +161,7 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
             Next::End(progress) => return end(progress),
             Next::Outbid(ballot) => {
                 asked.forget();
-                let base = cx.shared().layouts.known();
+                let base = cx.shared().membership.layouts.known();
                 let wanted = Arc::clone(&change.borrow().wanted);
                 if wanted.base != base.id() {
                     return end(Progress::Overtaken);
@@ -178,7 +178,7 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
 /// Asks a node that goes by a later layout for that.
 async fn pull(cx: Context, node: NodeId) {
     let request = Request::Council(VoteRequest::Ask);
-    let layouts = &cx.shared().layouts;
+    let layouts = &cx.shared().membership.layouts;
     if let Ok(Reply::Council(VoteReply::Known(layout))) =
         cx.call(node, Class::Client, request).await
         && layouts.learn(&layout)
@@ -197,7 +197,7 @@ impl Proposals {
     /// it is decided: whoever votes about the next one is told of that.
     pub(crate) fn propose(&mut self, tasks: &mut Tasks, wanted: &Arc<Layout>) {
         let cx = tasks.context().clone();
-        let layouts = &cx.shared().layouts;
+        let layouts = &cx.shared().membership.layouts;
         let (base, id) = (layouts.known(), wanted.id());
         if let Some(change) = self.under_way(tasks) {
             let change = change.borrow();
@@ -261,7 +261,7 @@ impl Proposals {
         self.pull(tasks);
         self.end_dropped(tasks);
         self.complete_accepted(tasks);
-        if tasks.context().shared().layouts.is_unkept() {
+        if tasks.context().shared().membership.layouts.is_unkept() {
             tasks.context().keep_layouts();
         }
     }
@@ -280,7 +280,8 @@ impl Proposals {
     /// Whoever proposed it may be gone, and nobody know that it is decided.
     fn complete_accepted(&mut self, tasks: &mut Tasks) {
         let (shared, now) = (tasks.context().shared(), tasks.context().now());
-        let completed = shared.layouts.completed().filter(|_| !self.decides_already(tasks));
+        let completed =
+            shared.membership.layouts.completed().filter(|_| !self.decides_already(tasks));
         let Some(proposal) = completed else {
             self.accepted_since = None;
             return;
@@ -297,7 +298,7 @@ impl Proposals {
     /// Another node may go by a later layout: it is asked for that.
     pub(crate) fn pull(&mut self, tasks: &mut Tasks) {
         let cx = tasks.context().clone();
-        let Some(node) = cx.shared().layouts.ahead() else { return };
+        let Some(node) = cx.shared().membership.layouts.ahead() else { return };
         let is_asked = self.pull.is_some_and(|task| tasks.is_under_way(task));
         if !is_asked && cx.view().has(node) {
             self.pull = Some(tasks.spawn("pull", pull(cx, node)));

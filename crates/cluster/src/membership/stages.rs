@@ -89,7 +89,7 @@ async fn ask(cx: Context, node: NodeId, reports: Rc<Reports>) {
             Ok(Reply::Moves(state)) => reports.by_node.borrow_mut().insert(node, state),
             _ => reports.by_node.borrow_mut().remove(&node),
         };
-        cx.shared().moves.publish(reports.by_node.borrow().clone());
+        cx.shared().membership.moves.publish(reports.by_node.borrow().clone());
         cx.until(|now| now.mono >= since + ASK_MICROS).await;
     }
 }
@@ -97,7 +97,7 @@ async fn ask(cx: Context, node: NodeId, reports: Rc<Reports>) {
 impl Stages {
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, proposals: &mut Proposals) {
         let cx = tasks.context().clone();
-        let layout = cx.shared().layouts.entered();
+        let layout = cx.shared().membership.layouts.entered();
         let place = layout.council.iter().position(|seat| seat.node == cx.shared().own);
         let place = place.filter(|_| layout.stage != Stage::Settled);
         let is_over = |under_way: &mut StageUnderWay| {
@@ -108,7 +108,7 @@ impl Stages {
         if let Some(over) = self.under_way.take_if(is_over) {
             tasks.stop(over.survey);
             if place.is_none() {
-                cx.shared().moves.publish(BTreeMap::new());
+                cx.shared().membership.moves.publish(BTreeMap::new());
             }
         }
         let Some(place) = place else { return };
@@ -121,7 +121,7 @@ impl Stages {
             StageUnderWay { epoch: layout.epoch, survey, reports }
         });
         // Another layout may be known, and not in force yet.
-        let known = cx.shared().layouts.known();
+        let known = cx.shared().membership.layouts.known();
         let is_next = known.epoch == layout.epoch && !proposals.decides_already(tasks);
         let has_asked = !under_way.reports.by_node.borrow().is_empty();
         if has_asked
@@ -129,7 +129,7 @@ impl Stages {
             && under_way.reports.are_through(&layout)
             && let Some(next) = layout.next_stage().map(Arc::new)
         {
-            let ballot = cx.shared().layouts.promised() + 1;
+            let ballot = cx.shared().membership.layouts.promised() + 1;
             proposals.decide(tasks, Proposal::new(known, Arc::clone(&next), ballot), next);
         }
     }

@@ -118,7 +118,7 @@ impl Acceptor {
             return cx.done(op, Reply::Ahead);
         }
         // It may have promised more than it knows, or could not know it after a crash.
-        let membership = &cx.core.shared.membership;
+        let membership = &cx.core.shared.membership.state;
         let knows = membership.is_authoritative_for_all() && ballot > membership.promised_before();
         if !knows || !admits(cx, op, ballot) {
             // Of one that is of the other set alone this would be a promise.
@@ -127,7 +127,7 @@ impl Acceptor {
                 if is_read { Reply::Absent { authoritative: false } } else { Reply::Busy };
             return cx.done(op, refusal);
         }
-        if let Err(promise) = cx.core.shared.promises.promise(&key, ballot) {
+        if let Err(promise) = cx.core.shared.paxos.promises.promise(&key, ballot) {
             return cx.done(op, Reply::Outbid { promise });
         }
         // One that is still to take the partition promises too, and tells what it holds: a majority
@@ -162,7 +162,7 @@ impl Acceptor {
         let ballot = arrived.record.ballot();
         let refusal = match self.refusal(cx, op, &arrived) {
             Some(refusal) => refusal,
-            None => match cx.core.shared.promises.hold(&arrived.key, ballot) {
+            None => match cx.core.shared.paxos.promises.hold(&arrived.key, ballot) {
                 Ok(held) => {
                     let Arrived { key, record, .. } = arrived;
                     let most = cx.core.config.brief_bytes;
@@ -184,7 +184,7 @@ impl Acceptor {
     /// Why a record is not stored, whatever is promised.
     fn refusal(&self, cx: &mut Cx<'_>, op: OpId, arrived: &Arrived) -> Option<Reply> {
         let ballot = arrived.record.ballot();
-        let membership = &cx.core.shared.membership;
+        let membership = &cx.core.shared.membership.state;
         // A life that lost its disk may have promised that much.
         let promise = membership.promised_before();
         if ballot <= promise {
@@ -294,13 +294,13 @@ impl Acceptor {
         if self.pages.contains_key(&op) {
             return false;
         }
-        let pauses = class == Class::Repair && !cx.core.shared.membership.is_member();
+        let pauses = class == Class::Repair && !cx.core.shared.membership.state.is_member();
         if pauses {
-            cx.core.shared.promises.pause();
+            cx.core.shared.paxos.promises.pause();
             let all = cx.core.shared.clock.now(cx.now) + 1;
             // They are of this node's own clock, or not too far ahead of it.
             if !cx.core.shared.promise_all(cx.now, all.max(greatest), u64::MAX) {
-                cx.core.shared.promises.resume();
+                cx.core.shared.paxos.promises.resume();
                 return false;
             }
         }
@@ -314,10 +314,10 @@ impl Acceptor {
         for (key, record) in items.iter().filter(|_| is_stored) {
             let steps = record.steps();
             let via = (Via::Replica, core.view.epoch);
-            core.shared.recent.note(key, record, [&Steps::default(), &steps], via);
+            core.shared.paxos.recent.note(key, record, [&Steps::default(), &steps], via);
         }
         if pauses {
-            core.shared.promises.resume();
+            core.shared.paxos.promises.resume();
         }
     }
 
@@ -333,7 +333,7 @@ impl Acceptor {
         if result.is_ok() {
             let steps = record.steps();
             let via = (Via::Accept, *epoch);
-            cx.core.shared.recent.note(key, record, [before, &steps], via);
+            cx.core.shared.paxos.recent.note(key, record, [before, &steps], via);
         }
         self.give_up(cx.core, op);
         cx.done(op, reply_to_write(result));
@@ -367,7 +367,7 @@ impl Acceptor {
     fn give_up(&mut self, core: &Core, op: OpId) {
         let storing = self.storing.remove(&op).expect("it is being stored");
         let partition = storing.held.partition();
-        core.shared.promises.free(storing.held);
+        core.shared.paxos.promises.free(storing.held);
         if self.waiting.contains_key(&partition) {
             self.freed.push(partition);
         }
@@ -384,14 +384,14 @@ fn shows_later(core: &Core, key: &[u8]) -> Via {
 /// Whether this node holds all of a key that it is to know as one of its replicas by default:
 /// it has lost nothing, nor is it still to take what moves to it.
 fn is_whole(core: &Core, key: &[u8]) -> bool {
-    let membership = &core.shared.membership;
+    let membership = &core.shared.membership.state;
     membership.is_authoritative_for_all() && !is_to_take(core, || partition_of(key))
 }
 
 /// Whether this node is still to take a partition that moves to it.
 pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
     let (view, own) = (&core.view, core.shared.own);
-    core.shared.lacks.load(Ordering::SeqCst)
+    core.shared.membership.lacks.load(Ordering::SeqCst)
         && view.other.as_ref().is_some_and(|other| other.holds(own, partition(), 0))
         && !view.topology.holds(own, partition(), 0)
 }

@@ -122,7 +122,7 @@ impl Changes {
         id: SlotId,
         (ballot, watermark): (u64, u64),
     ) {
-        if cx.core.shared.proofs.watermark() != watermark {
+        if cx.core.shared.repair.proofs.watermark() != watermark {
             // All those promises are void, or will be soon.
             return self.try_change(cx, id);
         }
@@ -211,7 +211,7 @@ impl Changes {
         let has_ended = newest.as_ref().is_some_and(|(_, has_ended)| *has_ended);
         let newest = newest.map(|(newest, _)| newest);
         let rank = newest.as_ref().map(|newest| newest.rank());
-        let seal = cx.core.shared.proofs.seal();
+        let seal = cx.core.shared.repair.proofs.seal();
         let is_settled = self.is_settled(id, newest.as_ref(), state.steps());
         match newest {
             newest if !state.found_expired() && is_settled => {
@@ -268,7 +268,7 @@ impl Changes {
         let kept = Kept::after(record, ballot, change.since, slot.view.id().placement);
         // Without a turn another one may go on at the same time.
         if let Some(kept) = kept.filter(|_| change.turn.is_some()) {
-            core.shared.keeper.put(&slot.key, kept);
+            core.shared.paxos.keeper.put(&slot.key, kept);
         }
     }
 
@@ -286,7 +286,7 @@ impl Changes {
             return false;
         }
         let (key, placement) = (slot.key.clone(), slot.view.id().placement);
-        let Some(kept) = cx.core.shared.keeper.take(&key, cx.now.mono, placement) else {
+        let Some(kept) = cx.core.shared.paxos.keeper.take(&key, cx.now.mono, placement) else {
             return false;
         };
         let absent = kept.record.version();

@@ -110,7 +110,7 @@ impl Changes {
         (change.stage, change.since) = (ChangeStage::Queued, cx.now.mono);
         let is_own = self.queues.own.contains(&turn);
         let is_first = !self.queues.waiting.contains_key(&turn);
-        if !is_own && is_first && cx.core.shared.turns.take(turn) {
+        if !is_own && is_first && cx.core.shared.paxos.turns.take(turn) {
             return self.begin_turn(cx, id, turn);
         }
         if self.queues.count >= MAX_QUEUED {
@@ -135,7 +135,7 @@ impl Changes {
     /// It is looked whether the turn has come of a write that is the first of its queue.
     pub(crate) fn look_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let turn = Turns::of(&self.slots.get(id).key);
-        if !cx.core.shared.turns.take(turn) {
+        if !cx.core.shared.paxos.turns.take(turn) {
             return self.hedges.at(cx.now.mono + LOOK_AGAIN, id);
         }
         let first = self.pop(turn).expect("who looks is in the queue");
@@ -239,7 +239,7 @@ impl Changes {
         let next = self.queues.waiting.get(&turn).and_then(|queue| queue.front().copied());
         // What became of one that was tried is not told for long.
         let is_fresh = next.is_none_or(|next| self.slots.work(next).is_fresh());
-        if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.turns.is_wanted(turn) {
+        if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.paxos.turns.is_wanted(turn) {
             self.give_up_turn(cx.core, turn);
             if let Some(next) = next {
                 self.hedges.at(cx.now.mono + LOOK_AGAIN, next);
@@ -258,7 +258,7 @@ impl Changes {
 
     fn give_up_turn(&mut self, core: &Core, turn: Turn) {
         self.queues.own.remove(&turn);
-        core.shared.turns.end(turn);
+        core.shared.paxos.turns.end(turn);
     }
 
     /// Those whose turn has come begin.

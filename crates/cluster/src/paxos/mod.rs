@@ -218,7 +218,7 @@ impl Changes {
         }
         let ballot = cx.core.shared.clock.issue_ballot(cx.now, cx.core.shared.own);
         let Some(ballot) = self.issued(cx, id, ballot) else { return };
-        let watermark = cx.core.shared.proofs.watermark();
+        let watermark = cx.core.shared.repair.proofs.watermark();
         let change = self.slots.work(id);
         change.tries += 1;
         change.since = cx.now.mono;

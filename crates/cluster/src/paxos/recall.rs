@@ -12,7 +12,7 @@ use crate::paxos::recent::{Recalled, WriteName};
 use crate::placement::topology::partition_of;
 use crate::protocol::core::{Core, Cx};
 use crate::replica::reply::reply_to_error;
-use crate::shared::Shared;
+use crate::shared::SharedMembership;
 
 /// Another node, or this one, asks for a conditional write that was first tried under `since`;
 /// of one with an idempotency key that does not matter, for it may be from long ago.
@@ -22,7 +22,7 @@ pub(crate) fn recall(
     (key, asked, since): (Bytes, WriteName, u64),
     demand: Demand,
 ) {
-    let recalled = match cx.core.shared.recent.recall(&key, asked, since) {
+    let recalled = match cx.core.shared.paxos.recent.recall(&key, asked, since) {
         // The store may know it better.
         Recalled::Never
         | Recalled::Forgotten
@@ -44,7 +44,7 @@ pub(crate) fn recall(
 /// Up to which time of a version this node does not know what was tried: it may have lost that
 /// with a disk, or the partition has moved to it since.
 fn forgets_before(core: &Core, partition: u16) -> u64 {
-    let Shared { membership, layouts, .. } = &*core.shared;
+    let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     membership.promised_before().max(layouts.forgets_before(partition))
 }
 
@@ -52,7 +52,7 @@ fn forgets_before(core: &Core, partition: u16) -> u64 {
 /// were stored: it may have lost that with a disk, or not have been told all that those
 /// remembered which had the partition before.
 fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
-    let Shared { membership, layouts, .. } = &*core.shared;
+    let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     let lost = membership.words_lost_before();
     match partition {
         None => lost,

@@ -160,7 +160,7 @@ impl Core {
     /// be written. A cluster of one notes that too: a node that joins later may write something
     /// older.
     pub(crate) fn must_look(&self, record: &Record) -> bool {
-        let (newest, origin) = (&self.shared.newest, self.shared.clock.origin());
+        let (newest, origin) = (&self.shared.replica.newest, self.shared.clock.origin());
         newest.may_hide(record.version(), origin, self.view.is_alone())
     }
 
@@ -168,10 +168,10 @@ impl Core {
     pub(crate) fn round_state(&self, now: Now) -> RoundState {
         let shared = &self.shared;
         RoundState {
-            life: shared.logs.life(),
-            proof: shared.proofs.known(),
-            promised: shared.promises.greatest(),
-            is_active: shared.rounds.is_active(now),
+            life: shared.membership.logs.life(),
+            proof: shared.repair.proofs.known(),
+            promised: shared.paxos.promises.greatest(),
+            is_active: shared.repair.rounds.is_active(now),
         }
     }
 
@@ -189,11 +189,11 @@ impl Core {
     /// A watermark is a time of versions, whose clock may be ahead of all wall clocks: the
     /// watermark alone ends no value.
     pub(crate) fn is_gone(&self, now: Now, reported: &ReportedRecord, authoritative: bool) -> bool {
-        let greatest = self.shared.proofs.reported_watermark();
+        let greatest = self.shared.repair.proofs.reported_watermark();
         if greatest == 0 {
             return false;
         }
-        let watermark = self.shared.proofs.watermark();
+        let watermark = self.shared.repair.proofs.watermark();
         let rank = reported.rank();
         let has_expired = || {
             // The expiry of a long record is known once the record is fetched.
@@ -207,7 +207,7 @@ impl Core {
                     < watermark
         };
         !authoritative && rank.when() <= greatest
-            || self.shared.proofs.is_gone(rank)
+            || self.shared.repair.proofs.is_gone(rank)
             || rank.kind == Kind::Value && has_expired()
     }
 }

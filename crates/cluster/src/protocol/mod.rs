@@ -114,14 +114,14 @@ impl Protocol {
 
     /// Handles one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
-        if self.core.view.epoch != self.core.shared.views.epoch() {
+        if self.core.view.epoch != self.core.shared.membership.views.epoch() {
             self.look_at_views(now, out);
         }
         match event {
             Event::Get { client, quorum, .. }
             | Event::Write { client, quorum, .. }
             | Event::Change { client, quorum, .. }
-                if self.core.shared.membership.is_fenced() =>
+                if self.core.shared.membership.state.is_fenced() =>
             {
                 let is_write = !matches!(event, Event::Get { .. });
                 out.push(fenced(now, client, quorum.by(&self.core.view.topology), is_write));
@@ -230,7 +230,8 @@ impl Protocol {
         self.next_sweep = now.mono + SWEEP_MICROS;
         self.replica.acceptor.accepts_no_longer(&mut self.core.cx(now, out));
         self.replica.waiting.drop_late(now);
-        if !self.replica.waiting.is_empty() && self.core.shared.known_disk.acknowledges() {
+        if !self.replica.waiting.is_empty() && self.core.shared.membership.known_disk.acknowledges()
+        {
             self.take_waiting(now, out);
         }
         let (parts, mut cx) = self.lend(now, out);

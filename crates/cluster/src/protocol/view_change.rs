@@ -43,7 +43,7 @@ impl Protocol {
             let mut cx = self.core.cx(now, out);
             self.replica.acceptor.accepts_no_more_of_before(&mut cx);
             let shared = &self.core.shared;
-            shared.recent.forget(view.epoch, shared.clock.now(now));
+            shared.paxos.recent.forget(view.epoch, shared.clock.now(now));
         }
         let (parts, mut cx) = self.lend(now, out);
         parts.reads.view_changed(&mut cx, is_another);

@@ -79,7 +79,7 @@ impl Round {
         self.report.full |= since == 0;
         self.report.since = if self.report.full { 0 } else { since };
         self.is_uniform = is_uniform;
-        self.context.shared().rounds.publish(&self.report);
+        self.context.shared().repair.rounds.publish(&self.report);
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Round {
         let floor = self.ready().await?;
         // From here on whoever is asked may commit, whatever becomes of this node.
         self.report.proven = true;
-        self.context.shared().rounds.publish(&self.report);
+        self.context.shared().repair.rounds.publish(&self.report);
         let commit = RoundStep::Commit { floor, is_uniform: self.is_uniform };
         for nodes in self.others_first() {
             let asked = nodes.into_iter().map(async |node| {

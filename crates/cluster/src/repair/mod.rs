@@ -78,14 +78,14 @@ impl Repair {
         self.stop(tasks, "its task was dropped");
         let context = tasks.context().clone();
         let Some((id, report)) = self.due(&context) else { return };
-        context.shared().rounds.publish(&report);
+        context.shared().repair.rounds.publish(&report);
         let round = Round::new(context, Rc::clone(&self.past), id, report);
         self.round = Some(tasks.spawn("repair round", round.run()));
     }
 
     /// Stops the round under way if this node must not drive one any more.
     pub(crate) fn stop_if_void(&mut self, tasks: &mut Tasks) {
-        if !tasks.context().shared().membership.is_authoritative_for_all() {
+        if !tasks.context().shared().membership.state.is_authoritative_for_all() {
             self.stop(tasks, "the node that drives it is being rebuilt");
         }
     }
@@ -94,7 +94,7 @@ impl Repair {
     /// and what it has shown is of those replicas; what all were ready for they may commit.
     pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks) {
         *self.past.borrow_mut() = Past::default();
-        let current = tasks.context().shared().rounds.status().current;
+        let current = tasks.context().shared().repair.rounds.status().current;
         if !current.is_some_and(|report| report.proven) {
             self.stop(tasks, "the members of the cluster change");
         }
@@ -108,7 +108,7 @@ impl Repair {
         let Some(round) = self.round.take() else { return };
         tasks.stop(round);
         let context = tasks.context();
-        let Some(mut report) = context.shared().rounds.status().current else { return };
+        let Some(mut report) = context.shared().repair.rounds.status().current else { return };
         // What all nodes were ready for is proven, whoever of them has committed it.
         report.stopped = Some(why).filter(|_| !report.proven);
         self.past.borrow_mut().ended(context, &report);
@@ -118,11 +118,11 @@ impl Repair {
     /// The round that is to begin now, if one is.
     fn due(&self, context: &Context) -> Option<(RoundId, RoundReport)> {
         let (shared, now, view) = (context.shared(), context.now(), context.view());
-        let rounds = &shared.rounds;
-        let is_whole = shared.membership.is_authoritative_for_all();
+        let rounds = &shared.repair.rounds;
+        let is_whole = shared.membership.state.is_authoritative_for_all();
         // While partitions move nothing is proven: a receiver may lack what all others hold.
         let moves = view.other.is_some();
-        let is_out = shared.membership.is_fenced() || shared.is_removed();
+        let is_out = shared.membership.state.is_fenced() || shared.is_removed();
         if !is_whole || moves || is_out || shared.is_alone() {
             return None;
         }
@@ -136,7 +136,7 @@ impl Repair {
         }
         let staggered = (place as u64).min(MAX_STAGGERED);
         let wait = interval_micros + interval_micros / STAGGER * staggered;
-        let seal = shared.proofs.known().seal;
+        let seal = shared.repair.proofs.known().seal;
         let is_due = interval_micros > 0
             && now.mono >= rounds.last_asked() + wait
             && !rounds.is_yielding(now)
@@ -180,7 +180,7 @@ impl Past {
 /// Tells that a round is over.
 fn end(context: &Context, mut report: RoundReport) {
     report.ended = Some(context.now().wall);
-    context.shared().rounds.asked(context.now());
-    context.shared().rounds.publish(&report);
+    context.shared().repair.rounds.asked(context.now());
+    context.shared().repair.rounds.publish(&report);
     context.effect(NodeEffect::RoundEnded(report));
 }

@@ -26,7 +26,7 @@ impl ProofExchange {
     /// A peer was seen: what it knows of proofs is asked for, where there may be any.
     pub(crate) fn seen(&self, tasks: &mut Tasks, peer: NodeId) {
         let cx = tasks.context().clone();
-        if cx.config().rounds.interval_micros != 0 || cx.shared().proofs.seal() != 0 {
+        if cx.config().rounds.interval_micros != 0 || cx.shared().repair.proofs.seal() != 0 {
             tasks.spawn("proof", exchange(cx, peer, RoundId::default(), RoundStep::Ask));
         }
     }
@@ -34,7 +34,7 @@ impl ProofExchange {
     /// Takes over a proof that another node reported, and hands over its own to those that lag.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let cx = tasks.context().clone();
-        let (proofs, own) = (&cx.shared().proofs, cx.shared().own);
+        let (proofs, own) = (&cx.shared().repair.proofs, cx.shared().own);
         let known = proofs.known();
         let step = RoundStep::Commit { floor: known.floor, is_uniform: known.is_uniform };
         for node in proofs.take_lagging() {

@@ -133,8 +133,8 @@ impl Round {
                     ExchangeRange { start, end: end.clone(), since, buckets, damaged: None };
                 self.exchange(range).await?;
             }
-            self.context.shared().rounds.asked(self.context.now());
-            self.context.shared().rounds.publish(&self.report);
+            self.context.shared().repair.rounds.asked(self.context.now());
+            self.context.shared().repair.rounds.publish(&self.report);
             let Some(end) = end else { return Ok(()) };
             self.pace(began).await;
             start = end;
@@ -150,7 +150,7 @@ impl Round {
         let share = self.context.config().rounds.share.clamp(1, 100);
         let now = self.context.now().mono;
         let until = now + now.saturating_sub(began) * (100 - share) / share;
-        let rounds = &self.context.shared().rounds;
+        let rounds = &self.context.shared().repair.rounds;
         let is_awaited = |now| rounds.wanted().is_some() || rounds.is_yielding(now);
         self.context.until(|now| now.mono >= until || is_awaited(now)).await;
     }
@@ -267,7 +267,7 @@ impl Round {
             let why = if is_done { Unhealed::Sole } else { Unhealed::Failed };
             ranges.into_iter().for_each(|damage| self.report.stays(node, damage, why));
         }
-        self.context.shared().rounds.publish(&self.report);
+        self.context.shared().repair.rounds.publish(&self.report);
     }
 
     /// Whether that all nodes are equal proves anything.

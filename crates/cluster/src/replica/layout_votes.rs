@@ -17,18 +17,18 @@ pub(crate) struct Votes {
 impl Votes {
     pub(crate) fn council_asked(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
         // Its directory is a copy: it must not vote beside the other one.
-        if cx.core.shared.membership.is_fenced() {
+        if cx.core.shared.membership.state.is_fenced() {
             return cx.done(op, Reply::Council(VoteReply::NoVote));
         }
         // The directory may be an earlier state of itself: whoever has had a vote of it says so,
         // and learns of the next one when that claim is settled. The asker tries again.
         let is_vote = matches!(asked, VoteRequest::Prepare { .. } | VoteRequest::Accept { .. });
-        let is_known =
-            cx.core.shared.membership.is_confirmed() && !cx.core.shared.logs.is_in_doubt();
+        let is_known = cx.core.shared.membership.state.is_confirmed()
+            && !cx.core.shared.membership.logs.is_in_doubt();
         if is_vote && !is_known {
             return cx.done(op, Reply::Busy);
         }
-        let (reply, must_be_kept) = cx.core.shared.layouts.asked(asked);
+        let (reply, must_be_kept) = cx.core.shared.membership.layouts.asked(asked);
         if must_be_kept {
             self.storing.insert(op, reply);
             cx.out.push(Effect::KeepLayouts { op });

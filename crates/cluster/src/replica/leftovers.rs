@@ -71,8 +71,8 @@ mod tests {
             (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
         let shared = Shared::new(nodes(0), NodeId(0), clock, membership, 0, logs);
         let under = |view: View, empties: bool| {
-            shared.views.install(view);
-            shared.before_writes.set_empty(empties);
+            shared.membership.views.install(view);
+            shared.replica.before_writes.set_empty(empties);
             shared.holds(KEY, 0)
         };
         assert!(shared.holds(KEY, 0));

@@ -71,7 +71,7 @@ impl Replica {
         let placement = if is_of_any { 0 } else { under.placement };
         let op = OpId::Peer { connection, id, partition, placement };
         let is_of_proof = matches!(request, Request::Round { .. });
-        let membership = &cx.core.shared.membership;
+        let membership = &cx.core.shared.membership.state;
         if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
             // Nothing is changed, and nothing of what is here is disclosed.
             cx.respond(op, Reply::WrongEpoch);
@@ -86,7 +86,7 @@ impl Replica {
 
     /// Carries out a request, of another node or of this one, that asks this replica alone.
     pub(crate) fn perform(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
-        if !cx.core.shared.known_disk.acknowledges() && is_acknowledged(op, &request) {
+        if !cx.core.shared.membership.known_disk.acknowledges() && is_acknowledged(op, &request) {
             return self.waiting.wait_until_known(cx, op, demand, request);
         }
         match request {
@@ -95,7 +95,7 @@ impl Replica {
                 recall::recall(cx, op, (key, WriteName { id, digest }, since), demand);
             }
             Request::Prepare { watermark, .. }
-                if watermark != cx.core.shared.proofs.watermark() =>
+                if watermark != cx.core.shared.repair.proofs.watermark() =>
             {
                 let state = cx.core.round_state(cx.now);
                 cx.done(op, Reply::Round(state));
@@ -165,9 +165,9 @@ impl Replica {
                 cx.core.must_look(record);
             }
             // What this node takes or is streamed may be older than its seal.
-            let lacks = cx.core.shared.lacks.load(Ordering::SeqCst);
-            let is_brought =
-                demand.class == Class::Repair && (lacks || !cx.core.shared.membership.is_member());
+            let lacks = cx.core.shared.membership.lacks.load(Ordering::SeqCst);
+            let is_brought = demand.class == Class::Repair
+                && (lacks || !cx.core.shared.membership.state.is_member());
             cx.out.push(Effect::WriteAll { op, items, is_brought, demand });
         }
     }
@@ -177,17 +177,17 @@ impl Replica {
     fn perform_for_node(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
         match request {
             // What is not here yet comes otherwise, and must not be taken for what others lack.
-            Request::Compare(_) if !cx.core.shared.membership.is_authoritative_for_all() => {
+            Request::Compare(_) if !cx.core.shared.membership.state.is_authoritative_for_all() => {
                 cx.done(op, Reply::Absent { authoritative: false });
             }
             Request::Compare(CompareRequest { round, watermark, .. })
-                if cx.core.shared.proofs.known().seal != round
-                    || cx.core.shared.proofs.watermark() != watermark =>
+                if cx.core.shared.repair.proofs.known().seal != round
+                    || cx.core.shared.repair.proofs.watermark() != watermark =>
             {
                 cx.done(op, Reply::WrongEpoch);
             }
             Request::Compare(request) => {
-                cx.core.shared.rounds.works(cx.now);
+                cx.core.shared.repair.rounds.works(cx.now);
                 cx.out.push(Effect::Compare { op, request, demand });
             }
             Request::Discard(ranges) => cx.out.push(Effect::Discard { op, ranges }),
@@ -196,18 +196,19 @@ impl Replica {
                 self.proving.bring(cx, &mut self.acceptor, op, (round, key, record), demand);
             }
             Request::Missed { node, marks } if cx.core.view.has(node) => {
-                marks.iter().for_each(|mark| cx.core.shared.missed.mark(node, *mark));
+                marks.iter().for_each(|mark| cx.core.shared.transfer.missed.mark(node, *mark));
                 cx.out.push(Effect::KeepMissed { op, node });
             }
             Request::Missed { .. } => cx.done(op, Reply::Failed),
             Request::Council(asked) => self.votes.council_asked(cx, op, &asked),
             Request::Moves => cx.done(op, Reply::Moves(cx.core.shared.moves_state())),
             Request::KnowsDisk { node, incarnation } => {
-                let is_known = cx.core.shared.logs.incarnation(node) == Some(incarnation);
+                let is_known =
+                    cx.core.shared.membership.logs.incarnation(node) == Some(incarnation);
                 cx.done(op, if is_known { Reply::Pong } else { Reply::Busy });
             }
             Request::ClusterId => {
-                let answer = cx.core.shared.cluster.answer();
+                let answer = cx.core.shared.membership.cluster.answer();
                 cx.done(op, answer.map_or(Reply::Busy, Reply::ClusterId));
             }
             request => unreachable!("it is about a key: {request:?}"),
@@ -224,7 +225,7 @@ impl Replica {
         record: Record,
         demand: Demand,
     ) {
-        if !cx.core.shared.known_disk.acknowledges() {
+        if !cx.core.shared.membership.known_disk.acknowledges() {
             let request = Request::Write { key, record };
             return self.waiting.wait_until_known(cx, op, demand, request);
         }

@@ -28,23 +28,25 @@ impl Proving {
         (round, step): (RoundId, RoundStep),
     ) {
         let shared = &cx.core.shared;
-        let known = shared.proofs.known();
+        let known = shared.repair.proofs.known();
         let skew = cx.core.config.max_skew_micros;
         // What it does not hold yet must not be taken for what nobody holds.
-        let takes_part = shared.membership.is_authoritative_for_all();
+        let takes_part = shared.membership.state.is_authoritative_for_all();
         let kept = match step {
             RoundStep::Ask if shared.clock.is_ahead(round.time, cx.now, skew) => {
                 return cx.done(op, Reply::Ahead);
             }
             RoundStep::Ask => return reply_round_state(cx, op),
-            RoundStep::Commit { .. } if shared.proofs.missed(round) == MissedRound::Known => {
+            RoundStep::Commit { .. }
+                if shared.repair.proofs.missed(round) == MissedRound::Known =>
+            {
                 return reply_round_state(cx, op);
             }
             RoundStep::Commit { floor, .. } if floor > Clock::limit(cx.now.wall, 2 * skew) => {
                 return cx.done(op, Reply::Ahead);
             }
             RoundStep::Commit { floor, is_uniform } => {
-                if shared.proofs.missed(round) == MissedRound::Outdated {
+                if shared.repair.proofs.missed(round) == MissedRound::Outdated {
                     let proof = Proof { proven: round, floor, is_uniform, ..Proof::default() };
                     shared.received_proof(shared.own, proof);
                     return reply_round_state(cx, op);
@@ -54,7 +56,7 @@ impl Proving {
                 if !shared.promise_all(cx.now, floor + 1, u64::MAX) {
                     return cx.done(op, Reply::Busy);
                 }
-                shared.proofs.to_be_proven(round, floor, is_uniform)
+                shared.repair.proofs.to_be_proven(round, floor, is_uniform)
             }
             _ if !takes_part => {
                 return cx.done(op, Reply::Absent { authoritative: false });
@@ -62,25 +64,25 @@ impl Proving {
             RoundStep::Seal
                 if round < known.seal || is_driven_by_another(cx.core, cx.now, round) =>
             {
-                shared.rounds.yields(cx.now);
+                shared.repair.rounds.yields(cx.now);
                 return reply_round_state(cx, op);
             }
             RoundStep::Seal if shared.clock.is_ahead(round.time, cx.now, skew) => {
                 return cx.done(op, Reply::Ahead);
             }
             RoundStep::Seal => {
-                shared.rounds.works(cx.now);
-                let is_visible = shared.proofs.raise_seal(round);
+                shared.repair.rounds.works(cx.now);
+                let is_visible = shared.repair.proofs.raise_seal(round);
                 if !shared.promise_all(cx.now, round.time + 1, u64::MAX) || !is_visible {
                     return cx.done(op, Reply::Busy);
                 }
                 Proof { seal: round, ..known }
             }
             // Who is about to join takes no part in it, and would be outdated by what it proves.
-            RoundStep::Ready if shared.views.with(View::awaits_nodes) => {
+            RoundStep::Ready if shared.membership.views.with(View::awaits_nodes) => {
                 return reply_round_state(cx, op);
             }
-            RoundStep::Ready => match shared.proofs.to_be_ready(round) {
+            RoundStep::Ready => match shared.repair.proofs.to_be_ready(round) {
                 Some(proof) => proof,
                 None => return reply_round_state(cx, op),
             },
@@ -115,7 +117,7 @@ impl Proving {
         (round, key, record): (RoundId, Bytes, Record),
         demand: Demand,
     ) {
-        let known = cx.core.shared.proofs.known();
+        let known = cx.core.shared.repair.proofs.known();
         let items = vec![(key, record)];
         let (key, record) = &items[0];
         let refusal = if known.seal != round || known.proven >= round {
@@ -146,7 +148,8 @@ fn reply_round_state(cx: &mut Cx<'_>, op: OpId) {
 
 /// Returns whether another node drives the round that is under way: a later one waits for its end.
 fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
-    core.shared.rounds.is_active(now) && core.shared.proofs.known().seal.node != round.node
+    core.shared.repair.rounds.is_active(now)
+        && core.shared.repair.proofs.known().seal.node != round.node
 }
 
 /// Returns whether a record is placed elsewhere, and such records are to go: nothing of these is
@@ -154,5 +157,7 @@ fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
 /// and then go too: nothing would be left of the key.
 fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
     let is_placed = core.view.places(core.shared.own, key, record.copies());
-    !is_placed && (core.shared.layouts.has_leftovers() || core.shared.leftovers.wanted())
+    !is_placed
+        && (core.shared.membership.layouts.has_leftovers()
+            || core.shared.transfer.leftovers.wanted())
 }

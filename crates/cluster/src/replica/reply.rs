@@ -7,7 +7,7 @@ use record::{Outline, Record};
 
 /// The reply to a read, by what this node's store returned.
 pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, StoreError>) -> Reply {
-    let authoritative = |time| shared.membership.is_authoritative(time);
+    let authoritative = |time| shared.membership.state.is_authoritative(time);
     match result {
         Ok(Some(record)) => {
             let authoritative = authoritative(Some(record.when()));
@@ -20,7 +20,7 @@ pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, Stor
 
 /// The reply to a read of a record that is longer than was asked for.
 pub(crate) fn long(shared: &Shared, outline: Outline) -> Reply {
-    let authoritative = shared.membership.is_authoritative(Some(outline.rank.when()));
+    let authoritative = shared.membership.state.is_authoritative(Some(outline.rank.when()));
     Reply::Long { outline, authoritative }
 }
 

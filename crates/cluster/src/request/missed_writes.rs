@@ -36,7 +36,7 @@ impl MissedWrites {
     pub(crate) fn missed_by(&mut self, cx: &mut Cx<'_>, peer: NodeId, key: Bytes, record: Record) {
         let shared = &cx.core.shared;
         let bytes = hint_bytes(&key, &record);
-        if peer == shared.own || !shared.hints.admit(peer, bytes) {
+        if peer == shared.own || !shared.transfer.hints.admit(peer, bytes) {
             shared.miss(peer, &key, &record);
             return;
         }
@@ -52,10 +52,10 @@ impl MissedWrites {
         let hinted = self.under_way.remove(&hint);
         let HintUnderWay { peer, bytes, mark } = hinted.expect("each hint is completed once");
         if kept {
-            shared.hints.kept(peer, bytes);
+            shared.transfer.hints.kept(peer, bytes);
         } else {
-            shared.hints.lost(peer, bytes);
-            shared.missed.mark(peer, mark);
+            shared.transfer.hints.lost(peer, bytes);
+            shared.transfer.missed.mark(peer, mark);
         }
     }
 }

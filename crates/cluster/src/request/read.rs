@@ -338,7 +338,7 @@ impl Reads {
         match result {
             Ok(record) => {
                 let time = record.as_ref().map(|record| record.when());
-                let authoritative = cx.core.shared.membership.is_authoritative(time);
+                let authoritative = cx.core.shared.membership.state.is_authoritative(time);
                 self.reported(cx, id, own, record.map(ReportedRecord::Whole), authoritative);
             }
             Err(error) => {

@@ -107,7 +107,7 @@ impl Scan {
     ) -> Self {
         let view = shared.view();
         let mut scan = Self {
-            views: Arc::clone(&shared.views),
+            views: Arc::clone(&shared.membership.views),
             own: shared.own,
             quorum: asked.by(&view.topology),
             view,

@@ -19,16 +19,16 @@ pub(crate) struct Cleanup {
 
 impl Cleanup {
     pub(crate) fn tick(&mut self, cx: &Context) {
-        let layout = cx.shared().layouts.entered();
+        let layout = cx.shared().membership.layouts.entered();
         // At the end of a transition partitions have left this node, or were about to come to it;
         // and it may have been away since, when the next one is prepared.
         let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
-        if is_due && cx.shared().layouts.has_leftovers() {
+        if is_due && cx.shared().membership.layouts.has_leftovers() {
             self.want(cx);
         }
         let is_idle = self.begun.is_none() && self.not_before <= cx.now().mono;
-        if is_idle && cx.shared().leftovers.wanted() {
-            self.begun = Some((cx.shared().leftovers.times(), layout.began));
+        if is_idle && cx.shared().transfer.leftovers.wanted() {
+            self.begun = Some((cx.shared().transfer.leftovers.times(), layout.began));
             cx.effect(NodeEffect::DropLeftovers);
         }
     }
@@ -36,21 +36,21 @@ impl Cleanup {
     /// They are to go, by the placement that is in force: what is under way may have begun by
     /// another one.
     pub(crate) fn want(&self, cx: &Context) {
-        let began = cx.shared().layouts.entered().began;
+        let began = cx.shared().membership.layouts.entered().began;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
-        let wanted = cx.shared().leftovers.times();
+        let wanted = cx.shared().transfer.leftovers.times();
         let is_last = self.begun.is_none_or(|(times, _)| times == wanted);
-        if !cx.shared().leftovers.wanted() || is_of_another && is_last {
-            cx.shared().leftovers.want();
+        if !cx.shared().transfer.leftovers.wanted() || is_of_another && is_last {
+            cx.shared().transfer.leftovers.want();
         }
     }
 
     pub(crate) fn dropped(&mut self, cx: &Context, done: bool) {
         let Some((times, began)) = self.begun.take() else { return };
         if done {
-            cx.shared().leftovers.dropped(times);
-            cx.shared().layouts.emptied(began);
-            if cx.shared().layouts.is_unkept() {
+            cx.shared().transfer.leftovers.dropped(times);
+            cx.shared().membership.layouts.emptied(began);
+            if cx.shared().membership.layouts.is_unkept() {
                 cx.keep_layouts();
             }
             self.tick(cx);
@@ -100,38 +100,38 @@ mod tests {
     fn they_are_dropped_once_for_all_that_wanted_it_before() {
         let (shared, mut node) = node();
         assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 0);
-        shared.leftovers.want();
-        shared.leftovers.want();
+        shared.transfer.leftovers.want();
+        shared.transfer.leftovers.want();
         assert_eq!(drops(&mut node, 2, NodeEvent::Tick), 1);
         assert_eq!(drops(&mut node, 3, NodeEvent::Tick), 0, "it is under way");
-        assert!(shared.leftovers.wanted());
+        assert!(shared.transfer.leftovers.wanted());
         assert_eq!(drops(&mut node, 4, DONE), 0);
-        assert!(!shared.leftovers.wanted());
+        assert!(!shared.transfer.leftovers.wanted());
         assert_eq!(drops(&mut node, 5, NodeEvent::Tick), 0);
     }
 
     #[test]
     fn what_was_wanted_meanwhile_begins_after_it() {
         let (shared, mut node) = node();
-        shared.leftovers.want();
+        shared.transfer.leftovers.want();
         assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 1);
-        shared.leftovers.want();
+        shared.transfer.leftovers.want();
         assert_eq!(drops(&mut node, 2, DONE), 1);
-        assert!(shared.leftovers.wanted());
+        assert!(shared.transfer.leftovers.wanted());
         assert_eq!(drops(&mut node, 3, DONE), 0);
-        assert!(!shared.leftovers.wanted());
+        assert!(!shared.transfer.leftovers.wanted());
     }
 
     #[test]
     fn a_failure_is_tried_again_later() {
         let (shared, mut node) = node();
-        shared.leftovers.want();
+        shared.transfer.leftovers.want();
         assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 1);
         assert_eq!(drops(&mut node, 2, FAILED), 0);
-        assert!(shared.leftovers.wanted());
+        assert!(shared.transfer.leftovers.wanted());
         assert_eq!(drops(&mut node, 1 + AGAIN, NodeEvent::Tick), 0);
         assert_eq!(drops(&mut node, 2 + AGAIN, NodeEvent::Tick), 1);
         assert_eq!(drops(&mut node, 3 + AGAIN, DONE), 0);
-        assert!(!shared.leftovers.wanted());
+        assert!(!shared.transfer.leftovers.wanted());
     }
 }

@@ -31,18 +31,18 @@ impl Shared {
     /// Whether this node has forgotten no write with an idempotency key that may be sent again:
     /// with a disk, or because it could not be told of it.
     pub fn remembers_all(&self) -> bool {
-        self.membership.knows_what_it_lost() && self.forgotten_words().is_none()
+        self.membership.state.knows_what_it_lost() && self.forgotten_words().is_none()
     }
 
     /// The greatest time of a version up to which this node may have forgotten, of some keys, which
     /// writes with an idempotency key were done; 0 = it has forgotten none.
     pub fn forgot_words_before(&self) -> u64 {
-        self.membership.words_lost_before().max(self.layouts.has_forgotten(None))
+        self.membership.state.words_lost_before().max(self.membership.layouts.has_forgotten(None))
     }
 
     /// Why this node can't say of some words that no write was done with them, and until when.
     pub fn forgotten_words(&self) -> Option<ForgottenWords> {
-        let (lost, time) = (self.membership.words_lost_before(), self.forgot_words_before());
+        let (lost, time) = (self.membership.state.words_lost_before(), self.forgot_words_before());
         let until_micros = Clock::micros(time) + REMEMBERED_MICROS;
         // As late as any time that it has received.
         let is_over = time == 0 || until_micros <= Clock::micros(self.clock.last());

@@ -122,14 +122,14 @@ impl Hints {
 
     /// Hints that were delivered are in the store still, for the next pass to deliver again.
     pub(crate) fn stay(&mut self, context: &Context, node: NodeId, hints: u64, bytes: u64) {
-        context.shared().hints.found(node, hints, bytes);
+        context.shared().transfer.hints.found(node, hints, bytes);
         self.0.entry(node).or_default().passes.undropped.set(true);
     }
 }
 
 impl Passes {
     fn is_due(&self, context: &Context, node: NodeId) -> bool {
-        let (now, waiting) = (context.now().mono, context.shared().hints.waiting(node).0);
+        let (now, waiting) = (context.now().mono, context.shared().transfer.hints.waiting(node).0);
         let only_stays = waiting <= self.stays.get() && now < self.stays_until.get();
         waiting > 0 && !only_stays && self.not_before.get() <= now
     }
@@ -159,7 +159,7 @@ impl Pass {
             node,
             passes: Rc::clone(passes),
             began: context.now().mono,
-            counted: context.shared().hints.waiting(node),
+            counted: context.shared().transfer.hints.waiting(node),
             reading: 0,
             has_delivered: false,
             refused: None,
@@ -260,7 +260,7 @@ impl Pass {
     /// unless this one delivered nothing at all.
     fn end(&self) {
         let (now, stays, passes) = (self.context.now().mono, self.stays, &self.passes);
-        let ledger = &self.context.shared().hints;
+        let ledger = &self.context.shared().transfer.hints;
         if !self.has_delivered {
             let (hints, bytes) = self.counted;
             let gone = (hints.saturating_sub(stays.hints), bytes.saturating_sub(stays.bytes));
@@ -301,7 +301,7 @@ fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
         items.extract_if(.., |(key, record)| !view.places(node, key, record.copies())).collect();
     let is_any = !needless.is_empty();
     if is_any {
-        context.shared().hints.needless(node, needless.len() as u64, bytes_of(&needless));
+        context.shared().transfer.hints.needless(node, needless.len() as u64, bytes_of(&needless));
         context.effect(NodeEffect::DropHints { peer: node, items: needless });
     }
     is_any
@@ -310,8 +310,8 @@ fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
 /// Drops hints whose records the node has stored.
 fn drop_delivered(context: &Context, node: NodeId, items: Items) {
     let shared = context.shared();
-    shared.hints.delivered(node, items.len() as u64, bytes_of(&items));
-    shared.logs.stored_late(node);
+    shared.transfer.hints.delivered(node, items.len() as u64, bytes_of(&items));
+    shared.membership.logs.stored_late(node);
     context.effect(NodeEffect::DropHints { peer: node, items });
 }
 

@@ -251,7 +251,7 @@ impl HistoryWalk {
         let (context, view) = (self.context.clone(), self.context.view());
         let own = context.shared().own;
         let until = match self.purpose {
-            Purpose::Move => Until::Seal(context.shared().layouts.seal_to_take()),
+            Purpose::Move => Until::Seal(context.shared().membership.layouts.seal_to_take()),
             Purpose::Rebuild(_) => Until::Lost,
         };
         let (mut remembered, mut before) = (Vec::new(), Vec::new());
@@ -274,7 +274,7 @@ impl HistoryWalk {
             let stored = remembered.clone();
             let keep = |call| NodeEffect::KeepRemembered { call, remembered: stored };
             if self.context.call_for(keep).await.is_ok() {
-                return self.context.shared().recent.correct(&remembered);
+                return self.context.shared().paxos.recent.correct(&remembered);
             }
         }
     }
@@ -295,14 +295,19 @@ impl HistoryWalk {
             }
         }
         match self.purpose {
-            Purpose::Rebuild(lost) if forgets.is_empty() => shared.membership.recovers_words(lost),
+            Purpose::Rebuild(lost) if forgets.is_empty() => {
+                shared.membership.state.recovers_words(lost)
+            }
             Purpose::Rebuild(_) => {}
             Purpose::Move => {
                 if !forgets.is_empty() {
                     let is_of = |partition| forgets.binary_search(&partition).is_ok();
-                    shared.layouts.forgets(shared.layouts.seal_to_take(), is_of);
+                    shared
+                        .membership
+                        .layouts
+                        .forgets(shared.membership.layouts.seal_to_take(), is_of);
                 }
-                shared.layouts.has_taken_all();
+                shared.membership.layouts.has_taken_all();
             }
         }
     }

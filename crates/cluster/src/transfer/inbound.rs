@@ -74,7 +74,7 @@ impl Inbound {
     /// the write would be acknowledged by two and held by one. It is over a deadline after the
     /// start.
     fn may_still_count(&self, cx: &Context) -> bool {
-        let is_member = cx.shared().membership.state() == MembershipState::Member;
+        let is_member = cx.shared().membership.state.state() == MembershipState::Member;
         let begun = self.begun.expect("an event was handled before");
         !is_member && cx.now().mono < begun + cx.config().deadline_micros
     }
@@ -83,7 +83,7 @@ impl Inbound {
     /// has lost of writes with an idempotency key: see `history.rs`.
     fn stand_if_whole(&self, cx: &Context, identity: &mut Identity) {
         let is_whole = self.rebuild.is_whole_again(cx);
-        if is_whole && cx.shared().membership.words_lost_before() == 0 {
+        if is_whole && cx.shared().membership.state.words_lost_before() == 0 {
             identity.stand(cx, MembershipState::Member);
         }
     }
@@ -96,12 +96,12 @@ impl Inbound {
         if !is_whole || identity.stands_soon(MembershipState::Member) {
             return;
         }
-        let membership = &cx.shared().membership;
+        let membership = &cx.shared().membership.state;
         if membership.words_lost_before() == 0 {
             return identity.stand(&cx, MembershipState::Member);
         }
         let (lost, own) = (membership.promised_before(), cx.shared().own);
-        let layout = cx.shared().layouts.entered();
+        let layout = cx.shared().membership.layouts.entered();
         let is_lost = |node: &NodeId| layout.node(*node).is_some_and(|node| node.is_lost);
         let view = cx.view();
         let others = view.topology.ids().filter(|node| *node != own && !is_lost(node));
@@ -115,9 +115,9 @@ impl Inbound {
         self.rebalance.restart(tasks);
         self.history.stop(tasks);
         let cx = tasks.context();
-        let state = cx.shared().membership.state();
+        let state = cx.shared().membership.state.state();
         if state != MembershipState::Member && lacks_since(cx) != Some(0) {
-            cx.shared().missed.mark(cx.shared().own, Mark { partition: None, since: 0 });
+            cx.shared().transfer.missed.mark(cx.shared().own, Mark { partition: None, since: 0 });
             identity.stand(cx, MembershipState::Rebuilding);
         }
     }
@@ -126,24 +126,24 @@ impl Inbound {
     pub(crate) fn rebalance_due(&mut self, tasks: &mut Tasks, cleanup: &Cleanup) {
         let cx = tasks.context().clone();
         let shared = cx.shared();
-        if !shared.lacks.load(Ordering::SeqCst) {
+        if !shared.membership.lacks.load(Ordering::SeqCst) {
             return;
         }
-        let layout = shared.layouts.entered();
+        let layout = shared.membership.layouts.entered();
         // Also of a node that is rebuilt: until they are gone it stores nothing of what moves to
         // it, and that is among what is streamed back. Once they are, that is to be durable first.
         let is_to_be_emptied = shared.is_to_be_emptied() && takes(&layout, shared.own);
-        if is_to_be_emptied && shared.layouts.has_leftovers() {
+        if is_to_be_emptied && shared.membership.layouts.has_leftovers() {
             cleanup.want(&cx);
         }
         // What it has lost is streamed back first.
-        if shared.membership.state() != MembershipState::Member {
+        if shared.membership.state.state() != MembershipState::Member {
             return;
         }
-        let (step, done) = shared.layouts.taken();
+        let (step, done) = shared.membership.layouts.taken();
         match step {
             TakingStep::Begins if !takes(&layout, shared.own) => {
-                shared.layouts.has_taken_all();
+                shared.membership.layouts.has_taken_all();
                 cx.keep_layouts();
             }
             TakingStep::Begins if is_to_be_emptied => {}
@@ -151,7 +151,7 @@ impl Inbound {
             TakingStep::Takes => {
                 let sources = sources(&layout, shared.own);
                 let left = sources.iter().filter(|node| !done.contains(node)).count();
-                shared.moves.has_taken_from(sources.len() - left, sources.len());
+                shared.membership.moves.has_taken_from(sources.len() - left, sources.len());
                 if left == 0 {
                     let pace = &self.rebalance.pace;
                     self.history.start(tasks, Purpose::Move, &sources, pace);

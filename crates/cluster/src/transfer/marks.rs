@@ -57,7 +57,7 @@ impl Marks {
     /// Has the marks stored here that are not yet.
     pub(crate) fn keep(&mut self, context: &Context) {
         for node in context.view().ids() {
-            if context.shared().missed.is_unkept(node) && self.keeping.insert(node) {
+            if context.shared().transfer.missed.is_unkept(node) && self.keeping.insert(node) {
                 context.effect(NodeEffect::KeepMissed { node });
             }
         }
@@ -66,7 +66,7 @@ impl Marks {
     /// Hands over the marks of each other node, and deposits this node's own if that is wanted.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
-        let (missed, others) = (&context.shared().missed, context.others());
+        let (missed, others) = (&context.shared().transfer.missed, context.others());
         // A node that has left takes no marks any more.
         self.hand_overs.retain(|node, task| {
             let stays = others.contains(node);
@@ -97,13 +97,13 @@ async fn hand_over(context: Context, node: NodeId) {
     let shared = context.shared();
     let mut wait = 0;
     loop {
-        let marks = shared.missed.of(node);
+        let marks = shared.transfer.missed.of(node);
         match context.call(node, Class::Hint, request(node, &marks)).await {
             Ok(Reply::Stored) => {
                 for Numbered { mark, number } in marks {
-                    shared.missed.done(node, mark.partition, number);
+                    shared.transfer.missed.done(node, mark.partition, number);
                 }
-                return shared.logs.stored_late(node);
+                return shared.membership.logs.stored_late(node);
             }
             Ok(_) => wait = (wait * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS),
             Err(_) => wait = FIRST_WAIT_MICROS,
@@ -116,8 +116,8 @@ async fn hand_over(context: Context, node: NodeId) {
 /// them all.
 async fn deposit(context: Context, deposited: Rc<Deposited>) {
     let shared = context.shared();
-    while shared.missed.is_unkept(shared.own) {
-        let marks = shared.missed.of(shared.own);
+    while shared.transfer.missed.is_unkept(shared.own) {
+        let marks = shared.transfer.missed.of(shared.own);
         let greatest = marks.iter().map(|marked| marked.number).max().unwrap_or(0);
         if greatest <= deposited.greatest.get() {
             return;

@@ -108,7 +108,7 @@ impl LeftAhead {
         let left: Items = items.extract_if(.., is_ahead).collect();
         for (key, record) in &left {
             let mark = Mark { partition: Some(partition_of(key)), since: record.when() };
-            shared.missed.mark(shared.own, mark);
+            shared.transfer.missed.mark(shared.own, mark);
             self.0.borrow_mut().insert(partition_of(key));
         }
         left

@@ -125,7 +125,7 @@ struct PassRange {
 
 impl Transfer {
     async fn run(self) {
-        if self.context.shared().layouts.taken().0 == TakingStep::Begins {
+        if self.context.shared().membership.layouts.taken().0 == TakingStep::Begins {
             self.seal().await;
         }
         if !self.progress.first_is_done.get() {
@@ -146,7 +146,7 @@ impl Transfer {
                 let round = RoundId { time, node: own };
                 self.context.call(node, Class::Repair, Request::Round { round, step })
             };
-            let sources = sources(&self.context.shared().layouts.entered(), own);
+            let sources = sources(&self.context.shared().membership.layouts.entered(), own);
             let asked = sources.iter().map(|node| step(*node, RoundStep::Ask));
             let answers = task::all(asked).await;
             let is_answered = answers.iter().any(|answer| matches!(answer, Ok(Reply::Round(_))));
@@ -174,7 +174,7 @@ impl Transfer {
                 && !view.topology.holds(own, partition, 0)
         };
         let joins = !view.topology.contains(own);
-        self.context.shared().layouts.begins_to_take(sealed, joins, comes);
+        self.context.shared().membership.layouts.begins_to_take(sealed, joins, comes);
         self.progress.is_new.set(true);
     }
 
@@ -185,13 +185,13 @@ impl Transfer {
 
     /// A seed of digests that nobody else knows before it is used.
     fn seed(&self) -> u64 {
-        self.now() ^ self.context.shared().logs.life().0.rotate_left(32)
+        self.now() ^ self.context.shared().membership.logs.life().0.rotate_left(32)
     }
 
     /// The sources from which not all is taken.
     fn left(&self) -> Vec<NodeId> {
-        let (_, done) = self.context.shared().layouts.taken();
-        let layout = self.context.shared().layouts.entered();
+        let (_, done) = self.context.shared().membership.layouts.taken();
+        let layout = self.context.shared().membership.layouts.entered();
         let sources = sources(&layout, self.context.shared().own);
         sources.into_iter().filter(|node| !done.contains(node)).collect()
     }
@@ -235,7 +235,7 @@ impl Transfer {
             let ahead = self.progress.ahead.borrow().get(&source).copied();
             match ahead {
                 Some(time) => self.look_again(source, time),
-                None => self.context.shared().layouts.has_taken(source),
+                None => self.context.shared().membership.layouts.has_taken(source),
             }
         }
         self.report_waiting();
@@ -256,7 +256,7 @@ impl Transfer {
         let last = ahead.iter().max_by_key(|(_, time)| **time);
         let waits =
             last.map(|(source, time)| Waits { source: *source, until: Clock::micros(*time) });
-        if self.context.shared().moves.waits(waits)
+        if self.context.shared().membership.moves.waits(waits)
             && let Some(waits) = waits
         {
             self.context.effect(NodeEffect::Waits(waits));
@@ -317,7 +317,7 @@ impl Transfer {
         let request = PageRequest { start, end: end.clone(), filter, max_bytes: PAGE_BYTES };
         let page = fetch(context, source, request).await?;
         self.pace.came(context, &page.items);
-        let layout = context.shared().layouts.entered();
+        let layout = context.shared().membership.layouts.entered();
         let is_settled = |key: &Bytes, record: &Record| {
             record.ballot() == 0 || self.has_no_majority(&layout, key, record)
         };
@@ -347,7 +347,7 @@ impl Transfer {
         if items.is_empty() {
             return Ok(());
         }
-        self.context.shared().moves.took(items.len(), bytes_of(&items));
+        self.context.shared().membership.moves.took(items.len(), bytes_of(&items));
         let since = self.context.now().mono;
         store(&self.context, items).await?;
         self.pace.written(&self.context, since);

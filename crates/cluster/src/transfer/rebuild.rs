@@ -120,11 +120,11 @@ impl Rebuild {
     /// they held is, and the plan waits for this node.
     pub(crate) fn drop_done(&self, context: &Context) {
         let (shared, others) = (context.shared(), context.others());
-        let layout = shared.layouts.entered();
+        let layout = shared.membership.layouts.entered();
         let is_lost = |peer: &NodeId| layout.node(*peer).is_some_and(|node| node.is_lost);
         for marked in marks(context) {
             if others.iter().all(|peer| is_lost(peer) || self.done.has(*peer, &marked)) {
-                shared.missed.done(shared.own, marked.mark.partition, marked.number);
+                shared.transfer.missed.done(shared.own, marked.mark.partition, marked.number);
             }
         }
         let marks = marks(context);
@@ -136,7 +136,7 @@ impl Rebuild {
     /// Whether a node that was not authoritative holds every record again: the mark for all
     /// partitions is worked off, and no future record was left at its holder.
     pub(crate) fn is_whole_again(&self, context: &Context) -> bool {
-        context.shared().membership.state() != MembershipState::Member
+        context.shared().membership.state.state() != MembershipState::Member
             && self.left_ahead.is_empty()
             && marks(context).iter().all(|marked| marked.mark.partition.is_some())
     }
@@ -159,7 +159,7 @@ impl RebuildWalk {
         let partitions = partitions.unwrap_or_default();
         let (shared, now) = (context.shared(), context.now());
         let mut promise = 0;
-        if shared.membership.state() != MembershipState::Member {
+        if shared.membership.state.state() != MembershipState::Member {
             // Above all that was promised.
             promise = shared.clock.now(now) + 1;
             if !shared.promise_all(now, promise, context.config().max_skew_micros) {
@@ -200,7 +200,7 @@ impl RebuildWalk {
         let request = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
         let page = fetch(context, *source, request).await?;
         // Records are stored as the node streams them, whoever else holds them.
-        let takes_unchosen = promise > 0 && !context.shared().membership.is_member();
+        let takes_unchosen = promise > 0 && !context.shared().membership.state.is_member();
         let is_settled = |_: &Bytes, record: &Record| record.ballot() == 0 || takes_unchosen;
         let chosen = choose(context, *source, page.items, left_ahead, is_settled).await?;
         store(context, chosen.items).await?;
@@ -212,10 +212,11 @@ impl RebuildWalk {
 /// the disk of before for the node's again, with what that one has acknowledged.
 fn is_known_by(context: &Context, source: NodeId) -> bool {
     let shared = context.shared();
-    shared.membership.is_undoubted_member() || shared.known_disk.is_known_by(source)
+    shared.membership.state.is_undoubted_member()
+        || shared.membership.known_disk.is_known_by(source)
 }
 
 /// What this node is marked to lack.
 fn marks(context: &Context) -> Vec<Numbered> {
-    context.shared().missed.of(context.shared().own)
+    context.shared().transfer.missed.of(context.shared().own)
 }

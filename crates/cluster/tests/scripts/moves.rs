@@ -196,8 +196,8 @@ impl Moves {
         let mut shared = Shared::new(all, own, clock, membership, 0, logs);
         let seal = if is_receiver { shared.clock.now(self.now()) } else { 0 };
         let views = self.views[view].clone();
-        shared.views = Arc::new(cluster::Views::new(views));
-        shared.lacks.store(is_receiver, Ordering::SeqCst);
+        shared.membership.views = Arc::new(cluster::Views::new(views));
+        shared.membership.lacks.store(is_receiver, Ordering::SeqCst);
         let shared = Arc::new(shared);
         let config = Config {
             deadline_micros: DEADLINE,
@@ -355,7 +355,7 @@ impl Moves {
     }
 
     fn epoch(&self, node: u16) -> u64 {
-        self.members.get(&node).map_or(0, |member| member.shared.views.current().epoch)
+        self.members.get(&node).map_or(0, |member| member.shared.membership.views.current().epoch)
     }
 
     /// A node goes by a later view that is decided, not always the last one.
@@ -367,7 +367,7 @@ impl Moves {
         let view = next + self.below(self.decided - next);
         if self.members.contains_key(&node) {
             let view = self.views[view].clone();
-            self.members[&node].shared.views.install(view);
+            self.members[&node].shared.membership.views.install(view);
             self.handle(node, Event::Tick);
         } else if self.new.contains(&node) {
             self.starts(node, view.max(1));
@@ -432,7 +432,7 @@ impl Moves {
         let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank());
         if let Some(record) = held.filter(|held| Some(held.rank()) > rank(&member.held)) {
             // As of all that a node stores: who writes something older is told of it.
-            member.shared.newest.may_hide(record.version(), u32::from(node) + 7, false);
+            member.shared.replica.newest.may_hide(record.version(), u32::from(node) + 7, false);
             member.traces.note(&member.shared, &record, Via::Replica);
             member.held = Some(record);
         }
@@ -468,7 +468,7 @@ impl Moves {
         let member = self.members.get_mut(&node).expect("it takes");
         remembered.into_iter().for_each(|trace| member.traces.keep(trace));
         member.has_all = true;
-        member.shared.lacks.store(false, Ordering::SeqCst);
+        member.shared.membership.lacks.store(false, Ordering::SeqCst);
     }
 
     fn asks_if_few(&mut self, node: u16, op: Op, has_idempotency_key: bool) {

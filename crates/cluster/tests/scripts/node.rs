@@ -36,7 +36,7 @@ impl World {
                     late: LogPosition(number("late").unwrap_or(0)),
                 };
                 let knows_us = known.map(|incarnation| Claim { incarnation, reported });
-                let cluster = self.shared.cluster.id();
+                let cluster = self.shared.membership.cluster.id();
                 NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another: false, cluster }
             }
             "fenced" => NodeEvent::Fenced,
@@ -106,7 +106,7 @@ impl World {
         Ok(match what {
             "marked" => {
                 let node = node(next(words, "a node")?)?;
-                let marks = self.shared.missed.of(node);
+                let marks = self.shared.transfer.missed.of(node);
                 Some(vec![self.words.marks(marks.iter().map(|marked| &marked.mark))])
             }
             "tick" => Some(self.node_ticks(micros(next(words, "a time")?)?)),
@@ -114,15 +114,15 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 for word in words {
                     let (key, record) = self.words.item(word)?;
-                    self.shared.hints.found(peer, 1, cluster::hint_bytes(&key, &record));
+                    self.shared.transfer.hints.found(peer, 1, cluster::hint_bytes(&key, &record));
                 }
                 Some(Vec::new())
             }
             "ledger" => {
                 let peer = node(next(words, "a node")?)?;
-                let ledger = &self.shared.hints;
+                let ledger = &self.shared.transfer.hints;
                 let (waiting, taken) = (ledger.waiting(peer).0, ledger.taken(peer));
-                let marked = self.shared.missed.partitions(peer);
+                let marked = self.shared.transfer.missed.partitions(peer);
                 let dropped = ledger.dropped(peer);
                 let future = match ledger.of_the_future(peer) {
                     0 => String::new(),
@@ -137,12 +137,12 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 let bytes = next(words, "bytes")?;
                 let bytes = bytes.parse().map_err(|_| format!("{bytes:?} is no number"))?;
-                self.shared.hints.found(peer, 1, bytes);
+                self.shared.transfer.hints.found(peer, 1, bytes);
                 Some(Vec::new())
             }
             "state" => {
                 let (done, all) = self.node.repaired();
-                let state = format!("{:?}", self.shared.membership.state()).to_lowercase();
+                let state = format!("{:?}", self.shared.membership.state.state()).to_lowercase();
                 Some(vec![format!("{state}, {done} of {all} have streamed")])
             }
             _ => None,

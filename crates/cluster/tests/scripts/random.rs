@@ -228,7 +228,7 @@ impl Random {
         let topology = without(self.nodes, bits & !1, COPIES);
         let epoch = self.shared.view().epoch + 1;
         let other = || without(self.nodes, bits >> 6 & !1, COPIES);
-        self.shared.views.install(match bits >> 12 & 3 {
+        self.shared.membership.views.install(match bits >> 12 & 3 {
             0 => View::settled(epoch, epoch, topology),
             1 => View::moving(epoch, epoch, self.shared.view().topology.clone(), topology),
             _ => View::moving(epoch, epoch, topology, other()),
@@ -583,10 +583,10 @@ impl Random {
                 self.may_hold(peer, &key, &record);
                 let nowhere = self.clients.get(&key).is_some_and(|client| client.done_nowhere);
                 assert!(!nowhere, "a hint for what was done nowhere");
-                let before = self.shared.missed.partitions(peer);
+                let before = self.shared.transfer.missed.partitions(peer);
                 let kept = hint.0.is_multiple_of(2);
                 self.handle(Event::Hinted { hint, kept });
-                let marked = self.shared.missed.partitions(peer) > 0;
+                let marked = self.shared.transfer.missed.partitions(peer) > 0;
                 assert!(if kept { marked == (before > 0) } else { marked }, "lost, and not marked");
             }
             Effect::Answer { client, answer } => self.answered(client, &answer),

@@ -70,16 +70,16 @@ impl RandomNode {
         let peer = NodeId(a % self.nodes);
         match (what % 12, peer.0 > 0) {
             (0, true) => self.peer_seen(peer, b),
-            (1, true) => self.shared.hints.found(peer, 1, u64::from(b)),
+            (1, true) => self.shared.transfer.hints.found(peer, 1, u64::from(b)),
             (2, _) => {
                 let partition = (!b.is_multiple_of(4)).then_some(b);
-                self.shared.missed.mark(peer, Mark { partition, since: time(b) });
+                self.shared.transfer.missed.mark(peer, Mark { partition, since: time(b) });
             }
             (3, _) if b.is_multiple_of(8) => self.handle(NodeEvent::Fenced),
             (4, _) if b.is_multiple_of(8) => {
                 let epoch = self.shared.view().epoch + 1;
                 let topology = without(self.nodes, a & !1, COPIES);
-                self.shared.views.install(View::settled(epoch, epoch, topology));
+                self.shared.membership.views.install(View::settled(epoch, epoch, topology));
             }
             (5, _) => {
                 // Nobody made that call.
@@ -134,11 +134,11 @@ impl RandomNode {
     fn handle(&mut self, event: NodeEvent) {
         let stood =
             matches!(event, NodeEvent::Stood { state: MembershipState::Member, kept: true });
-        let before = self.shared.membership.state();
+        let before = self.shared.membership.state.state();
         let mut effects = Vec::new();
         let now = Now { mono: self.mono, wall: BASE + self.mono };
         self.node.handle(now, event, &mut effects);
-        let is_member = self.shared.membership.state() == MembershipState::Member;
+        let is_member = self.shared.membership.state.state() == MembershipState::Member;
         assert!(!is_member || stood || before == MembershipState::Member, "before that is durable");
         for effect in effects {
             self.look_at(effect);
@@ -172,7 +172,7 @@ impl RandomNode {
             NodeEffect::Stand(state) => Waits::Stand(state),
             NodeEffect::KeepRemembered { call, .. } => Waits::Call(call),
             NodeEffect::KeepMissed { node } => Waits::Missed(node),
-            NodeEffect::KeepLayouts => Waits::Layouts(self.shared.layouts.encode().1),
+            NodeEffect::KeepLayouts => Waits::Layouts(self.shared.membership.layouts.encode().1),
             NodeEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
             NodeEffect::Remember { peer, .. } => {
                 self.named(peer);
@@ -245,12 +245,14 @@ fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
         cluster,
     };
     random.handle(seen(n1, claim(Incarnation(100))));
-    let end = random.shared.missed.of(NodeId(0))[0].mark;
+    let end = random.shared.transfer.missed.of(NodeId(0))[0].mark;
     random.handle(seen(n2, claim(Incarnation(77))));
-    let all = random.shared.missed.of(NodeId(0))[0].mark;
+    let all = random.shared.transfer.missed.of(NodeId(0))[0].mark;
     assert!(end.since > 0 && all.since == 0, "the log's end; another disk: everything");
 
-    let told = |random: &RandomNode| [n1, n2].map(|peer| random.shared.logs.position_for(peer).0);
+    let told = |random: &RandomNode| {
+        [n1, n2].map(|peer| random.shared.membership.logs.position_for(peer).0)
+    };
     let stood = || NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true };
     random.handle(stood());
     assert_eq!(told(&random), [0, 0], "what was kept may be without the second mark");

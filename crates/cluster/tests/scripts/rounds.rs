@@ -80,7 +80,7 @@ impl Driver {
         full: bool,
         mut reply: impl FnMut(NodeId, &Request) -> Option<Reply>,
     ) -> Driven {
-        self.shared.rounds.ask(full, 0);
+        self.shared.repair.rounds.ask(full, 0);
         let mut events = vec![NodeEvent::Tick];
         let (mut given_up, mut steps) = (Vec::new(), Vec::new());
         for _ in 0..PATIENCE {
@@ -104,7 +104,7 @@ impl Driver {
                 }
             }
         }
-        panic!("the round does not end: {:?}", self.shared.rounds.status());
+        panic!("the round does not end: {:?}", self.shared.repair.rounds.status());
     }
 }
 
@@ -204,7 +204,7 @@ fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
 fn nothing_is_proven_while_nodes_are_about_to_join() {
     let mut driver = Driver::new();
     let (before, next) = (topology(3, 3), topology(4, 3));
-    driver.shared.views.install(View::prepared(2, 1, before, next));
+    driver.shared.membership.views.install(View::prepared(2, 1, before, next));
     let driven = driver.round(true, |_, request| Some(willing(request)));
     assert!(driven.report.is_equal() && !driven.report.proven, "{:?}", driven.report);
     assert!(!driven.is_asked_to_commit(), "{:?}", driven.steps);
@@ -248,9 +248,9 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
             (Arc::new(Clock::start(7, BASE, 0)), Arc::new(Logs::first(Incarnation(100))));
         let named = (own, "n3".to_owned());
         let shared = Shared::of(named, (view, layouts), clock, membership, 0, logs);
-        shared.proofs.kept(Proof::of_new(own, 5));
+        shared.repair.proofs.kept(Proof::of_new(own, 5));
         shared.seen_with_proof(SICK, proven);
-        assert_eq!(shared.membership.is_authoritative_for_all(), !is_outdated);
+        assert_eq!(shared.membership.state.is_authoritative_for_all(), !is_outdated);
     }
 }
 
@@ -537,9 +537,9 @@ fn is_dropped_after(answers: usize) -> bool {
     let placed = View::settled(2, 2, topology(4, 3));
     let shared = Arc::clone(&driver.shared);
     let driven = driver.round(true, |node, request| {
-        if shared.rounds.status().current.is_some() {
+        if shared.repair.rounds.status().current.is_some() {
             if given == answers {
-                shared.views.install(placed.clone());
+                shared.membership.views.install(placed.clone());
             }
             given += 1;
         }
@@ -548,7 +548,7 @@ fn is_dropped_after(answers: usize) -> bool {
     let is_dropped = driven.report.stopped.is_some();
     if is_dropped {
         assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
-        assert!(!driven.report.proven && driver.shared.rounds.status().current.is_none());
+        assert!(!driven.report.proven && driver.shared.repair.rounds.status().current.is_none());
     }
     // Answers to what it asked come late, and are nobody's.
     let next = driver.round(true, |_, request| Some(willing(request))).report;
@@ -575,14 +575,14 @@ fn a_round_keeps_the_placement_that_it_began_with() {
     let begins = View::moving(2, 2, three, four.clone());
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 1 {
-            shared.views.install(begins.clone());
+            shared.membership.views.install(begins.clone());
         }
         Some(since_proof(true, request))
     });
     assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
     assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
 
-    shared.rounds.ask(false, 0);
+    shared.repair.rounds.ask(false, 0);
     for _ in 0..PATIENCE {
         driver.mono += TICK_MICROS;
         let now = Now { mono: driver.mono, wall: BASE + driver.mono };
@@ -594,10 +594,10 @@ fn a_round_keeps_the_placement_that_it_began_with() {
         assert!(!effects.iter().any(steps), "{effects:?}");
     }
     // The council alone is another one: that is no other placement.
-    shared.views.install(View::settled(3, 3, four.clone()));
+    shared.membership.views.install(View::settled(3, 3, four.clone()));
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 3 {
-            shared.views.install(View::settled(4, 3, four.clone()));
+            shared.membership.views.install(View::settled(4, 3, four.clone()));
         }
         Some(willing(request))
     });
@@ -755,10 +755,10 @@ fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
         driver.round(false, |_, request| Some(willing(request)));
         let Driver { shared, mut node, mono } = driver;
         let asked = BASE + mono;
-        shared.rounds.ask(false, Clock::limit(asked - age, 0));
+        shared.repair.rounds.ask(false, Clock::limit(asked - age, 0));
         let now = Now { mono: mono + 1, wall: asked.saturating_add_signed(waited) };
         node.handle(now, NodeEvent::Tick, &mut Vec::new());
-        shared.rounds.status().current.is_some()
+        shared.repair.rounds.status().current.is_some()
     };
     let settled = SETTLED as i64;
     assert!(!begins(0, 0), "it was written just now");

@@ -72,13 +72,13 @@ impl Cluster {
 
     fn join(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, self.later.clone());
-        self.shared.views.install(View::settled(epoch, epoch, topology));
+        self.shared.membership.views.install(View::settled(epoch, epoch, topology));
     }
 
     /// The node n2 leaves the cluster.
     fn leave(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
-        self.shared.views.install(View::settled(epoch, epoch, topology));
+        self.shared.membership.views.install(View::settled(epoch, epoch, topology));
     }
 
     fn handle(&mut self, event: Event) -> Vec<Effect> {
@@ -145,7 +145,7 @@ fn a_source_tells_what_moves_once_it_has_entered() {
         let asked = Event::Request { connection, id, class, remaining_ms: 900, under, request };
         let effects = cluster.handle(asked);
         assert!(effects.is_empty(), "it goes by the view before: {effects:?}");
-        cluster.shared.views.install(moving);
+        cluster.shared.membership.views.install(moving);
         let effects = cluster.handle(Event::Tick);
         assert!(matches!(effects[..], [Effect::Page { .. }]), "{effects:?}");
     }
@@ -175,9 +175,9 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
     let wall = NOW.wall;
     assert_eq!(recall(&mut cluster, wall), Recalled::Never);
     let time = Clock::time_of(wall);
-    cluster.shared.layouts.forgets(time, |other| other != partition);
+    cluster.shared.membership.layouts.forgets(time, |other| other != partition);
     assert_eq!(recall(&mut cluster, wall), Recalled::Never, "of this one it was told all");
-    cluster.shared.layouts.forgets(time, |other| other == partition);
+    cluster.shared.membership.layouts.forgets(time, |other| other == partition);
     assert_eq!(recall(&mut cluster, wall + day - 1), Recalled::Forgotten);
     assert_eq!(recall(&mut cluster, wall + day), Recalled::Never, "it would not be remembered");
 
@@ -185,10 +185,15 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
     let mut cluster = Cluster::new();
     let before = without(3, 1, 2);
     let after = topology(3, 3);
-    cluster.shared.views.install(View::moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, before, after));
-    cluster.shared.lacks.store(true, std::sync::atomic::Ordering::SeqCst);
+    cluster.shared.membership.views.install(View::moving(
+        FIRST_EPOCH + 1,
+        FIRST_EPOCH + 1,
+        before,
+        after,
+    ));
+    cluster.shared.membership.lacks.store(true, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(recall(&mut cluster, wall + day), Recalled::Forgotten);
-    cluster.shared.lacks.store(false, std::sync::atomic::Ordering::SeqCst);
+    cluster.shared.membership.lacks.store(false, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(recall(&mut cluster, wall + day), Recalled::Never);
 }
 
@@ -198,7 +203,7 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
 fn a_round_replaces_nothing_by_what_is_dropped() {
     let mut cluster = Cluster::new();
     let round = RoundId { time: 3, node: NodeId(1) };
-    cluster.shared.proofs.kept(Proof { seal: round, ..Proof::default() });
+    cluster.shared.repair.proofs.kept(Proof { seal: round, ..Proof::default() });
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let shared = Arc::clone(&cluster.shared);
     let mut brought = |copies| {
@@ -213,7 +218,7 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     let is_busy =
         |effects: &[Effect]| matches!(effects, [Effect::Respond { reply: Reply::Busy, .. }]);
     assert!(stores(&brought(2)), "what it hides is not to be read any more");
-    shared.leftovers.want();
+    shared.transfer.leftovers.want();
     assert!(is_busy(&brought(2)));
     assert!(stores(&brought(3)), "that is placed here");
 }
@@ -245,7 +250,7 @@ fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
     };
     assert_eq!([&moves, &stays].map(|key| accepted(&mut cluster, key)), [Via::Accept; 2]);
     let (epoch, other) = (FIRST_EPOCH + 1, cluster.later.clone());
-    cluster.shared.views.install(View::moving(epoch, epoch, before.clone(), other));
+    cluster.shared.membership.views.install(View::moving(epoch, epoch, before.clone(), other));
     cluster.handle(Event::Tick);
     let both = [&moves, &stays].map(|key| accepted(&mut cluster, key));
     assert_eq!(both, [Via::Replica, Via::Accept]);
@@ -258,7 +263,7 @@ fn what_keeps_its_placement_goes_on() {
     let early = cluster.put(1);
     assert!(cluster.stored(early[0]).is_empty());
     let topology = cluster.shared.view().topology.clone();
-    cluster.shared.views.install(View::settled(FIRST_EPOCH + 1, FIRST_EPOCH, topology));
+    cluster.shared.membership.views.install(View::settled(FIRST_EPOCH + 1, FIRST_EPOCH, topology));
     assert!(cluster.handle(Event::Tick).is_empty());
     let effects = cluster.stored(early[1]);
     assert!(is_written(&effects, 1));
@@ -329,9 +334,9 @@ fn what_is_known_of_a_node_stays_its_own() {
     let mut cluster = Cluster::new();
     let (n2, mark) = (NodeId(2), Mark { partition: Some(7), since: 3 });
     let shared = Arc::clone(&cluster.shared);
-    shared.hints.found(n2, 5, 500);
-    shared.missed.mark(n2, mark);
-    shared.logs.know(n2, Incarnation(77));
+    shared.transfer.hints.found(n2, 5, 500);
+    shared.transfer.missed.mark(n2, mark);
+    shared.membership.logs.know(n2, Incarnation(77));
     let of_unknown = |cluster: &mut Cluster, id| {
         let (connection, class, remaining_ms) = (ConnectionId(1), Class::Hint, 1000);
         let request = Request::Missed { node: JOINED, marks: vec![mark] };
@@ -342,10 +347,10 @@ fn what_is_known_of_a_node_stays_its_own() {
     assert!(matches!(refused[..], [Effect::Respond { reply: Reply::Failed, .. }]), "{refused:?}");
 
     cluster.join();
-    assert_eq!(shared.hints.waiting(n2), (5, 500));
-    assert_eq!(shared.missed.of(n2)[0].mark, mark);
-    assert_eq!(shared.logs.claim(n2).unwrap().incarnation, Incarnation(77));
-    assert_eq!(shared.hints.waiting(JOINED), (0, 0));
+    assert_eq!(shared.transfer.hints.waiting(n2), (5, 500));
+    assert_eq!(shared.transfer.missed.of(n2)[0].mark, mark);
+    assert_eq!(shared.membership.logs.claim(n2).unwrap().incarnation, Incarnation(77));
+    assert_eq!(shared.transfer.hints.waiting(JOINED), (0, 0));
     let taken = of_unknown(&mut cluster, 2);
     assert!(matches!(taken[..], [Effect::KeepMissed { node: JOINED, .. }]), "{taken:?}");
 }
@@ -410,7 +415,7 @@ fn hints_for_who_has_left_are_dropped() {
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = records::record(&cluster.key, Kind::Value, "late", version, 0);
     let items = vec![(cluster.key.clone(), record)];
-    cluster.shared.hints.found(peer, 1, 70);
+    cluster.shared.transfer.hints.found(peer, 1, 70);
     cluster.leave();
     let read = about_hints(&mut node, NodeEvent::Tick);
     assert!(matches!(read[..], [NodeEffect::ReadHints { peer: NodeId(2), .. }]), "{read:?}");
@@ -421,7 +426,7 @@ fn hints_for_who_has_left_are_dropped() {
     };
     assert_eq!(*dropped, items);
     assert!(about_hints(&mut node, hints_are(&effects, Vec::new())).is_empty());
-    assert_eq!(cluster.shared.hints.waiting(peer), (0, 0));
+    assert_eq!(cluster.shared.transfer.hints.waiting(peer), (0, 0));
     assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
 }
 
@@ -433,8 +438,8 @@ fn hints_for_who_comes_or_goes_are_sent() {
     let (peer, copies) = (NodeId(2), 2);
     let view = View::moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, without(3, 1 << 2, 3), before);
     assert!(view.places(peer, &cluster.key, copies) && !view.places(NodeId(5), b"k", copies));
-    cluster.shared.views.install(view);
-    cluster.shared.hints.found(peer, 1, 70);
+    cluster.shared.membership.views.install(view);
+    cluster.shared.transfer.hints.found(peer, 1, 70);
     let read = about_hints(&mut node, NodeEvent::Tick);
     assert!(matches!(read[..], [NodeEffect::ReadHints { .. }]), "{read:?}");
     let version = cluster.shared.clock.issue(NOW).unwrap();
@@ -483,7 +488,7 @@ fn who_has_left_is_kept_no_hints_for() {
     let effects = cluster.handle(Event::Unreachable(n2));
     let hinted: Vec<NodeId> = effects.iter().filter_map(hinted).collect();
     assert!(hinted.is_empty(), "this node is the other replica, and is marked: {effects:?}");
-    assert_eq!(cluster.shared.missed.partitions(NodeId(0)), 1);
+    assert_eq!(cluster.shared.transfer.missed.partitions(NodeId(0)), 1);
     assert_eq!(cluster.shared.name_of(n2), "n2");
     assert!(cluster.protocol.is_empty());
 }

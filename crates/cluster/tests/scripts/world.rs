@@ -139,8 +139,8 @@ impl World {
             },
         );
         // All others know its disk.
-        topology.ids().for_each(|node| shared.known_disk.answered(node, 0));
-        shared.known_disk.set_waiting(false);
+        topology.ids().for_each(|node| shared.membership.known_disk.answered(node, 0));
+        shared.membership.known_disk.set_waiting(false);
         Ok(Self {
             protocol: Protocol::new(shared.clone(), config),
             node,
@@ -181,12 +181,12 @@ impl World {
             "clock" => self.clock(&mut words),
             "membership" => {
                 let state = words::state(next(&mut words, "a membership state")?)?;
-                self.shared.membership.set(state);
+                self.shared.membership.state.set(state);
                 Ok(Vec::new())
             }
             "disk" => {
                 let is_known = next(&mut words, "known or unknown")? == "known";
-                self.shared.known_disk.set_waiting(!is_known);
+                self.shared.membership.known_disk.set_waiting(!is_known);
                 Ok(Vec::new())
             }
             "wait" => {
@@ -494,10 +494,10 @@ impl World {
                 };
                 match asked {
                     Asked::Keep(node) => {
-                        let (_, changes) = self.shared.missed.encode(node);
-                        self.shared.missed.kept(node, changes);
+                        let (_, changes) = self.shared.transfer.missed.encode(node);
+                        self.shared.transfer.missed.kept(node, changes);
                     }
-                    Asked::Proof(proof) => self.shared.proofs.kept(proof),
+                    Asked::Proof(proof) => self.shared.repair.proofs.kept(proof),
                     Asked::Read(_) | Asked::Recall | Asked::Write | Asked::Page => {}
                 }
                 return Ok(Event::Written { op, result: Ok(newer) });

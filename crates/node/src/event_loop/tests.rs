@@ -34,7 +34,7 @@ fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
     stage.write(&mut own);
     let newer = value(b"k", 10, 1).version().time;
     assert_eq!(stage.replies(), [(2, Reply::Newer { time: newer })]);
-    let logs = &stage.shared.logs;
+    let logs = &stage.shared.membership.logs;
     logs.settle(NodeId(1));
     let end = LogPosition(stage.engine.sequence());
     assert_eq!(logs.position_for(NodeId(1)), end, "its log reaches that far");
@@ -166,7 +166,7 @@ fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here(
     assert_eq!(stage.replies(), [(3, Reply::Newer { time: newest })], "its coordinator goes above");
 
     let future = cluster::Clock::time_of(WALL + 3_600_000_000);
-    stage.shared.newest.may_hide(cluster::Version { time: future, origin: 0 }, 1, false);
+    stage.shared.replica.newest.may_hide(cluster::Version { time: future, origin: 0 }, 1, false);
     for (id, found, reply) in [
         (4, Ok(Some(old)), Reply::Stored),
         (5, Ok(None), Reply::Stored),
@@ -204,10 +204,10 @@ fn what_others_missed_is_kept_as_hints() {
     let done = stage.take();
     assert!(done.iter().any(|done| matches!(done, Done::Answer(Answer::Written(..)))), "{done:?}");
     for peer in [NodeId(1), NodeId(2)] {
-        assert_eq!(stage.shared.hints.waiting(peer).0, 1);
+        assert_eq!(stage.shared.transfer.hints.waiting(peer).0, 1);
         let hints = hints::read(&stage.engine, &stage.shared, peer, None, 1000).unwrap();
         assert_eq!(hints, [(Bytes::from_static(b"k"), value(b"k", 10, 1))]);
-        assert_eq!(stage.shared.missed.partitions(peer), 0);
+        assert_eq!(stage.shared.transfer.missed.partitions(peer), 0);
     }
 }
 
@@ -224,12 +224,12 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
             own.written(&mut stage, purpose, &Err(WriteError::Store(failed)));
         }
         for peer in [NodeId(1), NodeId(2)] {
-            let marks = stage.shared.missed.of(peer);
+            let marks = stage.shared.transfer.missed.of(peer);
             let partition = Some(cluster::partition_of(b"k"));
             let since = value(b"k", 10, 1).version().time;
             let marks: Vec<Mark> = marks.iter().map(|marked| marked.mark).collect();
             assert_eq!(marks, [Mark { partition, since }]);
-            assert_eq!(stage.shared.hints.waiting(peer), (0, 0));
+            assert_eq!(stage.shared.transfer.hints.waiting(peer), (0, 0));
         }
     }
 }
@@ -253,6 +253,6 @@ fn marks_are_kept_before_it_is_said() {
         own.kept(&mut stage, op, &keeps, result);
         let expected = if fails { Reply::NoSpace } else { Reply::Stored };
         assert_eq!(stage.replies(), [(id, expected)]);
-        assert_eq!(stage.shared.missed.is_unkept(NodeId(2)), fails);
+        assert_eq!(stage.shared.transfer.missed.is_unkept(NodeId(2)), fails);
     }
 }

@@ -37,7 +37,7 @@ fn hints_are_read_by_node_in_the_order_of_their_keys() {
     assert_eq!(keys(&stage, b, None, 200), ["k", "l"]);
     assert_eq!(keys(&stage, b, Some(b"m"), 1), Vec::<Bytes>::new());
     count(&stage.engine, &stage.shared).unwrap();
-    let counted = |peer| stage.shared.hints.waiting(peer);
+    let counted = |peer| stage.shared.transfer.hints.waiting(peer);
     let one = hint_bytes(b"k", &value(b"k", 10, 100));
     assert_eq!((counted(b), counted(bb)), ((3, 3 * one), (1, one)));
 }
@@ -83,12 +83,12 @@ fn hints_for_who_has_left_go_with_the_next_start() {
         Topology::of(stay.map(|id| (id, all.member(id).clone())).collect(), 3).unwrap()
     };
     let view = View::moving(2, 2, left(&["a", "b"]), left(&["a", "b", "c"]));
-    stage.shared.views.install(view);
+    stage.shared.membership.views.install(view);
     forget_who_left(&stage.engine, &stage.shared);
     assert_eq!(kept(&stage.shared), [4, 0, 4], "c is about to go, or to come");
     count(&stage.engine, &stage.shared).unwrap();
-    assert_eq!(nodes.map(|peer| stage.shared.hints.waiting(peer).0), [4, 0, 4]);
-    stage.shared.views.install(View::settled(3, 3, left(&["a"])));
+    assert_eq!(nodes.map(|peer| stage.shared.transfer.hints.waiting(peer).0), [4, 0, 4]);
+    stage.shared.membership.views.install(View::settled(3, 3, left(&["a"])));
     forget_who_left(&stage.engine, &stage.shared);
     assert_eq!(kept(&stage.shared), [0, 0, 0]);
 }
@@ -103,15 +103,15 @@ fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
     Store::commit(&stage.engine, batch).unwrap();
     adopt_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
     let partition = Some(cluster::partition_of(b"k"));
-    let marks = stage.shared.missed.of(c);
+    let marks = stage.shared.transfer.missed.of(c);
     let marks: Vec<_> = marks.iter().map(|numbered| numbered.mark).collect();
     assert_eq!(marks, [Mark { partition, since: 0 }]);
-    assert!(!stage.shared.missed.is_unkept(c), "they are kept as this release does");
+    assert!(!stage.shared.transfer.missed.is_unkept(c), "they are kept as this release does");
     let again = Stage::new();
     stage.identity.load_missed(&stage.engine, &again.shared).unwrap();
-    assert_eq!(again.shared.missed.partitions(c), 1);
-    stage.shared.missed.done(c, partition, u64::MAX);
+    assert_eq!(again.shared.transfer.missed.partitions(c), 1);
+    stage.shared.transfer.missed.done(c, partition, u64::MAX);
     adopt_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
-    assert_eq!(stage.shared.missed.partitions(c), 0, "and gone in the earlier form");
+    assert_eq!(stage.shared.transfer.missed.partitions(c), 0, "and gone in the earlier form");
     assert_eq!(mark_of(b"\x05ab"), None);
 }

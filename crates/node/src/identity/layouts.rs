@@ -48,7 +48,7 @@ impl Identity {
     pub(crate) fn keep_layouts(&self, shared: &Shared) -> (Batch, Keeps) {
         // Under the lock, so that what is newest is what was known last.
         let mut state = self.lock();
-        let (record, kept) = shared.layouts.encode();
+        let (record, kept) = shared.membership.layouts.encode();
         let mut batch = state.batch(&[(KEY, &record)]);
         batch.make_durable();
         (batch, Keeps::Layouts(kept))
@@ -77,7 +77,7 @@ pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
         purge.holds_only_replica(false);
     }
     if shared.enters(kept) {
-        let layout = shared.layouts.entered();
+        let layout = shared.membership.layouts.entered();
         tracing::info!(epoch = layout.epoch, nodes = layout.nodes.len(), "cluster layout changed");
         log_if_removed(shared);
     }
@@ -88,7 +88,7 @@ pub(crate) fn log_if_removed(shared: &Shared) {
     if shared.is_removed() {
         tracing::warn!(
             name = shared.name_of(shared.own),
-            epoch = shared.views.epoch(),
+            epoch = shared.membership.views.epoch(),
             "this node was removed from the cluster: it serves no requests for data and speaks \
              with no other node. Stop it; its directory is of no use any more. To add it again, \
              start it with an empty directory and --join"

@@ -391,20 +391,20 @@ impl Identity {
         let lost_before = match (held.kept.state, state) {
             // All others have said that they never knew another disk of this name.
             (MembershipState::Joining, MembershipState::Member) => 0,
-            _ => shared.membership.promised_before().max(held.kept.lost_before),
+            _ => shared.membership.state.promised_before().max(held.kept.lost_before),
         };
         let kept = Kept { state, lost_before, ..held.made.clone() };
         held.made = kept.clone();
-        let (lacks, changes) = shared.missed.encode(shared.own);
+        let (lacks, changes) = shared.transfer.missed.encode(shared.own);
         let lacks_key = [LACKS, kept.name.as_bytes()].concat();
         if lost_before == 0 {
             held.proof = held.proof.of_first();
-            shared.layouts.has_no_former_life();
+            shared.membership.layouts.has_no_former_life();
         }
         // With it, for others may forget what they know of a former life: its votes are lost.
-        let (layouts, layouts_kept) = shared.layouts.encode();
+        let (layouts, layouts_kept) = shared.membership.layouts.encode();
         let proof = format::encode_proof(&held.proof);
-        let recovered_words = format::encode_time(shared.membership.recovered_words());
+        let recovered_words = format::encode_time(shared.membership.state.recovered_words());
         let items: [(&[u8], &[u8]); 5] = [
             (KEY, &kept.encode()),
             (&lacks_key, &lacks),
@@ -433,7 +433,7 @@ impl Identity {
         let key = [PEER, name.as_bytes()].concat();
         let mut state = self.lock();
         let first_key = [FIRST, name.as_bytes()].concat();
-        let first = Some(claim.incarnation).filter(|_| !shared.logs.had_another(peer));
+        let first = Some(claim.incarnation).filter(|_| !shared.membership.logs.had_another(peer));
         let known = state.peers.entry(name.clone()).or_default();
         let is_news = std::mem::replace(&mut known.first, first) != first;
         let first = first.map_or(0, |disk| disk.0).to_le_bytes();
@@ -441,7 +441,7 @@ impl Identity {
         let items: [(&[u8], &[u8]); 2] = [(&key, &claimed), (&first_key, &first)];
         let mut batch = state.batch(&items[..1 + usize::from(is_news)]);
         // What a new disk stores counts once this node is certain to know the disk.
-        if shared.logs.incarnation(peer) != Some(claim.incarnation) {
+        if shared.membership.logs.incarnation(peer) != Some(claim.incarnation) {
             batch.make_durable();
         }
         let time = state.version.time;
@@ -455,7 +455,7 @@ impl Identity {
         let key = [LACKS, name.as_bytes()].concat();
         // Under the lock, so that what is newest is what was marked last.
         let mut state = self.lock();
-        let (lacks, changes) = shared.missed.encode(node);
+        let (lacks, changes) = shared.transfer.missed.encode(node);
         (state.batch(&[(&key, &lacks)]), Keeps::Missed(node, changes))
     }
 
@@ -488,25 +488,25 @@ impl Identity {
                 }
                 *known = Known { claim: Some(*claim), kept: *time, newest: *time, ..*known };
                 drop(state);
-                shared.logs.know(*peer, claim.incarnation);
-                shared.logs.kept(*peer, claim);
+                shared.membership.logs.know(*peer, claim.incarnation);
+                shared.membership.logs.kept(*peer, claim);
             }
             Keeps::MembershipState { state, lost_before, changes, layouts } => {
                 enter(shared, layouts, &self.purge);
-                shared.missed.kept(shared.own, *changes);
+                shared.transfer.missed.kept(shared.own, *changes);
                 let mut held = self.lock();
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
                 if *lost_before == 0 {
-                    shared.proofs.is_first();
-                    shared.membership.has_no_former_life();
+                    shared.repair.proofs.is_first();
+                    shared.membership.state.has_no_former_life();
                 }
             }
             Keeps::ClusterId(cluster) => {
                 self.lock().kept.cluster = Some(*cluster);
-                shared.cluster.stored(*cluster);
+                shared.membership.cluster.stored(*cluster);
             }
-            Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
-            Keeps::Proof(proof) => shared.proofs.kept(*proof),
+            Keeps::Missed(node, changes) => shared.transfer.missed.kept(*node, *changes),
+            Keeps::Proof(proof) => shared.repair.proofs.kept(*proof),
             Keeps::Layouts(kept) => enter(shared, kept, &self.purge),
         }
     }
@@ -519,7 +519,7 @@ impl Identity {
             let key = [LACKS, name.as_bytes()].concat();
             let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
-                let found = shared.missed.found(node, &record.value());
+                let found = shared.transfer.missed.found(node, &record.value());
                 found
                     .map_err(|why| unreadable(format!("missed-write marks of node {name}"), why))?;
             }

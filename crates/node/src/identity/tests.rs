@@ -108,10 +108,10 @@ fn what_is_made_once_stays() {
     keep(first.keep_claim(&shared, b, claim(5)));
     keep(first.keep_claim(&shared, c, claim(u64::MAX)));
     keep(first.keep_claim(&shared, b, claim(6)));
-    shared.missed.mark(list.own, Mark { partition: Some(9), since: 4 });
+    shared.transfer.missed.mark(list.own, Mark { partition: Some(9), since: 4 });
     keep(first.keep_state(&shared, MembershipState::Rebuilding));
     keep(first.keep_state(&shared, MembershipState::Member));
-    assert!(!shared.missed.is_unkept(list.own));
+    assert!(!shared.transfer.missed.is_unkept(list.own));
     engine.close().unwrap();
     let cluster = first.cluster();
     drop(engine);
@@ -123,7 +123,7 @@ fn what_is_made_once_stays() {
     assert_eq!((again.known("b"), again.known("c")), (Some(claim(6)), Some(claim(u64::MAX))));
     let fresh = self::shared(&list);
     again.load_missed(&engine, &fresh).unwrap();
-    assert_eq!(fresh.missed.partitions(list.own), 1, "with the membership state");
+    assert_eq!(fresh.transfer.missed.partitions(list.own), 1, "with the membership state");
 }
 
 #[test]
@@ -133,15 +133,15 @@ fn what_was_said_last_is_kept_whatever_is_committed_last() {
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
     let c = NodeId(2);
     let (first, first_keeps) = identity.keep_missed(&shared, c);
-    shared.missed.mark(c, Mark { partition: Some(9), since: 4 });
+    shared.transfer.missed.mark(c, Mark { partition: Some(9), since: 4 });
     let (second, second_keeps) = identity.keep_missed(&shared, c);
     for (batch, keeps) in [(second, second_keeps), (first, first_keeps)] {
         keep(&engine, &identity, &shared, (batch, keeps));
     }
-    assert!(!shared.missed.is_unkept(c));
+    assert!(!shared.transfer.missed.is_unkept(c));
     let fresh = self::shared(&list);
     identity.load_missed(&engine, &fresh).unwrap();
-    assert_eq!(fresh.missed.partitions(c), 1);
+    assert_eq!(fresh.transfer.missed.partitions(c), 1);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn what_could_not_be_kept_does_not_hold() {
     drop(identity.keep_state(&shared, MembershipState::Member));
     drop(identity.keep_claim(&shared, NodeId(1), claim(5)));
     assert_eq!((identity.state(), identity.known("b")), (MembershipState::Joining, None));
-    assert_eq!(shared.logs.incarnation(NodeId(1)), None);
+    assert_eq!(shared.membership.logs.incarnation(NodeId(1)), None);
 }
 
 #[test]
@@ -169,15 +169,19 @@ fn a_cluster_id_is_kept_with_whatever_else_is_stored_meanwhile() {
     let (engine, list) = (engine(&disk), three());
     let identity = open(&engine, &list, 9, 77).unwrap();
     let mut shared = shared(&list);
-    shared.cluster = Arc::new(identity.own_cluster());
+    shared.membership.cluster = Arc::new(identity.own_cluster());
     let id = ClusterId(5);
     let (first, first_keeps) = identity.keep_state(&shared, MembershipState::Member);
     let (second, second_keeps) = identity.keep_cluster(id);
-    assert_eq!((identity.cluster(), shared.cluster.id()), (None, None), "it is not durable yet");
+    assert_eq!(
+        (identity.cluster(), shared.membership.cluster.id()),
+        (None, None),
+        "it is not durable yet"
+    );
     for (batch, keeps) in [(second, second_keeps), (first, first_keeps)] {
         keep(&engine, &identity, &shared, (batch, keeps));
     }
-    assert_eq!((identity.cluster(), shared.cluster.id()), (Some(id), Some(id)));
+    assert_eq!((identity.cluster(), shared.membership.cluster.id()), (Some(id), Some(id)));
     let again = open(&engine, &list, 10, 99).unwrap();
     assert_eq!((again.cluster(), again.state()), (Some(id), MembershipState::Member));
 }
@@ -190,13 +194,13 @@ fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
     let b = NodeId(1);
     let knows_first = || open(&engine, &list, 9, 77).unwrap().knows_first("b");
     assert!(!knows_first());
-    shared.logs.saw(b, Incarnation(5), LifeId(1));
+    shared.membership.logs.saw(b, Incarnation(5), LifeId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(knows_first());
-    shared.logs.saw(b, Incarnation(6), LifeId(1));
+    shared.membership.logs.saw(b, Incarnation(6), LifeId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(6)));
     assert!(!knows_first());
-    shared.logs.saw(b, Incarnation(5), LifeId(2));
+    shared.membership.logs.saw(b, Incarnation(5), LifeId(2));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(!knows_first(), "it is back, and another one was there meanwhile");
 }

@@ -68,8 +68,8 @@ pub struct Connection<R> {
 impl<R> Drop for Connection<R> {
     fn drop(&mut self) {
         let shared = &self.table.shared;
-        if !shared.logs.note_connection(self.peer, false) {
-            shared.known_disk.disconnected(self.peer);
+        if !shared.membership.logs.note_connection(self.peer, false) {
+            shared.membership.known_disk.disconnected(self.peer);
         }
     }
 }
@@ -94,7 +94,7 @@ impl<R: Room> Connection<R> {
             silent_pings: 0,
             leaving: false,
         };
-        table.shared.logs.note_connection(seen.node, true);
+        table.shared.membership.logs.note_connection(seen.node, true);
         if way == Way::Dialed {
             this.ping(now, true, 1);
         }

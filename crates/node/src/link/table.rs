@@ -85,7 +85,7 @@ impl PeerTable {
     /// that itself.
     pub fn others(&self) -> Vec<NodeId> {
         let own = self.own();
-        self.shared.views.with(|view| {
+        self.shared.membership.views.with(|view| {
             let others = view.ids().filter(|node| *node != own && view.has(own));
             others.collect()
         })
@@ -94,7 +94,7 @@ impl PeerTable {
     /// Whether a node is one of those.
     pub fn has(&self, node: NodeId) -> bool {
         let own = self.own();
-        self.shared.views.with(|view| node != own && view.has(node) && view.has(own))
+        self.shared.membership.views.with(|view| node != own && view.has(node) && view.has(own))
     }
 
     /// The id of this node.
@@ -121,28 +121,31 @@ impl PeerTable {
     /// The incarnation of a node's disk, as far as this node knows one.
     pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         if node == self.own() {
-            return Some(self.shared.logs.own_incarnation());
+            return Some(self.shared.membership.logs.own_incarnation());
         }
-        self.seen(node).incarnation().or_else(|| self.shared.logs.incarnation(node))
+        self.seen(node).incarnation().or_else(|| self.shared.membership.logs.incarnation(node))
     }
 
     /// What an envelope that is sealed now for a peer says about this node.
     pub fn sender(&self, peer: NodeId, now: Now) -> Sender {
         Sender {
-            view: self.shared.views.with(View::id),
+            view: self.shared.membership.views.with(View::id),
             clock: self.shared.clock.now(now),
-            position: self.shared.logs.position_for(peer),
+            position: self.shared.membership.logs.position_for(peer),
         }
     }
 
     /// Whether a link leads to a node of another cluster, which was not known when it was made.
     pub fn is_foreign(&self, node: NodeId) -> bool {
-        self.shared.cluster.is_foreign(node)
+        self.shared.membership.cluster.is_foreign(node)
     }
 
     /// Whether whoever goes by that view is of this cluster: one of the same epoch is the same.
     pub(super) fn may_serve(&self, theirs: ViewId) -> bool {
-        self.shared.views.with(|view| view.epoch != theirs.epoch || view.agrees_with(theirs))
+        self.shared
+            .membership
+            .views
+            .with(|view| view.epoch != theirs.epoch || view.agrees_with(theirs))
     }
 
     /// Takes in what an envelope says about the process that sealed it, one with that disk and
@@ -155,13 +158,14 @@ impl PeerTable {
         now: Now,
     ) -> bool {
         self.shared.clock.merge(sender.clock, now, self.max_skew_micros);
-        self.shared.logs.received(peer, incarnation, life, sender.position)
+        self.shared.membership.logs.received(peer, incarnation, life, sender.position)
     }
 
     /// Whether it is news that a node goes by a layout of this epoch, and this node goes by an
     /// earlier one.
     pub(super) fn learns_of_later(&self, peer: NodeId, epoch: u64) -> bool {
-        epoch > self.shared.views.epoch() && self.shared.layouts.received_epoch(peer, epoch)
+        epoch > self.shared.membership.views.epoch()
+            && self.shared.membership.layouts.received_epoch(peer, epoch)
     }
 
     /// A handshake came to its end: at once, for what is asked next must not be answered by what
@@ -172,12 +176,12 @@ impl PeerTable {
             seen.voter.store(voter.map_or(0, |voter| voter.0), Ordering::Relaxed);
             seen.incarnation.store(incarnation.0, Ordering::Relaxed);
         });
-        self.shared.logs.saw(*node, *incarnation, *life);
-        self.shared.known_disk.connected(*node);
-        if self.shared.logs.lost(knows_us.as_ref()).is_some() {
-            self.shared.membership.doubt();
-            self.shared.logs.doubt(*node);
-            self.shared.known_disk.set_waiting(true);
+        self.shared.membership.logs.saw(*node, *incarnation, *life);
+        self.shared.membership.known_disk.connected(*node);
+        if self.shared.membership.logs.lost(knows_us.as_ref()).is_some() {
+            self.shared.membership.state.doubt();
+            self.shared.membership.logs.doubt(*node);
+            self.shared.membership.known_disk.set_waiting(true);
         }
         self.shared.seen_with_proof(*node, *proven);
     }
@@ -185,9 +189,9 @@ impl PeerTable {
     /// A handshake was refused, which this node began with a peer or was asked for by anyone.
     /// Returns whether this node is fenced by that, and was not before.
     pub fn is_fenced_by(&self, peer: Option<NodeId>, refused: &HandshakeRefused) -> bool {
-        let membership = &self.shared.membership;
+        let membership = &self.shared.membership.state;
         if let (Some(peer), Reason::Replaced) = (peer, refused.reason) {
-            self.shared.known_disk.refused(peer);
+            self.shared.membership.known_disk.refused(peer);
         }
         let is_fenced = match refused.reason {
             Reason::Fenced => true,
@@ -229,7 +233,7 @@ impl PeerTable {
         // Of two loops the later one has seen what both have.
         let _alone = self.comparing.lock();
         let own = self.own();
-        let mut limits: Vec<i64> = self.shared.views.with(|view| {
+        let mut limits: Vec<i64> = self.shared.membership.views.with(|view| {
             let others = view.ids().filter(|node| *node != own);
             let latest = others.filter_map(|node| self.seen.with(node, Seen::compared_at_zero));
             latest.map(|latest| latest.saturating_add_unsigned(self.max_skew_micros)).collect()

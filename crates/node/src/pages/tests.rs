@@ -176,12 +176,12 @@ fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
         (told, knows)
     };
     assert_eq!(told(), (Vec::new(), true), "nothing moves");
-    shared.views.install(cluster::View::moving(2, 2, before, after.clone()));
+    shared.membership.views.install(cluster::View::moving(2, 2, before, after.clone()));
     let moves = |it: &cluster::Remembered| after.holds(cluster::NodeId(1), it.partition(), 0);
     let expected: Vec<_> = all.into_iter().filter(moves).collect();
     assert!((10..40).contains(&expected.len()), "about a half: {}", expected.len());
     assert_eq!(told(), (expected.clone(), true));
-    shared.membership.lose(shared.clock.last());
+    shared.membership.state.lose(shared.clock.last());
     assert_eq!(told(), (expected, false), "its disk was replaced: it may have forgotten some");
 }
 

@@ -51,7 +51,7 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     let identity = Identity::open(&stage.engine, named, new).unwrap();
     assert_eq!((identity.state(), identity.lost_before()), (MembershipState::Rebuilding, limit));
     hints::adopt_marks(&stage.engine, &identity, &stage.shared).unwrap();
-    assert_eq!(stage.shared.missed.partitions(NodeId(2)), 1, "the hint's");
+    assert_eq!(stage.shared.transfer.missed.partitions(NodeId(2)), 1, "the hint's");
     let hints = hints::read(&stage.engine, &stage.shared, NodeId(2), None, 1000).unwrap();
     assert_eq!(hints.len(), 1, "one of the present stays");
 }

@@ -68,7 +68,7 @@ fn start(store: &Engine, files: &Files, named: Named<'_>, number: u64) -> Starte
 
 /// The node hears of a layout that is decided, and stores it.
 fn learn(store: &Engine, started: &Started, layout: Layout) {
-    assert!(started.shared.layouts.learn(&Arc::new(layout)));
+    assert!(started.shared.membership.layouts.learn(&Arc::new(layout)));
     let (batch, keeps) = started.identity.keep_layouts(&started.shared);
     Store::commit(store, batch).unwrap();
     started.identity.kept(&started.shared, &keeps);
@@ -110,7 +110,7 @@ fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
     assert!(!forgets(&engine), "who else there is is not known before the start");
     let started = start(&engine, &files, alone(&one), 1);
     assert!(forgets(&engine) && started.shared.is_alone());
-    let joins = changed(&started.shared.layouts.known(), &["n2"], &[]);
+    let joins = changed(&started.shared.membership.layouts.known(), &["n2"], &[]);
     learn(&engine, &started, joins.clone());
     assert!(!forgets(&engine) && started.shared.nodes() == 2);
     engine.close().unwrap();
@@ -121,8 +121,8 @@ fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
     assert_eq!(starting.nodes(), 2, "its settings say nothing of the other one");
     let started = starting.begin(&engine, &files, alone(&one), WALL, 2).unwrap();
     assert!(!forgets(&engine) && !started.shared.is_alone());
-    assert_eq!(started.shared.layouts.entered().id(), joins.id());
-    assert!(!started.shared.membership.is_confirmed(), "there is somebody to ask");
+    assert_eq!(started.shared.membership.layouts.entered().id(), joins.id());
+    assert!(!started.shared.membership.state.is_confirmed(), "there is somebody to ask");
 
     learn(&engine, &started, joins.aborted(|_| Some(VoterId(5))).unwrap());
     assert!(started.shared.is_alone());
@@ -135,10 +135,10 @@ fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
 fn a_copy_of_a_directory_that_was_of_a_node_alone_is_noticed() {
     let (engine, files, one) = (store(&MemDisk::new()), Files::default(), list(&["n1"]));
     let started = start(&engine, &files, alone(&one), 1);
-    let joins = settled(changed(&started.shared.layouts.known(), &["n2"], &[]));
+    let joins = settled(changed(&started.shared.membership.layouts.known(), &["n2"], &[]));
     learn(&engine, &started, joins);
     let state =
-        |files, number| start(&engine, files, alone(&one), number).shared.membership.state();
+        |files, number| start(&engine, files, alone(&one), number).shared.membership.state.state();
     let copy = Files::default();
     assert_eq!(state(&copy, 3), MembershipState::Verifying);
     assert_eq!(state(&copy, 4), MembershipState::Verifying);
@@ -148,7 +148,7 @@ fn a_copy_of_a_directory_that_was_of_a_node_alone_is_noticed() {
 fn a_node_starts_as_who_it_is_by_its_layout() {
     let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "c"]));
     let started = start(&engine, &files, named(&two, "c"), 1);
-    let layout = settled(changed(&started.shared.layouts.known(), &["b"], &[]));
+    let layout = settled(changed(&started.shared.membership.layouts.known(), &["b"], &[]));
     learn(&engine, &started, layout);
     for list in [list(&["c"]), list(&["a", "c"]), list(&["a", "b", "c", "d"])] {
         let starting = open(&engine, named(&list, "c")).unwrap();
@@ -165,7 +165,7 @@ fn a_node_starts_as_who_it_is_by_its_layout() {
 fn a_node_that_was_removed_starts_as_one_that_was() {
     let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "b"]));
     let started = start(&engine, &files, named(&two, "a"), 1);
-    let leaves = changed(&started.shared.layouts.known(), &[], &["a"]);
+    let leaves = changed(&started.shared.membership.layouts.known(), &[], &["a"]);
     learn(&engine, &started, leaves.clone());
     assert!(!started.shared.is_removed(), "it hands over what it holds");
     learn(&engine, &started, settled(leaves));
@@ -174,7 +174,7 @@ fn a_node_that_was_removed_starts_as_one_that_was() {
     assert!(started.shared.is_removed() && !forgets(&engine));
     assert_eq!(started.shared.name_of(NodeId(0)), "a");
     // One that was given its name since is not this one.
-    let again = settled(changed(&started.shared.layouts.known(), &["a"], &[]));
+    let again = settled(changed(&started.shared.membership.layouts.known(), &["a"], &[]));
     assert_eq!(again.named("a").unwrap().id, NodeId(2));
     learn(&engine, &started, again);
     assert!(start(&engine, &files, named(&two, "a"), 3).shared.is_removed());

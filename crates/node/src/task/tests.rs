@@ -82,11 +82,11 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     let remember = || NodeEffect::Remember { peer: B, claim };
     let (_, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
-    assert_eq!(stage.shared.logs.incarnation(B), None);
+    assert_eq!(stage.shared.membership.logs.incarnation(B), None);
     let (batch, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
     let result = Store::commit(&stage.engine, batch);
     task.handle(&mut stage, TaskEvent::Kept(keeps, result));
-    assert_eq!(stage.shared.logs.incarnation(B), Some(Incarnation(5)));
+    assert_eq!(stage.shared.membership.logs.incarnation(B), Some(Incarnation(5)));
     assert!(kept_by(&mut stage, &task, remember()).is_none());
 }
 
@@ -108,7 +108,7 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
             let result = Store::commit(&stage.engine, batch);
             task.handle(&mut stage, TaskEvent::Kept(keeps, result));
         }
-        assert_eq!(stage.shared.logs.incarnation(B), Some(Incarnation(6)), "{order:?}");
+        assert_eq!(stage.shared.membership.logs.incarnation(B), Some(Incarnation(6)), "{order:?}");
         assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
         let again = kept_by(&mut stage, &task, NodeEffect::Remember { peer: B, claim: claims[1] });
         assert!(again.is_none(), "{order:?}");
@@ -120,7 +120,7 @@ fn keep(stage: &mut Stage, key: &'static [u8], age: u64) {
     let record = value(key, age, 1);
     let hint = hints::Hint::of(cluster::HintId(0), B, Bytes::from_static(key), &record);
     let shared = Arc::clone(&stage.shared);
-    shared.hints.found(B, 1, hint_bytes(key, &record));
+    shared.transfer.hints.found(B, 1, hint_bytes(key, &record));
     let put = |batch: &mut lsm::Batch| hints::put(&shared, batch, &hint, &record);
     crate::Turn::write(stage, 0, Purpose::Hint(hint.clone()), put).unwrap();
     stage.commit();
@@ -174,7 +174,7 @@ fn deliver(stage: &mut Stage, task: &mut Task) -> bool {
 fn a_hint_that_could_not_be_removed_is_delivered_again_and_hides_no_other() {
     let mut stage = Stage::new();
     let mut task = task(&stage);
-    let waiting = |stage: &Stage| stage.shared.hints.waiting(B).0;
+    let waiting = |stage: &Stage| stage.shared.transfer.hints.waiting(B).0;
     keep(&mut stage, b"k", 20);
     stage.refusal = Some(WriteError::Busy);
     assert!(deliver(&mut stage, &mut task));
@@ -197,7 +197,7 @@ fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_go
     for (error, waiting) in [(for_good, (0, 0)), (failed(), (2, 300))] {
         let purpose = Purpose::Delivered(delivered);
         own.written(&mut stage, purpose, &Err(WriteError::Store(error)));
-        assert_eq!(stage.shared.hints.waiting(B), waiting);
+        assert_eq!(stage.shared.transfer.hints.waiting(B), waiting);
     }
 }
 
@@ -263,7 +263,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     };
     task.handle(&mut stage, NodeEvent::Tick.into());
     assert!(compaction(&mut stage).is_none() && !stage.engine.purge_rule().is_dropping());
-    shared.leftovers.want();
+    shared.transfer.leftovers.want();
     task.handle(&mut stage, NodeEvent::Tick.into());
     let first = compaction(&mut stage).unwrap();
     assert!(stage.engine.purge_rule().is_dropping());
@@ -273,7 +273,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     stage.compaction.1 = Some(false);
     task.handle(&mut stage, looks_again);
     assert!(compaction(&mut stage).is_none());
-    assert!(shared.leftovers.wanted() && stage.engine.purge_rule().is_dropping());
+    assert!(shared.transfer.leftovers.wanted() && stage.engine.purge_rule().is_dropping());
     task.handle(&mut stage, NodeEvent::Tick.into());
     assert!(compaction(&mut stage).is_none(), "a full disk is given some time");
     stage.mono += 5_000_000;
@@ -286,7 +286,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     stage.compaction.1 = Some(true);
     task.handle(&mut stage, second);
     assert!(compaction(&mut stage).is_none());
-    assert!(!shared.leftovers.wanted() && !stage.engine.purge_rule().is_dropping());
+    assert!(!shared.transfer.leftovers.wanted() && !stage.engine.purge_rule().is_dropping());
 
     let topology = shared.view().topology.clone();
     let (mut replicas, mut gone) = (Vec::new(), 0);

@@ -84,10 +84,10 @@ impl World {
         for node in self.nodes.clone() {
             let machine = &self.machines[node];
             let Some(process) = &machine.process else { continue };
-            let present = process.shared.logs.life();
+            let present = process.shared.membership.logs.life();
             let next = LifeId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
             let is_outlived = machine.last_life.is_some_and(|last| present < last && last < next);
-            if is_outlived && process.shared.membership.is_fenced() {
+            if is_outlived && process.shared.membership.state.is_fenced() {
                 self.journal.line(self.now, format_args!("n{node} is restarted: it is outlived"));
                 self.end_process(node, End::Kill);
                 self.agenda.put(self.now + 1_000, Due::Start(node));
@@ -99,7 +99,7 @@ impl World {
     /// refused a hint for this key.
     fn may_be_refused(&self, key: &Bytes) -> bool {
         let seal = |machine: &Machine| {
-            machine.process.as_ref().map_or(0, |process| process.shared.proofs.seal())
+            machine.process.as_ref().map_or(0, |process| process.shared.repair.proofs.seal())
         };
         let greatest = self.machines.iter().map(seal).max().unwrap_or(0);
         let members = self.members().into_iter();
@@ -116,13 +116,13 @@ impl World {
         // Until all records are old enough for any coordinator of a round to compare them.
         let settled = self.plan.rounds.settled_micros + 2 * self.plan.max_skew_micros;
         self.run_until(self.now + settled);
-        let mut number = shared.rounds.ask(true, 0);
+        let mut number = shared.repair.rounds.ask(true, 0);
         for _ in 0..MOST_SECONDS * 100 {
             self.run_until(self.now + 10_000);
-            let last = shared.rounds.status().last.filter(|last| last.number >= number);
+            let last = shared.repair.rounds.status().last.filter(|last| last.number >= number);
             let Some(last) = last else { continue };
             if last.stopped == Some("another node drives a round") {
-                number = shared.rounds.ask(true, 0);
+                number = shared.repair.rounds.ask(true, 0);
                 continue;
             }
             if !last.is_equal() {
@@ -134,7 +134,7 @@ impl World {
             self.compare_replicas(self.ledger.keys());
             return self.all_is_purged(last.until);
         }
-        let status = shared.rounds.status();
+        let status = shared.repair.rounds.status();
         self.ledger.accuse(self.now, format!("node {driver} never ended its round: {status:?}"));
     }
 
@@ -162,24 +162,24 @@ impl World {
             if clock > most {
                 return Some(format!("the clock of {name} is ahead"));
             }
-            if process.shared.membership.promised_before() >> 12 > true_wall(self.now) {
+            if process.shared.membership.state.promised_before() >> 12 > true_wall(self.now) {
                 return Some(format!("{name} may have promised more, before it lost its disk"));
             }
-            if process.shared.cluster.id().is_none() {
+            if process.shared.membership.cluster.id().is_none() {
                 return Some(format!("{name} belongs to no cluster yet"));
             }
-            if process.shared.membership.state() != MembershipState::Member {
+            if process.shared.membership.state.state() != MembershipState::Member {
                 return Some(format!(
                     "{name} is rebuilt: {:?}",
                     process.task.as_deref().map(|task| task.node().repaired())
                 ));
             }
             for peer in self.members().into_iter().map(|peer| NodeId(peer as u16)) {
-                let missed = process.shared.missed.partitions(peer);
+                let missed = process.shared.transfer.missed.partitions(peer);
                 if missed > 0 {
                     return Some(format!("{name} has {missed} marks of n{}", peer.0));
                 }
-                let (hints, _) = process.shared.hints.waiting(peer);
+                let (hints, _) = process.shared.transfer.hints.waiting(peer);
                 if hints > 0 {
                     return Some(format!("{name} has {hints} hints for n{}", peer.0));
                 }
@@ -293,7 +293,7 @@ impl World {
                     Ok(Some(record)) => {
                         // Replicas may purge at different times.
                         let process = self.machines[node].process.as_ref();
-                        let watermark = process.map_or(0, |p| p.shared.proofs.watermark());
+                        let watermark = process.map_or(0, |p| p.shared.repair.proofs.watermark());
                         let belongs = self.belongs_to(node, &key, &record);
                         if belongs && !PurgeRule::goes_by(record.view(), watermark) {
                             held.insert(node, record);
@@ -370,7 +370,7 @@ impl World {
         for _ in 0..MOST_STEPS {
             let running = |machine: &Machine| {
                 let process = machine.process.as_ref();
-                process.is_some_and(|p| p.shared.rounds.status().current.is_some())
+                process.is_some_and(|p| p.shared.repair.rounds.status().current.is_some())
             };
             if !self.machines.iter().any(running) {
                 return;

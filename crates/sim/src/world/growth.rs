@@ -58,7 +58,7 @@ impl World {
             let process = world.machines[AWAY].process.as_ref().expect("nothing ends it");
             let (life, shared) = (process.life, Arc::clone(&process.shared));
             let change = PlanChange { add: world.joiners(joiners), ..PlanChange::default() };
-            let planned = world.planned(AWAY, &shared.layouts.known(), &change);
+            let planned = world.planned(AWAY, &shared.membership.layouts.known(), &change);
             world.propose(AWAY, life, planned.expect("names and ids are new"));
             let mut looks = 0;
             while (world.members().len() == nodes || world.unsettled_layouts().is_some())
@@ -83,7 +83,7 @@ impl World {
     /// Returns the number of hints on each node that has any.
     fn hints_for(&self, node: usize) -> Vec<u64> {
         let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
-        let hints = processes.map(|p| p.shared.hints.waiting(NodeId(node as u16)).0);
+        let hints = processes.map(|p| p.shared.transfer.hints.waiting(NodeId(node as u16)).0);
         hints.filter(|hints| *hints > 0).collect()
     }
 }

@@ -34,7 +34,7 @@ impl World {
         let node = *self.changes.pick(&self.nodes);
         let Some(process) = &self.machines[node].process else { return };
         let (life, shared) = (process.life, Arc::clone(&process.shared));
-        let known = shared.layouts.known();
+        let known = shared.membership.layouts.known();
         let is_of_tokens = self.plan.tokens > 0 && self.changes.permille(self.plan.tokens);
         let planned = if is_of_tokens {
             Some(self.another_access(&known))
@@ -108,7 +108,7 @@ impl World {
             }
             let other = self.machines.iter().position(|machine| machine.name == name)?;
             match other == node {
-                true => process.shared.layouts.voter().id,
+                true => process.shared.membership.layouts.voter().id,
                 false => process.table.voter_of(NodeId(other as u16)),
             }
         })
@@ -172,13 +172,13 @@ impl World {
     pub(super) fn look_at_layout(&mut self, node: usize) {
         let Some(process) = &self.machines[node].process else { return };
         let shared = Arc::clone(&process.shared);
-        let (layout, view) = (shared.layouts.entered(), shared.view());
+        let (layout, view) = (shared.membership.layouts.entered(), shared.view());
         if view.epoch != layout.epoch {
             let what = format!("node {node} entered {} and does not go by it", layout.epoch);
             self.ledger.accuse(self.now, what);
         }
         let machine = &mut self.machines[node];
-        machine.voter = Some(shared.layouts.voter());
+        machine.voter = Some(shared.membership.layouts.voter());
         let before = std::mem::replace(&mut machine.epoch, layout.epoch);
         if layout.epoch == before {
             return;
@@ -242,7 +242,7 @@ impl World {
         let is_over = |node: usize| {
             let process = self.machines[node].process.as_ref();
             process.is_some_and(|process| {
-                let layouts = &process.shared.layouts;
+                let layouts = &process.shared.membership.layouts;
                 let is_last = last.is_some_and(|(epoch, _)| *epoch == layouts.entered().epoch);
                 is_last && !layouts.has_leftovers()
             })
@@ -264,7 +264,7 @@ impl World {
     pub(super) fn unsettled_layouts(&self) -> Option<String> {
         let entered = |node: usize| {
             let process = self.machines[node].process.as_ref()?;
-            let layout = process.shared.layouts.entered();
+            let layout = process.shared.membership.layouts.entered();
             Some((layout.epoch, layout.stage))
         };
         let entered: Vec<_> = self.members().into_iter().map(entered).collect();
@@ -275,7 +275,7 @@ impl World {
         }
         let why = |node: usize| {
             let process = self.machines[node].process.as_ref()?;
-            Some(process.shared.moves.reported())
+            Some(process.shared.membership.moves.reported())
         };
         let reported = self.members().into_iter().filter_map(why);
         let reported: Vec<_> = reported.filter(|t| !t.is_empty()).collect();

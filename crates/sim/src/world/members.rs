@@ -324,7 +324,7 @@ impl World {
         if wall > machine.wall.wall(self.now) + self.plan.max_skew_micros {
             return JoinReply::Refused;
         }
-        let layout = process.shared.layouts.entered();
+        let layout = process.shared.membership.layouts.entered();
         let placed = layout.all().find(|node| node.member.name == name);
         let Some(id) = placed.map(|node| node.id) else { return JoinReply::Waits };
         let seen = process.table.incarnation(id);
@@ -364,7 +364,8 @@ impl World {
         match self.asks(&name, numbers, wall) {
             JoinReply::Placed(own, layout) => {
                 let processes = self.nodes.iter().map(|node| self.machines[*node].process.as_ref());
-                let cluster = processes.flatten().find_map(|process| process.shared.cluster.id());
+                let cluster =
+                    processes.flatten().find_map(|process| process.shared.membership.cluster.id());
                 let placed = Placed { cluster, own, layout };
                 numbers.takes(engine, placed, wall, skew)?;
                 if self.plan.faults.is_empty() || !self.changes.permille(BREAK_OFF) {
@@ -443,7 +444,7 @@ impl World {
         let node = *self.changes.pick(&self.nodes);
         let Some(process) = &self.machines[node].process else { return };
         let life = process.life;
-        if process.shared.layouts.known().epoch != last.epoch {
+        if process.shared.membership.layouts.known().epoch != last.epoch {
             return;
         }
         let planned = if last.stage == Stage::Settled {
@@ -464,7 +465,7 @@ impl World {
     pub(super) fn knows_that_it_was_removed(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| {
-            let layout = process.shared.layouts.entered();
+            let layout = process.shared.membership.layouts.entered();
             layout.is_gone(process.shared.own)
         })
     }

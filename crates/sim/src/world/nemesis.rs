@@ -191,7 +191,7 @@ impl World {
     fn is_founded_without(&self, node: usize) -> bool {
         let others = self.machines.iter().enumerate().filter(|(other, _)| *other != node);
         let mut up = others.filter_map(|(_, machine)| machine.process.as_ref());
-        up.any(|process| process.shared.cluster.id().is_some())
+        up.any(|process| process.shared.membership.cluster.id().is_some())
     }
 
     fn replace_disk(&mut self, node: usize) {

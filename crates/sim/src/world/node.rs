@@ -129,7 +129,7 @@ impl World {
     fn note_forgetful(&mut self, place: Place) {
         let Some(process) = self.process(place) else { return };
         let shared = &process.shared;
-        let may_have_forgotten = !shared.membership.is_authoritative_for_all()
+        let may_have_forgotten = !shared.membership.state.is_authoritative_for_all()
             || shared.forgot_words_before() > 0
             || shared.view().other.is_some();
         if may_have_forgotten {
@@ -208,7 +208,7 @@ impl World {
             // A repair round brings the records that the node's fence refuses.
             let process = self.machines[peer].process.as_ref();
             if process.is_some_and(|process| {
-                let known = process.shared.proofs.known();
+                let known = process.shared.repair.proofs.known();
                 rank.when() <= known.seal.time.max(known.floor)
             }) {
                 continue;
@@ -239,7 +239,9 @@ impl World {
     /// Returns true if a node is running and authoritative.
     pub(super) fn is_member(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
-        process.is_some_and(|process| process.shared.membership.state() == MembershipState::Member)
+        process.is_some_and(|process| {
+            process.shared.membership.state.state() == MembershipState::Member
+        })
     }
 }
 

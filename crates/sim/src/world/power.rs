@@ -123,9 +123,9 @@ impl World {
 
     fn run_process(&mut self, node: usize, life: u32, store: Store, started: Started) {
         let Started { shared, identity, clock } = started;
-        self.note_cluster(node, shared.cluster.id());
+        self.note_cluster(node, shared.membership.cluster.id());
         let last_life = &mut self.machines[node].last_life;
-        *last_life = (*last_life).max(Some(shared.logs.life()));
+        *last_life = (*last_life).max(Some(shared.membership.logs.life()));
         let config = Config {
             deadline_micros: self.plan.deadline_micros,
             max_skew_micros: self.plan.max_skew_micros,
@@ -201,13 +201,14 @@ impl World {
 
     /// Creates the peer table of a process, with its identity.
     fn peer_table(&self, shared: &Arc<Shared>) -> PeerTable {
-        let layouts = Arc::clone(&shared.layouts);
-        let known = (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), layouts);
-        let views = Arc::clone(&shared.views);
+        let layouts = Arc::clone(&shared.membership.layouts);
+        let known =
+            (Arc::clone(&shared.membership.logs), Arc::clone(&shared.repair.proofs), layouts);
+        let views = Arc::clone(&shared.membership.views);
         let identity = handshake::HandshakeIdentity::new(
             views,
             shared.own,
-            Arc::clone(&shared.cluster),
+            Arc::clone(&shared.membership.cluster),
             Arc::new(Secrets::default()),
             known,
         );

@@ -22,7 +22,7 @@ impl World {
     /// Returns a node's watermark; 0 if it has none.
     pub(super) fn watermark(&self, node: usize) -> u64 {
         let process = self.machines[node].process.as_ref();
-        process.map_or(0, |process| process.shared.proofs.watermark())
+        process.map_or(0, |process| process.shared.repair.proofs.watermark())
     }
 
     /// Checks the proof of a watermark that has risen.
@@ -97,7 +97,7 @@ impl World {
     pub(super) fn belongs_to(&self, node: usize, key: &Bytes, record: &Record) -> bool {
         let process = self.machines[node].process.as_ref();
         let holds_others = process.is_some_and(|process| {
-            let layouts = &process.shared.layouts;
+            let layouts = &process.shared.membership.layouts;
             layouts.has_leftovers() || layouts.entered().stage != Stage::Settled
         });
         !holds_others || self.is_replica(node, key, record)

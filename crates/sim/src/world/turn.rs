@@ -364,7 +364,8 @@ impl World {
             What::Delete => Kind::Tombstone,
         };
         let Ok(version) = process.clock.issue(now) else {
-            let quorum = process.shared.views.with(|view| asked.quorum.by(&view.topology));
+            let quorum =
+                process.shared.membership.views.with(|view| asked.quorum.by(&view.topology));
             let failure = FailureKind::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);
             let (parts, since) = (Vec::new(), now.mono);

@@ -89,8 +89,8 @@ impl Own {
 
     /// What it knows is durable.
     fn kept(&mut self) {
-        let (_, kept) = self.shared.layouts.encode();
-        self.shared.layouts.kept(&kept, &self.shared.views);
+        let (_, kept) = self.shared.membership.layouts.encode();
+        self.shared.membership.layouts.kept(&kept, &self.shared.membership.views);
         self.handle(NodeEvent::LayoutsKept { kept: true });
     }
 
@@ -98,11 +98,13 @@ impl Own {
     fn plan(&self, council: &[&str]) -> Arc<Layout> {
         let council = council.iter().map(|name| (*name).to_owned()).collect();
         let change = Wanted { council: Some(council), ..Wanted::default() };
-        Arc::new(self.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap())
+        Arc::new(
+            self.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap(),
+        )
     }
 
     fn progress(&self) -> (u64, Progress) {
-        let change = self.shared.layouts.change().unwrap();
+        let change = self.shared.membership.layouts.change().unwrap();
         (change.layout.epoch, change.progress)
     }
 }
@@ -162,7 +164,7 @@ fn a_change_that_is_decided_and_not_known_everywhere_does_not_hold_up_the_next()
 fn what_is_known_already_is_done_once_its_council_knows_it() {
     let mut own = Own::new(MembershipState::Member);
     let plan = own.plan(&["n1", "n2", "n0"]);
-    own.shared.layouts.learn(&plan);
+    own.shared.membership.layouts.learn(&plan);
     own.handle(NodeEvent::Propose(plan));
     assert_eq!(own.progress(), (2, Progress::Decided));
     own.answered(|node, request| votes(node, request).filter(|_| node.0 == 1));
@@ -213,7 +215,7 @@ fn who_has_no_vote_is_told_to_whoever_waits() {
         _ => Some(VoteReply::NoVote),
     };
     own.answered(one_votes);
-    let without = |own: &Own| own.shared.layouts.change().unwrap().without_vote;
+    let without = |own: &Own| own.shared.membership.layouts.change().unwrap().without_vote;
     assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
     own.after(PROPOSAL_MICROS);
     own.answered(silent);
@@ -243,13 +245,13 @@ fn a_decision_whose_task_is_dropped_is_given_up() {
 fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
     let mut own = Own::new(MembershipState::Member);
     let later = own.plan(&["n1"]);
-    assert!(own.shared.layouts.received_epoch(NodeId(2), 2));
+    assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
     own.handle(NodeEvent::Behind);
     assert_eq!((own.asked[0].1, own.asked.len()), (NodeId(2), 1));
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
-    assert_eq!((own.keeps, own.shared.views.epoch()), (1, 1), "it is not durable yet");
+    assert_eq!((own.keeps, own.shared.membership.views.epoch()), (1, 1), "it is not durable yet");
     own.kept();
-    assert_eq!(own.shared.views.epoch(), 2);
+    assert_eq!(own.shared.membership.views.epoch(), 2);
     own.after(250_000);
     assert_eq!(own.steps(), []);
 }
@@ -257,29 +259,32 @@ fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
 #[test]
 fn who_went_by_a_later_layout_and_knows_none_any_more_is_not_asked_for_ever() {
     let mut own = Own::new(MembershipState::Member);
-    let (first, later) = (own.shared.layouts.known(), own.plan(&["n1"]));
-    assert!(own.shared.layouts.received_epoch(NodeId(2), 2));
+    let (first, later) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
+    assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
     own.handle(NodeEvent::Behind);
     // It has a new disk by now.
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&first))));
     own.after(250_000);
     assert_eq!(own.steps(), []);
-    assert!(own.shared.layouts.received_epoch(NodeId(1), 2), "whoever says so next is asked");
+    assert!(
+        own.shared.membership.layouts.received_epoch(NodeId(1), 2),
+        "whoever says so next is asked"
+    );
     own.handle(NodeEvent::Behind);
     assert_eq!(own.asked[0].1, NodeId(1));
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
-    assert_eq!(own.shared.layouts.known(), later);
+    assert_eq!(own.shared.membership.layouts.known(), later);
 }
 
 #[test]
 fn what_was_accepted_and_not_heard_of_again_is_completed() {
     let mut own = Own::new(MembershipState::Member);
-    let (base, layout) = (own.shared.layouts.known(), own.plan(&["n1"]));
+    let (base, layout) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
     for request in [
         VoteRequest::Prepare { base, ballot: 4 },
         VoteRequest::Accept { ballot: 4, layout: Arc::clone(&layout) },
     ] {
-        own.shared.layouts.asked(&request);
+        own.shared.membership.layouts.asked(&request);
     }
     own.kept();
     own.after(250_000);
@@ -287,8 +292,8 @@ fn what_was_accepted_and_not_heard_of_again_is_completed() {
     own.after(COMPLETE_AFTER + 16 * 4 * OUTBID_WAIT);
     assert_eq!(own.asked.len(), usize::from(NODES));
     (0..3).for_each(|_| own.answered(votes));
-    assert_eq!(own.shared.layouts.known(), layout);
-    assert!(own.shared.layouts.change().is_none(), "nobody wanted it here");
+    assert_eq!(own.shared.membership.layouts.known(), layout);
+    assert!(own.shared.membership.layouts.change().is_none(), "nobody wanted it here");
 }
 
 /// A layout may seat a node that is being rebuilt. If its directory is put back to an earlier
@@ -296,9 +301,9 @@ fn what_was_accepted_and_not_heard_of_again_is_completed() {
 #[test]
 fn who_is_being_rebuilt_loses_its_votes_once_more() {
     let mut own = Own::new(MembershipState::Rebuilding);
-    let layouts = Arc::clone(&own.shared.layouts);
+    let layouts = Arc::clone(&own.shared.membership.layouts);
     let seated = layouts.voter();
-    assert_ne!(seated.id, Some(own.shared.logs.voter()));
+    assert_ne!(seated.id, Some(own.shared.membership.logs.voter()));
     let claim = Claim { incarnation: Incarnation(99), reported: Reported::default() };
     let met = |peer| NodeEvent::PeerSeen {
         peer,
@@ -307,18 +312,18 @@ fn who_is_being_rebuilt_loses_its_votes_once_more() {
         never_another: false,
         cluster: ClusterId::of_number(1),
     };
-    own.shared.logs.doubt(NodeId(1));
+    own.shared.membership.logs.doubt(NodeId(1));
     own.handle(met(NodeId(1)));
-    assert_eq!(layouts.voter().id, Some(own.shared.logs.voter()));
+    assert_eq!(layouts.voter().id, Some(own.shared.membership.logs.voter()));
     assert!(!layouts.voter().is_first);
     assert_eq!(own.stands, [MembershipState::Rebuilding], "it is stored");
-    own.shared.logs.wrote(LogPosition(9));
-    let reported = || own.shared.logs.position_for(NodeId(1));
+    own.shared.membership.logs.wrote(LogPosition(9));
+    let reported = || own.shared.membership.logs.position_for(NodeId(1));
     assert_eq!(reported(), LogPosition::START, "and only then may a peer forget it");
-    assert!(own.shared.logs.is_in_doubt(), "nor does it vote before");
+    assert!(own.shared.membership.logs.is_in_doubt(), "nor does it vote before");
     own.handle(NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true });
-    assert_eq!(own.shared.logs.position_for(NodeId(1)), LogPosition(9));
-    assert!(!own.shared.logs.is_in_doubt());
+    assert_eq!(own.shared.membership.logs.position_for(NodeId(1)), LogPosition(9));
+    assert!(!own.shared.membership.logs.is_in_doubt());
     own.handle(met(NodeId(2)));
     assert_eq!(own.stands.len(), 1, "nothing more is lost");
 }

@@ -46,21 +46,22 @@ impl Own {
         let mut own = Self { shared, node, mono: 1, asked: Vec::new(), proposed: false };
         let weights = vec![("n0".to_owned(), 3)];
         let change = PlanChange { weights, ..PlanChange::default() };
-        let prepared = own.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
+        let prepared =
+            own.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
         own.goes_by(prepared);
         own
     }
 
     fn goes_by(&mut self, layout: Layout) {
-        self.shared.layouts.learn(&Arc::new(layout));
-        let (_, kept) = self.shared.layouts.encode();
+        self.shared.membership.layouts.learn(&Arc::new(layout));
+        let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.enters(&kept);
         self.handle(NodeEvent::LayoutsKept { kept: true });
     }
 
     /// What follows is decided, without it.
     fn goes_on(&mut self) -> u64 {
-        let next = self.shared.layouts.known().next_stage().unwrap();
+        let next = self.shared.membership.layouts.known().next_stage().unwrap();
         let epoch = next.epoch;
         self.goes_by(next);
         epoch

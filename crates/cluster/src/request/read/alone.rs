@@ -29,8 +29,8 @@ impl Reads {
         };
         quorum.ack == 1
             && view.other.is_none()
-            && view.epoch == shared.views.epoch()
-            && !shared.membership.is_fenced()
+            && view.epoch == shared.membership.views.epoch()
+            && !shared.membership.state.is_fenced()
             && !asks_all()
             && is_replica()
     }
@@ -43,7 +43,7 @@ impl Reads {
         now: Now,
         held: Option<Record>,
     ) -> Option<Answer> {
-        let membership = &core.shared.membership;
+        let membership = &core.shared.membership.state;
         let when = held.as_ref().map(Record::when);
         let counts = membership.is_authoritative(when) && !membership.is_outdated();
         if !counts || when.is_some_and(|when| core.is_future(now, when)) {

@@ -25,7 +25,7 @@ impl Reads {
         let slot = self.slots.get(id);
         let record = slot.work.newest().expect("a repair has a record").clone();
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));
-        if node == cx.core.shared.own && !cx.core.shared.known_disk.acknowledges() {
+        if node == cx.core.shared.own && !cx.core.shared.membership.known_disk.acknowledges() {
             let request = Request::Write { key, record };
             cx.replica.waiting.wait_until_known(&mut cx.cx, OpId::Slot(id), demand, request);
         } else if node == cx.core.shared.own && record.ballot() > 0 {
@@ -132,7 +132,7 @@ impl Reads {
         let Some(vote) = read.votes.iter_mut().find(is_it) else { return };
         vote.state = ReadState::Holds;
         if node != cx.core.shared.own {
-            cx.core.shared.logs.stored_late(node);
+            cx.core.shared.membership.logs.stored_late(node);
         }
         let is_answered = self.slots.work(id).is_answered();
         self.end_background(usize::from(is_answered));

@@ -163,12 +163,13 @@ impl<'a> Tally<'a> {
     /// meanwhile that its directory is an older copy.
     fn counts(self, vote: &ReadVote) -> bool {
         let is_own = vote.node == self.core.shared.own;
-        vote.state.is_authoritative() && !(is_own && self.core.shared.membership.is_outdated())
+        vote.state.is_authoritative()
+            && !(is_own && self.core.shared.membership.state.is_outdated())
     }
 
     /// What a replica reported that was not purged since.
     fn left_of(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
-        let greatest = self.core.shared.proofs.reported_watermark();
+        let greatest = self.core.shared.repair.proofs.reported_watermark();
         vote.reported.as_ref().filter(|r| r.when() > greatest || self.counts(vote))
     }
 
@@ -232,7 +233,7 @@ impl<'a> Tally<'a> {
             vote.node == self.core.shared.own
                 && vote.state == (ReadState::Reported { authoritative: false })
         });
-        let settles = own_is_not && self.core.shared.membership.is_settling();
+        let settles = own_is_not && self.core.shared.membership.state.is_settling();
         reported >= usize::from(self.slot.quorums.read.ack)
             && (settles || asked_again < ASK_AGAIN_TIMES)
     }

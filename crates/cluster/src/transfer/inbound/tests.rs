@@ -110,11 +110,11 @@ impl Own {
     fn more_of_node_0(&self) -> Layout {
         let weights = vec![("n0".to_owned(), 3)];
         let change = PlanChange { weights, ..PlanChange::default() };
-        self.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap()
+        self.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap()
     }
 
     fn learns(&mut self, layout: Layout) {
-        self.shared.layouts.learn(&Arc::new(layout));
+        self.shared.membership.layouts.learn(&Arc::new(layout));
         self.kept();
     }
 
@@ -149,7 +149,7 @@ impl Own {
 
     /// What it knows is durable.
     fn kept(&mut self) {
-        let (_, kept) = self.shared.layouts.encode();
+        let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.enters(&kept);
         self.handle(NodeEvent::LayoutsKept { kept: true });
     }
@@ -195,7 +195,7 @@ impl Own {
     /// Sources are asked whether its clock is right.
     fn asks_for_clocks(&mut self) -> Vec<CallId> {
         let (calls, asked): (Vec<_>, Vec<_>) = self.asked().into_iter().unzip();
-        let sources = sources(&self.shared.layouts.entered(), self.shared.own);
+        let sources = sources(&self.shared.membership.layouts.entered(), self.shared.own);
         let expected: Vec<_> = sources.into_iter().map(|node| Asked::Clock(node.0)).collect();
         assert_eq!(asked, expected);
         calls
@@ -364,10 +364,14 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     own.reply(third[1].0, page(Vec::new(), None));
     own.reply(third[2].0, page(Vec::new(), None));
     let call = own.only(Asked::Write(vec!["z".to_owned()]));
-    assert_eq!(own.shared.layouts.taken().1.len(), 0, "what it has not stored it has not taken");
-    let (_, early) = own.shared.layouts.encode();
+    assert_eq!(
+        own.shared.membership.layouts.taken().1.len(),
+        0,
+        "what it has not stored it has not taken"
+    );
+    let (_, early) = own.shared.membership.layouts.encode();
     own.reply(call, Reply::Stored);
-    assert_eq!(own.shared.layouts.taken().1.len(), 3);
+    assert_eq!(own.shared.membership.layouts.taken().1.len(), 3);
     let open = own.asked();
     rest_is_empty(&mut own, open);
     own.shared.enters(&early);
@@ -426,7 +430,7 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     // The second pass of the others.
     let open = own.asked();
     rest_is_empty(&mut own, open);
-    let (step, done) = own.shared.layouts.taken();
+    let (step, done) = own.shared.membership.layouts.taken();
     assert_eq!(
         (step, done.into_iter().collect::<Vec<_>>()),
         (TakingStep::Takes, vec![NodeId(1), NodeId(2)])
@@ -457,7 +461,7 @@ fn a_source_that_fails_last_has_not_been_taken() {
     own.reply(second[0].0, page(Vec::new(), None));
     own.reply(second[1].0, page(Vec::new(), None));
     own.gives_up(second[2].0, false);
-    let (step, done) = own.shared.layouts.taken();
+    let (step, done) = own.shared.membership.layouts.taken();
     assert_eq!((step, done), (TakingStep::Takes, [NodeId(1), NodeId(2)].into()));
 }
 
@@ -470,10 +474,11 @@ fn a_restart_goes_on_with_those_that_are_left() {
     own.gives_up(first[2].0, true);
     let open = own.asked();
     rest_is_empty(&mut own, open);
-    let (record, _) = own.shared.layouts.encode();
-    let first = Layout { ..own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
+    let (record, _) = own.shared.membership.layouts.encode();
+    let first =
+        Layout { ..own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
     let again = crate::membership::layouts::Layouts::decode(&record, first).unwrap();
-    assert_eq!(again.taken(), own.shared.layouts.taken());
+    assert_eq!(again.taken(), own.shared.membership.layouts.taken());
     assert_eq!(again.lacks(NodeId(0)), Lacks::ToTake, "what came since stays");
 }
 
@@ -485,7 +490,10 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
     own.learns(Layout { epoch: layout.epoch + 1, began: layout.began + 1, base: 7, ..layout });
     assert!(own.shared.is_to_be_emptied());
     own.after(1);
-    assert!(own.shared.leftovers.wanted(), "else it never stores what is streamed back to it");
+    assert!(
+        own.shared.transfer.leftovers.wanted(),
+        "else it never stores what is streamed back to it"
+    );
     assert_eq!(own.asked(), [], "it takes later");
 }
 
@@ -493,13 +501,13 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
 fn another_placement_ends_what_is_under_way() {
     let mut own = Own::new();
     let first = own.sealed();
-    let back = own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
-    own.shared.layouts.learn(&Arc::new(back));
+    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    own.shared.membership.layouts.learn(&Arc::new(back));
     own.kept();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
     own.after(1_000_000);
     assert_eq!(own.asked(), [], "nothing of it is stored");
-    assert!(own.shared.layouts.has_leftovers(), "what it took is of no use here");
+    assert!(own.shared.membership.layouts.has_leftovers(), "what it took is of no use here");
 }
 
 /// Else what a plan says would move is compared with what came in all changes since the start.
@@ -509,7 +517,7 @@ fn what_it_has_taken_is_counted_by_change() {
     let first = own.sealed();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
     assert_eq!((own.state().records, own.state().bytes), (1, bytes_of_a()));
-    let back = own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().records, 1, "until another change begins");
     let again = own.more_of_node_0();
@@ -525,7 +533,8 @@ fn what_is_left_is_taken_where_no_majority_is_left() {
     let mut own = Own::settled(MembershipState::Member, None);
     let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
     let change = PlanChange { remove_lost, replicas: Some(2), ..PlanChange::default() };
-    let prepared = own.shared.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
+    let prepared =
+        own.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
     own.learns(prepared.clone());
     own.learns(prepared.next_stage().unwrap());
     let before = own.shared.view().topology.clone();
@@ -555,9 +564,9 @@ fn a_node_that_has_left_is_not_waited_for() {
             own.reply(call, page(Vec::new(), None));
         }
     }
-    let lacks = |own: &Own| own.shared.missed.partitions(NodeId(0)) > 0;
+    let lacks = |own: &Own| own.shared.transfer.missed.partitions(NodeId(0)) > 0;
     assert!(lacks(&own), "the third may be the only one that has something");
-    let known = own.shared.layouts.known();
+    let known = own.shared.membership.layouts.known();
     let mut layout = Layout { epoch: known.epoch + 1, began: known.epoch + 1, ..(*known).clone() };
     layout.nodes.retain(|node| node.id != NodeId(3));
     own.stored_states.clear();
@@ -571,7 +580,7 @@ fn a_node_that_has_left_is_not_waited_for() {
 /// held; where only nodes without zones join, who stays gets nothing.
 #[test]
 fn who_stays_takes_where_the_number_of_copies_changes() {
-    let base = Own::settled(MembershipState::Member, None).shared.layouts.known();
+    let base = Own::settled(MembershipState::Member, None).shared.membership.layouts.known();
     let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
     let joiner = crate::membership::layout::Joiner {
         member,

@@ -72,10 +72,10 @@ fn what_one_store_does_not_decide_takes_an_event() {
     (stage.cold, stage.unreadable) = (false, true);
     assert_eq!(alone(&mut stage, usual), None, "the event tells what is wrong");
     stage.unreadable = false;
-    stage.shared.membership.outdated();
+    stage.shared.membership.state.outdated();
     assert_eq!(alone(&mut stage, usual), None, "its directory is an older copy");
     let mut stage = filled(&["a"]);
-    assert!(stage.shared.membership.fence());
+    assert!(stage.shared.membership.state.fence());
     assert_eq!(alone(&mut stage, usual), None, "another process serves in its place");
 }
 

@@ -8,7 +8,7 @@ use super::*;
 
 /// The layout that all begin with, and one that may follow.
 fn layouts(stage: &Stage) -> [Arc<Layout>; 2] {
-    let first = stage.shared.layouts.known();
+    let first = stage.shared.membership.layouts.known();
     let change = PlanChange { council: Some(vec!["a".to_owned()]), ..PlanChange::default() };
     let next = first.planned(&change, |_| Some(VoterId(5))).unwrap();
     [first, Arc::new(next)]
@@ -63,7 +63,7 @@ fn a_layout_is_in_force_once_it_is_durable() {
     let mut own = stage.event_loop();
     let [_, layout] = layouts(&stage);
     let done = ask(&mut stage, &mut own, 1, VoteRequest::Decided(Arc::clone(&layout)));
-    let epoch = |stage: &Stage| stage.shared.views.epoch();
+    let epoch = |stage: &Stage| stage.shared.membership.views.epoch();
     assert_eq!(epoch(&stage), 1);
     let full = lsm::Error::NoSpace { what: "tables" };
     keep(&mut stage, &mut own, done, Err(full));
@@ -78,7 +78,7 @@ fn a_layout_is_in_force_once_it_is_durable() {
 #[test]
 fn nobody_votes_before_the_others_were_asked_what_they_know() {
     let mut stage = Stage::new();
-    Arc::get_mut(&mut stage.shared).unwrap().membership =
+    Arc::get_mut(&mut stage.shared).unwrap().membership.state =
         Membership::new(MembershipState::Member, 0, false);
     let mut own = stage.event_loop();
     let [base, layout] = layouts(&stage);
@@ -92,9 +92,9 @@ fn nobody_votes_before_the_others_were_asked_what_they_know() {
         }
     };
     assert!(!votes(&mut stage, 1));
-    stage.shared.membership.confirm();
+    stage.shared.membership.state.confirm();
     assert!(votes(&mut stage, 2));
-    stage.shared.logs.doubt(NodeId(1));
+    stage.shared.membership.logs.doubt(NodeId(1));
     assert!(!votes(&mut stage, 3));
     // What is decided it may learn all the same.
     let done = ask(&mut stage, &mut own, 4, VoteRequest::Decided(layout));

@@ -39,7 +39,7 @@ fn a_process_that_was_outlived_is_refused_and_fenced_once() {
     let [ours, theirs] = shake(&a, &b, B).map(Result::unwrap_err);
     assert_eq!((ours.reason, theirs.reason), (Reason::Fenced, Reason::Outlived));
     assert!(!b.is_fenced_by(Some(A), &theirs), "it is not b that is fenced");
-    assert!(a.is_fenced_by(Some(B), &ours) && a.shared.membership.is_fenced());
+    assert!(a.is_fenced_by(Some(B), &ours) && a.shared.membership.state.is_fenced());
     assert!(!a.is_fenced_by(Some(B), &ours), "that is no news");
 }
 
@@ -49,15 +49,18 @@ fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
     b.saw(&met);
     assert_eq!(b.seen(A).incarnation(), Some(Incarnation(100)));
-    assert!(b.shared.membership.is_authoritative(None), "nobody knows better");
+    assert!(b.shared.membership.state.is_authoritative(None), "nobody knows better");
     met.knows_us = Some(Claim { incarnation: Incarnation(101), reported: Reported::default() });
     b.saw(&met);
-    assert!(b.shared.membership.is_authoritative(None), "that is its disk");
-    assert!(!b.shared.logs.is_in_doubt());
+    assert!(b.shared.membership.state.is_authoritative(None), "that is its disk");
+    assert!(!b.shared.membership.logs.is_in_doubt());
     met.knows_us = Some(Claim { incarnation: Incarnation(555), reported: Reported::default() });
     b.saw(&met);
-    assert!(!b.shared.membership.is_authoritative(None), "it had another one");
-    assert!(b.shared.logs.is_in_doubt(), "nor does it vote before it has looked at that");
+    assert!(!b.shared.membership.state.is_authoritative(None), "it had another one");
+    assert!(
+        b.shared.membership.logs.is_in_doubt(),
+        "nor does it vote before it has looked at that"
+    );
 }
 
 #[test]
@@ -67,11 +70,11 @@ fn who_is_told_of_a_proof_since_its_directory_was_made_holds_nothing_that_counts
     assert_eq!(met.proven, RoundId::default(), "nothing is proven yet");
     b.saw(&met);
     let seal = RoundId { time: 70, node: A };
-    b.shared.proofs.kept(Proof { seal, ready: seal, ..Proof::default() });
+    b.shared.repair.proofs.kept(Proof { seal, ready: seal, ..Proof::default() });
     met.proven = seal;
     b.saw(&met);
-    assert!(b.shared.membership.is_authoritative(None), "it was ready for that");
+    assert!(b.shared.membership.state.is_authoritative(None), "it was ready for that");
     met.proven.time += 1;
     b.saw(&met);
-    assert!(!b.shared.membership.is_authoritative(None), "it may hold what is purged");
+    assert!(!b.shared.membership.state.is_authoritative(None), "it may hold what is purged");
 }

@@ -52,8 +52,9 @@ impl Setup {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let secret = Arc::new(Secrets::new(Secret::new(self.secret.into()), None));
-        let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
-        let views = Arc::clone(&shared.views);
+        let known =
+            (logs, Arc::clone(&shared.repair.proofs), Arc::clone(&shared.membership.layouts));
+        let views = Arc::clone(&shared.membership.views);
         let cluster = Arc::new(OwnCluster::new(Some(self.cluster)));
         let identity = HandshakeIdentity::new(views, own, cluster, secret, known);
         let bounds = Bounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };

@@ -45,7 +45,7 @@ fn second_pass(own: &mut Own, sends: Vec<(Bytes, Record)>) {
 }
 
 fn done(own: &Own) -> Vec<u16> {
-    own.shared.layouts.taken().1.into_iter().map(|node| node.0).collect()
+    own.shared.membership.layouts.taken().1.into_iter().map(|node| node.0).collect()
 }
 
 /// The first source is asked once more, and sends this.
@@ -102,7 +102,7 @@ fn a_future_record_that_its_holder_keeps_holds_nothing_up() {
     let record = future(&own, key, AHEAD);
     second_pass(&mut own, vec![record]);
     assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
-    assert!(own.shared.missed.since(NodeId(0), partition_of(key.as_bytes())) > 0);
+    assert!(own.shared.transfer.missed.since(NodeId(0), partition_of(key.as_bytes())) > 0);
 }
 
 /// Of what a conditional write made, it counts what a majority holds.
@@ -125,7 +125,7 @@ fn a_change_that_is_given_up_waits_for_nothing() {
     let mut own = Own::new();
     let record = future(&own, key_that(&own, 1, false), AHEAD);
     second_pass(&mut own, vec![record]);
-    let back = own.shared.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().waits, None);
     own.after(LOOK_AGAIN_MICROS);

@@ -75,7 +75,7 @@ fn has_all(own: &mut Own) -> bool {
 }
 
 fn forgets(own: &Own, of: &Remembered) -> bool {
-    own.shared.layouts.has_forgotten(Some(of.partition())) > 0
+    own.shared.membership.layouts.has_forgotten(Some(of.partition())) > 0
 }
 
 #[test]
@@ -126,15 +126,15 @@ fn a_source_that_forgot_some_leaves_it_without_knowledge() {
     own.reply(keep, Reply::Stored);
     assert!(has_all(&mut own));
     assert!(forgets(&own, &one));
-    let (bytes, _) = own.shared.layouts.encode();
-    let known = (*own.shared.layouts.known()).clone();
+    let (bytes, _) = own.shared.membership.layouts.encode();
+    let known = (*own.shared.membership.layouts.known()).clone();
     let again = crate::membership::layouts::Layouts::decode(&bytes, known).unwrap();
     assert!(again.has_forgotten(Some(one.partition())) > 0, "also after a restart");
     let stays = (0..=u16::MAX).find(|partition| {
         let view = own.shared.view();
         !view.hands_over(*partition, NodeId(0))
     });
-    assert_eq!(own.shared.layouts.has_forgotten(stays), 0, "it had that one before");
+    assert_eq!(own.shared.membership.layouts.has_forgotten(stays), 0, "it had that one before");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_source_that_fails_is_asked_again_and_not_for_ever() {
 fn it_begins_again_with_other_sources() {
     let (mut own, calls) = asks();
     own.reply(calls[0], told_of(&[accepted(&own, 1)], None));
-    let known = own.shared.layouts.known();
+    let known = own.shared.membership.layouts.known();
     let mut layout = Layout { epoch: known.epoch + 1, base: 9, ..(*known).clone() };
     layout.before.as_mut().unwrap().nodes[2].is_lost = true;
     own.learns(layout);
@@ -186,7 +186,7 @@ fn nothing_is_known_where_no_majority_is_left() {
     let (mut own, calls) = asks();
     let one = accepted(&own, 1);
     drop(calls);
-    let known = own.shared.layouts.known();
+    let known = own.shared.membership.layouts.known();
     let mut layout = Layout { epoch: known.epoch + 1, base: 9, ..(*known).clone() };
     layout.before.as_mut().unwrap().nodes[2].is_lost = true;
     layout.before.as_mut().unwrap().nodes[3].is_lost = true;
@@ -203,7 +203,7 @@ fn nothing_is_known_where_no_majority_is_left() {
 #[test]
 fn a_node_that_lost_its_disk_is_a_member_in_the_end_though_a_source_fails() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
-    own.shared.membership.lose(9);
+    own.shared.membership.state.lose(9);
     own.after(1);
     own.after(1);
     for (call, asked) in std::mem::take(&mut own.open) {
