@@ -86,7 +86,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Returns a slot for an accepted connection; closes guests that owe a request while none is free.
+/// Returns a slot for an accepted connection. While none is free, closes connections in reserve
+/// slots (guests) that owe a request.
 async fn find_place(loops: &[Handle], places: &Places) -> Place {
     loop {
         if let Some(place) = places.enter() {

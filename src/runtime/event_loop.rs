@@ -52,7 +52,8 @@ pub(crate) enum Command {
     Serve(TcpStream, Place),
     /// Close the client connection that has been idle for longest; another connection waits.
     CloseIdleClient,
-    /// Close the guest that has owed a request for longest; another connection waits.
+    /// Close the connection in a reserve slot (guest) that has owed a request for longest; another
+    /// connection waits.
     CloseGuest,
     /// Finish the requests in flight and end.
     Stop,

@@ -41,7 +41,7 @@ const FILES_OF_A_LINK: u64 = 2;
 
 /// File descriptors without which a node serves no client: a table being written, the next log
 /// segment, the manifest that replaces another one, a connection being accepted; two clients, and a
-/// guest that asks for `/healthz`, with one to spare.
+/// probe of `/healthz`, with one to spare.
 const FILES_TO_SERVE: u64 = 8;
 
 /// Returns the file descriptors of an idle node. Nodes that joined are not counted: they are

@@ -78,7 +78,7 @@ pub(crate) struct Config {
     pub(crate) queue: usize,
     /// Limit on client connections.
     pub(crate) connections: usize,
-    /// Limit on other connections (guests).
+    /// Reserve connection slots, beyond those of clients (guests).
     pub(crate) guests: usize,
     /// True if the node prints its address and first commands to stdout. With the JSON log format
     /// it does not, so that all of its output is JSON.

@@ -18,8 +18,8 @@ use crate::task::TaskEvent;
 pub enum WriteError {
     /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
     Busy,
-    /// The version is not above the repair fence (seal), which this holds; the node takes no new
-    /// writes up to it.
+    /// The write is not above the repair fence (seal), up to which the node takes no new writes.
+    /// Holds a time that the write's version must exceed to be taken.
     Sealed(u64),
     /// The store failed.
     Store(lsm::Error),

@@ -79,7 +79,7 @@ impl StartError {
         matches!(self, Self::Open(source) | Self::Store { source, .. } if source.is_no_space())
     }
 
-    /// Returns what the store had no room for, and true if only the file size limit is in the way.
+    /// Describes the write that did not fit the disk; true if only the file size limit prevents it.
     pub fn no_room(&self) -> Option<(String, bool)> {
         let (Self::Open(source) | Self::Store { source, .. }) = self else { return None };
         let no_room = source.no_room()?;

@@ -9,10 +9,10 @@
 //!
 //! A change is added when it is accepted. When a lap of the count ends, its result replaces the old
 //! count and all changes that the lap includes. Each step of a lap reads a snapshot of the store,
-//! from the walk's position on. A change behind that position that is accepted after the snapshot
-//! was taken is not in that snapshot, but may be in the next one: additions are kept and removals
-//! dropped, so that the count errs on the high side. A write that waited for the log when the
-//! snapshot was taken is missed. The next lap corrects both errors.
+//! from the walk's position on. A change at or after that position that is accepted after the
+//! snapshot was taken is not in that snapshot, but may be in the next one: additions are kept and
+//! removals dropped, so that the count errs on the high side. A write that waited for the log when
+//! the snapshot was taken is missed. The next lap corrects both errors.
 
 use std::collections::HashMap;
 
