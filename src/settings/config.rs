@@ -394,7 +394,7 @@ fn is_alone(members: &Members) -> bool {
 }
 
 /// Requires that nodes without a secret are only reachable from this machine, because without one a
-/// node can't tell another node from a stranger. Returns a warning if they are.
+/// node can't tell another node from a stranger. Returns a warning about such nodes.
 fn without_secret(
     members: &Members,
     listen: SocketAddr,

@@ -66,8 +66,8 @@ struct State {
 
 impl BoundedClock {
     /// Opens the clock above all versions that this store's node ever issued, and stores a first
-    /// bound durably. Refuses a clock far ahead of the wall clock if the cluster has more than one
-    /// of `nodes`; nothing is changed then.
+    /// bound durably. With several `nodes`, a stored bound far ahead of the wall clock is an error,
+    /// and nothing is changed. `wall` and `max_skew` are in microseconds.
     pub fn open<S: Store>(
         store: &S,
         name: &str,

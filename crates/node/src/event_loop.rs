@@ -39,7 +39,7 @@ const MAX_EVENTS: usize = 1 << 27;
 /// Events handled per clock reading. An effect that completes at once has the time of its cause.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Why the node refuses records of keys that move here: see [`Shared::is_to_be_emptied_of`].
+/// Reason for refusing records of keys that move here: see [`Shared::is_to_be_emptied_of`].
 const EMPTIES: &str = "the node drops what it held of these keys long ago";
 
 /// The result is unknown without a read that waits for the disk.
