@@ -27,11 +27,11 @@ use crate::settings::list::ServeArgs;
 use crate::settings::log_format;
 use crate::settings::values::LogFormat;
 
-/// While a profile is recorded it tells where memory is asked for.
+/// Records allocation sites while a profile is taken.
 #[global_allocator]
 static ALLOCATOR: profile::Sampled<System> = profile::Sampled(System);
 
-/// Exit code for a command line, variable or file that makes no sense, as clap's own.
+/// Exit code for an invalid command line, variable or file; the same as clap's.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => return refused(&error),
     };
-    // A node logs it.
+    // A node logs the warning itself.
     if !matches!(command, Command::Serve(_) | Command::Dev(_))
         && let Some(warning) = variables::unknown()
     {
@@ -74,9 +74,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// A failed assertion is a bug whose extent is unknown: stop, and recover from the log. Cargo's
-/// `panic = "abort"` would say so for the measuring kit too, where errors of Lua scripts unwind
-/// through Rust's frames.
+/// Aborts on any panic: a failed assertion is a bug of unknown extent, so the process stops and
+/// recovers from the log. Cargo's `panic = "abort"` would also apply to the benchmarks, where
+/// errors of Lua scripts unwind through Rust's frames.
 fn abort_on_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -85,7 +85,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// Says what is wrong with the command line.
+/// Reports an invalid command line.
 fn refused(error: &clap::Error) -> ExitCode {
     let first = env::args_os().nth(1);
     match first.as_deref().and_then(OsStr::to_str).and_then(bench::moved) {
@@ -101,7 +101,7 @@ fn refused(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// What is wrong, without how the command is used.
+/// Returns the error in one line, without the usage.
 fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(|line| line.trim().trim_start_matches("error: "));
@@ -139,7 +139,7 @@ fn ended(outcome: Result<(), impl Display>) -> ExitCode {
     }
 }
 
-/// Prints what a command has to tell.
+/// Prints the result of a command.
 fn reported(outcome: Result<String, impl Display>) -> ExitCode {
     match outcome.map(|text| io::stdout().write_all(text.as_bytes())) {
         Ok(Ok(())) => ExitCode::SUCCESS,

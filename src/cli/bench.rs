@@ -1,5 +1,5 @@
-//! `kvorum bench`: becomes `kvorum-bench`, the measuring kit, as `git foo` becomes `git-foo`. It is
-//! a program of its own, so that a node carries neither Lua nor reports.
+//! `kvorum bench`: executes `kvorum-bench`, the benchmarks, like `git foo` executes `git-foo`. They
+//! are a separate program so that a node contains neither Lua nor reports.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,15 +11,15 @@ use clap::Args;
 
 use crate::operations::stderr;
 
-/// The kit's file name.
+/// File name of the benchmark program.
 const PROGRAM: &str = "kvorum-bench";
 
-/// Its commands, which people may look for in this program.
+/// Commands of that program, which users may look for in this one.
 const COMMANDS: [&str; 6] = ["load", "search", "coldhot", "compare", "import", "report"];
 
-/// Exit code if there is no such program, as shells have it.
+/// Exit code if the program is missing, as in shells.
 const MISSING: u8 = 127;
-/// And if there is one that can't be run.
+/// Exit code if the program can't be executed.
 const NOT_RUN: u8 = 126;
 
 /// Everything after `bench`.
@@ -30,7 +30,7 @@ pub(crate) struct BenchArgs {
     words: Vec<OsString>,
 }
 
-/// Becomes the kit that lies beside this program, or one of `PATH`; returns only if it can't.
+/// Executes the benchmark program beside this one, or one in `PATH`; returns only on failure.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let beside = env::current_exe().map(|program| program.with_file_name(PROGRAM));
     let mut error = io::Error::from(io::ErrorKind::NotFound);
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     ExitCode::from(NOT_RUN)
 }
 
-/// What to type instead of a command that only the kit has.
+/// Returns the hint for a command that only the benchmark program has.
 pub(crate) fn moved(word: &str) -> Option<String> {
     let there = COMMANDS.contains(&word);
     there.then(|| format!("{word} is a command of {PROGRAM}: run `kvorum bench {word}`"))

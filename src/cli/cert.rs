@@ -1,13 +1,13 @@
-//! `kvorum cert`: a CA of one's own, and certificates that it issues, for those who have none.
+//! `kvorum cert`: creates a private CA and issues certificates from it, for users without a CA.
 //!
 //! ```text
 //!  cert ca     ─▶ ca.pem, which clients get; ca.key, which stays where it is
-//!  cert node   ─▶ node.pem, node.key: for the names and addresses that clients ask a node by
+//!  cert node   ─▶ node.pem, node.key: for the names and addresses in a node's URLs
 //!  cert client ─▶ client.pem, client.key: for a node with --tls-client-ca ca.pem
 //! ```
 //!
-//! What is there is replaced, key first, each at once: nodes take the two up when they fit. A CA is
-//! never replaced: all that it issued would be worth nothing.
+//! Existing files are replaced, key first, each atomically: nodes load the two once they match. A
+//! CA is never replaced: all certificates that it issued would become worthless.
 
 use std::fs::{self, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -26,7 +26,7 @@ use rustls::pki_types::ServerName;
 use crate::counters::clocks::wall_micros;
 use crate::settings::units::Ttl;
 
-/// Clocks differ: what was issued just now is good for those that are behind, too.
+/// Backdating of certificates, so that they are valid for clocks that are behind.
 const BEFORE: Duration = Duration::from_secs(3600);
 
 /// What is made.
@@ -96,7 +96,7 @@ struct IssueArgs {
     expires: Ttl,
 }
 
-/// Why there is no certificate.
+/// Reason why no certificate was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertError {
     #[error(
@@ -126,7 +126,7 @@ pub(crate) enum CertError {
     NoCertificate(#[source] rcgen::Error),
 }
 
-/// Makes what is asked for; what is said of it.
+/// Runs the command; returns the text to print.
 pub(crate) fn run(command: &CertCommand) -> Result<String, CertError> {
     match command {
         CertCommand::Ca(args) => {
@@ -152,13 +152,14 @@ pub(crate) fn run(command: &CertCommand) -> Result<String, CertError> {
     }
 }
 
-/// Makes a CA in a directory that has none.
+/// Creates a CA in a directory that has none.
 pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), CertError> {
     let (cert, key) = (dir.join("ca.pem"), dir.join("ca.key"));
     if let Some(file) = [&cert, &key].into_iter().find(|file| file.exists()) {
         return Err(CertError::CaExists(file.clone()));
     }
-    // A name of its own: of two CAs of one name, who trusts one takes the other's for forged.
+    // A unique name: a client that trusts one of two CAs of the same name takes the other for
+    // forged.
     let number = RandomState::new().hash_one(dir);
     let mut params = params(&format!("kvorum CA {number:016x}"), expires);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -170,7 +171,7 @@ pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), CertError> {
     replace(&cert, &made.pem(), 0o644)
 }
 
-/// Issues a certificate for a node of these names; where its key is.
+/// Issues a certificate for a node with these names; returns the path of its key.
 pub(super) fn issue_node(
     dir: &Path,
     hosts: &[String],
@@ -189,8 +190,8 @@ pub(super) fn issue_node(
     issue(dir, params, out)
 }
 
-/// Whether clients can ask for it: an IP address, or a name in DNS, of which the first part may be
-/// a wildcard.
+/// Returns true if a URL can contain the host: an IP address, or a DNS name whose first label may
+/// be a wildcard.
 fn is_host(host: &str) -> bool {
     ServerName::try_from(host.strip_prefix("*.").unwrap_or(host)).is_ok()
 }
@@ -231,11 +232,11 @@ fn issue(dir: &Path, mut params: CertificateParams, out: &Path) -> Result<PathBu
     Ok(key)
 }
 
-/// Puts a file in its place at once.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
     let new = path.with_added_extension("new");
     let write = || -> io::Result<()> {
-        // One that was left by somebody who was interrupted may have other permissions.
+        // A file left by an interrupted run may have other permissions.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,4 +1,4 @@
-//! `kvorum serve --check`: what is open to whom with these settings.
+//! `kvorum serve --check`: reports which clients may do what with these settings.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::node::access::Access;
 use crate::settings::config::Config;
 use crate::transport::{Tls, TlsError};
 
-/// For people. With an error the node would not start either.
+/// Returns the report. With an error the node would not start either.
 pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
     let mut text = String::new();
     let tls = config.tls.clone().map(Tls::load).transpose()?;
@@ -60,7 +60,7 @@ fn needed(access: &Access, kind: Kinds, near_only: bool) -> String {
     }
 }
 
-/// Whose pages may ask.
+/// Describes the origins whose web pages may send requests.
 fn pages(config: &Config, access: &Access) -> String {
     let listed = config.allow_origin.join(", ");
     if listed.is_empty() {

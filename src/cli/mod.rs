@@ -1,4 +1,4 @@
-//! The command line: one command a module, all of them declared here.
+//! The command line: all commands are declared here, and each is implemented in a module.
 
 pub(crate) mod bench;
 pub(crate) mod cert;
@@ -27,7 +27,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Takes the words of a command line, the program's name first.
+    /// Parses a command line, the program's name first.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = variables::without_empty(Self::command());
         let words: Vec<OsString> = words.into_iter().collect();
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     /// A node whose clock ran ahead writes such records; the other nodes refuse them. Without
     /// --yes, only counts them.
     RepairClock(RepairClockArgs),
-    // The hidden aliases are what users of other stores and of shells try first.
+    // The hidden aliases are the names that users of other stores and of shells try first.
     /// Write a value. Exit code 1 if a condition (--if-match, --if-none-match) is not met
     #[command(alias = "set")]
     Put(client::PutArgs),
@@ -124,7 +124,7 @@ pub(crate) enum Command {
     Bench(bench::BenchArgs),
 }
 
-/// Where `dev` keeps its data unless something else is said.
+/// Default data directory of `dev`.
 const DEV_DATA: &str = "./kvorum-data/dev";
 
 /// What can be done to a `kvorum dev` that runs.

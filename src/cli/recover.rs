@@ -1,6 +1,6 @@
-//! `kvorum cluster recover`: a stopped node decides alone what follows, for the council's majority
-//! is lost for good. What that means is in [`cluster::layout::Decree`]; here it is told, and done
-//! only if it is asked for.
+//! `kvorum cluster recover`: forces a layout on a stopped node, when the majority of the metadata
+//! quorum (council) is lost for good. [`cluster::layout::Decree`] defines the forced layout; this
+//! module reports its effects, and asks for `--yes`.
 
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
@@ -35,7 +35,7 @@ pub(crate) struct RecoverArgs {
     yes: bool,
 }
 
-/// Why a node decides nothing alone.
+/// Reason why no layout is forced.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RecoverError {
     #[error(transparent)]
@@ -57,7 +57,7 @@ pub(super) enum RecoverError {
     NoDecree(#[from] NoDecree),
 }
 
-/// What came of it, for people.
+/// Runs the command; returns the text to print.
 pub(super) fn run(args: &RecoverArgs) -> Result<String, InDirectory<RecoverError>> {
     recovered(args).map_err(|source| InDirectory { data: args.data.clone(), source })
 }
@@ -87,7 +87,7 @@ fn name(layout: &Layout, id: NodeId) -> &str {
     layout.node(id).map_or("?", |node| &node.member.name)
 }
 
-/// Whom the names mean.
+/// Resolves names of nodes.
 fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
     let layout = survivor.layout();
     let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
@@ -101,7 +101,7 @@ fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverErro
     names.iter().map(id).collect()
 }
 
-/// The councillors that can still vote, as far as is said.
+/// Returns the quorum members that can still vote, as far as the operator says.
 fn voting(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
     let seats = survivor.layout().council.iter().map(|seat| seat.node);
     let votes = |node: &NodeId| match *node == survivor.node() {
@@ -111,7 +111,7 @@ fn voting(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
     seats.filter(votes).collect()
 }
 
-/// Why there must be no decree, if there must not.
+/// Refuses a forced layout while a majority can vote.
 fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), RecoverError> {
     let needed = layout.council.len() / 2 + 1;
     if voting.len() < needed {
@@ -121,7 +121,7 @@ fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), RecoverError> {
     Err(RecoverError::CanVote { voting, needed })
 }
 
-/// What the directory knows.
+/// Describes the directory's state.
 fn state(
     survivor: &Survivor,
     voting: &[NodeId],
@@ -172,7 +172,7 @@ fn state(
     text
 }
 
-/// What a decree does, and what it may cost.
+/// Describes the effects of the forced layout and what it may lose.
 fn cost(survivor: &Survivor, decreed: &Layout) -> String {
     let (layout, name) = (survivor.layout(), survivor.name());
     let (epoch, next) = (layout.epoch, decreed.epoch);

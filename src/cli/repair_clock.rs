@@ -1,5 +1,5 @@
 //! `kvorum repair-clock`: removes records that a wrong clock wrote from a stopped node's directory.
-//! What that takes is in [`node::Ahead`]; here it is told, and done only if it is asked for.
+//! [`node::Ahead`] finds and removes them; this module reports them, and asks for `--yes`.
 
 use cluster::Clock;
 use node::{Ahead, StartError};
@@ -8,7 +8,7 @@ use crate::cli::RepairClockArgs;
 use crate::counters::clocks::wall_micros;
 use crate::node::store::{InDirectory, StoppedError, open_stopped};
 
-/// Why a directory is not repaired.
+/// Reason why a directory is not repaired.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RepairError {
     #[error(transparent)]
@@ -22,7 +22,7 @@ pub(crate) enum RepairError {
     Alone,
 }
 
-/// What came of it, for people.
+/// Runs the command; returns the text to print.
 pub(crate) fn run(args: &RepairClockArgs) -> Result<String, InDirectory<RepairError>> {
     repaired(args).map_err(|source| InDirectory { data: args.data.clone(), source })
 }

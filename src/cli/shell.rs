@@ -1,8 +1,8 @@
-//! Words of a command that is printed, as a shell takes them.
+//! Quoting of words in printed commands, for a shell.
 
 use std::path::Path;
 
-/// A path as a word for a shell.
+/// Returns a path as a word for a shell.
 pub(crate) fn word(path: &Path) -> String {
     let text = path.to_string_lossy();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);

@@ -1,6 +1,5 @@
-//! The `KVORUM_*` variables as a whole: one that is empty counts as not set, as `${X:-}` leaves it
-//! in scripts and compose files; one that is none of them is told of, for it is most likely
-//! another one misspelt.
+//! Checks of the `KVORUM_*` variables. An empty variable counts as not set, as `${X:-}` leaves it
+//! in scripts and compose files; an unknown one is reported, because it is most likely misspelt.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -12,19 +11,19 @@ use clap::{Arg, Command, CommandFactory, Error};
 use crate::cli::Cli;
 use crate::settings::secret;
 
-/// What all of them begin with.
+/// Common prefix of the variables.
 const PREFIX: &str = "KVORUM_";
 
-/// What the build script tells the compiler, and cargo whatever it runs.
+/// Set by the build script for the compiler, and by cargo for the programs it runs.
 const OF_THE_BUILD: &str = "KVORUM_VERSION";
 
-/// Letters by which a misspelt name differs from the one that was meant, at most.
+/// Greatest edit distance between a misspelt name and the one suggested.
 const TYPOS: usize = 2;
 
-/// Names of unknown variables that are shown at most: an orchestrator may set dozens.
+/// Limit on the unknown variables named: an orchestrator may set dozens.
 const SHOWN: usize = 5;
 
-/// The command, deaf to variables that are empty.
+/// Returns the command with empty variables ignored.
 pub(crate) fn without_empty(command: Command) -> Command {
     let is_empty =
         |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
@@ -32,8 +31,8 @@ pub(crate) fn without_empty(command: Command) -> Command {
     command.mut_args(keep).mut_subcommands(without_empty)
 }
 
-/// The same error with a usage line that does not list the arguments whose variables are set: it
-/// would read as if they had to be given.
+/// Returns the error with a usage line that omits arguments whose variables are set, which would
+/// read as if they had to be given.
 pub(crate) fn without_set(error: Error, words: &[OsString]) -> Error {
     let again = deaf(without_empty(Cli::command())).try_get_matches_from_mut(words);
     match again {
@@ -42,8 +41,8 @@ pub(crate) fn without_set(error: Error, words: &[OsString]) -> Error {
     }
 }
 
-/// The same error with the name of the variable in place of the flag's, if it is the variable that
-/// gave a value that is refused.
+/// Returns the error with the name of the variable instead of the flag, if the refused value came
+/// from the variable.
 pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -71,7 +70,7 @@ pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
     error
 }
 
-/// The command, deaf to all variables, in which no argument is required that has one.
+/// Returns the command with all set variables ignored and their arguments optional.
 fn deaf(command: Command) -> Command {
     let keep = |arg: Arg| {
         let is_set = arg.get_env().and_then(env::var_os).is_some();
@@ -80,7 +79,7 @@ fn deaf(command: Command) -> Command {
     command.mut_args(keep).mut_subcommands(deaf)
 }
 
-/// A warning if variables are set that nothing reads.
+/// Returns a warning if variables are set that no command reads.
 pub(crate) fn unknown() -> Option<String> {
     let others =
         [secret::CLUSTER.variable, secret::ADMIN.variable, secret::CLIENT.variable, OF_THE_BUILD];
@@ -90,7 +89,7 @@ pub(crate) fn unknown() -> Option<String> {
     warning(set.collect(), &known)
 }
 
-/// Adds the variables that a command and those below it read.
+/// Adds the variables that a command and its subcommands read.
 fn collect(command: &Command, known: &mut BTreeSet<String>) {
     let names = command.get_arguments().filter_map(Arg::get_env);
     known.extend(names.map(|name| name.to_string_lossy().into_owned()));
@@ -108,7 +107,7 @@ fn warning(set: BTreeSet<String>, known: &BTreeSet<String>) -> Option<String> {
     (!unknown.is_empty()).then(|| format!("ignored unknown environment variable(s): {names}{more}"))
 }
 
-/// With the known one that is nearest, if it is near.
+/// Returns the name, with the nearest known one if that is near.
 fn described(name: &str, known: &BTreeSet<String>) -> String {
     let distance = |other: &&String| strsim::damerau_levenshtein(name, other);
     let nearest = known.iter().min_by_key(distance).filter(|other| distance(other) <= TYPOS);

@@ -1,4 +1,4 @@
-//! A bounded number of bytes that many threads draw from.
+//! A bounded number of bytes that many threads reserve from.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,25 +7,25 @@ use std::time::Duration;
 use node::link::Room;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes that may be held at once. Who has to wait for some is served in order of arrival, and
-/// holds nothing meanwhile. What is larger than all of it is given once nobody else holds any: a
-/// value that was stored at a larger setting is served alone.
+/// Limit on the bytes reserved at once. Waiting requests are served in order of arrival and hold
+/// nothing meanwhile. A request larger than the whole budget is granted once nothing else is
+/// reserved: a value stored under a larger setting is served alone.
 #[derive(Debug)]
 pub(crate) struct Budget {
     free: Arc<Semaphore>,
     total: u32,
-    /// Bytes that are waited for.
+    /// Bytes that waiting requests want.
     wanted: AtomicUsize,
 }
 
-/// Bytes taken from a [`Budget`], given back when dropped.
+/// A reservation from a [`Budget`], released on drop.
 #[derive(Debug)]
 pub(crate) struct Held {
     permit: OwnedSemaphorePermit,
     bytes: usize,
 }
 
-/// Somebody who waits, until that ends in whatever way.
+/// A waiting request, counted until it is granted or dropped.
 struct Wanted<'a>(&'a AtomicUsize, usize);
 
 impl<'a> Wanted<'a> {
@@ -43,31 +43,31 @@ impl Drop for Wanted<'_> {
 }
 
 impl Budget {
-    /// A budget of `total` bytes, 4 GiB at most.
+    /// Creates a budget of `total` bytes, 4 GiB at most.
     pub(crate) fn new(total: usize) -> Self {
         let total = u32::try_from(total).unwrap_or(u32::MAX);
         Self { free: Arc::new(Semaphore::new(total as usize)), total, wanted: AtomicUsize::new(0) }
     }
 
-    /// What must be free for `bytes` to be given.
+    /// Returns the bytes that must be free to grant `bytes`.
     fn share(&self, bytes: usize) -> u32 {
         u32::try_from(bytes).unwrap_or(u32::MAX).min(self.total)
     }
 
-    /// Takes `bytes` if they are there.
+    /// Reserves `bytes` if they are free.
     pub(crate) fn take(&self, bytes: usize) -> Option<Held> {
         let permit = Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes)).ok()?;
         Some(Held { permit, bytes })
     }
 
-    /// Takes `bytes`, waiting for them if need be.
+    /// Reserves `bytes`, waiting until they are free.
     pub(crate) async fn get(&self, bytes: usize) -> Held {
         let _wanted = Wanted::new(&self.wanted, bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(self.share(bytes)).await;
         Held { permit: permit.expect("a budget is never closed"), bytes }
     }
 
-    /// Takes `bytes`, waiting for them if need be, but not longer than `patience`.
+    /// Reserves `bytes`, waiting until they are free, but not longer than `patience`.
     pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<Held> {
         match self.take(bytes) {
             Some(held) => Some(held),
@@ -75,25 +75,25 @@ impl Budget {
         }
     }
 
-    /// Bytes that are waited for now.
+    /// Bytes that waiting requests want now.
     pub(crate) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Bytes held now.
+    /// Bytes reserved now.
     pub(crate) fn held(&self) -> usize {
         self.total as usize - self.free.available_permits()
     }
 }
 
 impl Held {
-    /// Puts `more` with these, to be given back together.
+    /// Adds `more` to this reservation, to be released together.
     pub(crate) fn merge(&mut self, more: Self) {
         self.bytes += more.bytes;
         self.permit.merge(more.permit);
     }
 
-    /// Gives back what is beyond `bytes`.
+    /// Releases all but `bytes`.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let beyond = self.permit.num_permits().saturating_sub(bytes);
         drop(self.permit.split(beyond));

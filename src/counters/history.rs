@@ -5,46 +5,47 @@
 //!                      └ dropped: past SAMPLES, or past HISTORY_BYTES
 //! ```
 //!
-//! A sample holds the values that are not 0, each with its place, as most are 0 in most seconds.
+//! A sample holds its non-zero values, each with its index, because most values are 0 in most
+//! seconds.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Samples that are kept: 15 minutes at one a second, the longest time range of the dashboard.
+/// Limit on the samples kept: 15 minutes at one a second, the dashboard's longest time range.
 pub(crate) const SAMPLES: usize = 900;
 
-/// Bytes that all samples take at most: 2.3 KiB each, several times what a busy node's take. Past
-/// that the oldest are dropped before they are 15 minutes old.
+/// Limit on the bytes of all samples: 2.3 KiB each, several times the size of a busy node's
+/// samples. Above it the oldest are dropped before they are 15 minutes old.
 pub(crate) const HISTORY_BYTES: usize = 2 << 20;
 
-/// What happened in about a second.
+/// The counters' changes in about a second.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// The second of wall time in which it was taken, since 1970.
+    /// Second of wall time at which the sample was taken, since 1970.
     pub(crate) second: u64,
-    /// Milliseconds that it covers.
+    /// Milliseconds that the sample covers.
     pub(crate) took_ms: u64,
-    /// Values that are not 0: place and value, the places rising.
+    /// Non-zero values: index and value, by ascending index.
     pub(crate) values: Vec<(u64, u64)>,
-    /// Nodes for which hints were kept, by number, rising, and how many.
+    /// Hints kept per node: node number and count, by ascending number.
     pub(crate) hints: Vec<(u64, u64)>,
 }
 
-/// A node's last samples, which one thread adds and others read.
+/// A node's last samples, written by one thread and read by others.
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<Ring>);
 
 #[derive(Debug, Default)]
 struct Ring {
     samples: VecDeque<Box<[u8]>>,
-    /// The number of the oldest sample: numbers rise by 1 from the node's start on.
+    /// Number of the oldest sample; numbers count from the node's start.
     first: u64,
     bytes: usize,
 }
 
 impl History {
-    /// Keeps one more.
+    /// Adds a sample.
     pub(crate) fn push(&self, sample: &Sample) {
         let encoded = sample.encode();
         let mut ring = self.0.lock();
@@ -57,7 +58,7 @@ impl History {
         }
     }
 
-    /// Up to `most` samples from number `from` on, and the number after the last of them.
+    /// Returns up to `most` samples from number `from` on, and the number after the last of them.
     pub(crate) fn from(&self, from: u64, most: usize) -> (Vec<Sample>, u64) {
         let ring = self.0.lock();
         let from = from.max(ring.first);
@@ -100,7 +101,7 @@ impl Sample {
     }
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+/// Appends a varint: seven bits a byte, the lowest first; the highest bit says that more follow.
 fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -109,7 +110,7 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes a number that [`put`] wrote.
+/// Takes a varint that [`put`] wrote.
 fn take(bytes: &mut &[u8]) -> u64 {
     let mut value = 0;
     for shift in (0..64).step_by(7) {

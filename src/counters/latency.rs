@@ -1,4 +1,4 @@
-//! How long requests took, in log-linear buckets: each doubling is divided into four of equal
+//! Request latencies in log-linear buckets: each doubling is divided into four buckets of equal
 //! width, so that a bound is off by at most a fifth, whatever its size.
 //!
 //! ```text
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::counters::Count;
 
-/// The bound of the first bucket, in nanoseconds: what an answer from memory takes at the least.
+/// Bound of the first bucket, in nanoseconds: the least time of an answer from memory.
 pub(crate) const FIRST_NANOS: u64 = 1 << FIRST_BITS;
 
 const FIRST_BITS: u32 = 10;
@@ -20,18 +20,18 @@ pub(crate) const PER_DOUBLING: usize = 1 << SUB_BITS;
 
 const SUB_BITS: u32 = 2;
 
-/// Doublings, up to 8.6 s: longer than any deadline that is not asked for.
+/// Doublings, up to 8.6 s: longer than any default deadline.
 const DOUBLINGS: usize = 23;
 
-/// All buckets, with the first and the one that holds the rest.
+/// All buckets, including the first and the overflow bucket.
 pub(crate) const BUCKETS: usize = DOUBLINGS * PER_DOUBLING + 2;
 
-/// How many requests took how long.
+/// A latency histogram.
 #[derive(Debug)]
 pub(crate) struct Latency {
-    /// How many fell into each bucket.
+    /// Number of requests in each bucket.
     pub(crate) buckets: [Count; BUCKETS],
-    /// Sum of the times, in nanoseconds.
+    /// Sum of the latencies, in nanoseconds.
     pub(crate) nanos: Count,
 }
 
@@ -42,7 +42,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Counts a request that took so long.
+    /// Counts a request with this latency.
     #[inline]
     pub(crate) fn record(&self, took: Duration) {
         let nanos = took.as_nanos() as u64;
@@ -51,7 +51,7 @@ impl Latency {
     }
 }
 
-/// The first bucket whose bound is not below `nanos`.
+/// Returns the first bucket whose bound is not below `nanos`.
 #[inline]
 fn bucket_of(nanos: u64) -> usize {
     let below = nanos.saturating_sub(1);
@@ -66,7 +66,7 @@ fn bucket_of(nanos: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// The greatest that falls into `bucket`.
+    /// Returns the greatest value that falls into `bucket`.
     fn bound(bucket: usize) -> u64 {
         let (doubling, quarter) = ((bucket - 1) / PER_DOUBLING, (bucket - 1) % PER_DOUBLING);
         let from = FIRST_NANOS << doubling;

@@ -1,5 +1,5 @@
-//! What one event loop counts. Only that loop writes, so that counting is a plain load and store;
-//! `/metrics` reads them all from wherever it runs.
+//! The counters of an event loop. Only that loop writes them, so counting is a plain load and
+//! store; `/metrics` reads the counters of all loops from any thread.
 
 pub(crate) mod budget;
 pub(crate) mod clocks;
@@ -18,7 +18,7 @@ use crate::counters::latency::Latency;
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds. One thread only: there is no atomic read-modify-write.
+    /// Adds to the value. One thread only: there is no atomic read-modify-write.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.set(self.get() + more);
@@ -30,14 +30,14 @@ impl Count {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// The value now.
+    /// The current value.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Kinds of requests that are counted apart.
+/// Kinds of requests with separate counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum RequestKind {
@@ -47,23 +47,23 @@ pub(crate) enum RequestKind {
     Put,
     /// `DELETE` of one value.
     Delete,
-    /// `POST`: something is added to a number.
+    /// `POST`: an addition to a number.
     Add,
     /// `GET` of a range.
     Range,
     /// `/healthz`, `/readyz`, `/metrics`, `/v0/status`.
     Admin,
-    /// Whatever is no such request.
+    /// Any other request.
     Other,
 }
 
 impl RequestKind {
-    /// Whether it writes.
+    /// True if the request writes.
     pub(crate) fn is_write(self) -> bool {
         matches!(self, Self::Put | Self::Delete | Self::Add)
     }
 
-    /// Whether it reads or writes data.
+    /// True if the request reads or writes data.
     pub(crate) fn is_of_data(self) -> bool {
         self.is_write() || matches!(self, Self::Get | Self::Range)
     }
@@ -80,35 +80,35 @@ impl RequestKind {
     ];
 }
 
-/// The statuses that are answered; the last stands for any other.
+/// Statuses with counters of their own; the last entry stands for any other.
 pub(crate) const STATUSES: [u16; 19] =
     [200, 201, 202, 304, 400, 401, 403, 404, 405, 413, 421, 429, 431, 500, 501, 503, 504, 507, 0];
 
-/// Why a request is refused for the sake of access, as it is counted: 401, 403 and 429.
+/// Reasons for refusing access, as labels of the counters: 401, 403 and 429.
 pub(crate) const REFUSED: [&str; 3] = ["no-token", "scope", "rate"];
 
-/// What one loop counts of its connections to and from other nodes.
+/// A loop's counters of its connections to and from other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCounts {
-    /// Envelopes that were sealed.
+    /// Envelopes sealed for sending.
     pub(crate) envelopes_sent: Count,
-    /// Envelopes that were received.
+    /// Envelopes received whole.
     pub(crate) envelopes_received: Count,
-    /// Messages to be sent.
+    /// Messages queued for sending.
     pub(crate) messages_sent: Count,
-    /// Messages that were received.
+    /// Messages received.
     pub(crate) messages_received: Count,
-    /// Bytes that were written to sockets.
+    /// Bytes written to sockets.
     pub(crate) bytes_sent: Count,
-    /// Bytes that were read from sockets.
+    /// Bytes read from sockets.
     pub(crate) bytes_received: Count,
     /// Calls of `write`.
     pub(crate) writes: Count,
-    /// Connections that were closed because of what came.
+    /// Connections closed because of malformed input.
     pub(crate) malformed: Count,
     /// Refused handshakes with other nodes.
     pub(crate) refused: Count,
-    /// Connections that were made.
+    /// Connections established.
     pub(crate) connected: Count,
 }
 
@@ -119,38 +119,38 @@ pub(crate) struct Counters {
     pub(crate) requests: [[Count; STATUSES.len()]; RequestKind::ALL.len()],
     /// Time from a request's head to its answer, by kind.
     pub(crate) latency: [Latency; RequestKind::ALL.len()],
-    /// Connections that were closed because what came was no HTTP.
+    /// Connections closed because of input that was not HTTP.
     pub(crate) malformed: Count,
-    /// Connections that speak HTTP/2.
+    /// HTTP/2 connections.
     pub(crate) http2: Count,
-    /// TLS handshakes that came to their end.
+    /// Completed TLS handshakes.
     pub(crate) tls_handshakes: Count,
-    /// And those that failed.
+    /// Failed TLS handshakes.
     pub(crate) tls_failed: Count,
-    /// Connections that were given up as too slow.
+    /// Connections given up as too slow.
     pub(crate) reaped: Count,
-    /// Connections that were idle and closed for the sake of others.
+    /// Idle connections closed to make room for others.
     pub(crate) evicted: Count,
-    /// Uploads and long answers that were ended because others waited for their memory.
+    /// Uploads and long answers ended because others waited for their memory.
     pub(crate) gave_way: Count,
     /// Batches handed to the store.
     pub(crate) batches: Count,
-    /// Writes in them.
+    /// Writes in those batches.
     pub(crate) batched_writes: Count,
-    /// Nanoseconds for which batches were held back because the store is behind.
+    /// Nanoseconds for which batches were delayed because the store is behind.
     pub(crate) slowdown_nanos: Count,
     /// Bytes of writes that wait for the store.
     pub(crate) waiting_bytes: Count,
-    /// Range reads that were begun.
+    /// Range reads begun.
     pub(crate) ranges: Count,
-    /// Requests without a token that is known, with one that is not good for them, and beyond its
-    /// rate.
+    /// Refused requests: without a known token, with one that does not permit them, and above a
+    /// token's rate.
     pub(crate) refused: [Count; REFUSED.len()],
-    /// The other nodes.
+    /// Counters of connections with other nodes.
     pub(crate) peers: PeerCounts,
-    /// Connections that are open, or handed over: the acceptor adds, the loop subtracts.
+    /// Connections open, or being handed over: the acceptor adds, the loop subtracts.
     pub(crate) connections: AtomicUsize,
-    /// Ticks for which the client has been idle that was so for longest, when last looked.
+    /// Ticks for which the longest-idle client has been idle, at the last check.
     pub(crate) idle_ticks: AtomicU32,
 }
 
@@ -165,12 +165,12 @@ impl Counters {
     }
 }
 
-/// Counters of events of the whole process that are too rare to be kept by loop.
+/// Counters of the whole process, for events too rare to be counted per loop.
 #[derive(Debug, Default)]
 pub(crate) struct Accepting {
-    /// Connections that were accepted.
+    /// Connections accepted.
     pub(crate) accepted: AtomicU64,
-    /// Times that accepting failed: out of file descriptors, mostly.
+    /// Failed accepts, mostly for lack of file descriptors.
     pub(crate) failed: AtomicU64,
 }
 

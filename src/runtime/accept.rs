@@ -1,5 +1,5 @@
-//! The acceptor: takes connections, finds each a place (`places`) and hands it to the loop that has
-//! the fewest.
+//! The acceptor: accepts connections, gets each a connection slot (`places`) and hands it to the
+//! loop with the fewest connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -14,14 +14,14 @@ use crate::counters::Accepting;
 use crate::node::places::{Place, Places};
 use crate::runtime::event_loop::{Command, Handle};
 
-/// Connections the kernel keeps for us between two looks. (It cuts this to net.core.somaxconn.)
+/// Connections that the kernel queues between two accepts. (It reduces this to net.core.somaxconn.)
 const BACKLOG: i32 = 4096;
 
-/// How long to wait when no connection can be taken: out of file descriptors, or of places.
-/// Accepting again at once would spin, for the listener stays readable.
+/// Pause when no connection can be accepted, for lack of file descriptors or connection slots.
+/// Retrying at once would spin, because the listener stays readable.
 const BACK_OFF: Duration = Duration::from_millis(20);
 
-/// Takes the address without serving on it yet: clients are refused until [`listen`].
+/// Binds the address without serving on it yet: clients are refused until [`listen`].
 pub(crate) fn bind(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -30,13 +30,13 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Opens the port.
+/// Starts to listen.
 pub(crate) fn listen(socket: Socket) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Accepts for ever, whoever finds a place.
+/// Accepts connections forever, each once it has a slot.
 pub(crate) async fn run(
     listener: TcpListener,
     loops: &[Handle],
@@ -67,7 +67,7 @@ pub(crate) async fn run(
             tracing::info!("accepting connections again");
         }
         counts.accepted.fetch_add(1, Ordering::Relaxed);
-        // A socket that can't be set up is one the client has closed again.
+        // A socket that can't be set up was already closed by its client.
         let Ok(stream) = stream.into_std() else { continue };
         if stream.set_nodelay(true).is_err() {
             continue;
@@ -86,31 +86,32 @@ pub(crate) async fn run(
     }
 }
 
-/// A place for somebody who was accepted; guests that owe a request make room.
+/// Returns a slot for an accepted connection. While none is free, closes connections in reserve
+/// slots (guests) that owe a request.
 async fn find_place(loops: &[Handle], places: &Places) -> Place {
     loop {
         if let Some(place) = places.enter() {
             return place;
         }
         for handle in loops {
-            // A loop that has so much to do gets to it later.
+            // A loop with a full queue gets the command later.
             let _ = handle.commands.try_send(Command::CloseGuest);
         }
-        // Nobody may be able to leave soon.
+        // Bounded, because no connection may leave soon.
         let _ = timeout(BACK_OFF, places.left()).await;
     }
 }
 
-/// Has the client closed that has been idle for longest, if there is one.
+/// Closes the client connection that has been idle for longest on any loop, if there is one.
 fn close_idle_client(loops: &[Handle]) {
     let idle = |handle: &&Handle| handle.counters.idle_ticks.load(Ordering::Relaxed);
     if let Some(handle) = loops.iter().max_by_key(idle).filter(|handle| idle(handle) > 0) {
-        // The next one to come asks again.
+        // Best effort: the next guest sends the command again.
         let _ = handle.commands.try_send(Command::CloseIdleClient);
     }
 }
 
-/// Whether only the connection that would have been accepted is lost.
+/// Returns true if an accept error concerns only the connection that would have been accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::PERM].map(Some).contains(&errno)

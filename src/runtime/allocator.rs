@@ -1,36 +1,37 @@
-//! The system's allocator, told to give memory back.
+//! Configuration of the system's allocator, so that it returns freed memory.
 //!
-//! As it is, glibc's grows an arena for each thread, up to eight a core, and keeps what is freed:
-//! large values would stay in it for ever, where the memory ledger no longer counts them. With the
-//! limits below, 64 MiB of `--memory` and values of up to 900 kB took 90 MiB at most, jemalloc
-//! 112 MiB, mimalloc 188 MiB, at the same CPU time per request; and nothing is built for it.
+//! By default glibc's allocator grows an arena for each thread, up to eight a core, and keeps freed
+//! memory: large values would stay in it forever, where the memory ledger no longer counts them.
+//! With the limits below, 64 MiB of `--memory` and values of up to 900 kB took 90 MiB at most,
+//! jemalloc 112 MiB, mimalloc 188 MiB, at the same CPU time per request; and the system's allocator
+//! needs no build.
 #![allow(unsafe_code, reason = "mallopt has no safe form")]
 
 use std::thread;
 
-/// A block of so many bytes is a mapping of its own, which is gone when it is freed: values, pages
-/// of ranges, memtables. (Without this limit it grows with what is freed, up to 32 MiB.)
+/// Bytes from which on a block is a mapping of its own, which is unmapped when freed: values, pages
+/// of ranges, memtables. (Without this limit the threshold grows with freed blocks, up to 32 MiB.)
 const OWN_MAPPING_BYTES: i32 = 64 << 10;
 
-/// So many free bytes at the end of an arena are given back …
+/// Free bytes at the end of an arena from which on they are returned.
 const TRIM_BYTES: i32 = 128 << 10;
 
-/// … and so many taken at once when it grows.
+/// Bytes by which an arena grows at once.
 const GROW_BYTES: i32 = 64 << 10;
 
-/// Sets the limits; to be called before there are threads.
+/// Sets the limits. Must be called before other threads exist.
 pub(crate) fn set_up() {
     let arenas = thread::available_parallelism().map_or(1, |cores| cores.get());
     let limits = [
         (libc::M_MMAP_THRESHOLD, OWN_MAPPING_BYTES),
         (libc::M_TRIM_THRESHOLD, TRIM_BYTES),
         (libc::M_TOP_PAD, GROW_BYTES),
-        // As many threads as there are cores can ask for memory at once.
+        // Only as many threads as there are cores can allocate at once.
         (libc::M_ARENA_MAX, i32::try_from(arenas).unwrap_or(i32::MAX)),
     ];
     for (name, value) in limits {
-        // SAFETY: it takes two numbers; no other thread uses the allocator yet. A limit that it
-        // does not know it refuses, and is what it was.
+        // SAFETY: mallopt takes two numbers, and no other thread uses the allocator yet. An unknown
+        // limit is refused and leaves the allocator as it was.
         unsafe { libc::mallopt(name, value) };
     }
 }

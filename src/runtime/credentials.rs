@@ -1,5 +1,5 @@
-//! Certificates and the cluster's secrets, read at the start, and anew when their files change:
-//! they are replaced while the node runs.
+//! Reload of certificates and of the cluster's secrets when their files change, so that they can be
+//! replaced while the node runs.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::node::Node;
 use crate::settings::config::{Config, SecretFiles};
 use crate::settings::secret::{self, SecretError};
 
-/// How often the files are read. They are a few KiB.
+/// Interval at which the files are read. They are a few KiB.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What the nodes of the cluster know each other by.
+/// Returns the secrets by which nodes of the cluster recognize each other.
 pub(super) fn secrets(config: &Config) -> Result<Secrets, SecretError> {
     let also = also(&config.secret_files)?;
     Ok(Secrets::new(secret(config).unwrap_or_default(), also))
 }
 
-/// What they may know each other by besides.
+/// Returns the second secret that nodes may use.
 fn also(files: &SecretFiles) -> Result<Option<Secret>, SecretError> {
     match &files.also {
         Some(path) => Ok(secret::ALSO.read_if_any(path)?.map(as_proof)),
@@ -30,7 +30,7 @@ fn also(files: &SecretFiles) -> Result<Option<Secret>, SecretError> {
     }
 }
 
-/// What this node proves itself with.
+/// Returns the secret with which this node proves its membership.
 pub(super) fn secret(config: &Config) -> Option<Secret> {
     config.secret.clone().map(as_proof)
 }
@@ -39,14 +39,14 @@ fn as_proof(secret: secret::Secret) -> Secret {
     Secret::new(secret.bytes().to_vec())
 }
 
-/// The thread that looks at the files.
+/// The thread that rereads the files.
 pub(super) struct Credentials {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Credentials {
-    /// Begins to look.
+    /// Starts the thread.
     pub(super) fn watch(node: &Node) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let (tls, secrets) = (node.tls.clone(), Arc::clone(&node.secrets));
@@ -57,7 +57,7 @@ impl Credentials {
                 if let Some(tls) = &tls {
                     tls.look();
                 }
-                // A line for each failure, and not for each look.
+                // Logs each failure once, not at each read.
                 let failed = look_at(&files, &secrets).err().map(|error| error.to_string());
                 if let Some(error) = failed.as_ref().filter(|_| failed != logged) {
                     tracing::error!(
@@ -71,22 +71,22 @@ impl Credentials {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread, and waits until it has ended.
+    /// Ends the thread and waits for it.
     pub(super) fn stop(self) {
         drop(self.stop);
-        // A panic in there was printed.
+        // The panic was already printed.
         let _ = self.thread.join();
     }
 }
 
-/// Reads the secrets anew, if they are in files.
+/// Rereads the secrets that are in files.
 fn look_at(files: &SecretFiles, secrets: &Secrets) -> Result<(), SecretError> {
     if files.own.is_none() && files.also.is_none() {
         return Ok(());
     }
     let own = match &files.own {
         Some(path) => Some(as_proof(secret::CLUSTER.read(path)?.0)),
-        // It is in a variable.
+        // The secret is in a variable.
         None => secrets.own(),
     };
     let also = also(files)?;

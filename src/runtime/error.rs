@@ -1,4 +1,4 @@
-//! Why a node does not start, or does not end as it should: each is one line, the process's last.
+//! Errors that end the process at its start or its stop: each is one line, the last that it prints.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::settings::error::ConfigError;
 use crate::settings::secret::SecretError;
 use crate::transport::TlsError;
 
-/// Why [`serve`](crate::runtime::serve::run) ended.
+/// Reason why [`serve`](crate::runtime::serve::run) ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error("cannot set up logging: {0}")]
@@ -89,7 +89,7 @@ pub(crate) enum ServeError {
 }
 
 impl ServeError {
-    /// Whether the settings, or files that they name, are to be corrected: a restart with the same
+    /// True if the settings, or files that they name, must be corrected: a restart with the same
     /// settings would end in the same way.
     pub(crate) fn is_of_settings(&self) -> bool {
         matches!(self, Self::Config(_) | Self::Members(_) | Self::Secret(_) | Self::Tls(_))

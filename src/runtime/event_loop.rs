@@ -1,6 +1,5 @@
 //! An event loop: one thread with a tokio `current_thread` runtime, its share of the connections,
-//! and its own part in the node ([`Requests`]). Nothing in here is shared with another loop but
-//! [`Node`].
+//! and its own part of the node's protocol ([`Requests`]). Loops share nothing but [`Node`].
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -32,39 +31,40 @@ use crate::node::task;
 use crate::operations::reports::Reports;
 use crate::transport::{Came, Stream, Tls};
 
-/// The most that hyper buffers of a connection in either direction, in bytes: a large body is read
-/// in few pieces, and a request's head (at most [`http::MAX_HEAD_LEN`]) fits.
+/// hyper's buffer limit for a connection in either direction, in bytes: a large body is read in few
+/// pieces, and a request's head (at most [`http::MAX_HEAD_LEN`]) fits.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Sockets on their way from the acceptor to a loop.
+/// Sockets queued between the acceptor and a loop.
 const HANDOVER: usize = 256;
 
-/// When the node stops, connections stay open for so long: a request that comes is answered, and
-/// its client told that the connection ends. Then those that are idle are closed.
+/// Time for which connections stay open when the node stops: a request that arrives is answered,
+/// and its client told that the connection ends. Then idle connections are closed.
 const LEAVE: Duration = Duration::from_millis(100);
 
-/// How long requests in flight may take when the node stops.
+/// Longest duration of requests in flight when the node stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// What a loop is asked to do by other threads.
+/// A command from another thread to a loop.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Serve this one, who has such a place.
+    /// Serve this connection, which holds this connection slot.
     Serve(TcpStream, Place),
-    /// Somebody waits: close the client that has been idle for longest.
+    /// Close the client connection that has been idle for longest; another connection waits.
     CloseIdleClient,
-    /// Somebody waits: close the guest that has owed a request for longest.
+    /// Close the connection in a reserve slot (guest) that has owed a request for longest; another
+    /// connection waits.
     CloseGuest,
-    /// Finish what is in flight and end.
+    /// Finish the requests in flight and end.
     Stop,
 }
 
-/// Another thread's hold on a loop.
+/// Another thread's handle to a loop.
 #[derive(Debug)]
 pub(crate) struct Handle {
     /// Commands for the loop.
     pub(crate) commands: mpsc::Sender<Command>,
-    /// What the loop counts.
+    /// The loop's counters.
     pub(crate) counters: Arc<Counters>,
     thread: JoinHandle<()>,
 }
@@ -72,16 +72,16 @@ pub(crate) struct Handle {
 impl Handle {
     /// Waits for the loop's end.
     pub(crate) fn join(self) {
-        // A panic in there was printed.
+        // The panic was already printed.
         let _ = self.thread.join();
     }
 }
 
-/// One loop's connections, and what they are served by.
+/// An event loop's connections and the state to serve them.
 pub(crate) struct EventLoop {
     node: Arc<Node>,
     requests: Rc<Requests>,
-    /// What its requests are answered by.
+    /// Answers the requests of HTTP connections.
     service: Rc<Service>,
     counters: Arc<Counters>,
     now: Rc<Cell<u32>>,
@@ -99,7 +99,7 @@ pub(crate) fn start(node: &Arc<Node>, names: &Arc<Names>, number: usize) -> io::
     let thread = thread::Builder::new().name(format!("loop-{number}")).spawn(move || {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
-        // The one who starts us waits for this.
+        // The starting thread waits for this.
         match runtime {
             Ok(runtime) => {
                 let _ = report.send(Ok(()));
@@ -186,17 +186,17 @@ impl EventLoop {
         self.requests.close().await;
     }
 
-    /// Ends the connections that are left, each in a way that its client notices.
+    /// Ends the remaining connections, each in a way that its client notices.
     async fn cut_off(&self) {
         for watch in self.watches.all().iter() {
             watch.break_off();
             watch.give_up();
         }
-        // Their tasks run before this one does again.
+        // The connections' tasks run before this one resumes.
         tokio::task::yield_now().await;
     }
 
-    /// Looks at all connections and writes once a tick. Never ends.
+    /// Checks all connections and updates the idle counter once a tick. Never ends.
     async fn sweep(&self) {
         let mut interval = tokio::time::interval(TICK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -213,7 +213,7 @@ impl EventLoop {
         }
     }
 
-    /// Where others wait for memory, the slowest of those who have it give way.
+    /// Takes memory back from the slowest connections while others wait for memory.
     fn make_way(&self) {
         let node = &self.node;
         let (watches, streams) = (self.watches.all(), self.service.streams.all());
@@ -240,7 +240,7 @@ impl EventLoop {
         }
     }
 
-    /// Closes the client that has been idle for longest, if there is one.
+    /// Closes the client connection that has been idle for longest, if there is one.
     fn close_idle_client(&self) {
         self.close_longest(Watch::idle_ticks);
         self.report_idle();
@@ -256,7 +256,7 @@ impl EventLoop {
         }
     }
 
-    /// Reports to the acceptor for how long the longest idle client has been idle.
+    /// Publishes the longest idle time of this loop's clients, for the acceptor.
     fn report_idle(&self) {
         let watches = self.watches.all();
         let left = watches.iter().filter(|watch| !watch.reaped());
@@ -290,7 +290,8 @@ impl EventLoop {
         self.node.limits.places.leave(watch.place());
     }
 
-    /// Waits for what a connection begins with, unless it is given up or the node stops.
+    /// Waits for `beginning`, the first bytes of a connection; `None` = the connection is given up,
+    /// or the node stops.
     async fn begin<T>(&self, watch: &Watch, beginning: impl Future<Output = T>) -> Option<T> {
         let mut beginning = pin!(beginning);
         let come = poll_fn(|cx| {
@@ -303,7 +304,7 @@ impl EventLoop {
         come.await
     }
 
-    /// Leads a TLS handshake to its end, within the time in which a request's head must be here.
+    /// Completes a TLS handshake within the time limit of a request's head.
     async fn shake(
         &self,
         tls: &Tls,
@@ -333,7 +334,7 @@ impl EventLoop {
         Some(stream)
     }
 
-    /// Serves one connection to its end.
+    /// Serves a connection to its end.
     async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<Watch>) {
         let stream = match &self.node.tls {
             None => Stream::from(stream),

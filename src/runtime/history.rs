@@ -1,4 +1,4 @@
-//! The thread that takes a sample of the node each second, for dashboards that connect later.
+//! The thread that samples the node's counters once a second, for dashboards that connect later.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -8,14 +8,14 @@ use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::operations::history::{Sampler, until_next};
 
-/// The thread that takes samples, until it is stopped.
+/// The sampling thread.
 pub(super) struct Sampling {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Sampling {
-    /// Begins to take samples.
+    /// Starts the thread.
     pub(super) fn start(node: &Arc<Node>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let node = Arc::clone(node);
@@ -30,10 +30,10 @@ impl Sampling {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread, and waits until it has ended.
+    /// Ends the thread and waits for it.
     pub(super) fn stop(self) {
         drop(self.stop);
-        // A panic in there was printed.
+        // The panic was already printed.
         let _ = self.thread.join();
     }
 }

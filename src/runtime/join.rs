@@ -1,9 +1,10 @@
-//! A node with an empty directory that asks for a place in a cluster, until it has one.
+//! Join of a node with an empty directory: asks the members of a cluster until they accept the
+//! node.
 //!
 //! ```text
-//!  URLs of --join ─┬─▶ once a second: POST /admin/join ─▶ has it a place? ─▶ stored, and it starts
-//!  members, as ────┘         │                                  as any member
-//!  they answer               └─▶ refused: it ends, with why
+//!  URLs of --join ─┬─▶ once a second: POST /admin/join ─▶ accepted? ─▶ stored, and it starts
+//!  members, as ────┘         │                             as any member
+//!  they answer               └─▶ refused: it ends with the reason
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,31 +35,31 @@ use crate::settings::config::Config;
 use crate::settings::members::{At, Members, Unlisted};
 use crate::transport::{Came, Tls};
 
-/// How often each node is asked.
+/// Interval at which each node is asked.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Nodes that are asked in one round. Of a larger cluster some are asked in the next ones.
+/// Limit on the nodes asked in one round; the rest of a larger cluster is asked in the next rounds.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Clients that are answered at once while the node waits: few ask for its health.
+/// Limit on clients served at once while the node waits: only health checks are expected.
 const ANSWERED_AT_ONCE: usize = 64;
 
-/// How long a client may take for a TLS handshake meanwhile.
+/// Time limit of a client's TLS handshake while the node waits.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// How long no connection is taken after one could not be.
+/// Pause after a connection could not be accepted.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// How the asking ended.
+/// Outcome of the join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The directory has its place: it can start.
+    /// The directory is that of a member: the node can start.
     Placed,
     /// The node was told to stop.
     Stopped,
 }
 
-/// Asks, if the settings say so and the directory has no place yet.
+/// Joins the cluster if the settings say so and the directory is not yet that of a member.
 pub(super) fn place(
     config: &Config,
     db: &lsm::Db,
@@ -122,7 +123,7 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
     }
 }
 
-/// Says what it waits for, and what is to be typed.
+/// Prints that the node waits, and the commands that add it.
 fn greet(unlisted: &Unlisted, asker: &Asker) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
     serve::say(format!(
@@ -133,15 +134,15 @@ fn greet(unlisted: &Unlisted, asker: &Asker) {
     ));
 }
 
-/// Answers clients while the node waits: that it is alive, and not ready. The port stays open after
-/// that, and whoever connects meanwhile is served once the node serves.
+/// Answers clients while the node waits: it is alive and not ready. The port stays open after that;
+/// a client that connects in between is served once the node serves.
 async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let (places, asked) = (Arc::new(Semaphore::new(ANSWERED_AT_ONCE)), Rc::<str>::from(asked));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, it may be. The listener stays readable.
+            // The process may be out of file descriptors. The listener stays readable.
             sleep(BACK_OFF).await;
             continue;
         };
@@ -150,7 +151,7 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
             match tls {
                 None => waiting::converse(stream.into(), &asked).await,
                 Some(tls) => {
-                    // Whoever speaks in clear, or as a node, has come too early.
+                    // A client in clear text, or a node, has come too early.
                     let came = timeout(HANDSHAKE, tls.accept(stream)).await;
                     if let Ok(Ok(Came::Client(stream))) = came {
                         waiting::converse(stream, &asked).await;
@@ -162,21 +163,21 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
     }
 }
 
-/// The rounds of asking.
+/// The state of the join across rounds.
 struct Asking<'a> {
     asker: &'a Asker,
     secret: Option<Secret>,
     token: Option<&'a [u8]>,
-    /// Where nodes of the cluster are.
+    /// URLs of the cluster's nodes.
     targets: BTreeSet<String>,
-    /// Who was asked last.
+    /// The node asked last.
     last: Option<String>,
-    /// What was said last of each.
+    /// The last logged result of each node.
     said: BTreeMap<String, String>,
 }
 
 impl Asking<'_> {
-    /// Asks until there is a place, or the node is told to stop: then `None`.
+    /// Asks until the node is accepted; `None` = the node was told to stop.
     async fn run(mut self) -> Result<Option<Placed>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
@@ -201,7 +202,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Asks each node once, or as many as are asked in one round.
+    /// Asks each node once, up to the limit of one round.
     async fn round(&mut self) -> Result<Option<Placed>, ServeError> {
         let mut asked = JoinSet::new();
         for url in self.due() {
@@ -214,7 +215,7 @@ impl Asking<'_> {
             });
         }
         while let Some(done) = asked.join_next().await {
-            // A panic in there was printed, and ended the process.
+            // The panic was printed, and ended the process.
             let Ok((url, answer)) = done else { continue };
             match answer {
                 Ok(Answer::Placed(cluster, own, layout)) => {
@@ -235,7 +236,7 @@ impl Asking<'_> {
         Ok(None)
     }
 
-    /// The nodes that are asked in this round, in turn.
+    /// Returns the nodes to ask in this round, in rotation.
     fn due(&mut self) -> Vec<String> {
         let after = self.last.clone().unwrap_or_default();
         let (before, behind): (Vec<_>, Vec<_>) =
@@ -245,7 +246,7 @@ impl Asking<'_> {
         due
     }
 
-    /// Logs what became of asking a node, unless it is what became of it before.
+    /// Logs a node's result unless it is the same as before.
     fn say(&mut self, url: &str, what: &str) {
         let before = self.said.insert(url.to_owned(), what.to_owned());
         if before.as_deref() != Some(what) {

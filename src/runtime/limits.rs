@@ -1,4 +1,4 @@
-//! What the system lets this process have: open files, and files of so many bytes.
+//! System limits of this process: open files, and the size of files.
 #![allow(unsafe_code, reason = "how a signal is handled has no safe form")]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -7,15 +7,17 @@ use crate::runtime::error::ServeError;
 use crate::settings::config::Config;
 use crate::settings::memory::GUESTS;
 
-/// A write past the limit of file sizes (`ulimit -f`) fails as one on a full disk does. Without
-/// this the kernel ends the process by SIGXFSZ, and nobody learns why. (The standard library does
-/// the same for SIGPIPE.) Child processes inherit it.
+/// Makes a write past the limit of file sizes (`ulimit -f`) fail like one on a full disk. By
+/// default the kernel would end the process by SIGXFSZ, without a message. (The standard library
+/// does the same for SIGPIPE.) Child processes inherit the setting.
 pub(crate) fn file_size_is_an_error() {
-    // SAFETY: to ignore a signal runs no code of ours. The call fails for unknown signals only.
+    // SAFETY: ignoring a signal runs no code of this program. The call fails for unknown signals
+    // only.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Connections and tables are files: as many as the system allows without asking.
+/// Raises the soft limit of open files to the hard limit, because connections and tables are files;
+/// returns the limit in force.
 pub(super) fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -26,31 +28,31 @@ pub(super) fn raise_file_limit() -> Option<u64> {
     raised.current
 }
 
-/// File descriptors that a node has open before anybody connects, without its loops: streams, the
-/// directory with its lock, log and a table, the acceptor, signals (18), and some for what follows.
+/// File descriptors of a node without connections, apart from its loops: streams, the directory
+/// with its lock, log and a table, the acceptor, signals (18), and some for later additions.
 const FILES_AT_REST: u64 = 22;
 
 /// File descriptors of an event loop.
 const FILES_OF_A_LOOP: u64 = 4;
 
-/// File descriptors of an event loop for each other node: a connection that it makes, and one that
-/// the other node makes to it.
+/// File descriptors of an event loop per other node: one connection that it dials, and one that the
+/// other node dials.
 const FILES_OF_A_LINK: u64 = 2;
 
-/// File descriptors without which a node serves nobody: a table that is written, the next log
-/// segment, the manifest that replaces another one, a connection that is being accepted; two
-/// clients, and a guest that asks for `/healthz`, with one to spare.
+/// File descriptors without which a node serves no client: a table being written, the next log
+/// segment, the manifest that replaces another one, a connection being accepted; two clients, and a
+/// probe of `/healthz`, with one to spare.
 const FILES_TO_SERVE: u64 = 8;
 
-/// File descriptors of a node that nobody asks for anything. Nodes that joined are not counted:
-/// they stand in the data directory, which is not open yet.
+/// Returns the file descriptors of an idle node. Nodes that joined are not counted: they are
+/// recorded in the data directory, which is not open yet.
 fn files_at_rest(config: &Config) -> u64 {
     let (loops, others) = (config.loops as u64, config.members.nodes() as u64 - 1);
     FILES_AT_REST + loops * (FILES_OF_A_LOOP + FILES_OF_A_LINK * others)
 }
 
-/// Refuses a limit under which a node can't start, or serves nobody: what it is made of does not
-/// fail for lack of descriptors in words everywhere.
+/// Refuses a limit under which a node can't start or serve: not all of its parts report a lack of
+/// descriptors clearly.
 pub(super) fn refuse_too_few_files(config: &Config, limit: Option<u64>) -> Result<(), ServeError> {
     let needed = files_at_rest(config) + FILES_TO_SERVE;
     let (loops, others) = (config.loops, config.members.nodes() - 1);
@@ -60,8 +62,8 @@ pub(super) fn refuse_too_few_files(config: &Config, limit: Option<u64>) -> Resul
     }
 }
 
-/// Connections may take half of the descriptors, and none that the node needs without them. The
-/// store needs the others for its tables and its log: without them it could serve none of the
+/// Limits connections to half of the descriptors, less those that the node needs without them. The
+/// store needs the other half for its tables and its log: without them it could serve none of the
 /// connections.
 pub(super) fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
     let at_rest = files_at_rest(config);

@@ -1,4 +1,4 @@
-//! Threads: start and stop, the acceptor, the event loops.
+//! The process's threads: start and stop, the acceptor, the event loops.
 
 pub(crate) mod accept;
 pub(crate) mod allocator;

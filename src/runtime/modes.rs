@@ -1,18 +1,18 @@
-//! Who else may read what a data directory holds. A node makes its directory for its own user
-//! alone; one that was made by somebody else is left as it is.
+//! Warning about a data directory that other users can read. A node creates its directory for its
+//! own user alone; an existing directory keeps its mode.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Bits of a mode by which the group and all others may read a file, or go into a directory.
+/// Mode bits by which the group and all others may read a file, or enter a directory.
 const READ: u32 = 0o044;
 const ENTER: u32 = 0o011;
 
 /// Warns if other users can read files of the directory.
 pub(super) fn warn_of_readers(data: &Path) {
-    // What can't be listed is an error of the start itself.
+    // A directory that can't be listed makes the start itself fail.
     if others_read(data).unwrap_or(false) {
         tracing::warn!(
             "other users of this machine can read files of the data directory: run chmod -R go= {}",
@@ -23,7 +23,7 @@ pub(super) fn warn_of_readers(data: &Path) {
 
 fn others_read(data: &Path) -> io::Result<bool> {
     let mode = |path: &Path| Ok::<_, io::Error>(fs::symlink_metadata(path)?.permissions().mode());
-    // Each of the two bits allows to enter, and its neighbour in a file's mode to read.
+    // Each of the two bits permits entering; shifted by two, it permits reading a file.
     let who_enters = fs::metadata(data)?.permissions().mode() & ENTER;
     if who_enters == 0 {
         return Ok(false);

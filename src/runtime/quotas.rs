@@ -1,5 +1,5 @@
-//! The thread that counts what is stored under the prefixes that have a quota: one walk after the
-//! other over this node's keys of each, a few megabytes at a time, and pauses in between.
+//! The thread that counts the bytes stored under prefixes with a quota: one walk after the other
+//! over this node's keys of each prefix, a few megabytes at a time, with pauses in between.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,11 +15,11 @@ use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::node::quotas::Counted;
 
-/// How often it is looked for quotas, and how often small ones are counted.
+/// Interval at which quotas are looked up, and at which small ones are counted.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long counting pauses, for each second of CPU time, and at least for each second that went
-/// by: it may have waited for the disk.
+/// Pause after each step, as a multiple of its CPU time (`cpu`), and at least of its elapsed time
+/// (`disk`), which may include waiting for the disk.
 struct Pace {
     cpu: u32,
     disk: u32,
@@ -31,30 +31,30 @@ const USUAL: Pace = Pace { cpu: 49, disk: 4 };
 /// A quarter of a core, and at most half of the disk's time.
 const HURRIED: Pace = Pace { cpu: 3, disk: 1 };
 
-/// The thread that counts what is stored under quotas.
+/// The counting thread.
 pub(super) struct Counting {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
 
-/// What is under way for a prefix.
+/// The count of a prefix.
 struct Lap {
     walk: Option<StoredWalk>,
-    /// Whether it was begun in a hurry: it is not begun anew for another one.
+    /// True if the lap was begun as an urgent one: further urgency does not restart it.
     hurries: bool,
     not_before: Instant,
 }
 
-/// What the thread knows from one step to the next.
+/// State of the thread between two steps.
 #[derive(Default)]
 struct Laps {
     of: BTreeMap<Vec<u8>, Lap>,
-    /// Where keys were placed when the node's shares of them were computed.
+    /// The view for which the node's shares were computed.
     placed: Option<ViewId>,
 }
 
 impl Counting {
-    /// Begins to count.
+    /// Starts the thread.
     pub(super) fn start(node: &Arc<Node>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let node = Arc::clone(node);
@@ -69,16 +69,16 @@ impl Counting {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread, and waits until it has ended.
+    /// Ends the thread and waits for it.
     pub(super) fn stop(self) {
         drop(self.stop);
-        // A panic in there was printed.
+        // The panic was already printed.
         let _ = self.thread.join();
     }
 }
 
 impl Laps {
-    /// Counts on under the prefix that has waited longest; how long to pause after that.
+    /// Continues the count that has waited longest; returns the pause to take after that.
     fn step(&mut self, node: &Node) -> Duration {
         node.quotas.renew(&node.shared);
         let quotas = node.quotas.all();
@@ -93,7 +93,7 @@ impl Laps {
             let lap = self.of.entry(counted.quota.prefix.clone()).or_insert_with(new);
             let is_urgent = counted.update(|usage| usage.is_urgent(counted.quota.hard));
             if is_urgent && !lap.hurries {
-                // A count that was begun before would leave most of it as it is.
+                // A count begun before the urgency would leave most of the additions as they are.
                 (lap.walk, lap.hurries) = (None, true);
             }
         }
@@ -107,20 +107,20 @@ impl Laps {
         lap.walk_on(node, counted)
     }
 
-    /// Computes anew how much a byte on this node stands for, if keys are placed elsewhere by now.
+    /// Recomputes the node's shares if the placement of keys has changed.
     fn place(&mut self, node: &Node) {
         let view = node.shared.view();
         if self.placed != Some(view.id()) {
             node.quotas.place(Shares::of(&view.topology, node.shared.own));
             self.placed = Some(view.id());
-            // What was found goes by where keys were placed before.
+            // Bytes found so far belong to the old placement.
             self.of.values_mut().for_each(|lap| lap.walk = None);
         }
     }
 }
 
 impl Lap {
-    /// Walks on for a step; how long to pause after that.
+    /// Walks on for a step; returns the pause to take after that.
     fn walk_on(&mut self, node: &Node, counted: &Counted) -> Duration {
         let mut walk = self.walk.take().unwrap_or_else(|| {
             counted.update(node::Usage::begin_lap);
@@ -149,8 +149,8 @@ impl Lap {
     }
 }
 
-/// CPU time that this thread has taken. A pause by it is as long on a busy machine as on an idle
-/// one.
+/// Returns the CPU time of this thread. Pauses based on it are as long on a busy machine as on an
+/// idle one.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  address taken ─▶ store recovered ─▶ identity, clock ─▶ pool, loops ─▶ port open
-//!     closed     ◀─  store closed   ◀─  clock kept    ◀─ loops drained ◀─ SIGTERM, ctrl-C
+//!     closed     ◀─  store closed   ◀─  clock stored  ◀─ loops drained ◀─ SIGTERM, ctrl-C
 //! ```
 
 use std::hash::{BuildHasher, RandomState};
@@ -83,7 +83,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     let Config { allow_host, allow_origin, .. } = &node.config;
     let names = Arc::new(Names::of(address, node.url(), allow_host, allow_origin));
     let loops = start_loops(&node, &names).map_err(ServeError::EventLoop)?;
-    // Before anybody can know that the node runs and tell it to stop.
+    // Handlers must exist before another process can know that the node runs and tell it to stop.
     let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, url = node.config.at(address).url(), data, "serving");
@@ -105,7 +105,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     outcome
 }
 
-/// Empties a data directory that is an older copy; what is to be said of that.
+/// Moves an outdated copy's content aside; returns the error with which the node ends.
 fn outdated(data: PathBuf) -> ServeError {
     match set_aside::set_aside(&data) {
         Ok(aside) => ServeError::Outdated { aside },
@@ -113,7 +113,8 @@ fn outdated(data: PathBuf) -> ServeError {
     }
 }
 
-/// Ends that where a process was killed in it: half of a directory is no store.
+/// Completes a move of the data directory's content that a killed process had begun: half of a
+/// directory is no store.
 fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
     let ended =
         set_aside::go_on(data).map_err(|source| InDirectory { data: data.to_owned(), source })?;
@@ -128,7 +129,7 @@ fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Takes up the node; `None` = it was told to stop before it had a place in the cluster.
+/// Opens the node; `None` = the node was stopped before it had joined the cluster.
 fn start_node(
     config: Config,
     socket: &Socket,
@@ -204,7 +205,7 @@ fn start_node(
     })))
 }
 
-/// What all loops know of the other nodes.
+/// Returns the state of the other nodes that all loops share.
 fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<Facts> {
     let known = handshake::HandshakeIdentity::new(
         Arc::clone(&shared.membership.views),
@@ -229,7 +230,7 @@ fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<F
     Arc::new(Facts::new(table, received, config.members.listed()))
 }
 
-/// Takes up the node of the data directory.
+/// Starts the node of the data directory.
 fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started, StartError> {
     let Membership { topology, own, named, urls } = members;
     let skew = config.max_clock_skew.as_micros() as u64;
@@ -258,8 +259,8 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     Ok(started)
 }
 
-/// A node of a cluster that others can reach needs a secret: who it was alone at its first start
-/// needed none.
+/// Refuses to run without a secret in a cluster that other machines can reach: a node that was
+/// alone at its first start needed none.
 fn protected(config: &Config, layout: &Layout) -> Result<(), ServeError> {
     if config.open_to == OpenTo::Nobody && config.secret.is_none() && !layout.is_alone() {
         return Err(ConfigError::NodesProve.into());
@@ -274,7 +275,7 @@ fn protected(config: &Config, layout: &Layout) -> Result<(), ServeError> {
     }
 }
 
-/// Where this node is. The others go by what the layout says of that.
+/// Returns this node's URL. The other nodes use the one in the layout.
 fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String {
     let listens = config.at(address).url();
     let layout = identity.rules();
@@ -306,7 +307,7 @@ fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String 
     }
 }
 
-/// Waits until the clock is not further ahead of the wall clock than the others take it.
+/// Waits until the clock's lead over the wall clock is one that the peers accept.
 fn wait_for_wall(starting: &Starting) {
     let wait = starting.wait_for_wall(wall_micros());
     if wait > 0 {
@@ -316,7 +317,7 @@ fn wait_for_wall(starting: &Starting) {
     }
 }
 
-/// A number that nobody can predict, a different one for each word.
+/// Returns an unpredictable number, different for each word.
 pub(super) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
@@ -325,10 +326,10 @@ fn start_loops(node: &Arc<Node>, names: &Arc<Names>) -> io::Result<Vec<Handle>> 
     (0..node.config.loops).map(|number| event_loop::start(node, names, number)).collect()
 }
 
-/// What a node says on stdout once it serves: `kvorum dev` waits for it.
+/// Part of the line printed to stdout once the node serves; `kvorum dev` waits for it.
 pub(crate) const LISTENS: &str = " listening on ";
 
-/// What one says that has no place in a cluster yet.
+/// Part of the line printed to stdout while the node waits to join a cluster.
 pub(crate) const WAITS: &str = " waits for a place in the cluster of ";
 
 fn greet(config: &Config, address: SocketAddr, data: &str) {
@@ -336,14 +337,14 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
         return;
     }
     let all = config.at(address).url();
-    // That means all addresses. Whoever reads this is on the machine.
+    // An unspecified address means all addresses; the reader is on this machine.
     let near = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
     let url = config.at((near, address.port()).into()).url();
-    // A CA of one's own is none of those that curl trusts.
+    // curl does not trust a private CA.
     let (mut curl, mut notes) = ("curl".to_owned(), Vec::new());
     if config.tls.is_some() {
         curl += " --cacert CA.pem";
@@ -364,8 +365,8 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
     say(text);
 }
 
-/// Writes to stdout. If nobody reads it, the node serves nevertheless; nor does it wait for a full
-/// pipe.
+/// Writes to stdout in a thread of its own: the node serves even if nobody reads the output, and
+/// does not wait for a full pipe.
 pub(super) fn say(text: String) {
     let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
         let _ = io::stdout().write_all(text.as_bytes());
@@ -375,7 +376,7 @@ pub(super) fn say(text: String) {
     }
 }
 
-/// Says that a data directory has another name than the one that is given for a first start.
+/// Warns that a data directory has another name than the settings give for a first start.
 fn warn_of_unused_name(config: &Config, kept: Option<&str>) {
     if let Some((given, kept)) = config.members.unused_name(kept).zip(kept) {
         tracing::warn!(
@@ -385,7 +386,7 @@ fn warn_of_unused_name(config: &Config, kept: Option<&str>) {
     }
 }
 
-/// The main thread while the node serves: accepts, and waits for the signal to stop.
+/// The main thread while the node serves: accepts connections and waits for a signal to stop.
 struct Acceptor {
     runtime: Runtime,
     terminate: Signal,
@@ -404,7 +405,8 @@ impl Acceptor {
         Ok(Self { runtime, terminate, interrupt, hangup })
     }
 
-    /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
+    /// Serves until SIGTERM or ctrl-C, until the directory is found outdated, or until accepting
+    /// fails for good.
     fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> io::Result<()> {
         let hangup = async {
             while self.hangup.recv().await.is_some() {
@@ -427,13 +429,14 @@ impl Acceptor {
 
 fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), ServeError> {
     for handle in &loops {
-        // One that has ended already needs no command.
+        // A loop that has already ended needs no command.
         let _ = handle.commands.blocking_send(Command::Stop);
     }
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();
     node.clock.stop();
-    // Whoever still held the store has just been joined, or is dropped with the rest of the node.
+    // All other holders of the store have just been joined, or are dropped with the rest of the
+    // node.
     let db = Arc::into_inner(node).map(|node| node.db);
     close(db.ok_or(ServeError::InUse)?)
 }

@@ -1,9 +1,9 @@
-//! A data directory that is an older copy is emptied: what is in it is set aside, for whoever wants
-//! to look at it. The node goes on as one with a new disk.
+//! Removal of an outdated copy from the data directory: its content is moved aside, for the
+//! operator to inspect, and the node continues like one with a new disk.
 //!
 //! ```text
 //!  outdated-SECONDS.part made ─▶ everything moved into it ─▶ renamed to outdated-SECONDS
-//!        ▲ a start that finds it goes on here: half a directory is no store
+//!        ▲ a start that finds it resumes here: half a directory is no store
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-/// What the directory within is called, before the seconds since 1970 …
+/// Name of the inner directory, before the seconds since 1970.
 const PREFIX: &str = "outdated-";
 
-/// … and after them, as long as something is still to be moved into it.
+/// Suffix of that name while the move is incomplete.
 const PART: &str = ".part";
 
-/// Why a directory was not set aside, or not to the end.
+/// Reason why a directory was not moved aside, or only in part.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetAsideError {
-    /// Nobody knows whether there is anything to end.
+    /// The directory can't be listed, so an incomplete move can't be detected.
     #[error("cannot list it: {0}")]
     List(#[source] io::Error),
-    /// It is an older copy, which is half moved.
+    /// The directory is an outdated copy whose move is incomplete.
     #[error(
         "it is an older copy, of which a part was moved to {}, and the rest can't be: {source}",
         part.display()
@@ -31,19 +31,19 @@ pub(crate) enum SetAsideError {
     Move { part: PathBuf, source: io::Error },
 }
 
-/// Moves all that the directory `data` holds into a new directory in it, whose path is returned.
-/// What was set aside before stays where it is.
+/// Moves the content of the directory `data` into a new directory in it, and returns the path of
+/// that. Content moved aside earlier stays where it is.
 pub(crate) fn set_aside(data: &Path) -> io::Result<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let part = data.join(format!("{PREFIX}{seconds}{PART}"));
     fs::create_dir(&part)?;
-    // Once anything has moved, a start must find it, after a power cut too.
+    // Once any file has moved, a start must find the directory, even after a power cut.
     sync(data)?;
     move_into(&part, data)
 }
 
-/// Ends what a process did not come to the end of that set the directory `data` aside; where that
-/// is now, if there was any such thing.
+/// Completes a move that an earlier process left incomplete in `data`; returns its final path, or
+/// `None` if there was none.
 pub(crate) fn go_on(data: &Path) -> Result<Option<PathBuf>, SetAsideError> {
     let names = match names(data) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

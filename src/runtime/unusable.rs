@@ -1,9 +1,9 @@
-//! A data directory on which a node can't start: what is still true, and the way out.
+//! The error for a data directory on which a node can't start: the cause, and the way out.
 //!
 //! ```text
-//!  a file is damaged ─┬─ there are other nodes: with an empty directory, and what they hold comes
-//!                     └─ there are none: on a backup
-//!  it can't be read, or not be written ─▶ what the operating system says, and what it asks for
+//!  a file is damaged ─┬─ with other nodes: start with an empty directory and stream their records
+//!                     └─ without: start on a backup
+//!  it can't be read or written ─▶ the operating system's error, and its remedy
 //! ```
 
 use std::fmt;
@@ -15,11 +15,11 @@ use rustix::io::Errno;
 
 use crate::node::way_out::{self, WayOut};
 
-/// What keeps a node from its data directory.
+/// The error for an unusable data directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) struct Unusable {
     pub(super) data: PathBuf,
-    /// Whether the settings name other nodes.
+    /// True if the settings name other nodes.
     pub(super) has_others: bool,
     #[source]
     pub(super) cause: StartError,
@@ -28,7 +28,8 @@ pub(crate) struct Unusable {
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { data, has_others, cause } = self;
-        // What the store says of a lack of room is for a node that runs: it resumes automatically.
+        // The store's message about a full disk is for a running node: that one resumes
+        // automatically.
         if let Some((what, is_limit)) = cause.no_room() {
             let errno = if is_limit { Errno::FBIG } else { Errno::NOSPC };
             let (data, advice) = (data.display(), way_out::advice(errno));
@@ -39,7 +40,7 @@ impl fmt::Display for Unusable {
             );
         }
         let cause_text = cause.to_string();
-        // Some name it themselves.
+        // Some causes name the directory themselves.
         if !cause_text.starts_with("data directory ") {
             write!(f, "data directory {}: ", data.display())?;
         }
@@ -105,7 +106,7 @@ mod tests {
         let locked = lsm::Error::Locked { directory: "/d".to_owned() };
         let said = "data directory /d is in use by another process: stop it, or name another";
         assert_eq!(said_of(StartError::Open(locked), true), said);
-        // To send somebody away from what a later release wrote would lose it.
+        // Advice to leave the directory would lose the records of a later release.
         let later = || StartError::LaterFormat { what: "the node's identity".into(), format: 9 };
         let said = said_of(later(), true);
         assert_eq!(said, format!("data directory /d: {}", later()));

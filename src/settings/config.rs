@@ -1,5 +1,5 @@
-//! The settings put together (flag over variable over file over default) and checked against each
-//! other.
+//! The configuration of a node: merges the settings (flag over variable over file over default) and
+//! checks them against each other.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,85 +21,85 @@ use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
 
-/// Longest value that can be asked for; a record with it fits a WAL batch many times.
+/// Upper limit of `--max-value`; a record of this size fits a WAL batch many times.
 pub(crate) const MAX_VALUE: Size = Size(8 << 20);
 
-/// A value takes at most this part of the memory: several must fit what is set aside for bodies.
+/// A value may take at most 1/`VALUE_SHARE` of the memory, so that several fit the share of bodies.
 const VALUE_SHARE: u64 = 64;
 
 /// A node's configuration, complete and consistent.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
-    /// Where to serve.
+    /// Address to serve on.
     pub(crate) listen: SocketAddr,
     /// The data directory.
     pub(crate) data: PathBuf,
-    /// Who is in the cluster.
+    /// The cluster's members.
     pub(crate) members: Members,
-    /// What its nodes know each other by.
+    /// Secret by which the cluster's nodes recognize each other.
     pub(crate) secret: Option<Secret>,
-    /// Where that is read anew, and what else they may know each other by.
+    /// Files from which secrets are reread, including a second accepted secret.
     pub(crate) secret_files: SecretFiles,
-    /// Where the node's certificates are; `None` = it serves in clear.
+    /// Files of the node's certificates; `None` = the node serves in clear text.
     pub(crate) tls: Option<TlsFiles>,
-    /// What is good for every request; with it admin requests need a token even from loopback.
+    /// Token accepted for every request; with it admin requests need a token even from loopback.
     pub(crate) admin_token: Option<Secret>,
-    /// Who may read and write without a token.
+    /// Clients that may read and write without a token.
     pub(crate) open_to: OpenTo,
-    /// Whether the node may be where others can listen.
+    /// True if the node may serve in clear text on addresses where others can listen in.
     pub(crate) insecure: bool,
-    /// Names, besides its own, by which a node on loopback may be asked.
+    /// Host names, besides its own, to which a node on loopback answers.
     pub(crate) allow_host: Vec<String>,
-    /// Origins whose pages may ask this node, as browsers write them.
+    /// Origins whose pages may send requests to this node, as browsers write them.
     pub(crate) allow_origin: Vec<String>,
-    /// How far ahead of this node's clock another's may be.
+    /// Tolerated lead of another node's clock over this node's.
     pub(crate) max_clock_skew: Duration,
-    /// When a write is acknowledged.
+    /// The time of acknowledgement of a write.
     pub(crate) sync: lsm::SyncMode,
     /// The memory ledger.
     pub(crate) memory: MemoryPlan,
     /// Default number of copies.
     pub(crate) replicas: u8,
-    /// How long a request may wait for the store.
+    /// Longest wait of a request for the store.
     pub(crate) deadline: Duration,
     /// Longest value in bytes.
     pub(crate) max_value: usize,
-    /// Longest time that a value may live.
+    /// Longest time to live of a value.
     pub(crate) max_ttl: Ttl,
-    /// Rounds of repair.
+    /// Schedule of repair rounds.
     pub(crate) rounds: RoundConfig,
-    /// Bytes a second at which partitions that move here are taken; `None` = as fast as it goes.
+    /// Limit on the bytes a second of partitions that move here; `None` = unlimited.
     pub(crate) stream_rate: Option<u64>,
     /// Number of event loops.
     pub(crate) loops: usize,
     /// Threads of the read pool.
     pub(crate) read_threads: usize,
-    /// Reads that may wait for one.
+    /// Limit on the reads that wait for a thread.
     pub(crate) queue: usize,
-    /// Connections of clients at once.
+    /// Limit on client connections.
     pub(crate) connections: usize,
-    /// Connections of others besides.
+    /// Reserve connection slots, beyond those of clients (guests).
     pub(crate) guests: usize,
-    /// Whether it tells on stdout where it listens, and what to try. Whoever collects the log as
-    /// JSON gets all that it says as JSON.
+    /// True if the node prints its address and first commands to stdout. With the JSON log format
+    /// it does not, so that all of its output is JSON.
     pub(crate) greets: bool,
-    /// What to tell whoever runs the node once it can log.
+    /// Warnings for the operator, logged once logging works.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Who may read and write without a token.
+/// Clients that may read and write without a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenTo {
-    /// Nobody may: `--require-auth`.
+    /// None: `--require-auth`.
     Nobody,
-    /// Whoever asks from loopback.
+    /// Clients on loopback.
     Loopback,
-    /// Whoever reaches the port: `--insecure`.
+    /// All clients that reach the port: `--insecure`.
     All,
 }
 
 impl OpenTo {
-    /// The choice of `--require-auth` and `--insecure`; the first one decides.
+    /// Returns the choice of `--require-auth` and `--insecure`; the former wins.
     fn of(require_auth: bool, insecure: bool) -> Self {
         match (require_auth, insecure) {
             (true, _) => Self::Nobody,
@@ -109,45 +109,45 @@ impl OpenTo {
     }
 }
 
-/// Where the cluster's secrets are, if in files: they are read anew while the node runs.
+/// Files of the cluster's secrets, reread while the node runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SecretFiles {
-    /// The one that the node proves itself with.
+    /// The secret with which the node proves its membership.
     pub(crate) own: Option<PathBuf>,
-    /// One that the other nodes may prove themselves with, too.
+    /// A second secret that is accepted from other nodes.
     pub(crate) also: Option<PathBuf>,
 }
 
-/// Where a node's certificates are, in PEM.
+/// Files of a node's certificates, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// The node's certificate, and those between it and its CA.
+    /// The node's certificate, followed by the intermediate ones up to its CA.
     pub(crate) cert: PathBuf,
-    /// Its private key.
+    /// The certificate's private key.
     pub(crate) key: PathBuf,
     /// CAs of clients; `None` = clients need no certificate.
     pub(crate) client_ca: Option<PathBuf>,
-    /// Where clients reach the node, as far as the settings tell: a name, or an address.
+    /// Host by which clients reach the node, as far as the settings tell: a name, or an address.
     pub(crate) host: Option<String>,
 }
 
 impl Config {
-    /// Where the node serves, at this address.
+    /// Returns where the node serves, given its address.
     pub(crate) fn at(&self, address: SocketAddr) -> At {
         At { address, tls: self.tls.is_some() }
     }
 }
 
-/// How to log.
+/// The logging configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Logging {
-    /// Which modules log from which level on.
+    /// Least level of each module.
     pub(crate) filter: Targets,
     /// Text or JSON.
     pub(crate) format: LogFormat,
 }
 
-/// Reads the file that `args` names, if any, and puts everything together. An error is one line.
+/// Reads the file that `args` names, if any, and builds the configuration. An error is one line.
 pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
     let greets = args.greet;
     let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
@@ -156,7 +156,7 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
     Ok((config, logging))
 }
 
-/// The settings that flags and variables give, or the file that `args` names.
+/// Merges the settings of flags and variables with those of the file that `args` names.
 pub(crate) fn given(args: ServeArgs) -> Result<Settings, ConfigError> {
     let file = match &args.config {
         Some(path) => read_file(path)?,
@@ -252,8 +252,8 @@ fn complete(
     Ok((config, logging))
 }
 
-/// Where others can listen on the way, a node speaks TLS, and so do the other nodes, unless it is
-/// said that it need not: then that is worth a warning.
+/// Requires TLS wherever others can listen in on this or another node, unless `--insecure` waives
+/// it. Returns a warning in that case.
 fn in_clear(
     members: &Members,
     at: At,
@@ -263,7 +263,7 @@ fn in_clear(
     let listens = (!at.tls && !at.address.ip().to_canonical().is_loopback())
         .then(|| format!("--listen {}", at.address));
     let place = listens.or_else(|| {
-        // By its own URL others may reach it through somebody who speaks TLS for it.
+        // Its own URL may lead to a proxy that terminates TLS.
         let beyond = members.beyond_loopback().into_iter();
         let mut others = beyond.filter(|url| members.own_url() != Some(url));
         others.find(|url| url.starts_with("http://")).map(str::to_owned)
@@ -281,7 +281,7 @@ fn in_clear(
     }
 }
 
-/// Where clients reach the node, as far as that is said.
+/// Returns the host by which clients reach the node, as far as the settings tell.
 fn host(members: &Members, listen: SocketAddr) -> Option<String> {
     let uri = members.own_url().and_then(|url| url.parse::<Uri>().ok());
     let named = uri.and_then(|uri| uri.host().map(str::to_owned));
@@ -289,7 +289,7 @@ fn host(members: &Members, listen: SocketAddr) -> Option<String> {
     named.or_else(|| (!ip.is_unspecified()).then(|| ip.to_string()))
 }
 
-/// Where the certificates are, if the settings say so.
+/// Returns the certificate files, if the settings name them.
 fn tls(
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -306,7 +306,7 @@ fn tls(
     }
 }
 
-/// The names of `--allow-host`.
+/// Parses the names of `--allow-host`.
 fn names(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let names = list.iter().flat_map(|list| list.split(','));
@@ -318,12 +318,12 @@ fn names(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
         .collect()
 }
 
-/// The origins of `--allow-origin`.
+/// Parses the origins of `--allow-origin`.
 fn origins(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
     list.iter().flat_map(|list| list.split(',')).map(origin).collect()
 }
 
-/// An origin as browsers write it, without the port that its scheme has anyway.
+/// Normalizes an origin as browsers write it: without the default port of its scheme.
 fn origin(text: &str) -> Result<String, ConfigError> {
     match text {
         "*" => Err(ConfigError::AnyOrigin),
@@ -357,13 +357,13 @@ fn written(text: &str) -> Option<String> {
     is_good.then(|| format!("{scheme}://{host}{port}"))
 }
 
-/// CPUs of this process's affinity mask.
+/// Number of CPUs in this process's affinity mask.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Records that may still be on their way are younger than this many times what a request and the
-/// clocks may be off by.
+/// Factor of the age below which records may still be in transit: this many times the longest
+/// request plus the tolerated clock skew.
 const UNSETTLED: u32 = 2;
 
 fn rounds([interval, full_interval]: [Every; 2], share: u64, unsettled: Duration) -> RoundConfig {
@@ -379,7 +379,7 @@ fn rounds([interval, full_interval]: [Every; 2], share: u64, unsettled: Duration
     }
 }
 
-/// The longest value in bytes, if it fits the memory.
+/// Returns the longest value in bytes, if it fits the memory.
 fn max_value(asked: Size, memory: Size) -> Result<usize, ConfigError> {
     let most = MAX_VALUE.min(Size(memory.0 / VALUE_SHARE));
     if asked.0 == 0 || asked > most {
@@ -388,13 +388,13 @@ fn max_value(asked: Size, memory: Size) -> Result<usize, ConfigError> {
     Ok(asked.0 as usize)
 }
 
-/// Whether there are no other nodes, and none are asked for a place.
+/// Returns true if the settings neither list other nodes nor name any to join.
 fn is_alone(members: &Members) -> bool {
     members.nodes() == 1 && members.joins().is_empty()
 }
 
-/// Without a secret a node can't tell another one from a stranger: several nodes must then be where
-/// no stranger is. That they are is worth a warning.
+/// Requires that nodes without a secret are only reachable from this machine, because without one a
+/// node can't tell another node from a stranger. Returns a warning about such nodes.
 fn without_secret(
     members: &Members,
     listen: SocketAddr,

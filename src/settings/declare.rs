@@ -1,4 +1,4 @@
-//! How a setting is declared: once, in [`super::list`], and everything else follows.
+//! Declaration of settings: each is declared once, in [`super::list`], and the rest is generated.
 //!
 //! ```text
 //!  name, type, variable, default, help ─┬─▶ a flag of `serve`, a KVORUM_* variable, a TOML key
@@ -8,9 +8,9 @@
 //!                                       └─▶ the table in docs/operation.md
 //! ```
 //!
-//! A default is written as a user would write it. `computed` marks those that follow from other
-//! settings: there the text only describes it, and the value stays optional. A `flag` is off unless
-//! it is named, and needs no value.
+//! A default is written as a user would write it. `computed` marks a default that follows from
+//! other settings: its text is only a description, and the value stays optional. A `flag` is off
+//! unless it is named, and needs no value.
 
 /// Declares all settings.
 macro_rules! settings {
@@ -41,18 +41,18 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// Each from `self`, else from `other`.
+            /// Merges two sources: each setting from `self`, else from `other`.
             pub(super) fn or(self, other: Self) -> Self {
                 Self { $($name: self.$name.or(other.$name),)* }
             }
 
-            /// Each as it was given, else by default.
+            /// Fills in the defaults.
             pub(super) fn chosen(self) -> Chosen {
                 Chosen { $($name: settings!(@value $default_is $type, self.$name, $default),)* }
             }
         }
 
-        /// Variable, value, default and help of each, for the documentation.
+        /// Name, variable, value, default and help of each setting, for the documentation.
         #[cfg(test)]
         pub(super) const ROWS: &[(&str, &str, &str, &str, &str)] =
             &[$((stringify!($name), $variable, $value, $default, $help),)*];

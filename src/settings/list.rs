@@ -1,7 +1,7 @@
-//! Every setting of a node. [`super::declare`] says what follows from an entry.
+//! The list of a node's settings. [`super::declare`] generates the rest from each entry.
 //!
-//! To add one: an entry here and its use in [`super::config`]; then `UPDATE_DOCS=1 cargo test -p
-//! kvorum the_manual` writes the table of `docs/operation.md`.
+//! To add a setting: add an entry here and its use in [`super::config`]; then `UPDATE_DOCS=1 cargo
+//! test -p kvorum the_manual` writes the table of `docs/operation.md`.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     pub(crate) settings: Settings,
 }
 
-/// Far more than clocks that are kept by NTP differ, far less than what makes a write a surprise.
+/// Tolerated clock skew: far more than NTP leaves, far less than would surprise a writer.
 pub(crate) type ClockSkew = TimeIn<1, 60_000>;
 
 settings! {

@@ -1,4 +1,4 @@
-//! `--log`: which modules log, and from which level on.
+//! `--log`: parses the log level of each module.
 //!
 //! A filter names levels and modules. A word that is neither is refused: a filter of unknown
 //! modules alone would turn all logging off.
@@ -6,8 +6,8 @@
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-/// The targets of all log lines: the modules that log, `audit`, and h2, the HTTP/2 library, which
-/// logs its frames at `debug` and `trace`. A test compares them with the source.
+/// Targets of all log lines: the modules that log, `audit`, and h2, the HTTP/2 library, which logs
+/// its frames at `debug` and `trace`. A test compares them with the source.
 const TARGETS: [&str; 33] = [
     "audit",
     "h2",
@@ -44,7 +44,7 @@ const TARGETS: [&str; 33] = [
     "node::task",
 ];
 
-/// Why a text is no filter of the log.
+/// Reason why a text is not a valid log filter.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum LogError {
     #[error("--log {0:?} names no level: write off to log nothing")]
@@ -58,8 +58,8 @@ pub(crate) enum LogError {
     Module { text: String, word: String, known: String },
 }
 
-/// The filter of `--log`: `LEVEL`, `MODULE=LEVEL` or `MODULE`, between commas. A module alone logs
-/// all it has. Modules that the text does not name log from `info` on.
+/// Parses the filter of `--log`: `LEVEL`, `MODULE=LEVEL` or `MODULE`, separated by commas. A module
+/// alone logs at all levels. Modules that the text does not name log from `info` on.
 pub(super) fn filter(text: &str) -> Result<Targets, LogError> {
     let mut filter = Targets::new().with_default(LevelFilter::INFO);
     let mut directives = text.split(',').map(str::trim).filter(|text| !text.is_empty()).peekable();
@@ -73,7 +73,7 @@ pub(super) fn filter(text: &str) -> Result<Targets, LogError> {
         };
         let text = || text.to_owned();
         let word = level.unwrap_or(directive);
-        // An empty word is a level to the parser.
+        // The parser takes an empty word for a level.
         let parsed = word.parse::<LevelFilter>().ok().filter(|_| !word.is_empty());
         filter = match (level, parsed) {
             (None, Some(level)) => filter.with_default(level),
@@ -90,7 +90,7 @@ pub(super) fn filter(text: &str) -> Result<Targets, LogError> {
     Ok(filter)
 }
 
-/// Whether lines have this target, or one in it.
+/// Returns true if log lines have this target, or one inside it.
 fn is_known(module: &str) -> bool {
     let is_in = |target: &&str| {
         let rest = target.strip_prefix(module);
@@ -99,7 +99,7 @@ fn is_known(module: &str) -> bool {
     !module.is_empty() && TARGETS.iter().any(is_in)
 }
 
-/// What could be meant by an unknown module: those of the same crate, otherwise the crates.
+/// Suggests known modules for an unknown one: those of its crate, otherwise the crates.
 fn known_beside(module: &str) -> String {
     let root = |path: &'static str| path.split("::").next().unwrap_or(path);
     let of_crate = module.split("::").next().filter(|name| is_known(name));
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// The module of a source file, as log lines have it.
+    /// Returns the module of a source file, as log lines show it.
     fn module(root: &str, path: &Path) -> String {
         let parts = path.with_extension("");
         let parts = parts.iter().map(|part| part.to_str().unwrap());

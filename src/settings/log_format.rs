@@ -1,5 +1,5 @@
-//! The format of the log, as far as it is known before the settings make a configuration: a node
-//! that is refused its settings says so as it would have logged.
+//! Early detection of the log format, before the settings make a configuration: a node whose
+//! settings are refused reports that in its log format.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use crate::settings::values::LogFormat;
 
-/// What the words of a command line ask for, the program's name first, or else a variable, or else
-/// the file that they name.
+/// Returns the format that a command line asks for (`words` begins with the program's name), or
+/// else a variable, or else the file that they name.
 pub(crate) fn wanted(words: &[OsString]) -> LogFormat {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
     if words.get(1).is_none_or(|command| command != "serve") {
@@ -18,14 +18,14 @@ pub(crate) fn wanted(words: &[OsString]) -> LogFormat {
     let said = flag(words, "--log-format").or_else(|| variable("KVORUM_LOG_FORMAT"));
     let said = said.map(|word| word.to_string_lossy().into_owned());
     let file = || flag(words, "--config").or_else(|| variable("KVORUM_CONFIG")).map(PathBuf::from);
-    // A file that can't be read is what is said next.
+    // An unreadable file is reported by the next step.
     let text = || file().and_then(|file| fs::read_to_string(file).ok());
     let said = said.or_else(|| text().and_then(|text| in_file(&text)));
-    // A word that is no format is refused, in text.
+    // An invalid format is refused, in text.
     said.and_then(|word| word.parse().ok()).unwrap_or(LogFormat::Text)
 }
 
-/// The value of a flag.
+/// Returns the value of a flag.
 fn flag(words: &[OsString], flag: &str) -> Option<OsString> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -40,7 +40,7 @@ fn flag(words: &[OsString], flag: &str) -> Option<OsString> {
     None
 }
 
-/// What a file says, be it damaged elsewhere.
+/// Returns the format that a file sets, even if the file is invalid elsewhere.
 fn in_file(text: &str) -> Option<String> {
     let line = text.lines().find_map(|line| {
         let (key, value) = line.split_once('=')?;

@@ -1,6 +1,5 @@
-//! How much memory the system lets this process have: what the machine has, what its cgroup and
-//! those above it may take, and what the process may map.
-//!
+//! Detection of the memory limit of this process: the machine's memory, the limits of its cgroup
+//! and of those above it, and the limit of mapped memory.
 //! ```text
 //!  /proc/self/cgroup ─┬─ 0::/a/b ────────▶ /sys/fs/cgroup/{a/b, a, .}/memory.{max,high}
 //!                     └─ 4:memory:/a/b ──▶ /sys/fs/cgroup/memory/{a/b, a, .}/memory.limit_in_bytes
@@ -15,30 +14,30 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::settings::units::Size;
 
-/// Where cgroups are on Linux.
+/// Mount point of cgroups on Linux.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// A limit of memory.
+/// A memory limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
     pub(crate) set_by: SetBy,
 }
 
-/// What sets a limit.
+/// Source of a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SetBy {
     /// A cgroup, by this file.
     Cgroup(PathBuf),
-    /// What the machine has.
+    /// The machine's memory.
     Machine,
-    /// What the process may map.
+    /// The process's limit of mapped memory.
     Process,
 }
 
 impl fmt::Display for MemoryLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In whole MiB, as far as there are any.
+        // In whole MiB, if it is at least one.
         let size = match self.bytes >> 20 {
             0 => Size(self.bytes),
             mib => Size(mib << 20),
@@ -53,7 +52,7 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// The least of the limits; `None` = the system says nothing of any.
+/// Returns the least of the limits; `None` = the system reports none.
 pub(crate) fn memory_limit() -> Option<MemoryLimit> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let in_cgroups = of_cgroups(&read("/proc/self/cgroup"), Path::new(CGROUPS));
@@ -65,14 +64,14 @@ pub(crate) fn memory_limit() -> Option<MemoryLimit> {
     all.min_by_key(|limit| limit.bytes)
 }
 
-/// What `/proc/meminfo` says that there is.
+/// Parses the machine's memory out of `/proc/meminfo`.
 fn of_machine(meminfo: &str) -> Option<MemoryLimit> {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib = total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
     Some(MemoryLimit { bytes: kib.checked_mul(1024)?, set_by: SetBy::Machine })
 }
 
-/// All limits of the cgroups that `/proc/self/cgroup` names; those of version 1 and 2 may be mixed.
+/// Returns all limits of the cgroups that `/proc/self/cgroup` names; versions 1 and 2 may be mixed.
 fn of_cgroups(membership: &str, root: &Path) -> Vec<MemoryLimit> {
     let mut limits = Vec::new();
     for line in membership.lines() {
@@ -85,13 +84,13 @@ fn of_cgroups(membership: &str, root: &Path) -> Vec<MemoryLimit> {
         } else {
             continue;
         };
-        // A path that leads out of what this process sees begins with "..".
+        // A path outside of this process's cgroup namespace begins with "..".
         let below = Path::new(path).components();
         let below: PathBuf = below.filter(|part| matches!(part, Component::Normal(_))).collect();
         for group in below.ancestors() {
             let files = files.iter().map(|file| root.join(group).join(file));
             limits.extend(files.filter_map(|file| {
-                // "max" is no number; version 1 says a number that no machine has.
+                // "max" is not a number; version 1 writes a number that no machine reaches.
                 let bytes = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
                 Some(MemoryLimit { bytes, set_by: SetBy::Cgroup(file) })
             }));

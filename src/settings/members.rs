@@ -1,4 +1,4 @@
-//! Who is in the cluster, as `--cluster` and `--advertise` say it, and how the others are reached.
+//! The cluster's members and their URLs, parsed from `--cluster`, `--advertise` and `--join`.
 //!
 //! ```text
 //!  --cluster a=http://10.0.0.1:8080;zone=x;weight=2,http://10.0.0.2:8080
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use cluster::layout::MAX_URL;
 use cluster::{Member, NodeId, Topology, TopologyError};
 
-/// Why settings tell no members.
+/// Reason why the settings yield no members.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MembersError {
     #[error("{flag}: {source}")]
@@ -38,7 +38,7 @@ pub(crate) enum MembersError {
     NotListed(String),
 }
 
-/// Why a text is no node, as `--cluster` has it.
+/// Reason why a text is not a valid node of `--cluster`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NodeError {
     #[error("{0:?} has more than {MAX_URL} bytes")]
@@ -51,43 +51,43 @@ pub(crate) enum NodeError {
     Option { node: String, option: String },
 }
 
-/// The members, as far as the settings tell them.
+/// The members, as far as the settings tell.
 #[derive(Debug, Clone)]
 pub(crate) enum Members {
-    /// They list none: it is this node alone, or whoever the layout in its data directory says.
+    /// The settings list none: the members are this node alone, or those of its stored layout.
     Unlisted(Unlisted),
     /// The members that the settings list.
     Listed(Membership),
 }
 
-/// What the settings say of this node if they list none.
+/// The settings of this node if they list no members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unlisted {
-    /// Where it is; `None` = where it listens.
+    /// The node's URL; `None` = the address that it listens on.
     pub(crate) url: Option<String>,
-    /// Nodes of the cluster that it asks for a place; empty = it begins alone.
+    /// URLs of nodes that it asks to join their cluster; empty = it begins alone.
     pub(crate) join: Vec<String>,
-    /// Its name, if it is given one, its zone and its weight.
+    /// The node's name, if one is given, its zone and its weight.
     name: Option<String>,
     zone: String,
     weight: u32,
 }
 
-/// The same, as the settings have it.
+/// The unparsed settings of [`Unlisted`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lone<'a> {
-    /// See [`Unlisted::join`]; URLs with commas between them.
+    /// See [`Unlisted::join`]; URLs separated by commas.
     pub(crate) join: Option<&'a str>,
-    /// Its name …
+    /// Name of the node.
     pub(crate) name: Option<&'a str>,
-    /// … its zone …
+    /// Zone of the node.
     pub(crate) zone: Option<&'a str>,
-    /// … and its weight.
+    /// Weight of the node.
     pub(crate) weight: u32,
 }
 
 impl Lone<'_> {
-    /// Nothing is said.
+    /// The default settings.
     #[cfg(test)]
     pub(crate) const NOTHING: Self = Self { join: None, name: None, zone: None, weight: 1 };
 
@@ -97,7 +97,7 @@ impl Lone<'_> {
         let join = join.map_err(|source| MembersError::Node { flag: "--join", source })?;
         let (name, zone) = (self.name.map(str::to_owned), self.zone.unwrap_or("").to_owned());
         let new = Unlisted { url: url.map(str::to_owned), join, name, zone, weight: self.weight };
-        // Lists of names, as in --add and --remove, have commas between them.
+        // Lists of names, as in --add and --remove, are separated by commas.
         if let Some(name) = new.name.as_ref().filter(|name| name.contains(','))
             && !new.join.is_empty()
         {
@@ -108,7 +108,7 @@ impl Lone<'_> {
         Ok(new)
     }
 
-    /// The flag that makes no sense for a node that is listed, if one is given.
+    /// Returns a given flag that does not apply to a listed node, if any.
     fn beside_a_list(self) -> Option<&'static str> {
         let given = [
             ("--join", self.join.is_some()),
@@ -121,37 +121,37 @@ impl Lone<'_> {
 }
 
 impl Unlisted {
-    /// The node, with that name if it is given none.
+    /// Returns the node as a member; `name` is its default name.
     pub(crate) fn member(&self, name: &str) -> Member {
         let name = self.name.as_deref().unwrap_or(name).to_owned();
         Member { name, zone: self.zone.clone(), weight: self.weight }
     }
 }
 
-/// Who is in the cluster, which of them this node is, and where they are.
+/// The members of the cluster, this node's id, and the URLs.
 #[derive(Debug, Clone)]
 pub(crate) struct Membership {
-    /// Who holds what.
+    /// The placement of keys.
     pub(crate) topology: Topology,
     /// The id of this node.
     pub(crate) own: NodeId,
-    /// Where each node is, by its id: `http://HOST:PORT`.
+    /// URL of each node, `http://HOST:PORT`, indexed by id.
     pub(crate) urls: Vec<String>,
-    /// Whether the settings name this node. The name of one that is alone means nothing otherwise.
+    /// True if the settings name this node. Without that, the name of a single node has no meaning.
     pub(crate) named: bool,
 }
 
-/// Where a node serves, and how.
+/// The address and protocol that a node serves on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct At {
-    /// The address that it serves on.
+    /// The address.
     pub(crate) address: SocketAddr,
-    /// Whether by TLS.
+    /// True if it serves TLS.
     pub(crate) tls: bool,
 }
 
 impl At {
-    /// Its URL, unless it is said to have another one.
+    /// Returns the node's default URL.
     pub(crate) fn url(self) -> String {
         format!("{}://{}", self.scheme(), self.address)
     }
@@ -162,7 +162,7 @@ impl At {
 }
 
 impl Members {
-    /// What the settings say, checked. An error is one line.
+    /// Parses and checks the settings. An error is one line.
     pub(crate) fn parse(
         cluster: Option<&str>,
         advertise: Option<&str>,
@@ -181,7 +181,7 @@ impl Members {
             return Err(MembersError::BesideAList(flag));
         }
         let find = |own: &str| list.iter().position(|(_, url)| url == own);
-        // `--listen` says the one by the other.
+        // `--listen` reads one as the other.
         let localhost = format!("{}://localhost:{}", at.scheme(), at.address.port());
         let by_name = advertise.is_none() && at.address.ip() == Ipv4Addr::LOCALHOST;
         let place = find(&own).or_else(|| find(&localhost).filter(|_| by_name));
@@ -191,8 +191,8 @@ impl Members {
             .map_err(|source| MembersError::Topology { flags: "--cluster", source })
     }
 
-    /// The same for a node that serves there and whose data directory names it `kept`. If
-    /// its layout rules, what is listed only says where nodes are.
+    /// Completes the members for a node that serves at `at` and whose data directory has the name
+    /// `kept`. If its stored layout is in force (`layout_rules`), the list only gives URLs.
     pub(crate) fn settle(
         &self,
         at: At,
@@ -205,9 +205,8 @@ impl Members {
             Self::Unlisted(unlisted) => unlisted,
         };
         let url = unlisted.url.clone().unwrap_or_else(|| at.url());
-        // A node that was alone from the start is called by the URL that it is given, if by nothing
-        // else. One that has joined goes on as who it is: what it asked for was for its first
-        // start.
+        // A node that was alone from the start takes its name from its URL, unless it is given one.
+        // A node that has joined keeps its name: what it asked for only applied to its first start.
         let asks = !unlisted.join.is_empty();
         let named = (unlisted.url.is_some() && !layout_rules || unlisted.name.is_some()) && !asks;
         let member = match kept.filter(|_| !named) {
@@ -217,15 +216,15 @@ impl Members {
         Membership::of(vec![(member, url)], 0, replicas, named)
     }
 
-    /// The name that a node which joins was given, if its directory has another one already: the
-    /// name was for the node's first start.
+    /// Returns the name given to a joining node, if its directory already has another one: the name
+    /// only applied to the node's first start.
     pub(crate) fn unused_name(&self, kept: Option<&str>) -> Option<&str> {
         let Self::Unlisted(unlisted) = self else { return None };
         let given = unlisted.name.as_deref().filter(|_| !unlisted.join.is_empty());
         given.filter(|given| kept.is_some_and(|kept| kept != *given))
     }
 
-    /// Nodes of the cluster that this one asks for a place.
+    /// The URLs of the nodes that this one asks to join their cluster.
     pub(crate) fn joins(&self) -> &[String] {
         match self {
             Self::Unlisted(unlisted) => &unlisted.join,
@@ -233,7 +232,7 @@ impl Members {
         }
     }
 
-    /// The nodes that are not on this machine's loopback.
+    /// The URLs of nodes that are not on this machine's loopback.
     pub(crate) fn beyond_loopback(&self) -> Vec<&str> {
         let urls: Vec<&String> = match self {
             Self::Unlisted(unlisted) => {
@@ -245,7 +244,7 @@ impl Members {
         urls.into_iter().filter(|url| !is_loopback(url)).map(String::as_str).collect()
     }
 
-    /// Number of nodes, as far as is listed.
+    /// Number of nodes listed; 1 without a list.
     pub(crate) fn nodes(&self) -> usize {
         match self {
             Self::Unlisted(_) => 1,
@@ -253,14 +252,14 @@ impl Members {
         }
     }
 
-    /// Where nodes are, by their names, as the settings list them.
+    /// Returns the listed URLs by node name.
     pub(crate) fn listed(&self) -> HashMap<String, String> {
         let Self::Listed(Membership { topology, urls, .. }) = self else { return HashMap::new() };
         let names = topology.ids().map(|id| topology.member(id).name.clone());
         names.zip(urls.iter().cloned()).collect()
     }
 
-    /// Where this node is, if the settings say it.
+    /// The URL of this node, if the settings give it.
     pub(crate) fn own_url(&self) -> Option<&str> {
         match self {
             Self::Unlisted(unlisted) => unlisted.url.as_deref(),
@@ -272,7 +271,7 @@ impl Members {
 }
 
 impl Membership {
-    /// `own` is this node's place in the list, which is sorted by name.
+    /// `own` is this node's index in the list, which is sorted by name.
     fn of(
         list: Vec<(Member, String)>,
         own: usize,
@@ -284,19 +283,19 @@ impl Membership {
         Ok(Self { topology, own: NodeId(own as u16), urls, named })
     }
 
-    /// This node's name.
+    /// The name of this node.
     #[cfg(test)]
     pub(crate) fn name(&self) -> &str {
         &self.topology.member(self.own).name
     }
 }
 
-/// A node as it is if nothing more is said of it.
+/// Returns a member with the default zone and weight.
 fn member(name: &str) -> Member {
     Member { name: name.to_owned(), zone: String::new(), weight: 1 }
 }
 
-/// The nodes, sorted by name as their ids are.
+/// Parses a list of nodes and sorts it by name, the order of node ids.
 fn parse_list(list: &str) -> Result<Vec<(Member, String)>, MembersError> {
     let mut nodes: Vec<(Member, String)> = Vec::new();
     for node in list.split(',') {
@@ -313,7 +312,7 @@ fn parse_list(list: &str) -> Result<Vec<(Member, String)>, MembersError> {
 
 /// Parses a node of `--cluster`: `[NAME=]URL[;zone=Z][;weight=W]`.
 pub(crate) fn parse_node(node: &str) -> Result<(Member, String), NodeError> {
-    // A name stands before the "://"; a '=' behind it is an option's.
+    // A name precedes the "://"; a '=' behind that belongs to an option.
     let (name, rest) = match node.split_once('=') {
         Some((name, rest)) if !name.contains("://") => (Some(name), rest),
         _ => (None, node),
@@ -335,8 +334,8 @@ pub(crate) fn parse_node(node: &str) -> Result<(Member, String), NodeError> {
     Ok((member, url.to_owned()))
 }
 
-/// The URL of a node, `http://HOST:PORT` or `https://HOST:PORT`. A slash behind it is taken off:
-/// people copy it with the rest.
+/// Checks the URL of a node, `http://HOST:PORT` or `https://HOST:PORT`. Removes a trailing slash,
+/// which people copy with the rest.
 pub(crate) fn node_url(text: &str) -> Result<&str, NodeError> {
     let url = text.strip_suffix('/').unwrap_or(text);
     let parsed: Option<hyper::Uri> = url.parse().ok();
@@ -354,7 +353,7 @@ pub(crate) fn node_url(text: &str) -> Result<&str, NodeError> {
     if good { Ok(url) } else { Err(NodeError::Url(text.to_owned())) }
 }
 
-/// `HOST:PORT` of a node's URL.
+/// Returns `HOST:PORT` of a node's URL.
 pub(crate) fn authority_of(url: &str) -> &str {
     url.split_once("://").map_or(url, |(_, authority)| authority)
 }

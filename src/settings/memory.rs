@@ -1,7 +1,7 @@
-//! The memory ledger: what `--memory` is spent on, and who owns which bytes.
+//! The memory ledger: the parts that `--memory` is divided into, and the owner of each byte.
 //!
 //! ```text
-//!  budget ─┬─ 22/32 memtables (4 × memtable_bytes) and block cache (what they leave)
+//!  budget ─┬─ 22/32 memtables (4 × memtable_bytes) and block cache (the rest)
 //!          ├─  4/32 connections, CONNECTION_BYTES each, and TLS_BYTES more with TLS
 //!          ├─  1/32 bodies: long values from clients, until no replica needs them any more (of
 //!          │        conditional writes twice: the value, and the record that has it)
@@ -14,126 +14,126 @@
 //!          └─  1/32 left for work: compaction and flush buffers, one WAL batch being written
 //! ```
 //!
-//! (What a conditional write makes of a value that another node handed to this one, as the home of
-//! its key, is part of what is left for work: 1/64 at most.)
+//! (When this node is the leader of a key's conditional writes, the result for a value that another
+//! node forwarded is part of what is left for work: 1/64 at most.)
 //!
 //! Every record over [`LONG_RECORD`] that is in memory, and is not part of a memtable, a block or a
 //! batch, has exactly one owner among *bodies*, *answers*, *received* and *lent*. Queues to other
-//! nodes, requests under way and responses share the record by counted references, and its bytes go
-//! back to their owner with the last of them. The sum of what the owners hold is never above the
-//! plan, with one exception: a record that is longer than all an owner has is admitted when it
+//! nodes, requests under way and responses share the record by counted references, and its bytes
+//! return to their owner with the last of them. The sum of the owners' records never exceeds the
+//! plan, with one exception: a record longer than an owner's whole share is admitted when the owner
 //! holds nothing else (values stored under a larger setting).
 //!
-//! An owner is asked *before* a record is read, fetched or received, and whoever waits for one
-//! holds nothing of it. So that nobody waits in a circle, owners wait for each other in one
-//! direction only:
+//! A reservation is made with the owner *before* a record is read, fetched or received, and a
+//! request that waits for an owner holds nothing of that owner. To exclude circular waits, owners
+//! wait for each other in one direction only:
 //!
 //! ```text
 //!  bodies ──▶ another node's received ──▶ its writes ──▶ its log
 //!  answers ─▶ another node's lent ──────▶ its disk
 //! ```
 //!
-//! What another node sends for *answers* has its place here before it is asked for, so what a slow
-//! client holds here keeps no memory of another node.
+//! A record for *answers* has its reservation here before another node is asked for it, so a slow
+//! client of this node ties up no memory of another node.
 //!
-//! The program itself, its threads' stacks, the allocator's slack, and what conditional writes keep
-//! (promises, 1 MiB; what was stored lately, 6 MiB; what a home goes on from, 4 MiB), and the
-//! last 15 minutes for dashboards (2 MiB, `counters/history.rs`) are outside: 64 MiB at most.
+//! Outside of the budget are the program itself, its threads' stacks, the allocator's slack, the
+//! state of conditional writes (promises, 1 MiB; recent writes, 6 MiB; a leader's latest records, 4
+//! MiB), and the last 15 minutes for dashboards (2 MiB, `counters/history.rs`): 64 MiB at most.
 
 use std::time::Duration;
 
 use crate::settings::machine::MemoryLimit;
 use crate::settings::units::Size;
 
-/// Places for connections that clients can't take: a peer or a probe needs one for some
-/// milliseconds, and the connections of all loops of some peers come at once.
+/// Connection slots that clients can't take: a peer or a probe needs one for some milliseconds, and
+/// the connections of all loops of some peers arrive at once.
 pub(crate) const GUESTS: usize = 64;
 
-/// `--memory` unless something else is said, if the system lets the process have twice that: the
-/// other half is for what is outside the ledger, and for the page cache.
+/// Default `--memory`, if the system lets the process have twice that: the other half is for memory
+/// outside the ledger, and for the page cache.
 const USUAL_BUDGET: Size = Size(512 << 20);
 
-/// The least `--memory`: below it a memtable is so small that flushes never end.
+/// Least `--memory`: below it a memtable is so small that flushes never end.
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
-/// What the process may take besides `--memory`: program, stacks, the allocator's slack, what
-/// conditional writes keep, and the last 15 minutes for dashboards.
+/// Limit on memory outside `--memory`: program, stacks, the allocator's slack, the state of
+/// conditional writes, and the last 15 minutes for dashboards.
 pub(crate) const OUTSIDE_BYTES: u64 = 64 << 20;
 
-/// Memtables that exist at once: one active, and up to three that are flushed or still being read.
+/// Memtables that exist at once: one active, and up to three being flushed or still read.
 pub(crate) const MEMTABLES: u64 = 4;
 
-/// Records of more bytes are accounted one by one; shorter ones are part of what a connection
-/// takes. The engine answers no longer ones on an event loop.
+/// Length in bytes above which a record is accounted for individually; shorter ones are part of a
+/// connection's share. The engine answers no longer ones on an event loop.
 pub(crate) const LONG_RECORD: usize = 16 << 10;
 
-/// A request waits for memory, or for its turn, for `--deadline` less one part in so many of it,
-/// before anything is sent. One that waits longer is answered too late for whoever asked, and was
-/// done in vain. Much less is no good either: who is refused comes again, with the whole body.
+/// A request waits for memory, or for its turn, for `--deadline` less 1/`ANSWER_SHARE` of it,
+/// before anything is sent. A longer wait would yield an answer too late for the client, and wasted
+/// work. A much shorter one is no better: a refused client retries with the whole body.
 const ANSWER_SHARE: u32 = 4;
 
-/// How long that is.
+/// Returns that longest wait.
 pub(crate) fn longest_wait(deadline: Duration) -> Duration {
     deadline - deadline / ANSWER_SHARE
 }
 
-/// The largest memtable: places in it are 32-bit numbers, and a larger one makes flushes that last
-/// for minutes.
+/// Largest memtable: offsets in it are 32-bit numbers, and a larger one makes flushes that last for
+/// minutes.
 const MAX_MEMTABLE: u64 = 1 << 30;
 
-/// The least memtable: smaller ones make tables faster than compactions can merge them.
+/// Least memtable: smaller ones make tables faster than compactions can merge them.
 const MIN_MEMTABLE: u64 = 1 << 20;
 
-/// The least block cache: indexes and filters must stay in it.
+/// Least block cache: indexes and filters must stay in it.
 const MIN_CACHE: u64 = 8 << 20;
 
-/// A connection's read buffer (8 KiB, at most 16 KiB while it holds a request's head), write buffer
-/// (8 KiB) and task.
+/// Memory of a connection: its read buffer (8 KiB, at most 16 KiB while it holds a request's head),
+/// write buffer (8 KiB) and task.
 const CONNECTION_BYTES: u64 = 24 << 10;
 
-/// What TLS adds to a connection: keys and state, and records that are not whole yet or not sent
-/// yet (measured by `bench/tls.sh idle`: 7 KiB while nothing is asked, 12 with values of 16 KiB).
-/// Before the handshake's end there are none of the buffers above, and what is not whole then
-/// (20 KiB, `transport::bounded`) makes 36 KiB of resident memory in all, on 840 connections.
-/// While heads of 15 KiB come in on all of them at once, each takes 57 KiB, in clear 39.
+/// Memory that TLS adds to a connection: keys and state, and records that are incomplete or not
+/// sent yet (measured by `bench/tls.sh idle`: 7 KiB while idle, 12 with values of 16 KiB). Before
+/// the end of the handshake a connection has none of the buffers above, and its incomplete input
+/// (20 KiB, `transport::bounded`) makes 36 KiB of resident memory in all, on 840 connections. While
+/// heads of 15 KiB come in on all of them at once, each takes 57 KiB, in clear text 39.
 const TLS_BYTES: u64 = 12 << 10;
 
-/// WAL segments: as large as a memtable, so that a flush frees about one; within this range so that
-/// preparing one ahead is neither constant work nor a burst.
+/// Range of the size of a WAL segment. It equals a memtable's, so that a flush frees about one, but
+/// stays in this range so that preparing one ahead is neither constant work nor a burst.
 const SEGMENT_RANGE: (u64, u64) = (8 << 20, 32 << 20);
 
-/// What each part of the process may take, in bytes or pieces.
+/// Shares of the memory budget, in bytes or pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
-    /// All of it.
+    /// The whole budget.
     pub(crate) budget_bytes: u64,
     /// Bytes of one memtable.
     pub(crate) memtable_bytes: u64,
-    /// The block cache.
+    /// Bytes of the block cache.
     pub(crate) cache_bytes: u64,
-    /// One WAL segment (a file, not memory; it follows the memtable).
+    /// Bytes of one WAL segment (a file, not memory; it follows the memtable).
     pub(crate) segment_bytes: u64,
     /// Bytes of one connection.
     pub(crate) connection_bytes: u64,
-    /// Connections of clients at once; those of others come on top.
+    /// Limit on client connections; guests come on top.
     pub(crate) connections: u64,
-    /// Long values from clients.
+    /// Bytes of long values from clients.
     pub(crate) body_bytes: u64,
-    /// Long values for clients.
+    /// Bytes of long values for clients.
     pub(crate) answer_bytes: u64,
-    /// Long requests of other nodes.
+    /// Bytes of long requests of other nodes.
     pub(crate) received_bytes: u64,
-    /// Long values read for other nodes.
+    /// Bytes of long values read for other nodes.
     pub(crate) lent_bytes: u64,
-    /// Writes waiting for the log.
+    /// Bytes of writes that wait for the log.
     pub(crate) waiting_bytes: u64,
-    /// Messages that are encoded for other nodes.
+    /// Bytes of messages encoded for other nodes.
     pub(crate) peer_bytes: u64,
-    /// Pages that range reads hold.
+    /// Bytes of pages that range reads hold.
     pub(crate) page_bytes: u64,
 }
 
-/// Why there is no such plan.
+/// Reason why a budget can't be divided.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
     #[error("--memory {0} is below the minimum, {MIN_BUDGET}")]
@@ -180,14 +180,14 @@ impl MemoryPlan {
     }
 }
 
-/// `--memory` where nobody says it: half of what the system lets the process have, within bounds.
+/// Returns the default of `--memory`: half of the process's limit, within bounds.
 pub(crate) fn usual_budget(limit: Option<&MemoryLimit>) -> Size {
-    // In whole MiB, as people would say it.
+    // In whole MiB, as users would write it.
     let half = limit.map_or(USUAL_BUDGET, |limit| Size(((limit.bytes / 2) >> 20) << 20));
     half.clamp(MIN_BUDGET, USUAL_BUDGET)
 }
 
-/// What is to be said of a budget that is more than the system lets the process have.
+/// Returns a warning if the budget exceeds the process's limit.
 pub(crate) fn over_limit(budget: Size, limit: Option<&MemoryLimit>) -> Option<String> {
     let limit = limit.filter(|limit| budget.0.saturating_add(OUTSIDE_BYTES) > limit.bytes)?;
     let outside = Size(OUTSIDE_BYTES);
@@ -203,8 +203,8 @@ pub(crate) fn over_limit(budget: Size, limit: Option<&MemoryLimit>) -> Option<St
 }
 
 impl MemoryPlan {
-    /// What may wait on one connection to another node. It is more than there can be: all that
-    /// waits has an owner, or comes from a connection that waits for its answer.
+    /// Limit on the bytes that wait on one connection to another node. It can't be reached: every
+    /// waiting record has an owner, or comes from a connection that waits for its answer.
     pub(crate) fn queue_bytes(&self) -> u64 {
         self.budget_bytes / 4
     }

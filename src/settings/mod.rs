@@ -1,5 +1,4 @@
-//! What a node is asked to be: flags, variables and a file, put together and checked against each
-//! other.
+//! A node's settings: flags, variables and a file, merged and checked against each other.
 
 pub(crate) mod config;
 mod declare;

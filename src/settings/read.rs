@@ -1,5 +1,5 @@
-//! Files that settings name, read without waiting for ever: a pipe into which nobody writes must
-//! not hold up the thread that looks at the files, nor the end of the node.
+//! Reads of files that settings name, bounded in time: a pipe without data must not hold up the
+//! thread that rereads the files, nor the end of the node.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
-/// How long a pipe may bring nothing: a command that writes a secret into it takes less.
+/// Time for which a pipe may bring no data: a command that writes a secret into it takes less.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Opens a file. A pipe without a writer is opened too, and ends at once.
@@ -18,7 +18,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// Reads up to `most` bytes.
+/// Reads up to `most` bytes. Fails if a pipe brings no data for a second.
 pub(crate) fn read(file: &File, most: u64) -> io::Result<Vec<u8>> {
     let (mut bytes, mut rest) = (Vec::new(), file.take(most));
     loop {

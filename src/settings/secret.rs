@@ -1,5 +1,5 @@
-//! Secrets: the one that the nodes of a cluster share, by which they know each other, and the token
-//! of those who may administer a node. Each is read from a file or a variable, and written nowhere.
+//! Secrets: the cluster secret, by which nodes recognize each other, and tokens. Each is read from
+//! a file or a variable, and written nowhere.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,51 +10,51 @@ use std::path::{Path, PathBuf};
 
 use crate::settings::read;
 
-/// Where a secret comes from.
+/// A kind of secret, and its sources.
 #[derive(Debug)]
 pub(crate) struct SecretKind {
-    /// The flag that names its file.
+    /// Flag that names the file.
     flag: &'static str,
-    /// The variable that has the secret itself. There is no flag of this name: anybody on the
-    /// machine can read those.
+    /// Variable that holds the secret itself. No flag does, because every user of the machine can
+    /// read command lines.
     pub(crate) variable: &'static str,
     what: &'static str,
 }
 
-/// What the nodes of a cluster know each other by.
+/// The secret by which the cluster's nodes recognize each other.
 pub(crate) const CLUSTER: SecretKind = SecretKind {
     flag: "--cluster-secret-file",
     variable: "KVORUM_CLUSTER_SECRET",
     what: "the cluster's secret",
 };
 
-/// What they may know each other by besides, while one secret replaces the other.
+/// The second secret that is accepted while one secret replaces the other.
 pub(crate) const ALSO: SecretKind = SecretKind {
     flag: "--cluster-secret-also-file",
-    // It is taken from a file only, so that it can go while the node runs.
+    // From a file only, so that it can be removed while the node runs.
     variable: "",
     what: "a secret of the cluster",
 };
 
-/// What is good for every request to a node.
+/// The token that a node accepts for every request.
 pub(crate) const ADMIN: SecretKind = SecretKind {
     flag: "--admin-token-file",
     variable: "KVORUM_ADMIN_TOKEN",
     what: "the admin token",
 };
 
-/// What requests of the client commands carry.
+/// The token that client commands send.
 pub(crate) const CLIENT: SecretKind =
     SecretKind { flag: "--token-file", variable: "KVORUM_TOKEN", what: "a token" };
 
-/// Bytes of a secret at least: 128 bits, if they are random.
+/// Least number of bytes of a secret: 128 bits, if they are random.
 const MIN: usize = 16;
-/// And at most; more is most likely another file.
+/// Greatest number of bytes; a longer file is most likely not a secret.
 const MAX: usize = 4096;
-/// Permissions by which others than the owner can read a file.
+/// Permission bits by which users other than the owner can read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
-/// Why there is no secret. What was taken for one is not in it.
+/// Reason why no secret was read. Does not contain the refused bytes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretError {
     #[error("set only one of {flag} and {variable}")]
@@ -67,12 +67,12 @@ pub(crate) enum SecretError {
     Unreadable { flag: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// Bytes that are too few or too many for a secret; how many they are.
+/// Number of bytes that are too few or too many for a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("it has {0} bytes, and no secret or token has so few or many: {MIN} to {MAX}, random")]
 pub(crate) struct WrongLength(usize);
 
-/// The bytes. They do not print.
+/// The bytes of a secret. They do not print.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(Vec<u8>);
 
@@ -83,7 +83,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// White space at its end, such as a file's last line feed, is not part of it.
+    /// Strips trailing white space, such as a file's last line feed.
     fn new(mut bytes: Vec<u8>) -> Result<Self, WrongLength> {
         bytes.truncate(bytes.trim_ascii_end().len());
         match bytes.len() {
@@ -92,14 +92,14 @@ impl Secret {
         }
     }
 
-    /// For nothing but proving that one has it.
+    /// The secret's bytes, only for proving possession of it.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl SecretKind {
-    /// What the variable says, if it is set to anything.
+    /// Returns the variable's value, if it is not empty.
     pub(crate) fn variable(&self) -> Option<OsString> {
         std::env::var_os(self.variable).filter(|value| !value.is_empty())
     }
@@ -144,7 +144,7 @@ impl SecretKind {
         Ok((secret, warning))
     }
 
-    /// Reads a secret from a file that may be missing or empty: then there is none.
+    /// Reads a secret from a file; `None` = the file is missing or empty.
     pub(crate) fn read_if_any(&self, file: &Path) -> Result<Option<Secret>, SecretError> {
         match bytes_of(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -154,7 +154,7 @@ impl SecretKind {
     }
 }
 
-/// The file, up to one byte more than a secret may have, and its permissions.
+/// Reads a file, up to one byte more than a secret may have; returns its bytes and permissions.
 fn bytes_of(path: &Path) -> io::Result<(Vec<u8>, u32)> {
     let file = read::open(path)?;
     let mode = file.metadata()?.permissions().mode();

@@ -1,4 +1,4 @@
-//! Sizes and durations as people write them: `512MiB`, `64KiB`, `250ms`, `1s`, `30d`.
+//! Sizes and durations in human-readable form: `512MiB`, `64KiB`, `250ms`, `1s`, `30d`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,27 +11,27 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A length of time.
+/// A duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Time(pub(crate) Duration);
 
-/// A length of time from `LEAST` to `MOST` milliseconds.
+/// A duration from `LEAST` to `MOST` milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct TimeIn<const LEAST: u64, const MOST: u64>(pub(crate) Duration);
 
-/// How long a value lives, in seconds: 1 to [`Ttl::MOST`].
+/// Time to live of a value, in seconds: 1 to [`Ttl::MOST`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Ttl(u64);
 
 const TTL_UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
 
-/// Characters of a wrong value that are shown.
+/// Characters of an invalid value that an error shows.
 const SHOWN: usize = 100;
 
-/// Why a text does not say a size or a time.
+/// Reason why a text is not a size or a time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnitError {
     #[error("{0:?} is not a valid size: write a whole number and B, KiB, MiB or GiB, as in 512MiB")]
@@ -64,12 +64,12 @@ fn shown(text: &str) -> String {
 }
 
 impl Ttl {
-    /// Ten years: what is to live longer is not to expire at all, as far as anybody can tell.
+    /// Ten years: a value that is to live longer may as well not expire.
     pub(crate) const MOST: Self = Self::days(3650);
 
     const LEAST: Self = Self(1);
 
-    /// So many days.
+    /// Returns a time to live in days.
     pub(crate) const fn days(days: u64) -> Self {
         Self(days * 86_400)
     }
@@ -88,7 +88,7 @@ impl FromStr for Ttl {
         let (number, unit) = text.split_at(digits);
         let unit = TTL_UNITS.iter().find(|(name, _)| *name == unit && !number.is_empty());
         let (_, scale) = unit.ok_or_else(|| UnitError::Ttl(shown(text)))?;
-        // One that does not fit into 64 bits is too long in any unit.
+        // A number that does not fit into 64 bits is too long in any unit.
         let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*scale));
         let ttl = seconds.map(Self).filter(|ttl| (Self::LEAST..=Self::MOST).contains(ttl));
         ttl.ok_or_else(|| UnitError::TtlRange(shown(text)))
@@ -103,7 +103,7 @@ impl fmt::Display for Ttl {
     }
 }
 
-/// How often something is done by itself: 10 seconds to a year; `off` = never.
+/// Interval of a periodic task: 10 seconds to a year; `off` = never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Every(pub(crate) Option<Duration>);
@@ -143,13 +143,13 @@ impl fmt::Display for Every {
     }
 }
 
-/// Bytes a second at most, 64KiB or more; `off` = as fast as it goes.
+/// Rate limit in bytes a second, 64KiB or more; `off` = unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Rate(pub(crate) Option<u64>);
 
 impl Rate {
-    /// Less would not move a node's data in days.
+    /// A lower rate would not move a node's data in days.
     const LEAST: u64 = 64 << 10;
 }
 
@@ -189,7 +189,7 @@ impl FromStr for Size {
         let scale = SIZE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
         let scale = scale.filter(|_| !number.is_empty());
         let scale = scale.ok_or_else(|| UnitError::Size(shown(text)))?;
-        // One that does not fit into 64 bits is too large in any unit.
+        // A number that does not fit into 64 bits is too large in any unit.
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
         bytes.map(Self).ok_or_else(|| UnitError::TooLarge(shown(text)))
     }
@@ -254,7 +254,7 @@ impl<const LEAST: u64, const MOST: u64> TryFrom<String> for TimeIn<LEAST, MOST> 
     }
 }
 
-/// From a file as from a flag.
+/// Implements the conversion that files use, by parsing as for a flag.
 macro_rules! from_text {
     ($error:ty: $($type:ty),*) => {$(
         impl TryFrom<String> for $type {

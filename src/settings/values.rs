@@ -1,5 +1,5 @@
-//! Values of settings that are neither sizes nor times. Each is parsed in one place, whether a
-//! flag, a variable, the file or a default gives it.
+//! Values of settings that are neither sizes nor times. Each type has one parser, for flags,
+//! variables, the file and defaults.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::settings::units::from_text;
 
-/// Why a text is no such value.
+/// Reason why a text is not a valid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ValueError {
     #[error(
@@ -31,7 +31,7 @@ pub(crate) enum ValueError {
     SyncMode(String),
 }
 
-/// Where to listen: an address, for a name may have several, or none any more tomorrow.
+/// Address to listen on. Host names are refused: a name may have several addresses, or none later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen(pub(crate) SocketAddr);
@@ -73,7 +73,7 @@ impl<const MOST: u32> FromStr for UpTo<MOST> {
     }
 }
 
-/// On or off: named alone it is on.
+/// A flag: on if it is named without a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Switch(pub(crate) bool);
 
@@ -85,7 +85,7 @@ impl FromStr for Switch {
     }
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum LogFormat {
@@ -107,7 +107,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// When a write is acknowledged.
+/// The time of acknowledgement of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct SyncSetting(pub(crate) lsm::SyncMode);

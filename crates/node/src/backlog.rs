@@ -2,38 +2,39 @@
 //!
 //! ```text
 //!  store ─▶ into this turn's batch
-//!       └─ too much waits for the log, or flushes are behind ─▶ backlog ─▶ a batch, in order
-//!                                                                  └ too late ─▶ busy
+//!       └─ the log or flushes are too far behind ─▶ backlog ─▶ a batch, in order
+//!                                                       └ too late ─▶ busy
 //! ```
 //!
-//! A write that its replica refuses at once has been sent to the others already, and what became of
-//! it is unknown. So it waits, as long as somebody waits for it.
+//! A write that one replica refuses at once has already been sent to the others, so its outcome
+//! would be unknown. The write therefore waits for as long as its client does.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use cluster::{Demand, OpId, Record, Via};
 
-/// What a write takes while it waits, besides key and record.
+/// Memory of a waiting write besides its key and record, in bytes.
 pub(crate) const WRITE_OVERHEAD: usize = 64;
 
-/// How often it is looked whether there is room, in microseconds: a small part of what a sync
-/// takes.
+/// Interval between two attempts to store waiting writes, in microseconds: a small part of the
+/// duration of a sync.
 const LOOK_AGAIN: u64 = 2_000;
 
-/// A write gives up this part of the deadline before it, so that its replica can still say so.
+/// A write gives up 1/`ANSWER_SHARE` of the deadline early, so that its replica can still report
+/// it.
 const ANSWER_SHARE: u64 = 8;
 
-/// Whether to look if a newer record is held.
+/// Whether a write checks for a newer record of its key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Look {
     No,
     Yes,
-    /// It was looked, and this is the time of its version, if there is one.
+    /// The check is done; holds the newer record's version time, if there is one.
     Done(Option<u64>),
 }
 
-/// A write for the store.
+/// A write to the store.
 #[derive(Debug, Clone)]
 pub struct Write {
     pub(crate) op: OpId,
@@ -41,30 +42,30 @@ pub struct Write {
     pub(crate) record: Record,
     pub(crate) via: Via,
     pub(crate) look: Look,
-    /// Whether it must be durable when it is done, whatever the sync mode is.
+    /// True if the write must be durable when it is done, whatever the sync mode.
     pub(crate) durable: bool,
-    /// Until when somebody waits for it.
+    /// Time until which the requester waits.
     pub(crate) demand: Demand,
 }
 
-/// How much may wait, and for how long.
+/// Limits on waiting writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Bytes that may wait besides those that have an owner.
+    /// Bytes that may wait, besides records with memory reserved elsewhere.
     pub(crate) bytes: usize,
-    /// Bytes from which on a record has an owner.
+    /// Bytes from which on a record has memory reserved elsewhere (an owner).
     pub(crate) owned_from: usize,
     /// Microseconds that a request may take.
     pub(crate) deadline_micros: u64,
 }
 
-/// One loop's writes that wait, the oldest first, and until when by the monotonic clock.
+/// One loop's waiting writes, oldest first, each with the monotonic time at which it gives up.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     bounds: Bounds,
     waiting: VecDeque<(Write, u64)>,
     unowned: usize,
-    /// When it is looked for room again.
+    /// Time of the next attempt, by the monotonic clock.
     look_at: u64,
 }
 
@@ -77,14 +78,14 @@ impl Backlog {
         self.waiting.is_empty()
     }
 
-    /// Bytes of a write that nobody has set aside: those of a long record have an owner.
+    /// Returns the bytes of a write without a reservation; a long record has one.
     fn unowned_of(&self, write: &Write) -> usize {
         let record = write.record.byte_len();
         let record = if record > self.bounds.owned_from { 0 } else { record };
         write.key.len() + WRITE_OVERHEAD + record
     }
 
-    /// Keeps a write that came at `now`; gives it back if too much waits.
+    /// Queues a write that came at `now`; returns the write if the backlog is full.
     pub(crate) fn add(&mut self, now: u64, write: Write) -> Option<Write> {
         let unowned = self.unowned + self.unowned_of(&write);
         if !self.is_empty() && unowned > self.bounds.bytes {
@@ -99,12 +100,12 @@ impl Backlog {
         None
     }
 
-    /// When it is to be looked for room; `None` = nothing waits.
+    /// Returns the time of the next attempt; `None` = the backlog is empty.
     pub(crate) fn next_look(&self) -> Option<u64> {
         (!self.is_empty()).then_some(self.look_at)
     }
 
-    /// Whether it is to be looked now.
+    /// Returns true if an attempt is due, and schedules the next one.
     pub(crate) fn is_due(&mut self, now: u64) -> bool {
         if self.is_empty() || now < self.look_at {
             return false;
@@ -113,7 +114,7 @@ impl Backlog {
         true
     }
 
-    /// The oldest write, and until when it waits.
+    /// Removes the oldest write; returns it with the time at which it gives up.
     pub(crate) fn pop(&mut self) -> Option<(Write, u64)> {
         let next = self.waiting.pop_front()?;
         let unowned = self.unowned_of(&next.0);
@@ -123,7 +124,7 @@ impl Backlog {
         Some(next)
     }
 
-    /// There is no room for it yet.
+    /// Puts a write back in front because the store still refuses it.
     pub(crate) fn put_back(&mut self, write: Write, until: u64) {
         self.unowned += self.unowned_of(&write);
         self.waiting.push_front((write, until));

@@ -1,10 +1,11 @@
-//! The versions of a node's writes, and the bound that its clock is kept below, durably.
+//! The clock that versions a node's writes, and its bound: a durable upper limit of the versions
+//! that the clock has issued.
 //!
 //! ```text
-//!  start ─▶ the bound that was kept ─┬─ far ahead of the wall clock ─▶ refused
-//!                                    └─ the clock begins there, and a first bound is kept
+//!  start ─▶ the stored bound ─┬─ far ahead of the wall clock ─▶ refused
+//!                             └─ the clock begins there, and stores a first bound
 //!  running ─▶ wanted ─▶ batch ─▶ committed by the driver ─▶ kept: versions up to it may be issued
-//!  stop ─▶ the bound is lowered to what was issued
+//!  stop ─▶ the bound is lowered to the last version issued
 //! ```
 
 use std::sync::Arc;
@@ -16,41 +17,40 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// Where the bound is stored, in [`Space::Node`]: 8 bytes, little-endian.
+/// Key of the bound in [`Space::Node`]; the value is 8 bytes, little-endian.
 pub(crate) const BOUND_KEY: &[u8] = b"clock-bound";
 
-/// How far ahead of the wall clock, beyond what other clocks may be, a node of several may begin,
-/// in microseconds: a version from there is refused by the others until that time has come. A kill
-/// leaves the bound a few seconds ahead at most; much more than that is a clock that was wrong, or
-/// is.
+/// Largest lead over the wall clock, in microseconds and beyond the allowed skew, at which a node
+/// with peers may begin: the peers refuse its versions until their time has come. A kill leaves the
+/// bound a few seconds ahead at most; a much greater lead means a clock that was or is wrong.
 const MOST_AHEAD: u64 = 60_000_000;
 
-/// The longest that a start waits for the wall clock, in microseconds: a bit more than the bound is
-/// ahead at most.
+/// Longest wait of a start for the wall clock, in microseconds: slightly more than the bound's
+/// greatest lead.
 const LONGEST_WAIT: u64 = 2_500_000;
 
-/// The end of the last day that a node starts on, in microseconds since 1970 (2112-09-17, 0:00
-/// UTC). Versions hold 52 bits of microseconds, which end 23 h 53 min later: far more than clocks
-/// may differ, or a bound is ahead.
+/// End of the last day that a node starts on, in microseconds since 1970 (2112-09-17, 0:00 UTC).
+/// Versions hold 52 bits of microseconds, which end 23 h 53 min later: far more than clocks may
+/// differ, or a bound is ahead.
 const LAST_DAYS_END: u64 = 4_503_513_600_000_000;
 
-/// Refuses a wall clock, in microseconds since 1970, whose time versions may not hold.
+/// Refuses a wall clock, in microseconds since 1970, that is too late for versions to hold.
 pub fn refuse_after_last_day(wall: u64) -> Result<(), StartError> {
     if wall < LAST_DAYS_END { Ok(()) } else { Err(StartError::AfterLastDay) }
 }
 
-/// Why a write got no version.
+/// Reason why a write got no version.
 #[derive(Debug, Clone)]
 pub enum NoVersion {
-    /// Persisting the bound lags behind the clock.
+    /// Storing the bound lags behind the clock.
     Lags,
-    /// Persisting the bound failed.
+    /// Storing the bound failed.
     Failed(lsm::Error),
-    /// Most others would refuse it: the clock is ahead of theirs, or was.
+    /// Most other nodes would refuse the version: the clock is, or was, ahead of theirs.
     Ahead(NotIssued),
 }
 
-/// A node's clock with its bound.
+/// A node's clock with its durable bound.
 #[derive(Debug)]
 pub struct BoundedClock {
     clock: Arc<Clock>,
@@ -59,14 +59,15 @@ pub struct BoundedClock {
 
 #[derive(Debug)]
 struct State {
-    /// Version of the bound's newest record; each one is newer.
+    /// Version of the newest bound record; each later record gets a greater one.
     version: Version,
     failed: Option<lsm::Error>,
 }
 
 impl BoundedClock {
-    /// Begins above everything that this store's node ever issued, once a first bound is durable.
-    /// One of `nodes` is refused if that is far ahead of the wall clock; nothing was changed then.
+    /// Opens the clock above all versions that this store's node ever issued, and stores a first
+    /// bound durably. With several `nodes`, a stored bound far ahead of the wall clock is an error,
+    /// and nothing is changed. `wall` and `max_skew` are in microseconds.
     pub fn open<S: Store>(
         store: &S,
         name: &str,
@@ -96,23 +97,23 @@ impl BoundedClock {
         Ok(bounded)
     }
 
-    /// The clock itself.
+    /// The clock without its bound.
     pub fn clock(&self) -> &Arc<Clock> {
         &self.clock
     }
 
-    /// How long a start waits until this clock is not further ahead of the wall clock than the
-    /// others take it, in microseconds: after a kill it begins at its bound, and they would refuse
-    /// its versions. With the default skew that ends within 0.75 s of the kill, unless the disk is
-    /// slow, or another clock was followed that is ahead. A wall clock that stepped back is not
-    /// waited for.
+    /// Returns how long a start waits, in microseconds, until this clock's lead over the wall clock
+    /// is one that the peers accept: after a kill the clock begins at its bound, and they would
+    /// refuse its versions. With the default skew the wait ends within 0.75 s of the kill, unless
+    /// the disk is slow, or the node followed another clock that is ahead. A wall clock that
+    /// stepped back is not waited for.
     pub fn wait_for_wall(&self, nodes: usize, wall: u64, max_skew: u64) -> u64 {
         let ahead = Clock::micros(self.clock.last()).saturating_sub(wall);
         let wait = ahead.saturating_sub(max_skew / 2).min(LONGEST_WAIT);
         if nodes > 1 { wait } else { 0 }
     }
 
-    /// A version greater than all that this node issued before.
+    /// Returns a version greater than all that this node issued before.
     #[inline]
     pub fn issue(&self, now: Now) -> Result<Version, NoVersion> {
         match self.clock.issue(now) {
@@ -125,13 +126,13 @@ impl BoundedClock {
         }
     }
 
-    /// The bound that is to be kept next, if the present one is near, and the batch that does.
+    /// Returns the next bound to store and a batch that does so, if the current bound is near.
     pub fn wanted(&self, now: Now) -> Option<(u64, Batch)> {
         let bound = self.clock.bound_wanted(now)?;
         Some((bound, self.batch(bound)))
     }
 
-    /// What came of keeping a bound, so many microseconds after it was wanted.
+    /// Takes the result of storing a bound, `took` microseconds after it was wanted.
     pub fn kept(&self, bound: u64, took: u64, result: Result<(), lsm::Error>) {
         let mut state = self.lock();
         if let (Err(error), None) = (&result, &state.failed) {
@@ -145,15 +146,16 @@ impl BoundedClock {
         }
     }
 
-    /// Issues nothing from now on; the batch lowers the bound to what was issued, so that the next
-    /// start need not begin ahead of its wall clock.
+    /// Stops the clock: it issues no versions from now on. The returned batch lowers the bound to
+    /// the last version issued, so that the next start need not begin ahead of its wall clock.
     pub fn stop(&self) -> Batch {
         self.batch(self.clock.stop())
     }
 
     fn batch(&self, bound: u64) -> Batch {
         let mut state = self.lock();
-        // One that fails may be found after a restart, so no version is used twice.
+        // A restart may find a record whose write was reported as failed, so no version is used
+        // twice.
         state.version.time += 1;
         bound_batch(state.version, bound)
     }
@@ -187,13 +189,13 @@ fn decode_bound(record: &Record) -> Result<u64, StartError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The bound of a node that does not run; 0 = there is none.
+/// Returns the bound of a stopped node; 0 = none is stored.
 pub(crate) fn kept_bound(engine: &Engine) -> Result<u64, StartError> {
     bound_record(engine)?.map_or(Ok(0), |record| decode_bound(&record))
 }
 
-/// Sets it, though it may be lower than before: the caller has made sure that no record of this
-/// node is above.
+/// Sets the bound, possibly below the current one: the caller has made sure that no record of this
+/// node is above it.
 pub(crate) fn lower_bound<S: Store>(store: &S, bound: u64) -> Result<(), StartError> {
     let Some(record) = bound_record(store.engine())? else { return Ok(()) };
     let mut version = record.view().version();
@@ -224,7 +226,7 @@ mod tests {
             let refused = refuse_after_last_day(wall).unwrap_err().to_string();
             assert!(refused.contains("a time after 2112-09-16"), "{refused}");
         }
-        // What a node does in the last second before that still fits.
+        // The versions that a node issues in the last second before that still fit.
         let furthest = Clock::limit(LAST_DAYS_END, 60_000_000);
         assert_eq!(Clock::micros(furthest), LAST_DAYS_END + 60_000_000);
     }
@@ -259,7 +261,7 @@ mod tests {
     fn a_start_begins_above_all_that_was_issued_and_waits_for_the_wall_clock() {
         let engine = engine();
         let last = open(&engine, WALL).unwrap().issue(at(WALL + 1000)).unwrap();
-        // A kill: the bound stays where it was, a second ahead.
+        // After a kill the bound stays where it was, a second ahead.
         let again = open(&engine, WALL + 2000).unwrap();
         assert!(again.issue(at(WALL + 2000)).unwrap() > last);
         let wait = again.wait_for_wall(3, WALL + 2000, SKEW);

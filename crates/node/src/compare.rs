@@ -1,8 +1,8 @@
-//! What this node's store holds of a range of keys, for a round of repair: every block is read
-//! from the disk and verified, and what can't be read is reported.
+//! Comparison of this node's records in a key range with other replicas, for a repair round: reads
+//! every block from the disk, verifies it, and reports damage.
 //!
-//! Like a page it is a fresh short scan, which ends by what was looked at and says where the range
-//! goes on.
+//! Like a page, a comparison is a fresh short scan. It ends after a bounded amount of work and
+//! returns the key at which the range continues.
 
 use crate::store::store_error;
 use bytes::Bytes;
@@ -11,24 +11,24 @@ use cluster::{
 };
 use lsm::{Discarded, Engine, KeyRange, PurgeRule, Space, Verified};
 
-/// Records that are looked at at once …
+/// Limit on the records in one comparison.
 const MAX_RECORDS: u64 = 64 << 10;
 
-/// … and bytes that are read and looked at, some of which may lie in blocks without a record that
-/// is meant: tens of milliseconds of work.
+/// Limit on the bytes read and processed in one comparison: tens of milliseconds of work. Some of
+/// the bytes may lie in blocks without a matching record.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// By how much more may be done where the range has an end. That was found on another node, within
-/// the bounds above, which holds about as much.
+/// Factor by which a range with an end may exceed the limits. The end was found within those limits
+/// on another node, which holds about as much.
 const SLACK: u64 = 2;
 
 /// Longest list, in bytes of keys and outlines.
 const MAX_LIST_BYTES: usize = 256 << 10;
 
-/// Bytes of an outline, about.
+/// Approximate size of an outline, in bytes.
 const OUTLINE_BYTES: usize = 40;
 
-/// Reads what is wanted. Waits for the disk.
+/// Reads and summarizes a range. Waits for the disk.
 pub fn compare(
     engine: &Engine,
     shared: &Shared,
@@ -82,7 +82,7 @@ pub fn compare(
         match detail {
             // Replicas need not purge at the same time.
             Detail::Sums if is_gone => {}
-            // A tombstone may hide what another node holds.
+            // A tombstone may hide a record on another node.
             Detail::Outlines { .. } if is_gone && outline.rank.kind == Kind::Value => {}
             Detail::Sums => sums.add(key, &outline.rank, outline.copies),
             Detail::Outlines { buckets, .. } => {
@@ -101,8 +101,8 @@ pub fn compare(
     Ok(compared)
 }
 
-/// Gives up what can't be read among these keys: what others hold of them was written before. Waits
-/// for the disk.
+/// Discards unreadable blocks in these key ranges, after the other replicas' records of them were
+/// written here. Waits for the disk.
 pub fn discard(engine: &Engine, ranges: &[Damage]) -> Result<Option<u64>, StoreError> {
     let range = |damage: &Damage| KeyRange {
         first: damage.first.to_vec(),
@@ -127,7 +127,7 @@ pub fn discard(engine: &Engine, ranges: &[Damage]) -> Result<Option<u64>, StoreE
     }
 }
 
-/// Adds a range; beyond so many, the last one grows.
+/// Adds a damaged range; beyond `MAX_DAMAGED` ranges, extends the last one.
 fn note_damage(damaged: &mut Vec<Damage>, first: Bytes, last: Option<Vec<u8>>) {
     let last = last.map(Bytes::from);
     if damaged.len() < MAX_DAMAGED {
@@ -175,7 +175,8 @@ mod tests {
         assert_ne!(sums(&kept, 6).sums, sums(&purged, 6).sums, "not up to that watermark");
     }
 
-    /// It may be hidden by what another node holds, which is compared.
+    /// A record of a newer ballot on an older version may be hidden by a record of another node,
+    /// which is compared.
     #[test]
     fn what_continues_an_older_family_is_told() {
         let stage = Stage::new();
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!([4, 7, 8, 9].map(told), [0, 1, 2, 0]);
     }
 
-    /// A sum without it would be that of a replica which never held it.
+    /// A sum without the record would equal that of a replica that never held it.
     #[test]
     fn what_cannot_be_read_is_told() {
         let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! What a node needs of its driver: the process, or the simulator.
+//! The interface between a node and its driver: the process, or the simulator.
 
 use bytes::Bytes;
 use cluster::{
@@ -13,26 +13,27 @@ use crate::hints::Hint;
 use crate::identity::Keeps;
 use crate::task::TaskEvent;
 
-/// Why a write is not known to be stored.
+/// Reason why a write is not known to be stored.
 #[derive(Debug, Clone)]
 pub enum WriteError {
     /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
     Busy,
-    /// It was written up to the seal, which this holds: nothing new up to there is taken.
+    /// The write is not above the repair fence (seal), up to which the node takes no new writes.
+    /// Holds a time that the write's version must exceed to be taken.
     Sealed(u64),
-    /// The store could not.
+    /// The store failed.
     Store(lsm::Error),
 }
 
 impl WriteError {
-    /// Whether no write is taken any more before the next start.
+    /// True if the store takes no write before the next start.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Store(lsm::Error::Failed { .. } | lsm::Error::Closing))
     }
 }
 
 impl From<lsm::Error> for WriteError {
-    /// Of a store that refuses: one that is busy is distinguished from a full or failed disk.
+    /// Converts the store's refusal, telling a busy store from a full or failed disk.
     fn from(refusal: lsm::Error) -> Self {
         match refusal {
             lsm::Error::Busy { .. } => Self::Busy,
@@ -41,57 +42,57 @@ impl From<lsm::Error> for WriteError {
     }
 }
 
-/// What came of a write.
+/// The result of a write.
 pub type Outcome = Result<(), WriteError>;
 
-/// What a write to the store was for.
+/// The purpose of a write to the store.
 #[derive(Debug)]
 pub enum Purpose {
-    /// The coordinator waits for it. The time of a newer record that is held is known before; a
-    /// seal may wait for it.
+    /// The coordinator waits for the write. Holds the version time of a newer record, if the node
+    /// has one, and the write's pass of the repair fence, for which a new fence may wait.
     Op(OpId, Option<u64>, Passing),
     /// A hint for a replica that missed a write.
     Hint(Hint),
-    /// Hints that were delivered go.
+    /// The removal of delivered hints.
     Delivered(Delivered),
-    /// The node's task waits for it, by the number of its call.
+    /// The node task waits for the write, by the number of its call.
     Task(CallId),
 }
 
-/// Hints that were delivered.
+/// A batch of delivered hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivered {
-    /// The node that they were delivered to.
+    /// The node that has taken the hints.
     pub peer: NodeId,
     /// The number of hints.
     pub hints: u64,
-    /// What they count for, in bytes.
+    /// Their size in the hint accounting, in bytes.
     pub bytes: u64,
 }
 
-/// What is to be read.
+/// A read from the store.
 #[derive(Debug, Clone)]
 pub enum Wanted {
-    /// The newest record of a key, for a coordinator that wants none that is longer than `most`.
+    /// The newest record of a key, for a coordinator that wants no record longer than `most`.
     Record {
         /// The key to read.
         key: Bytes,
-        /// Bytes of the longest record that is wanted.
+        /// Length of the longest record wanted, in bytes.
         most: u32,
     },
-    /// What is kept of a conditional write with an idempotency key.
+    /// The idempotency-key record of a conditional write.
     Operation {
-        /// Its key in the store.
+        /// The record's key in the store.
         name: Bytes,
-        /// The write that is asked for.
+        /// The write that is looked up.
         asked: WriteName,
     },
-    /// The newest record of a write's key, which is to be known before it is stored.
+    /// The newest record of a write's key, needed before the write is stored.
     Before(Write),
 }
 
 impl Wanted {
-    /// Where it is.
+    /// Returns the space and key of the record.
     pub fn place(&self) -> (Space, &Bytes) {
         match self {
             Self::Record { key, .. } | Self::Before(Write { key, .. }) => (Space::Data, key),
@@ -102,11 +103,11 @@ impl Wanted {
 
 /// A turn of a loop: its time, and the writes that it collects.
 pub trait Turn {
-    /// The time as this turn reads it from the node's clocks.
+    /// Returns the time, read once for this turn from the node's clocks.
     fn now(&self) -> Now;
 
-    /// Adds what `fill` puts to the writes of this turn; `bytes` is about how much that is. Ends in
-    /// [`Loop::written`](crate::Loop::written), later; refused, it comes to nothing.
+    /// Adds the records that `fill` puts, about `bytes` bytes, to the writes of this turn. Ends in
+    /// [`Loop::written`](crate::Loop::written), later; an error means that nothing was added.
     fn write(
         &mut self,
         bytes: usize,
@@ -115,7 +116,7 @@ pub trait Turn {
     ) -> Outcome;
 }
 
-/// What a loop has done for it. Nothing of it calls back into the loop before it returns.
+/// The services that a loop needs. None of them calls back into the loop before it returns.
 pub trait Driver: Turn {
     /// The engine, for reads that need no waiting.
     fn engine(&self) -> &Engine;
@@ -123,27 +124,27 @@ pub trait Driver: Turn {
     /// Reads the newest record of a key, as far as that needs no waiting.
     fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error>;
 
-    /// Reads it where waiting is allowed; ends in [`Loop::was_read`](crate::Loop::was_read), or in
-    /// nothing if nobody waits for it any more.
+    /// Reads `wanted` where waiting is allowed. Ends in [`Loop::was_read`](crate::Loop::was_read),
+    /// or in nothing if nobody waits for the result any more.
     fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand);
 
-    /// Reads a page; ends in [`Event::Paged`], or in nothing if nobody waits for it any more. Those
-    /// that clients wait for go first.
+    /// Reads a page. Ends in [`Event::Paged`], or in nothing if nobody waits for the result any
+    /// more. Pages for clients go first.
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
 
-    /// Tells what the store holds ([`compare`](crate::compare())); ends in [`Event::Compared`], or
-    /// in nothing if nobody waits for it any more.
+    /// Summarizes the store's records for a repair round ([`compare`](crate::compare())). Ends in
+    /// [`Event::Compared`], or in nothing if nobody waits for the result any more.
     fn compare(&mut self, op: OpId, request: CompareRequest, demand: Demand);
 
-    /// Gives up blocks that can't be read ([`discard`](crate::discard())); ends in
+    /// Discards blocks that can't be read ([`discard`](crate::discard())); ends in
     /// [`Event::Written`].
     fn discard(&mut self, op: OpId, ranges: Vec<Damage>);
 
-    /// Stores something of the node's own, past the store's backlog: such small records must not
-    /// wait for compactions. Ends in [`Loop::kept`](crate::Loop::kept).
+    /// Stores one of the node's own records, bypassing the store's backlog, because such small
+    /// records must not wait for compactions. Ends in [`Loop::kept`](crate::Loop::kept).
     fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps);
 
-    /// Sends to another node: see [`Effect::Send`](cluster::Effect::Send).
+    /// Sends a message to another node: see [`Effect::Send`](cluster::Effect::Send).
     fn send(&mut self, peer: NodeId, message: Message);
 
     /// Replies to another node, if its connection is still open.
@@ -152,14 +153,14 @@ pub trait Driver: Turn {
     /// Answers a client.
     fn answer(&mut self, client: ClientId, answer: Answer);
 
-    /// The result of a call.
+    /// Takes the result of a call of the node task.
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
 
-    /// Hands the node's task an event.
+    /// Sends an event to the node task.
     fn send_to_task(&mut self, event: TaskEvent);
 
-    /// A record is about to be stored by a node that counts ([`cluster::BeforeWrites::count`]). It
-    /// is called again for one that had to wait.
+    /// Called before a record is stored on a node that counts records
+    /// ([`cluster::BeforeWrites::count`]); called again for a record that had to wait.
     fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
     /// Called with every event before it is handled.
@@ -167,44 +168,46 @@ pub trait Driver: Turn {
     fn note(&mut self, _event: &Event) {}
 }
 
-/// What the node task has done for it. Results come back later, as a [`TaskEvent`].
+/// The services that the node task needs. Results come back later, as a [`TaskEvent`].
 pub trait TaskDriver: Turn {
-    /// Asks a node; ends in [`NodeEvent::Returned`](cluster::NodeEvent::Returned).
+    /// Sends a request to a node; ends in [`NodeEvent::Returned`](cluster::NodeEvent::Returned).
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
 
     /// Reads hints ([`hints::read`](crate::hints::read)); ends in [`TaskEvent::HintsRead`].
     fn read_hints(&mut self, wanted: HintsWanted);
 
-    /// Stores something of the node's own, past the store's backlog; ends in [`TaskEvent::Kept`].
+    /// Stores one of the node's own records, bypassing the store's backlog; ends in
+    /// [`TaskEvent::Kept`].
     fn keep(&mut self, batch: Batch, keeps: Keeps);
 
-    /// The node's directory is an older copy, and must not be used any more: see
-    /// [`NodeEffect::Outdated`](cluster::NodeEffect::Outdated). It comes again until the node ends.
+    /// Reports that the node's directory is an outdated copy, which must not be used any more: see
+    /// [`NodeEffect::Outdated`](cluster::NodeEffect::Outdated). The report repeats until the node
+    /// ends.
     fn outdated(&mut self, proven: u64);
 
-    /// The store's rule of what compactions may drop.
+    /// The store's rule for records that compactions may drop.
     fn purge_rule(&self) -> &PurgeRule;
 
-    /// Has the whole store compacted, beginning after this; returns the number of that compaction,
-    /// which is greater than those before. It takes its turns beside all else.
+    /// Starts a compaction of the whole store after this call and returns its number, which is
+    /// greater than all earlier ones. The compaction takes turns with the store's other work.
     fn compact(&mut self) -> u64;
 
-    /// Whether that compaction, or one after it, has come to its end; `None` = neither has ended.
+    /// Returns whether compaction `number`, or a later one, succeeded; `None` = neither has ended.
     fn compacted(&self, number: u64) -> Option<bool>;
 
-    /// Hands the task an event after so many microseconds.
+    /// Delivers an event to the task after `micros` microseconds.
     fn after(&mut self, micros: u64, event: TaskEvent);
 }
 
-/// Which hints are to be read.
+/// A read of stored hints.
 #[derive(Debug, Clone)]
 pub struct HintsWanted {
-    /// The call that the hints are read for.
+    /// The call that waits for the hints.
     pub call: CallId,
-    /// The node that they are for.
+    /// The node that the hints are for.
     pub peer: NodeId,
     /// The key after which to begin; `None` = with the first.
     pub after: Option<Bytes>,
-    /// Bytes of keys and records after which to stop; one is always read.
+    /// Bytes of keys and records after which to stop; at least one hint is read.
     pub max_bytes: usize,
 }

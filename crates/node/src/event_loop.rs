@@ -1,16 +1,16 @@
-//! One loop's part: its `Protocol`, and whatever carries out the protocol's effects.
+//! An event loop of the node: runs its `Protocol` and carries out the protocol's effects.
 //!
 //! ```text
 //!                  ┌────────────────── Loop ──────────────────┐
 //!  driver: event ─▶│ cluster::Protocol ─▶ effects ────┬───────│─▶ driver: reads, writes, pages,
 //!                  │        ▲                         │       │           messages, answers
 //!                  │        └── events done at once ◀─┤       │
-//!                  │   what became of hints ◀── backlog       │◀─ driver: read, written, kept
+//!                  │   results of hints     ◀── backlog       │◀─ driver: read, written, kept
 //!                  └──────────────────────────────────────────┘
 //! ```
 //!
-//! Events are handled one after the other: an effect that completes at once puts its event into a
-//! queue, and never calls back into the protocol.
+//! The loop handles events one after the other. An effect that completes at once queues its event,
+//! and never calls back into the protocol.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -31,22 +31,21 @@ use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
 use crate::operations::{self, OPERATION_BYTES};
 
-/// Events that one event may cause at once. With more it is clear that they never end: there are
-/// several for each request under way when a link is lost, or when all that waits for the store is
-/// refused. Of those requests there may be some millions, with a lot of memory.
+/// Limit on the events that one event may cause at once; more means that they never end. Each
+/// request under way causes several when a link is lost, or when all writes that wait for the store
+/// are refused, and with a lot of memory there may be some millions of requests.
 const MAX_EVENTS: usize = 1 << 27;
 
-/// Events that are handled after one reading of the clocks: an effect that completes at once has
-/// the time of its cause.
+/// Events handled per clock reading. An effect that completes at once has the time of its cause.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Why nothing is stored of keys that move here: see [`Shared::is_to_be_emptied_of`].
+/// Reason for refusing records of keys that move here: see [`Shared::is_to_be_emptied_of`].
 const EMPTIES: &str = "the node drops what it held of these keys long ago";
 
-/// The disk has to be read before it is known.
+/// The result is unknown without a read that waits for the disk.
 struct MustWait;
 
-/// A loop's part in the protocol.
+/// One event loop's part of the protocol; see the module.
 #[derive(Debug)]
 pub struct Loop {
     shared: Arc<Shared>,
@@ -54,13 +53,14 @@ pub struct Loop {
     protocol: Protocol,
     backlog: Backlog,
     max_skew_micros: u64,
-    /// Effects that completed at once, for the coordinator.
+    /// Events of effects that completed at once, for the coordinator.
     events: VecDeque<Event>,
     effects: Vec<Effect>,
 }
 
 impl Loop {
-    /// A loop without requests. Up to `waiting_bytes` of writes may wait for room in the store.
+    /// Returns a loop without requests. Up to `waiting_bytes` bytes of writes may wait for the
+    /// store.
     pub fn new(
         shared: Arc<Shared>,
         identity: Arc<Identity>,
@@ -83,14 +83,14 @@ impl Loop {
         }
     }
 
-    /// Dispatches an event to the coordinator, and carries out its effects.
+    /// Dispatches an event to the coordinator and carries out its effects.
     pub fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) {
         let now = driver.now();
         self.dispatch(driver, now, event);
         self.go_on(driver, now);
     }
 
-    /// Answers a read that this node's store decides alone, and at once; `None` = it takes an
+    /// Answers a read at once if this node's store alone decides it; `None` = the read needs an
     /// [`Event::Get`].
     pub fn get_alone<D: Driver>(
         &mut self,
@@ -104,13 +104,13 @@ impl Loop {
         let held = match driver.try_get(Space::Data, key) {
             Ok(Lookup::Found(record)) => Some(record),
             Ok(Lookup::Absent) => None,
-            // What is wrong is found, and told, by the event.
+            // Left to the event, which reports the error.
             Ok(Lookup::WouldBlock | Lookup::TooLong(_)) | Err(_) => return None,
         };
         self.protocol.answer_alone(driver.now(), held)
     }
 
-    /// A store's read that had to wait is done.
+    /// Handles the result of a store read that had to wait.
     pub fn was_read<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -122,7 +122,7 @@ impl Loop {
             let newest = || self.shared.replica.newest.time();
             let time = |record: Record| record.version().time;
             let is_newer = |held: &Record| held.version() > write.record.version();
-            // An error shows again, and better, when the record is written or read.
+            // An error surfaces again, with more context, when the record is written or read.
             let newer = result.map_or_else(|_| Some(newest()), |r| r.filter(is_newer).map(time));
             self.store(driver, Write { look: Look::Done(newer), ..write.clone() });
             let now = driver.now();
@@ -131,7 +131,7 @@ impl Loop {
         self.handle(driver, read_event(op, wanted, result));
     }
 
-    /// A write is done, or failed.
+    /// Handles the result of a write.
     pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: Purpose, outcome: &Outcome) {
         match purpose {
             Purpose::Op(op, newer, passing) => {
@@ -145,7 +145,7 @@ impl Loop {
             Purpose::Hint(Hint { id, .. }) => {
                 self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
             }
-            // They are in the store still, and are delivered once more.
+            // The hints are still in the store and are delivered again.
             Purpose::Delivered(Delivered { peer, hints, bytes }) => {
                 if outcome.as_ref().is_err_and(|error| !error.is_final()) {
                     self.shared.transfer.hints.found(peer, hints, bytes);
@@ -162,7 +162,7 @@ impl Loop {
         }
     }
 
-    /// Something of the node's own was stored for another node that waits for it, or could not be.
+    /// Handles the result of storing one of the node's own records, for which another node waits.
     pub fn kept<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -180,24 +180,25 @@ impl Loop {
         self.handle(driver, Event::Written { op, result });
     }
 
-    /// Time has passed.
+    /// Retries waiting writes and handles timers.
     pub fn wake<D: Driver>(&mut self, driver: &mut D) {
         self.store_backlog(driver);
         self.handle(driver, Event::Tick);
     }
 
-    /// When [`Loop::wake`] is due at the latest, by the monotonic clock; `None` = nothing waits.
+    /// Returns when [`Loop::wake`] is due at the latest, by the monotonic clock, in microseconds;
+    /// `None` = no timer is set.
     pub fn next_wake(&mut self) -> Option<u64> {
         let (tick, look) = (self.protocol.next_wake(), self.backlog.next_look());
         tick.into_iter().chain(look).min()
     }
 
-    /// Requests under way.
+    /// Number of requests under way.
     pub fn len(&self) -> usize {
         self.protocol.len()
     }
 
-    /// Whether no request is under way.
+    /// True if no request is under way.
     pub fn is_empty(&self) -> bool {
         self.protocol.is_empty()
     }
@@ -236,7 +237,7 @@ impl Loop {
                 let look = if look { Look::Yes } else { Look::No };
                 self.store(driver, Write { op, key, record, via, look, durable, demand });
             }
-            // Refused at once where a client's write would wait: its sender tries again.
+            // Refused at once when a client's write would wait, because its sender retries.
             Effect::WriteAll { op, items, is_brought, demand: _ } => {
                 self.store_all(driver, op, &items, is_brought);
             }
@@ -314,10 +315,10 @@ impl Loop {
         };
         let bytes = bytes_of(key, record);
         let proofs = &self.shared.repair.proofs;
-        // What a conditional write made is held back by promises.
+        // Records of conditional writes are fenced by promises instead.
         let passing = match record.ballot() {
             0 => {
-                // Whoever gives it another version must be above all that is here.
+                // A new version for the write must be above every record here.
                 let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
                 proofs.pass(record.when()).map_err(sealed)?
             }
@@ -337,7 +338,8 @@ impl Loop {
         added
     }
 
-    /// What few nodes do before they store a record: some keys they refuse, or they count it.
+    /// Checks that few nodes need before they store a record: refuses keys that are to be dropped,
+    /// and counts the record.
     #[cold]
     fn look_before<D: Driver>(&self, driver: &mut D, key: &Bytes, record: &Record) -> Outcome {
         if self.shared.is_to_be_emptied_of(key, record.copies()) {
@@ -349,7 +351,7 @@ impl Loop {
         Ok(())
     }
 
-    /// The time of a newer record's version, or one that is not below it.
+    /// Returns the version time of a newer record of the key, or an upper bound of it.
     fn newer<D: Driver>(
         &self,
         driver: &D,
@@ -361,19 +363,19 @@ impl Loop {
         match driver.engine().holds_newer(Space::Data, key, version) {
             Ok(Newer::No) => Ok(None),
             Ok(Newer::Held(held)) => Ok(Some(held.time)),
-            // Of all that is here something is so far ahead that no write can be given a version
-            // above it: it must be known whether that is of this key.
+            // Some record here is so far ahead that no write can get a version above it, so the
+            // node must know whether that record is of this key.
             Ok(Newer::WouldBlock)
                 if self.shared.clock.is_ahead(newest, driver.now(), self.max_skew_micros) =>
             {
                 Err(MustWait)
             }
-            // An error shows again, and better, when the record is written or read.
+            // An error surfaces again, with more context, when the record is written or read.
             Ok(Newer::WouldBlock) | Err(_) => Ok(Some(newest)),
         }
     }
 
-    /// Several records, all or nothing. They are hints of another node, which asks again.
+    /// Stores several records, all or none: hints of another node, which retries.
     fn store_all<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -388,15 +390,15 @@ impl Loop {
             let result = Err(StoreError::Busy(EMPTIES));
             return self.events.push_back(Event::Written { op, result });
         }
-        // Before it is looked what is sealed.
+        // Taken before the repair fence (seal) is read.
         let passing = shared.repair.proofs.pass_any();
         let is_taken = |(_, record): &&(Bytes, Record)| {
             is_brought || !shared.repair.proofs.refuses(record.rank())
         };
         let all = items.len();
         let items: Vec<&(Bytes, Record)> = items.iter().filter(is_taken).collect();
-        // Whether this directory is the first of its name, and need not be sealed, is not known
-        // yet: who sends it asks again.
+        // Whether this directory is the first of its name, and so needs no repair fence, is not
+        // known yet: the sender retries.
         if items.len() < all && shared.membership.state.state() == MembershipState::Joining {
             shared.repair.proofs.passed(passing);
             let result = Err(write_error(&WriteError::Busy));
@@ -422,7 +424,7 @@ impl Loop {
         }
     }
 
-    /// Stores what waits for room, the oldest first, as far as there is some.
+    /// Stores waiting writes, oldest first, until the store refuses one.
     fn store_backlog<D: Driver>(&mut self, driver: &mut D) {
         let now = driver.now().mono;
         if !self.backlog.is_due(now) {
@@ -455,7 +457,7 @@ impl Loop {
     }
 }
 
-/// The event of a store's read.
+/// Returns the event for the result of a store read.
 fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
         (Wanted::Record { most, .. }, Ok(Some(record))) if record.byte_len() > *most as usize => {
@@ -471,7 +473,7 @@ fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreErr
     }
 }
 
-/// About what a record adds to the log.
+/// Returns about how many bytes a record adds to the log.
 fn bytes_of(key: &[u8], record: &Record) -> usize {
     let operations = if record.ballot() > 0 { MAX_OPERATIONS * OPERATION_BYTES } else { 0 };
     key.len() + record.byte_len() + WRITE_OVERHEAD + operations

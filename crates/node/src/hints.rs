@@ -1,11 +1,11 @@
-//! Hints in the store: writes that other nodes missed, until they have taken them.
+//! Hints in the store: writes that other nodes missed, kept until those nodes have taken them.
 //!
 //! ```text
 //!  Space::Hints   key := name length u8 │ name │ the user's key      value := the record's bytes
 //! ```
 //!
-//! A hint has the version and the ballot of its record: of two for one key the newer stays, and
-//! removing one leaves a newer one alone.
+//! A hint has the version and the ballot of its record: of two hints for one key the newer wins,
+//! and removing a hint leaves a newer one alone.
 
 use bytes::Bytes;
 use cluster::{FIRST_EPOCH, HintId, Mark, NodeId, Rank, Record, Shared, hint_bytes};
@@ -15,23 +15,24 @@ use crate::identity::Identity;
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// The prefix of a marked partition's key as `repair-clock` leaves it; the next start takes it
-/// over.
+/// Prefix of a missed-write mark for one partition, as `repair-clock` writes it; the next start
+/// converts the mark.
 const LEFT_MARKS: &[u8] = b"missed/";
 
-/// Bytes of a batch that removes hints of nodes that have left: it holds up the start for a moment.
+/// Bytes of a batch that removes hints of departed nodes; writing one delays the start for a
+/// moment.
 const REMOVED_AT_ONCE: usize = 1 << 20;
 
 /// A hint on its way into the store.
 #[derive(Debug, Clone)]
 pub struct Hint {
-    /// The id under which the coordinator waits for it.
+    /// The id by which the coordinator waits for the hint.
     pub id: HintId,
-    /// The node that it is for.
+    /// The node that the hint is for.
     pub peer: NodeId,
     /// The user's key.
     pub key: Bytes,
-    /// That of its record.
+    /// The rank of the hint's record.
     pub rank: Rank,
 }
 
@@ -54,7 +55,7 @@ fn key_of(shared: &Shared, peer: NodeId, key: &[u8]) -> Vec<u8> {
     hint
 }
 
-/// Puts a hint into a batch.
+/// Adds a hint to a batch.
 pub(crate) fn put(
     shared: &Shared,
     batch: &mut Batch,
@@ -65,13 +66,13 @@ pub(crate) fn put(
     batch.write(Space::Hints, &key, &fields(Kind::Value, record), record.raw())
 }
 
-/// What a hint of a record, or its removal, is written with.
+/// Returns the fields of a hint, or of its removal.
 fn fields(kind: Kind, record: &Record) -> Fields<'static> {
     let ballot = record.ballot();
     Fields { ballot, ..Fields::new(kind, record.version()) }
 }
 
-/// Removes hints that were delivered.
+/// Adds the removal of delivered hints to a batch.
 pub(crate) fn remove(
     shared: &Shared,
     batch: &mut Batch,
@@ -84,8 +85,7 @@ pub(crate) fn remove(
     })
 }
 
-/// Reads hints for `peer` after a key, up to about `max_bytes`; one is always read. Waits for the
-/// disk.
+/// Reads hints for `peer` after a key, up to about `max_bytes`, at least one. Waits for the disk.
 pub fn read(
     engine: &Engine,
     shared: &Shared,
@@ -107,7 +107,7 @@ pub fn read(
     Ok(items)
 }
 
-/// Counts the hints that an earlier life left.
+/// Counts the hints left by earlier process starts.
 pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> {
     for peer in shared.view().ids().filter(|peer| *peer != shared.own) {
         let prefix = prefix(shared, peer);
@@ -123,7 +123,7 @@ pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> 
     Ok(())
 }
 
-/// Hands out hints from `start` on while their keys have `prefix` and `more` says so.
+/// Passes hints from `start` on to `more`, while their keys have `prefix` and `more` returns true.
 fn walk(
     engine: &Engine,
     start: &[u8],
@@ -137,7 +137,7 @@ fn walk(
             continue;
         }
         let record = Record::parse(Bytes::copy_from_slice(held.value()));
-        // Its checksum was verified just now, so it is what was put in.
+        // The engine has verified the checksum, so the value is the record that was stored.
         let record = record.expect("a hint holds a record");
         if !more(key, record) {
             break;
@@ -146,8 +146,8 @@ fn walk(
     Ok(())
 }
 
-/// Removes the hints of nodes that have left since they were kept: nobody delivers them, nor counts
-/// them. What can't be removed is left to the next start.
+/// Removes the hints of nodes that have left the cluster: no code delivers or counts them. Hints
+/// that can't be removed now are left to the next start.
 pub(crate) fn forget_who_left<S: Store>(store: &S, shared: &Shared) {
     let removed = remove_of_who_left(store, shared);
     if let Err(error) = removed {
@@ -157,7 +157,7 @@ pub(crate) fn forget_who_left<S: Store>(store: &S, shared: &Shared) {
 
 fn remove_of_who_left<S: Store>(store: &S, shared: &Shared) -> Result<(), lsm::Error> {
     let view = shared.view();
-    // Of a list that never changed nobody has left, though the list may be mistaken.
+    // No node has left a list that never changed, even if the list is wrong.
     if view.epoch == FIRST_EPOCH {
         return Ok(());
     }
@@ -186,25 +186,25 @@ fn remove_of_who_left<S: Store>(store: &S, shared: &Shared) -> Result<(), lsm::E
     if gone.is_empty() { Ok(()) } else { store.commit(gone) }
 }
 
-/// What a hint is removed with, by the store's record of it.
+/// Returns the fields of a hint's removal, from the stored hint.
 fn removal(held: RecordRef<'_>) -> Fields<'static> {
     let ballot = held.ballot();
     Fields { ballot, ..Fields::new(Kind::Tombstone, held.version()) }
 }
 
-/// A hint's key: its node's prefix, and the user's key.
+/// Splits a hint's key into its node prefix and the user's key.
 fn split(hint: &[u8]) -> Option<(&[u8], &[u8])> {
     let name_len = usize::from(*hint.first()?);
     hint.split_at_checked(1 + name_len)
 }
 
-/// The key of the mark that a hint's partition needs repair. `None` = it is no hint's key.
+/// Returns the key of the missed-write mark for a hint's partition; `None` = malformed hint key.
 pub(crate) fn mark_of(hint: &[u8]) -> Option<Vec<u8>> {
     let (prefix, key) = split(hint)?;
     Some([LEFT_MARKS, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
 }
 
-/// Takes over the partitions that a repair of the clock marked one by one.
+/// Converts the missed-write marks that `repair-clock` left, one per partition.
 pub(crate) fn adopt_marks<S: Store>(
     store: &S,
     identity: &Identity,

@@ -1,17 +1,17 @@
-//! All of a kvorum node that is neither socket, clock nor thread: what lies between the protocol
-//! ([`cluster`]) and the engine ([`lsm`]). The process and the simulator drive the same code.
+//! A kvorum node without sockets, clocks and threads: the layer between the protocol ([`cluster`])
+//! and the engine ([`lsm`]). The process and the simulator drive the same code.
 //!
 //! ```text
 //!   driver (src/, crates/sim)     node                                    below
 //!   ──────────────────────────    ────────────────────────────────────    ────────────────────
-//!   clients, messages, time ───▶  Loop   effects, writes that wait, hints ─▶ cluster::Protocol
-//!   time, peers seen ──────────▶  Task   what a node does once            ─▶ cluster::Background
-//!   a range, pages ────────────▶  Range  what is tried again; Pages       ─▶ cluster::Scan
+//!   clients, messages, time ───▶  Loop   effects, waiting writes, hints   ─▶ cluster::Protocol
+//!   time, peers seen ──────────▶  Task   background work of the node      ─▶ cluster::Background
+//!   a range, pages ────────────▶  Range  retries; Pages                   ─▶ cluster::Scan
 //!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Engine
 //! ```
 //!
-//! A driver brings the time and the bytes, and implements [`Driver`]. All waiting is done there;
-//! nothing in here waits, except reads and starts that say so.
+//! A driver supplies time and bytes, and implements [`Driver`]. Only the driver waits; nothing in
+//! this crate does, except the reads and starts that say so.
 
 #![forbid(unsafe_code)]
 

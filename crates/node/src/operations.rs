@@ -1,19 +1,19 @@
-//! Conditional writes that clients gave an idempotency key: this node keeps those that it has
-//! stored, for as long as a client may send them again.
+//! Idempotency-key records: this node keeps each conditional write with an idempotency key that it
+//! has stored, for as long as a client may retry the write.
 //!
 //! ```text
 //!  Space::Idempotency   key := hash of the user's key u64 │ id u64
-//!                       value := family (time u64, origin u32) │ step u32 │ ballot u64, if chosen
-//!                                │ sum i64, if any
+//!                       value := base version (time u64, origin u32) │ step u32
+//!                                │ ballot u64, if chosen │ sum i64, if any
 //!                       extension := 1 u8 │ digest of the client's request u64, if known
 //!                       version := time: the ballot of the record that it was stored with;
 //!                                  origin: 0 = the record came from its coordinator,
 //!                                  1 = from another replica,
-//!                                  2 = chosen, as those report that had the partition before
+//!                                  2 = chosen, as reported by the partition's earlier replicas
 //! ```
 //!
-//! An entry is in the batch of its record, or was sent to a node to which its partition moved. It
-//! goes when its table is merged and it is older than
+//! An entry is written in the batch of its record, or received when its partition moves to this
+//! node. It is purged by a compaction once it is older than
 //! [`REMEMBERED_MICROS`](cluster::REMEMBERED_MICROS): see [`purge_rule`](crate::store::purge_rule).
 
 use bytes::{Buf, Bytes};
@@ -27,14 +27,14 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a value without a ballot and a sum.
 const VALUE_LEN: usize = 8 + 4 + 4;
 
-/// What an extension begins with that goes on with a digest. Earlier releases pass over it, and
-/// this one over others.
+/// First byte of an extension that holds a digest. Earlier releases skip such an extension, and
+/// this release skips unknown ones.
 const DIGEST: u8 = 1;
 
-/// About what an entry adds to a batch, in bytes.
+/// Approximate size of an entry in a batch, in bytes.
 pub(crate) const OPERATION_BYTES: usize = 92;
 
-/// The key of an entry.
+/// Returns the key of an entry.
 pub(crate) fn name(key: &[u8], id: u64) -> Bytes {
     let mut name = [0; 16];
     name[..8].copy_from_slice(&xxh3_64(key).to_be_bytes());
@@ -42,7 +42,8 @@ pub(crate) fn name(key: &[u8], id: u64) -> Bytes {
     Bytes::copy_from_slice(&name)
 }
 
-/// Adds those of a record that this process does not know to be kept already.
+/// Adds the entries of a record's conditional writes, except those that this process knows to be
+/// stored.
 pub(crate) fn put(
     shared: &Shared,
     batch: &mut Batch,
@@ -85,7 +86,7 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
     batch.write(Space::Idempotency, &entry.name(), &fields, &value)
 }
 
-/// What an entry says, if its content is what was written under its key.
+/// Decodes an entry; `None` if its content does not belong to this key or is malformed.
 pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
     let is_right = entry.is_of(name);
     let (key_hash, id) = name.split_first_chunk().filter(|_| is_right)?;
@@ -123,7 +124,7 @@ fn digest(mut extension: &[u8]) -> u64 {
     }
 }
 
-/// What an entry says of the write that is asked for.
+/// Returns the entry's answer to a write that is retried.
 pub(crate) fn parse(asked: WriteName, entry: &Record) -> Result<Recalled, StoreError> {
     let damaged = || StoreError::Failed {
         begun: false,

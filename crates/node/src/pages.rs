@@ -1,8 +1,8 @@
-//! A page of a range out of this node's store, for one of its own range reads or another node's:
-//! a fresh short scan, so that no snapshot is held while a client is slow.
+//! Pages of a key range from this node's store, for range reads of this node and of others. A page
+//! is a fresh short scan, so that no snapshot is held while a client is slow.
 //!
-//! A page ends by what was looked at, not only by what was found: over tombstones, or keys that
-//! other nodes send, it may be empty and says where the range goes on.
+//! A page ends after a bounded amount of work, not only when it is full: over tombstones, or keys
+//! that other nodes send, it may be empty and only return the key at which the range continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use cluster::{Filter, OpId, PAGE_BYTES, Page, PageRequest, PartitionFilter, Shared, StoreError};
 use lsm::{Engine, Record, Space};
 
-/// Largest page that may be asked for, in bytes.
+/// Largest page that may be requested, in bytes.
 const MAX_PAGE_BYTES: usize = 256 * 1024;
 
-/// Why there is no page: other range reads hold all the memory there is for pages; some will come
-/// back.
+/// Other range reads hold all the memory for pages; some will be freed.
 const NO_ROOM: StoreError = StoreError::Busy("too many concurrent range reads");
 
-/// What is looked at for one page at most; one record always is.
+/// Limit on the work for one page; one record is always visited.
 #[derive(Debug, Clone, Copy)]
 pub struct PageWork {
     /// The number of records.
@@ -29,22 +28,22 @@ pub struct PageWork {
 }
 
 impl PageWork {
-    /// As nodes serve: some milliseconds of work, and few enough bytes to be read from a slow disk
-    /// within the least `--deadline`.
+    /// The limit of running nodes: some milliseconds of work, and few enough bytes to be read from
+    /// a slow disk within the least `--deadline`.
     pub const SERVING: Self = Self { records: 16 * 1024, bytes: 2 << 20 };
 }
 
-/// Reads pages, into memory that is bounded: what range reads hold at once.
+/// Reads pages into bounded memory, shared by all range reads.
 ///
 /// ```text
-///  total ─┬─ 1/2  ranges of this node: a page of each node, as long as it lasts
+///  total ─┬─ 1/2  ranges of this node: a page of each node, for as long as the range lasts
 ///         ├─ 1/4  pages for other nodes, until they are sent
 ///         └─ 1/4  single items that are larger than a page
 /// ```
 ///
-/// Apart, because a range holds what it has while it waits for pages of others: were they one, the
-/// ranges of two nodes could hold all of it on both, and wait for each other for ever. An item that
-/// is larger than its part takes all of it.
+/// The parts are separate because a range keeps its reservation while it waits for pages of other
+/// nodes: in a common pool, the ranges of two nodes could take all memory on both and wait for each
+/// other forever. An item larger than its part takes all of it.
 #[derive(Debug)]
 pub struct Pages {
     work: PageWork,
@@ -53,8 +52,8 @@ pub struct Pages {
     large: Arc<Part>,
 }
 
-/// Bytes that may be held at once. What is larger than all of it is given once nobody else holds
-/// any.
+/// A part of the memory, in bytes. A reservation larger than the whole part is granted once no
+/// other is held.
 #[derive(Debug)]
 struct Part {
     free: AtomicUsize,
@@ -69,7 +68,7 @@ impl Part {
     fn take(self: &Arc<Self>, bytes: usize) -> Option<PageRoom> {
         let bytes = bytes.min(self.total);
         let rest = |free: usize| free.checked_sub(bytes);
-        // It counts bytes and guards none.
+        // Relaxed: the counter guards no other memory.
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).ok()?;
         Some(PageRoom { part: Arc::clone(self), bytes })
     }
@@ -79,7 +78,7 @@ impl Part {
     }
 }
 
-/// Memory for pages, given back when dropped.
+/// A reservation of memory for pages, released on drop.
 #[derive(Debug)]
 pub(crate) struct PageRoom {
     part: Arc<Part>,
@@ -93,8 +92,7 @@ impl Drop for PageRoom {
     }
 }
 
-/// A page's keys and records with the memory that is set aside for them, until the last one is
-/// sent.
+/// The bytes of a page with their reservation, which is held until the last item is sent.
 struct Items {
     bytes: BytesMut,
     _room: Option<PageRoom>,
@@ -107,19 +105,19 @@ impl AsRef<[u8]> for Items {
 }
 
 impl Pages {
-    /// With so many bytes of memory altogether.
+    /// Creates the parts out of `total` bytes of memory.
     pub fn new(total: usize, work: PageWork) -> Self {
         let part = total / 4;
         let [ranges, lent, large] = [total - 2 * part, part, part].map(Part::new);
         Self { work, ranges, lent, large }
     }
 
-    /// Room for a range that has so many nodes to ask, if there is any.
+    /// Reserves memory for a range that reads from `nodes` nodes; `None` = too little is free.
     pub(crate) fn for_range(&self, nodes: usize) -> Option<PageRoom> {
         self.ranges.take(nodes * PAGE_BYTES as usize)
     }
 
-    /// Bytes held now.
+    /// Bytes reserved now.
     pub fn held(&self) -> usize {
         self.ranges.held() + self.lent.held() + self.large.held()
     }
@@ -134,13 +132,13 @@ impl Pages {
     ) -> Result<Page, StoreError> {
         let max_bytes = (request.max_bytes as usize).min(MAX_PAGE_BYTES);
         let mut room = match op {
-            // A range of this node, which has room for it.
+            // A range of this node already has a reservation.
             OpId::Slot(_) if request.max_bytes <= PAGE_BYTES => None,
             _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
         };
         let (placed_at, view) = (shared.placed_at(), shared.view());
         let mut filter = PartitionFilter::new(&view, shared.own, placed_at, &request.filter);
-        // What is absent is authoritative as of a moment before the scan begins.
+        // An absence is authoritative as of a moment before the scan begins.
         let (space, authoritative) = match request.filter {
             Filter::Remembered { .. } => (Space::Idempotency, shared.remembers_all()),
             _ => (Space::Data, shared.membership.state.is_authoritative_for_all()),
@@ -167,7 +165,7 @@ impl Pages {
             }
             looked_at += len;
             if over {
-                // A single item that is larger makes a page of its own.
+                // A single item that is too large makes a page of its own.
                 room = Some(self.large.take(item).ok_or(NO_ROOM)?);
             }
             if wanted {
@@ -182,7 +180,7 @@ impl Pages {
     }
 }
 
-/// Cuts a page into its keys and records; the last of them gives the room back.
+/// Splits a page into its keys and records; dropping the last of them releases the reservation.
 fn items(
     bytes: BytesMut,
     room: Option<PageRoom>,

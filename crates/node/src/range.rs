@@ -1,10 +1,10 @@
-//! A range over the cluster, with what is tried again: [`cluster::Scan`] says which pages it wants,
+//! A range read over the cluster, with retries: [`cluster::Scan`] decides which pages to fetch, and
 //! a driver fetches them.
 //!
 //! ```text
 //!            ┌─ Ask ──▶ driver: a call ──▶ PageAsked ─┬─ busy: after a pause ─┐
 //!  Range ────┤                                        └───────────────────────┴─▶ Range::take
-//!            └─ Item, End, OutOfReach ──▶ whoever reads it
+//!            └─ Item, End, OutOfReach ──▶ the reader
 //! ```
 
 use std::collections::BTreeMap;
@@ -16,61 +16,61 @@ use lsm::Record;
 
 use crate::pages::{PageRoom, Pages};
 
-/// A node that is busy is asked for its page again after this long, in microseconds …
+/// Pause before a busy node is asked for its page again, in microseconds.
 pub const RETRY_MICROS: u64 = 50_000;
 
-/// … this many times without any page of its own in between, 15 s in all: by then any reader that
-/// takes nothing has been given up, and its memory is back. Pages of others do not count: they are
-/// sent again and again while this one is busy.
+/// Retries of a busy node without a page of its own in between: 15 s in all. By then any reader
+/// that takes no items has been given up, and its memory is free again. Pages of other nodes do not
+/// count, because those nodes resend theirs while this one is busy.
 const RETRIES: u32 = 300;
 
-/// … and every so many times the pages of all nodes are given back before, and asked for again: two
-/// ranges that hold each a page of a large item, and wait for the other's, would wait for ever.
+/// Retries after which the pages of all nodes are released and requested again. Otherwise two
+/// ranges that each hold a page of a large item and wait for the other's would deadlock.
 const HOLDING_RETRIES: u32 = 4;
 
-/// What a range does next.
+/// Next step of a range read.
 #[derive(Debug)]
 pub enum RangeStep {
     /// The next key and its value.
     Item(Bytes, Record),
-    /// Ask this node for this page; hand what comes of it to [`Range::take`].
+    /// Ask this node for this page, and pass the result to [`Range::take`].
     Ask(NodeId, PageRequest),
-    /// Nothing can be done before something is handed in.
+    /// Wait for the result of a page.
     Wait,
-    /// There are no more keys.
+    /// The range has no more keys.
     End,
-    /// Too few replicas are left to read some partition from.
+    /// Too few replicas of some partition are left to read from.
     OutOfReach,
 }
 
-/// What came of asking a node for a page.
+/// Result of asking a node for a page.
 #[derive(Debug)]
 pub enum PageAsked {
-    /// The page that it sent.
+    /// The page.
     Page(Page),
-    /// It is busy: to be handed in after [`RETRY_MICROS`].
+    /// The node is busy: pass this in after [`RETRY_MICROS`].
     Busy,
-    /// It has none.
+    /// The node failed or sent no valid page.
     Failed,
 }
 
-/// One range read.
+/// A range read over the cluster; see the module.
 #[derive(Debug)]
 pub struct Range {
     shared: Arc<Shared>,
     scan: Scan,
-    /// How often each node was busy since its last page.
+    /// Retries of each busy node since its last page.
     retries: BTreeMap<NodeId, u32>,
-    /// Whether the last node that failed was this one: its store failed.
+    /// True if the last node that failed was this one: its store failed.
     store_failed: bool,
-    /// Memory for a page of each node.
+    /// Memory reserved for a page of each node.
     _room: PageRoom,
-    /// Memory for one page more, of items that the reader gathers.
+    /// Memory reserved for one more page of items, which the reader gathers.
     gathered: Option<PageRoom>,
 }
 
 impl Range {
-    /// A walk over `start ≤ key < end`. `None` = there is no room for its pages.
+    /// Returns a range read over `start ≤ key < end`; `None` = no memory is free for its pages.
     pub fn new(
         shared: Arc<Shared>,
         pages: &Pages,
@@ -83,7 +83,7 @@ impl Range {
         Some(Self::of(shared, scan, room))
     }
 
-    /// The same over what this node holds, whoever else does.
+    /// Returns a range read over this node's records, whichever other nodes hold them too.
     pub fn local(
         shared: Arc<Shared>,
         pages: &Pages,
@@ -101,7 +101,7 @@ impl Range {
     }
 
     /// Reserves memory for [`PAGE_BYTES`](cluster::PAGE_BYTES) of items that the reader gathers
-    /// before it sends the first; `false` = there is none.
+    /// before it sends the first; `false` = no memory is free.
     #[must_use]
     pub fn reserve_gathering(&mut self, pages: &Pages) -> bool {
         self.gathered = pages.for_range(1);
@@ -113,12 +113,12 @@ impl Range {
         self.scan.position()
     }
 
-    /// Drops all pages: the range ends where it is. The reserved memory stays reserved.
+    /// Ends the range and drops all pages. The reserved memory stays reserved.
     pub fn stop(&mut self) {
         self.scan.stop();
     }
 
-    /// What to do next. Values that have expired are passed over.
+    /// Returns the next step. Expired values are skipped.
     pub fn step(&mut self, wall_micros: impl Fn() -> u64) -> RangeStep {
         loop {
             match self.scan.step() {
@@ -135,11 +135,11 @@ impl Range {
         }
     }
 
-    /// What a call for a page of `node` came to.
+    /// Converts the result of a call for a page of `node`.
     pub fn asked(shared: &Shared, node: NodeId, result: Result<Reply, FailureKind>) -> PageAsked {
         match result {
             Ok(Reply::Page(page)) => {
-                // This node's own were verified by the engine just now.
+                // The engine verified this node's own records while reading.
                 let own = node == shared.own;
                 if own || page.items.iter().all(|(key, record)| record.is_of(key)) {
                     PageAsked::Page(page)
@@ -152,8 +152,8 @@ impl Range {
         }
     }
 
-    /// Takes in what came of asking a node. If it is `true`, whatever else was asked for is void:
-    /// nothing of it is to be handed in any more.
+    /// Takes the result of asking a node. `true` = all other outstanding requests are void, and
+    /// their results must not be passed in.
     #[must_use]
     pub fn take(&mut self, node: NodeId, asked: PageAsked) -> bool {
         match asked {
@@ -179,22 +179,22 @@ impl Range {
         self.scan.begins_anew()
     }
 
-    /// Whether a node that is busy is being asked again.
+    /// True if a busy node is being retried.
     pub fn is_retrying(&self) -> bool {
         !self.retries.is_empty()
     }
 
-    /// The count of retries begins again.
+    /// Resets the count of retries.
     pub fn forgive(&mut self) {
         self.retries.clear();
     }
 
-    /// Whether every node that is asked now has sent a page: see [`Scan::is_served`].
+    /// True if every node asked has sent a page: see [`Scan::is_served`].
     pub fn is_served(&self) -> bool {
         self.scan.is_served()
     }
 
-    /// Whether this node is alone and its store has failed.
+    /// True if this node is alone and its store has failed.
     pub fn is_stores_fault(&self) -> bool {
         self.shared.is_alone() && self.store_failed
     }

@@ -1,16 +1,17 @@
-//! Takes what a wrong clock wrote out of a stopped node's directory.
+//! Removal of records that a wrong clock wrote, from a stopped node's directory.
 //!
 //! ```text
-//!  what is ahead is counted ─▶ to be streamed back: noted ─▶ records removed ─▶ bound lowered
+//!  count the records ahead ─▶ mark the node as rebuilding ─▶ remove the records ─▶ lower the bound
 //! ```
 //!
-//! The other nodes refused those records, so nobody misses them. But each hid an older one of its
-//! key, which a compaction may have dropped since, and which this node may have acknowledged. If
-//! that was a tombstone, what it deleted may hold again, and once it was proven no other node knows
-//! of it any more: so what is proven and was hidden goes too, and comes back from the others. And
-//! from its next start on the node is not authoritative for what it lacks, until the others have
-//! streamed back what belongs to its replicas; and for each hint that is removed its partition is
-//! marked. The bound goes last: until then a start is refused, and the repair can be repeated.
+//! The other nodes refused those records, so none of them lacks the records. But each record hid an
+//! older one of its key, which a compaction may have dropped since, and which this node may have
+//! acknowledged. If that was a tombstone, a value that it deleted may reappear, and once the
+//! tombstone was proven no other node has it any more: so proven records that were hidden are
+//! removed too, and come back from the other nodes. From its next start on the node is not
+//! authoritative for the records it lacks, until the other nodes have streamed back those of its
+//! replicas. Each removed hint marks its partition as missing writes. The bound is lowered last:
+//! until then a start is refused, and the repair can be repeated.
 
 use std::collections::BTreeSet;
 
@@ -20,28 +21,28 @@ use crate::start_error::StartError;
 use crate::store::Store;
 use crate::{clock, hints, identity};
 
-/// Where what a wrong clock wrote is kept.
+/// The spaces with records that carry a version from the clock.
 const VERSIONED: &[Space] = &[Space::Data, Space::Hints];
 
-/// What has a timestamp above a limit.
+/// The records with a timestamp above a limit.
 #[derive(Debug)]
 pub struct Ahead {
-    /// How many records of the users.
+    /// Number of the users' records.
     pub records: u64,
-    /// How many hints.
+    /// Number of hints.
     pub hints: u64,
-    /// When the youngest of them was written, as the time of a version; 0 = there are none.
+    /// Version time of the youngest of the records and hints; 0 = there are none.
     pub furthest: u64,
-    /// The bound that the node's clock would begin at.
+    /// The bound at which the node's clock would begin.
     pub bound: u64,
     limit: u64,
-    /// Marks for the partitions of the hints.
+    /// Keys of the missed-write marks for the partitions of the hints.
     marks: BTreeSet<Vec<u8>>,
 }
 
 impl Ahead {
-    /// Looks for what has a timestamp above `limit`. `None` = the node is alone: nobody refuses
-    /// what it writes, and nobody could give back what would be lost.
+    /// Looks for records with a timestamp above `limit`. `None` = the node is alone: no peer
+    /// refuses its writes, and no peer could restore lost records.
     pub fn look(engine: &Engine, limit: u64) -> Result<Option<Self>, StartError> {
         if identity::is_alone(engine)? {
             return Ok(None);
@@ -63,12 +64,12 @@ impl Ahead {
         Ok(Some(found))
     }
 
-    /// Whether there is anything to repair.
+    /// True if there is anything to repair.
     pub fn is_any(&self) -> bool {
         self.furthest > 0 || self.bound > self.limit
     }
 
-    /// Removes from the store all that was found.
+    /// Removes the records and hints from the store, and lowers the clock's bound.
     pub fn remove(self, engine: &Engine) -> Result<(), StartError> {
         if self.records > 0 {
             identity::lose(engine, self.limit)?;
@@ -82,7 +83,7 @@ impl Ahead {
         let proven = identity::proven_elsewhere(engine)?;
         let above = Above { time: self.limit, spaces: VERSIONED, proven };
         engine.remove_above(above).map_err(failed)?;
-        // What is left of this node's own versions is not above that.
+        // All remaining versions of this node are at or below that.
         clock::lower_bound(engine, self.bound.min(self.limit))
     }
 }

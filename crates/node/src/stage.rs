@@ -1,4 +1,4 @@
-//! A node for tests: a store in memory, and a driver that notes what it is asked for.
+//! A node for tests: a store in memory, and a driver that records all requests.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::task::TaskEvent;
 /// The wall clock of the stage, in microseconds.
 pub(crate) const WALL: u64 = 1_700_000_000_000_000;
 
-/// Of records that are longer, outlines are reported.
+/// Length in bytes above which the loop reports an outline instead of the record.
 pub(crate) const BRIEF: u32 = 1000;
 
 pub(crate) const DEADLINE: u64 = 1_000_000;
 
-/// What a driver was asked for, but for writes.
+/// A request to the driver, other than a write.
 #[derive(Debug)]
 pub(crate) enum Done {
     Read(OpId, Wanted),
@@ -48,22 +48,22 @@ pub(crate) struct Stage {
     pub(crate) shared: Arc<Shared>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) mono: u64,
-    /// What writes are refused with.
+    /// The error with which writes are refused.
     pub(crate) refusal: Option<WriteError>,
-    /// Whether it refuses hints only.
+    /// True if only writes of hints are refused, as busy.
     pub(crate) refuses_hints: bool,
-    /// Whether every read has to wait.
+    /// True if every read has to wait.
     pub(crate) cold: bool,
-    /// Whether every read fails.
+    /// True if every read fails.
     pub(crate) unreadable: bool,
     pub(crate) done: Vec<Done>,
-    /// The number of the last compaction that was asked for, and what became of it.
+    /// Number and result of the last compaction requested.
     pub(crate) compaction: (u64, Option<bool>),
     batch: Batch,
     purposes: Vec<Purpose>,
 }
 
-/// The nodes, unless a test names others.
+/// The cluster's nodes, unless a test names others.
 const USUAL: [&str; 3] = ["a", "b", "c"];
 
 fn topology(names: &[&str]) -> Topology {
@@ -71,7 +71,7 @@ fn topology(names: &[&str]) -> Topology {
     Topology::new(names.iter().map(member).collect(), 3).unwrap()
 }
 
-/// The view that the usual nodes go by.
+/// Returns the view of the usual nodes.
 pub(crate) fn under() -> ViewId {
     View::first(topology(&USUAL)).id()
 }
@@ -116,32 +116,32 @@ impl Stage {
         }
     }
 
-    /// A loop on it.
+    /// Returns a loop on this node.
     pub(crate) fn event_loop(&self) -> Loop {
         let config =
             Config { deadline_micros: DEADLINE, max_skew_micros: 500_000, brief_bytes: BRIEF };
         Loop::new(Arc::clone(&self.shared), Arc::clone(&self.identity), config, 1 << 20)
     }
 
-    /// Commits the writes of a turn; what they were for.
+    /// Commits the writes of a turn; returns their purposes.
     pub(crate) fn commit(&mut self) -> Vec<Purpose> {
         Store::commit(&self.engine, std::mem::take(&mut self.batch)).unwrap();
         std::mem::take(&mut self.purposes)
     }
 
-    /// Commits them, and tells a loop.
+    /// Commits the writes of a turn and reports them to a loop.
     pub(crate) fn write(&mut self, own: &mut Loop) {
         for purpose in self.commit() {
             own.written(self, purpose, &Ok(()));
         }
     }
 
-    /// What was done since this was asked last.
+    /// Takes the requests made since the last call.
     pub(crate) fn take(&mut self) -> Vec<Done> {
         std::mem::take(&mut self.done)
     }
 
-    /// Answers to other nodes since then: to what, and which.
+    /// Takes the replies to other nodes since then, with their request ids.
     pub(crate) fn replies(&mut self) -> Vec<(u64, Reply)> {
         let reply = |done| match done {
             Done::Respond(id, reply) => Some((id, reply)),
@@ -151,13 +151,13 @@ impl Stage {
     }
 }
 
-/// A value of so many bytes, written so many microseconds before the stage's time.
+/// Returns a value of `len` bytes, written `age` microseconds before the stage's time.
 pub(crate) fn value(key: &[u8], age: u64, len: usize) -> Record {
     let version = Version { time: Clock::time_of(WALL - age), origin: 7 };
     Record::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
 }
 
-/// What a conditional write made of the same at `ballot`.
+/// Returns the value that a conditional write derived from such a record at `ballot`.
 pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> Record {
     let family = Version { time: Clock::time_of(WALL - age), origin: 7 };
     Record::new(key, &Fields { ballot, ..Fields::new(Kind::Value, family) }, b"v")

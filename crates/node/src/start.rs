@@ -1,8 +1,8 @@
-//! How a node starts on a recovered store, and what keeps it from that.
+//! The start of a node on a recovered store.
 //!
 //! ```text
-//!  store recovered ─▶ Starting::open: who it is; its clock, above all that was issued
-//!                  ─▶ the driver waits for the wall clock ─▶ Starting::begin: another life
+//!  store recovered ─▶ Starting::open: identity, and a clock above all versions issued
+//!                  ─▶ the driver waits for the wall clock ─▶ Starting::begin: a new process start
 //! ```
 
 use std::sync::Arc;
@@ -27,21 +27,21 @@ pub struct Starting {
     nodes: usize,
 }
 
-/// A node that has begun a life.
+/// A node after its start, ready to run.
 #[derive(Debug)]
 pub struct Started {
-    /// What the protocol's machines of all loops share.
+    /// The state that the protocol state machines of all loops share.
     pub shared: Arc<Shared>,
-    /// Who it is.
+    /// The node's persistent identity.
     pub identity: Arc<Identity>,
-    /// The node's clock, and how far it may go.
+    /// The node's clock and its bound.
     pub clock: BoundedClock,
 }
 
 impl Starting {
-    /// The node of the directory that `store` is in; nothing was written to that since it was
-    /// opened. A directory without an identity is given this `incarnation` and membership `state`.
-    /// `wall` and `max_skew` are in microseconds, here and below.
+    /// Opens the node of the directory that `store` is in; the store must not have been written to
+    /// since it was opened. A directory without an identity gets this `incarnation` and membership
+    /// `state`. `wall` and `max_skew` are in microseconds, here and below.
     pub fn open<S: Store>(
         store: &S,
         named: Named<'_>,
@@ -51,7 +51,8 @@ impl Starting {
         max_skew: u64,
     ) -> Result<Self, StartError> {
         let recovered = Recovered::of(store.engine());
-        // A former life of this node may have acknowledged what was as far ahead of its clock.
+        // A previous incarnation of this node may have acknowledged versions this far ahead of its
+        // clock.
         let new = NewIdentity { incarnation, state, lost_before: Clock::limit(wall, max_skew) };
         let identity = Identity::open(store, named, new)?;
         let nodes = identity.rules().map_or(named.topology.nodes(), |layout| layout.all().count());
@@ -59,22 +60,23 @@ impl Starting {
         Ok(Self { identity, clock, recovered, max_skew, nodes })
     }
 
-    /// How many nodes the cluster has.
+    /// Number of nodes in the cluster.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// How long it is to wait before it begins: see [`BoundedClock::wait_for_wall`].
+    /// Microseconds to wait before `Starting::begin`: see [`BoundedClock::wait_for_wall`].
     pub fn wait_for_wall(&self, wall: u64) -> u64 {
         self.clock.wait_for_wall(self.nodes, wall, self.max_skew)
     }
 
-    /// Who it is.
+    /// The node's persistent identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Begins a life of the directory, and takes in what earlier ones left. `number` is random.
+    /// Begins a new process start (life) of the directory and loads the state that earlier ones
+    /// left. `number` is random.
     pub fn begin<S: Store, D: Directory>(
         self,
         store: &S,
@@ -97,13 +99,14 @@ impl Starting {
         }
         let own = (identity.own(), identity.name().to_owned());
         let alone = matches!(&members[..], [(node, _)] if *node == own.0);
-        // A node that is alone has no others that could know a former life.
+        // A single node has no peers that could know a previous incarnation.
         let state = if alone { MembershipState::Member } else { identity.state() };
-        // Until the others were asked, a record that is older than this start may hide a newer one.
+        // Until the peers were asked, a record older than this start may hide a newer one.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
         let membership = membership.recovered(identity.recovered_words());
-        // What is known of promises is older than them if the directory is an older copy.
+        // In an outdated copy of the directory, the stored promises are older than the peers'
+        // records.
         let membership = match state {
             MembershipState::Verifying => membership,
             _ => membership.promised(if alone { 0 } else { identity.lost_before() }),

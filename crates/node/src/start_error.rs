@@ -1,12 +1,12 @@
-//! Why a node does not start.
+//! Errors that keep a node from starting.
 
 use std::io;
 
 /// The last day in UTC whose microseconds fit into a timestamp.
 const LAST_DAY: &str = "2112-09-16";
 
-/// Why a node does not start, in one line. Either nothing was changed, or the next attempt finds
-/// what was.
+/// Reason why a node does not start, in one line. Either nothing was changed, or the next attempt
+/// finds the change.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store does not open.
@@ -15,71 +15,71 @@ pub enum StartError {
     /// The store could not be read or written.
     #[error("{what}: {source}")]
     Store {
-        /// Which part of it.
+        /// The part of the store.
         what: &'static str,
-        /// What the store reported.
+        /// The store's error.
         source: lsm::Error,
     },
-    /// Something that an earlier run stored is of a later release.
+    /// A later release wrote a stored record.
     #[error(
         "{what} has format {format}, which a later release of kvorum wrote. Nothing was changed: \
          start the release that ran here last, or a later one"
     )]
     LaterFormat {
-        /// What it is.
+        /// The record's name.
         what: String,
         /// The format that was found.
         format: u8,
     },
-    /// Something that an earlier run stored is damaged.
+    /// A stored record is damaged.
     #[error("{what}: {why}")]
     Damaged {
-        /// What it is.
+        /// The record's name.
         what: String,
-        /// What is wrong with it.
+        /// The kind of damage.
         why: String,
     },
     /// The file that tells the directory from a copy of it could not be read.
     #[error("cannot read LIFE, which tells the directory from a copy of it: {0}")]
     Unreadable(#[source] io::Error),
-    /// The new life could not be noted in the directory.
+    /// The new process start could not be noted in the directory.
     #[error("cannot write LIFE, which tells the directory from a copy of it: {0}")]
     Directory(#[source] io::Error),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    /// The directory belongs to another node, or to another cluster: what differs.
+    /// The directory belongs to another node or cluster; holds the difference.
     #[error(
         "the data directory belongs to another node or cluster: {0}. Nothing was changed: start \
          with the settings it was created with, or with an empty --data"
     )]
     Another(String),
-    /// The wall clock shows a time that versions can't hold.
+    /// The wall clock shows a time too late for versions to hold.
     #[error(
         "this machine's clock shows a time after {LAST_DAY}, the last that timestamps can hold: \
          correct the clock (date -u shows it). Nothing was changed"
     )]
     AfterLastDay,
-    /// The node's clock would begin so far ahead of the wall clock that the others would refuse its
-    /// versions.
+    /// The node's clock would begin so far ahead of the wall clock that the other nodes would
+    /// refuse its versions.
     #[error(
         "this node has issued timestamps up to {seconds} s ahead of its clock, and the other nodes \
          refuse such timestamps: correct the clock if it is behind; if it is correct now and was \
          ahead before, run `kvorum repair-clock`"
     )]
     Ahead {
-        /// How far the clock would be ahead, in seconds.
+        /// The clock's lead, in seconds.
         seconds: u64,
     },
 }
 
 impl StartError {
-    /// Whether there is only no room on the disk.
+    /// True if the disk is full, and nothing else is wrong.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Open(source) | Self::Store { source, .. } if source.is_no_space())
     }
 
-    /// What the store had no room for, and whether only the limit of file sizes is in the way.
+    /// Describes the write that did not fit the disk; true if only the file size limit prevents it.
     pub fn no_room(&self) -> Option<(String, bool)> {
         let (Self::Open(source) | Self::Store { source, .. }) = self else { return None };
         let no_room = source.no_room()?;
@@ -90,7 +90,7 @@ impl StartError {
         Some((what, source.is_over_file_limit()))
     }
 
-    /// Whether the directory holds something else than what was written.
+    /// True if the directory's content differs from what was written.
     pub fn is_damage(&self) -> bool {
         let is_corrupt = |source: &lsm::Error| matches!(source, lsm::Error::Corrupt { .. });
         match self {

@@ -1,18 +1,18 @@
-//! The engine as a node's start and a repair use it, when each step waits for its own commit.
+//! The engine as seen by a node's start and repair, where each step waits for its own commit.
 
 use cluster::{REMEMBERED_MICROS, StoreError};
 use lsm::{Batch, Db, Engine, Error, PurgeRule};
 
-/// A store that is read and written step by step.
+/// A store with blocking reads and commits.
 pub trait Store {
-    /// What reads it.
+    /// The engine, for reads.
     fn engine(&self) -> &Engine;
 
-    /// Writes a batch; returns when it is as durable as the sync mode says.
+    /// Writes a batch; returns once the batch is as durable as the sync mode requires.
     fn commit(&self, batch: Batch) -> Result<(), Error>;
 }
 
-/// A store whose threads run.
+/// A store with running threads.
 impl Store for Db {
     fn engine(&self) -> &Engine {
         Self::engine(self)
@@ -23,7 +23,7 @@ impl Store for Db {
     }
 }
 
-/// A store without threads: of a stopped node, or a simulated one.
+/// A store without threads: that of a stopped or simulated node.
 impl Store for Engine {
     fn engine(&self) -> &Engine {
         self
@@ -34,21 +34,21 @@ impl Store for Engine {
     }
 }
 
-/// Age in microseconds at which a tombstone, or a value that has expired so long ago, may go from
-/// the bottom of the only replica. A write that is older than its key's tombstone can still be on
-/// its way into the log for as long as a request may take; this is far beyond that.
+/// Age in microseconds at which the only replica may purge a tombstone, or a value that expired
+/// this long ago, at the bottom level. A write older than its key's tombstone can still be on its
+/// way into the log for as long as a request may take; this is far beyond that.
 const PURGE_AFTER: u64 = 600_000_000;
 
-/// Which tombstones and expired values the engine may drop. They stay until repair rounds have
-/// proven that all replicas hold them ([`PurgeRule::raise`]): one that missed them would bring back
-/// what they hide. As long as the node knows that it is alone, it decides by their age: from its
-/// start ([`crate::Starting::begin`]), for only the layout on its disk says whether it is, until it
-/// enters one that has others.
+/// Returns the rule for the tombstones and expired values that the engine may purge. They stay
+/// until repair rounds have proven that all replicas hold them ([`PurgeRule::raise`]), because a
+/// replica that missed them would bring back the records they hide. While the node knows that it is
+/// alone, age decides: from its start ([`crate::Starting::begin`]), since only the layout on its
+/// disk says whether it is alone, until it enters a layout with other nodes.
 pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
     PurgeRule::proven(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
 }
 
-/// An error of the engine, in the protocol's kinds.
+/// Converts an engine error into the protocol's kinds.
 pub fn store_error(error: &Error) -> StoreError {
     if error.is_no_space() {
         return StoreError::NoSpace(error.to_string());
@@ -59,7 +59,7 @@ pub fn store_error(error: &Error) -> StoreError {
         Error::Failed { begun, .. } => {
             StoreError::Failed { begun: *begun, detail: error.to_string() }
         }
-        // Everything else fails before the log is touched.
+        // All other errors occur before the log is touched.
         _ => StoreError::Failed { begun: false, detail: error.to_string() },
     }
 }
@@ -92,8 +92,9 @@ mod tests {
         assert!(!may(true, Space::Idempotency, REMEMBERED_MICROS), "it may come again");
     }
 
-    /// Values of which one expired a second more than `PURGE_AFTER` ago, one a second less, one is
-    /// to expire, and one never does; and which of them a compaction leaves.
+    /// Compacts a store with four values: one that expired a second more than `PURGE_AFTER` ago,
+    /// one a second less, one yet to expire, and one that never does. Returns the values that are
+    /// left.
     fn left(alone: bool) -> Vec<&'static str> {
         let now = 1_700_000_000_000_000;
         let purge = Arc::new(purge_rule(move || now));

@@ -1,11 +1,12 @@
-//! How many bytes clients have stored under a prefix, estimated from what this node holds of them.
+//! Estimate of the bytes that clients have stored under a prefix, from this node's part of the
+//! keys.
 //!
-//! Keys lie on the nodes by their hashes, so what one node holds is a random sample of all keys: a
+//! Keys lie on the nodes by their hashes, so one node's keys are a random sample of all keys: a
 //! record that this node has because it is one of the first n replicas of its partition stands for
 //! all partitions / the partitions that it is one of the first n replicas of. With as many replicas
-//! as nodes that is exact; otherwise it is as good as the sample is large (Horvitz and Thompson,
-//! *A Generalization of Sampling Without Replacement From a Finite Universe*, 1952): of n keys of
-//! one size here, off by about 1/√n.
+//! as nodes the estimate is exact; otherwise its error falls with the size of the sample (Horvitz
+//! and Thompson, *A Generalization of Sampling Without Replacement From a Finite Universe*, 1952):
+//! about 1/√n for n keys of one size here.
 
 use std::collections::BTreeMap;
 
@@ -15,33 +16,34 @@ use lsm::{RecordRef, Snapshot, Space, Verified};
 
 use crate::usage::Shares;
 
-/// Bytes that are read by one step: some tens of milliseconds of work.
+/// Bytes read by one step: some tens of milliseconds of work.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// Records that are looked at by one.
+/// Records visited by one step.
 const STEP_RECORDS: usize = 64 << 10;
 
-/// A walk over what this node holds of the keys that begin with a prefix.
+/// A walk over this node's keys that begin with a prefix.
 #[derive(Debug)]
 pub struct StoredWalk {
     topology: Topology,
     own: NodeId,
-    /// Where it goes on, and where it ends.
+    /// First key of the rest of the walk, and its exclusive end.
     start: Vec<u8>,
     end: Option<Vec<u8>>,
-    /// What it has found, of the records of so many copies.
+    /// Bytes found, by number of copies.
     found: BTreeMap<u8, u64>,
 }
 
 impl StoredWalk {
-    /// From the first key of the prefix on. `topology` says who holds what.
+    /// Returns a walk from the first key of the prefix on. `topology` defines each node's
+    /// partitions.
     pub fn new(topology: Topology, own: NodeId, prefix: &[u8]) -> Self {
         let (start, end) = (prefix.to_vec(), after_prefix(prefix));
         Self { topology, own, start, end, found: BTreeMap::new() }
     }
 
-    /// Walks on for tens of milliseconds, past the cache; then whether it is at the end. What can't
-    /// be read is left out: a round of repair reports it. Waits for the disk.
+    /// Walks on for tens of milliseconds, bypassing the cache; returns true at the end. Skips
+    /// unreadable records, which a repair round reports. Waits for the disk.
     pub fn step(&mut self, snapshot: &Snapshot, wall_micros: u64) -> bool {
         let start = std::mem::take(&mut self.start);
         let mut scan = snapshot.verified_scan(Space::Data, &start, self.end.as_deref(), 0);
@@ -70,19 +72,19 @@ impl StoredWalk {
     fn note(&mut self, key: &[u8], record: &RecordRef<'_>, wall_micros: u64) {
         let copies = self.topology.copies_of(record.copies());
         let partition = cluster::partition_of(key);
-        // What moved elsewhere may still be here.
+        // A record of a partition that moved away may still be here.
         if record.is_live(|| wall_micros) && self.topology.holds(self.own, partition, copies) {
             *self.found.entry(copies).or_default() += (key.len() + record.value().len()) as u64;
         }
     }
 
-    /// The first key that it has not come by yet.
+    /// The first key not walked yet.
     pub fn position(&self) -> &[u8] {
         &self.start
     }
 
-    /// What it has found, for all nodes: bytes of keys and values, each key once. `shares` are
-    /// those of its topology.
+    /// The estimate for all nodes: bytes of keys and values, each key once. `shares` must be those
+    /// of the walk's topology.
     pub fn bytes(&self, shares: &Shares) -> u64 {
         let all = |(copies, bytes): (&u8, &u64)| shares.all(*copies, *bytes);
         self.found.iter().map(all).fold(0, u64::saturating_add)
@@ -103,7 +105,7 @@ mod tests {
         Topology::new((0..nodes).map(member).collect(), replicas).unwrap()
     }
 
-    /// Has each node store what it holds of these keys; what each thinks that there is of a prefix.
+    /// Has each node store its part of these keys; returns each node's estimate for a prefix.
     fn estimates(topology: &Topology, keys: &[(Vec<u8>, u8, usize)], prefix: &[u8]) -> Vec<u64> {
         let of = |own: NodeId| {
             let stage = Stage::new();

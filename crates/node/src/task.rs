@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  seen, fenced ─▶ ┌───────────┐ ─▶ calls, through some loop's Protocol
-//!  time ─────────▶ │   Task    │ ─▶ hints, read where waiting is allowed
-//!  results ──────▶ │           │ ─▶ what is to be stored, and again if it can't be
+//!  time ─────────▶ │   Task    │ ─▶ hint reads, which may wait for the disk
+//!  results ──────▶ │           │ ─▶ records to store, retried if that fails
 //!                  └───────────┘
 //! ```
 
@@ -22,22 +22,22 @@ use crate::hints;
 use crate::identity::{Identity, Keeps};
 use crate::operations::{OPERATION_BYTES, put_entry};
 
-/// How long after hints could not be read, or a membership state not be stored, that is tried
-/// again, in microseconds.
+/// Delay before a failed hint read or a failed write of the membership state is retried, in
+/// microseconds.
 const AGAIN_MICROS: u64 = 1_000_000;
 
-/// What the task is informed of.
+/// An event for the node task.
 #[derive(Debug)]
 pub enum TaskEvent {
     /// An event for the protocol's part.
     Node(NodeEvent),
-    /// Hints are to be read once more.
+    /// A hint read is to be retried.
     ReadHints(HintsWanted),
-    /// Hints were read, or could not be.
+    /// A hint read completed or failed.
     HintsRead(HintsWanted, Result<Vec<(Bytes, Record)>, lsm::Error>),
-    /// A compaction of the whole store, which drops leftovers, may have ended.
+    /// A full compaction, which drops orphaned records (leftovers), may have ended.
     Compacted(u64),
-    /// Something of the node's own was stored, or could not be.
+    /// One of the node's own records was stored, or failed.
     Kept(Keeps, Result<(), lsm::Error>),
 }
 
@@ -57,13 +57,13 @@ pub struct Task {
 }
 
 impl Task {
-    /// The task of a node that has just started.
+    /// Returns the task of a node that has just started.
     pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: NodeConfig) -> Self {
         let node = Background::new(Arc::clone(&shared), config);
         Self { shared, identity, node, effects: Vec::new() }
     }
 
-    /// The protocol's part.
+    /// The protocol's background work.
     pub fn node(&self) -> &Background {
         &self.node
     }
@@ -73,7 +73,7 @@ impl Task {
         self.node.drop_task(pick)
     }
 
-    /// Handles one event, and carries out what follows from it.
+    /// Handles one event and carries out its effects.
     pub fn handle<D: TaskDriver>(&mut self, driver: &mut D, event: TaskEvent) {
         match event {
             TaskEvent::Node(event) => {
@@ -92,7 +92,7 @@ impl Task {
             }
             TaskEvent::HintsRead(wanted, Err(error)) => {
                 tracing::warn!(%error, "hint read failed, will retry");
-                // An empty answer would mean that there are none, and they would be forgotten.
+                // An empty answer would mean that there are no hints, and they would be forgotten.
                 driver.after(AGAIN_MICROS, TaskEvent::ReadHints(wanted));
             }
             TaskEvent::Compacted(number) => self.look_at_leftovers(driver, number),
@@ -110,7 +110,7 @@ impl Task {
         self.effects = effects;
     }
 
-    /// Returns what is known of it at once.
+    /// Carries out an effect; returns its result if that is known at once.
     fn perform<D: TaskDriver>(&self, driver: &mut D, effect: NodeEffect) -> Option<NodeEvent> {
         let shared = &self.shared;
         let (batch, keeps) = match effect {
@@ -158,7 +158,8 @@ impl Task {
         None
     }
 
-    /// What is placed on other nodes goes, by the view in force as each record is looked at.
+    /// Starts to drop records that are placed on other nodes only, by the view in force when the
+    /// compaction sees each record.
     fn drop_leftovers<D: TaskDriver>(&self, driver: &mut D) {
         tracing::info!("compacting the store to drop records that now belong on other nodes only");
         let shared = Arc::clone(&self.shared);
@@ -167,7 +168,8 @@ impl Task {
         driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
     }
 
-    /// Compactions go on dropping until one of the whole store was done, and no longer.
+    /// Checks the compaction that drops orphaned records. Compactions drop them until one of the
+    /// whole store is done, and no longer.
     fn look_at_leftovers<D: TaskDriver>(&mut self, driver: &mut D, number: u64) {
         let ended = driver.compacted(number);
         if ended == Some(false) {
@@ -191,8 +193,8 @@ impl Task {
         self.identity.is_kept(&self.name(peer), claim)
     }
 
-    /// Removes hints that were delivered. Those that stay for want of room are delivered again; of
-    /// a store that takes nothing any more the next start counts them.
+    /// Removes delivered hints. If the store is busy, the hints stay and are delivered again; if it
+    /// has failed for good, the next start counts them.
     fn drop_hints<D: TaskDriver>(
         &self,
         driver: &mut D,
@@ -210,7 +212,8 @@ impl Task {
         Some(NodeEvent::HintsStay { peer, hints, bytes })
     }
 
-    /// Only what is stored takes effect, and is reported to others.
+    /// Handles the result of storing one of the node's own records. Only durable content takes
+    /// effect and is reported to other nodes.
     fn kept<D: TaskDriver>(
         &mut self,
         driver: &mut D,
@@ -314,7 +317,7 @@ impl Task {
         );
     }
 
-    /// Somebody has to know why a change of the members does not go on.
+    /// Logs why a membership change is stuck, for the operator.
     fn note_waits(&self, Waits { source, until }: Waits, wall: u64) {
         let peer = self.name(source);
         let seconds = until.saturating_sub(wall).div_ceil(1_000_000);
@@ -332,8 +335,8 @@ impl Task {
     }
 }
 
-/// Stores what is remembered of writes with an idempotency key; a store that takes nothing now is
-/// asked again.
+/// Stores idempotency-key records received from peers; the call fails as busy, to be retried, if
+/// the store refuses.
 fn keep_remembered<D: TaskDriver>(driver: &mut D, call: CallId, remembered: &[Remembered]) {
     let added = driver.write(remembered.len() * OPERATION_BYTES, Purpose::Task(call), |batch| {
         batch.make_durable();

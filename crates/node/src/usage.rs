@@ -1,34 +1,35 @@
-//! How much is stored under a prefix, up to date: the last count, and what this node has stored
+//! Up-to-date count of the bytes stored under a prefix: the last count, plus this node's changes
 //! since.
 //!
 //! ```text
 //!        keys ──▶  walked, counted ░░░░░░░│ reads │        not walked yet
-//!  a change here:   stays after the count │ stays │  the walk will see it: it goes with the count
+//!  a change here:   kept after the count  │ kept  │  the walk will see it: dropped by the count
 //!                                         │ if it adds
 //! ```
 //!
-//! A change that is not in the count is added when it is accepted. When a lap of the count is
-//! through, its result replaces the count and all changes that it includes. Each step of a lap
-//! reads a snapshot of the store, from the walk's position on as far as it comes. A change from
-//! there on that is accepted after the snapshot was taken is not in it, but it may be in the next
-//! one: an addition stays, and a removal goes, so an error is on the side of too much. What waited
-//! for the log when the snapshot was taken is missed. The next lap corrects both.
+//! A change is added when it is accepted. When a lap of the count ends, its result replaces the old
+//! count and all changes that the lap includes. Each step of a lap reads a snapshot of the store,
+//! from the walk's position on. A change at or after that position that is accepted after the
+//! snapshot was taken is not in that snapshot, but may be in the next one: additions are kept and
+//! removals dropped, so that the count errs on the high side. A write that waited for the log when
+//! the snapshot was taken is missed. The next lap corrects both errors.
 
 use std::collections::HashMap;
 
 use cluster::{NodeId, PARTITIONS, Topology};
 use lsm::Version;
 
-/// Records that are remembered since they were accepted, in each of two generations. A write of one
-/// of them needs no look into the store, which does not show what waits for the log. 32 bytes each.
+/// Records that each of two generations remembers after they were accepted. A write of a remembered
+/// key needs no look into the store, which does not show records that wait for the log. 32 bytes
+/// each.
 const REMEMBERED: usize = 8192;
 
-/// How much is stored under a prefix.
+/// The bytes stored under a prefix.
 #[derive(Debug, Default)]
 pub struct Usage {
-    /// By the last lap that came to its end.
+    /// Result of the last completed lap; `None` = no lap has ended.
     counted: Option<u64>,
-    /// What was stored since, less what was removed, as far as the count does not include it.
+    /// Bytes added since, less bytes removed, as far as the count does not include them.
     since: i64,
     lap: Option<Lap>,
 }
@@ -36,18 +37,18 @@ pub struct Usage {
 /// A count under way.
 #[derive(Debug, Default)]
 struct Lap {
-    /// Keys below this were walked.
+    /// Walked keys are below this.
     position: Vec<u8>,
-    /// Whether keys from there on are being read.
+    /// True while a step reads the keys from there on.
     reads: bool,
-    /// What its end leaves of `since`.
+    /// The part of `since` that the end of the lap leaves.
     stays: i64,
-    /// What it has found so far.
+    /// Bytes found so far.
     found: u64,
 }
 
 impl Usage {
-    /// A record of a key is accepted, which makes it more by so many bytes, or less.
+    /// Adds an accepted change of a key's record by `bytes` bytes, negative if it shrinks.
     pub fn change(&mut self, key: &[u8], bytes: i64) {
         self.since = self.since.saturating_add(bytes);
         let Some(lap) = &mut self.lap else { return };
@@ -56,20 +57,20 @@ impl Usage {
         }
     }
 
-    /// A lap begins. One that was under way comes to nothing.
+    /// Begins a lap, and drops one under way.
     pub fn begin_lap(&mut self) {
         self.lap = Some(Lap::default());
     }
 
-    /// The snapshot is taken of which the keys from the walk's position on are read: nothing may be
-    /// accepted between the two.
+    /// Begins a step, whose snapshot has just been taken: no record may be accepted between the
+    /// two.
     pub fn begin_step(&mut self) {
         if let Some(lap) = &mut self.lap {
             lap.reads = true;
         }
     }
 
-    /// They were read up to `position`; the walk has found so many bytes so far.
+    /// Ends a step: keys up to `position` were read, and the walk has found `found` bytes so far.
     pub fn end_step(&mut self, position: &[u8], found: u64) {
         if let Some(lap) = &mut self.lap {
             (lap.reads, lap.found) = (false, found);
@@ -77,18 +78,18 @@ impl Usage {
         }
     }
 
-    /// The lap is through.
+    /// Ends the lap with its total, in bytes.
     pub fn end_lap(&mut self, found: u64) {
         let lap = self.lap.take().unwrap_or_default();
         (self.counted, self.since) = (Some(found), lap.stays);
     }
 
-    /// Whether any lap came to its end.
+    /// True if any lap has completed.
     pub fn is_counted(&self) -> bool {
         self.counted.is_some()
     }
 
-    /// Bytes that are stored; before the first lap is through, at least so many.
+    /// Bytes stored; a lower bound until the first lap completes.
     pub fn stored(&self) -> u64 {
         match (self.counted, &self.lap) {
             (Some(counted), _) => counted.saturating_add_signed(self.since),
@@ -100,9 +101,9 @@ impl Usage {
         }
     }
 
-    /// Whether a lap is to hurry: none is through yet, or what was added since the last one takes
-    /// more than half of the room that there was below the hard limit. What was replaced unseen,
-    /// and what has expired since, is in it.
+    /// True if a lap is urgent: none is complete yet, or the additions since the last one take more
+    /// than half of the bytes that were left below the `hard` limit (0 = none). A lap corrects for
+    /// records that were replaced unseen or have expired since.
     pub fn is_urgent(&self, hard: u64) -> bool {
         match self.counted {
             None => true,
@@ -115,16 +116,16 @@ impl Usage {
     }
 }
 
-/// How many partitions a node holds of records of so many copies, and so for how many bytes on all
-/// nodes one byte on this one stands.
+/// The number of partitions that a node holds, by number of copies, and so the factor from bytes on
+/// this node to bytes on all nodes.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// At n: the partitions whose first n + 1 replicas it is among.
+    /// At index n: partitions that have this node among their first n + 1 replicas.
     held: Vec<u64>,
 }
 
 impl Shares {
-    /// Those of a node. Looks at all partitions: some milliseconds.
+    /// Computes the shares of a node. Visits all partitions, which takes some milliseconds.
     pub fn of(topology: &Topology, own: NodeId) -> Self {
         let mut held = vec![0; topology.nodes().min(usize::from(u8::MAX))];
         let mut replicas = Vec::new();
@@ -143,7 +144,8 @@ impl Shares {
         Self { held }
     }
 
-    /// What so many bytes here stand for, of records of `copies` copies, each key once.
+    /// Scales `bytes` of records with `copies` copies, held here, to the whole cluster, counting
+    /// each key once.
     pub fn all(&self, copies: u8, bytes: u64) -> u64 {
         let last = self.held.len().saturating_sub(1);
         let held = self.held.get(usize::from(copies.max(1) - 1).min(last));
@@ -153,8 +155,8 @@ impl Shares {
     }
 }
 
-/// The records that were accepted last, by the hash of their keys: their versions and what they
-/// count for. Until a record is visible in the store, it stands here.
+/// The most recently accepted records, by key hash: their versions and counted bytes. A record is
+/// found here until it is visible in the store.
 #[derive(Debug, Default)]
 pub struct Accepted {
     newer: HashMap<u64, (Version, u64)>,
@@ -162,10 +164,9 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// A record is accepted that counts for so many bytes. How many more these are than those of
-    /// the record before it, which `before` tells if it is not known here: `None` = nothing is
-    /// known of it, and it counts for nothing. A record that is older than the one before changes
-    /// nothing.
+    /// Accepts a record that counts for `bytes` bytes, and returns the change from the key's
+    /// previous record. `before` supplies that record if it is not known here; `None` = unknown,
+    /// and counts as 0 bytes. A record older than the previous one changes nothing.
     pub fn accept(
         &mut self,
         key: u64,
@@ -183,7 +184,7 @@ impl Accepted {
         signed(bytes) - signed(was)
     }
 
-    /// Forgets all: there is nothing to count.
+    /// Forgets all records: counting has stopped.
     pub fn clear(&mut self) {
         (self.newer, self.older) = Default::default();
     }
@@ -214,7 +215,7 @@ mod tests {
         usage.change(b"a", -7);
         assert_eq!(usage.stored(), 700);
 
-        // What comes while keys are read is not seen.
+        // A change that comes while keys are read is not in the snapshot.
         usage.begin_lap();
         usage.begin_step();
         usage.change(b"a", 30);

@@ -1,5 +1,5 @@
-//! What `repair` and `compact` have in common: work that a node is asked for and does by itself,
-//! and whose progress is shown.
+//! Requests for admin work that a node carries out by itself, such as `repair` and `compact`, and
+//! display of its progress.
 
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -14,22 +14,22 @@ use super::connection::{Connection, Head, malformed};
 use super::problem::{Asked, Problem, Unknown};
 use super::{BY, Unable, connect, fail, unreachable_node, unreachable_text};
 
-/// How often it is asked how far the work is.
+/// Polling interval of the progress.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// A node that does admin work.
+/// A node that carries out admin work.
 pub(super) struct Worker<'a> {
     connection: Connection,
     asked: &'a Ask,
 }
 
-/// What a node answers who asks for work.
+/// A node's answer to a request for work.
 #[derive(Serialize, Deserialize)]
 struct Accepted {
     number: u64,
 }
 
-/// The number of work that was asked for, as the node tells it.
+/// Formats the number of the requested work, as the node does.
 pub(super) fn asked_json(number: u64) -> String {
     serde_json::to_string(&Accepted { number }).expect("numbers always serialize") + "\n"
 }
@@ -39,18 +39,18 @@ impl<'a> Worker<'a> {
         Ok(Self { connection: connect(ask)?, asked: ask })
     }
 
-    /// The flags by which it is asked, for a command that is printed.
+    /// Returns the flags of the connection, for printed commands.
     pub(super) fn flags(&self) -> String {
         self.asked.flags()
     }
 
-    /// Asks for the work; its number.
+    /// Requests work; returns its number.
     pub(super) fn ask(&mut self, target: &str) -> Result<u64, Unable> {
         let Accepted { number } = self.change(target, 202)?;
         Ok(number)
     }
 
-    /// Asks how far it is until `ended` finds its end in what the node tells. It may ask for more.
+    /// Polls the progress until `ended` returns an end. `ended` may send further requests.
     pub(super) fn wait<Answer: DeserializeOwned, End>(
         &mut self,
         target: &str,
@@ -67,7 +67,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Asks for what changes nothing.
+    /// Sends a request that changes nothing.
     pub(super) fn exchange<T: DeserializeOwned>(
         &mut self,
         method: &str,
@@ -84,7 +84,7 @@ impl<'a> Worker<'a> {
         parsed.map_err(|error| fail(format!("{url}: {}", malformed(&error.to_string()))))
     }
 
-    /// Has something changed. Unless a node says what became of that, nobody knows.
+    /// Sends a request for a change. Without a node's answer the outcome is unknown.
     pub(super) fn change<T: DeserializeOwned>(
         &mut self,
         target: &str,
@@ -109,12 +109,12 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Shown on a terminal only.
+/// Returns a progress bar, hidden unless stderr is a terminal.
 fn progress() -> ProgressBar {
     if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() }
 }
 
-/// Shows how far the work is: so much of so much, if it is known of how much.
+/// Shows the progress, as a share of the total if that is known.
 pub(super) fn show(bar: &ProgressBar, done: u64, of: Option<u64>, message: String) {
     let template = if of.is_some() { "{bar:40} {percent} % {msg}" } else { "{spinner} {msg}" };
     bar.set_style(ProgressStyle::with_template(template).expect("both are well-formed"));
@@ -126,7 +126,7 @@ pub(super) fn show(bar: &ProgressBar, done: u64, of: Option<u64>, message: Strin
     bar.tick();
 }
 
-/// A time for people.
+/// Formats a duration for the user.
 pub(super) fn took_text(took_ms: Option<u64>) -> String {
     let took = Duration::from_millis(took_ms.unwrap_or(0));
     if took < Duration::from_secs(10) {

@@ -1,5 +1,4 @@
-//! What `put`, `get`, `del`, `add`, `scan`, `status`, `repair` and `compact` take on the command
-//! line.
+//! Command-line arguments of `put`, `get`, `del`, `add`, `scan`, `status`, `repair` and `compact`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,7 +11,7 @@ use crate::settings::members::{self, NodeError};
 use crate::settings::units::{Time, Ttl, UnitError};
 use crate::transport::Certificates;
 
-/// What `--timeout` allows: a wait of more than an hour is no wait but a mistake.
+/// Upper limit of `--timeout`: a wait of more than an hour is a mistake.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Where to ask, and how to answer.
@@ -44,8 +43,8 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// The flags of the connection, as they follow a command that is printed: typed as it is, it
-    /// asks the same node, by the same right.
+    /// Returns the flags of the connection for a printed command, so that it asks the same node
+    /// with the same credentials.
     pub(super) fn flags(&self) -> String {
         let mut flags = format!(" --url {}", self.url);
         let token_file = self.token_file.iter().map(|file| ("--token-file", file.as_path()));

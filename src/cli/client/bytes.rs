@@ -1,4 +1,4 @@
-//! Keys and values are any bytes; here is how they look in a URL, on a terminal and in JSON.
+//! Representation of keys and values, which are any bytes, in URLs, on a terminal and in JSON.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 pub(super) use crate::http::percent::encode as percent;
 pub(super) use cluster::escaped as escape;
 
-/// What [`escape`] never gives.
+/// Text that [`escape`] never returns.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: a backslash is followed by n, t, \\ or xNN (--escaped)")]
 pub(super) struct NotEscaped(String);
 
-/// What [`escape`] was given.
+/// Returns the bytes that [`escape`] was given.
 pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, NotEscaped> {
     let wrong = || NotEscaped(String::from_utf8_lossy(text).into_owned());
     let mut bytes = Vec::with_capacity(text.len());
@@ -41,7 +41,7 @@ pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, NotEscaped> {
     Ok(bytes)
 }
 
-/// Adds bytes to a JSON object: as text if they are, else under `NAME_base64`.
+/// Adds bytes to a JSON object: as text if they are UTF-8, else in base64 under `NAME_base64`.
 pub(super) fn add(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match str::from_utf8(bytes) {
         Ok(text) => object.insert(name.to_owned(), text.into()),

@@ -1,9 +1,9 @@
-//! `kvorum cluster`: the members of the cluster, and who decides about them.
+//! `kvorum cluster`: shows and changes the members of the cluster.
 //!
 //! ```text
 //!   status ─▶ GET /admin/layout, GET /v0/cluster ─▶ members, epoch by node, council
-//!   plan ─▶ POST /admin/layout/plan ─▶ what would move; an id
-//!   apply ID ─▶ POST /admin/layout/apply ─▶ decided by the council ─▶ done, or why not
+//!   plan ─▶ POST /admin/layout/plan ─▶ the moves; an id
+//!   apply ID ─▶ POST /admin/layout/apply ─▶ decided by the council ─▶ done, or the reason why not
 //!   abort ─▶ POST /admin/layout/abort ─▶ the same
 //!   recover ─▶ a stopped node's directory (`cli/recover.rs`)
 //! ```
@@ -70,7 +70,7 @@ struct StatusArgs {
 
 #[derive(Debug, Args)]
 struct PlanArgs {
-    // No comment of its own: rustdoc would take the brackets for links.
+    // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(
         long,
         value_name = "NAME",
@@ -129,7 +129,7 @@ struct AbortArgs {
     ask: Ask,
 }
 
-/// Does what is asked for.
+/// Runs the command.
 pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
     match &args.command {
         ClusterCommand::Status(args) => status(args),
@@ -174,7 +174,7 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
     if agree { Ok(()) } else { Err(Unable::No) }
 }
 
-/// `flags` are those of the connection, for commands.
+/// Formats the status. `flags` are those of the connection, for printed commands.
 fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &str) -> String {
     let LayoutStatus { epoch, stage, replicas, council, .. } = layout;
     let id = layout.cluster_id.as_ref().map_or("without an id yet", String::as_str);
@@ -238,7 +238,7 @@ fn plan(args: &PlanArgs) -> Result<(), Unable> {
     ))
 }
 
-/// Has a change planned: lists by the names that the node knows them by.
+/// Has the node plan a change. `lists` are query parameters with their node names.
 pub(super) fn planned(
     worker: &mut Worker<'_>,
     lists: &[(&str, &Vec<String>)],
@@ -254,7 +254,7 @@ pub(super) fn planned(
     worker.exchange("POST", &format!("/admin/layout/plan?{}", query.join("&")), 200)
 }
 
-/// What a plan would do.
+/// Formats the effects of a plan.
 pub(super) fn plan_text(plan: &Plan) -> String {
     let mut text: String = plan.changes.iter().map(|change| format!("{change}\n")).collect();
     let width = plan.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
@@ -287,7 +287,7 @@ pub(super) fn plan_text(plan: &Plan) -> String {
     text
 }
 
-/// Has a plan decided; what becomes of it is shown by the layout.
+/// Has the node propose a plan to the council; the layout shows the outcome.
 pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<LayoutStatus, Unable> {
     let target = format!("/admin/layout/apply?plan={}", percent(plan.as_bytes()));
     worker.change(&target, 202)
@@ -334,7 +334,7 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
                 LayoutStage::Settled if layout.epoch == asked.epoch + 1 => {
                     Some(Ok(Some(layout.epoch)))
                 }
-                // Keys have begun to move meanwhile, or the tokens are others.
+                // Keys have begun to move meanwhile, or the tokens have changed: abort again.
                 LayoutStage::Prepare | LayoutStage::ReadOld if layout.epoch > asked.epoch => {
                     Some(Ok(None))
                 }
@@ -364,7 +364,7 @@ fn layout_json(layout: &LayoutStatus) -> String {
     serde_json::to_string(layout).expect("strings and numbers always serialize") + "\n"
 }
 
-/// Why what was asked for was not done.
+/// Reason why a requested change was not made.
 #[derive(Debug, thiserror::Error)]
 enum NotDone {
     #[error("another change was decided before: plan again")]
@@ -378,7 +378,7 @@ enum NotDone {
 }
 
 impl NotDone {
-    /// With the command that goes on from there. `flags` are those of the connection.
+    /// Returns the reason with the command to continue with. `flags` are those of the connection.
     fn told(&self, flags: &str) -> String {
         match self {
             Self::Overtaken => format!("{self} (kvorum cluster plan{flags})"),

@@ -1,4 +1,4 @@
-//! `kvorum compact`: has a node compact its whole store, and shows its end.
+//! `kvorum compact`: has a node compact its whole store, and shows the end.
 
 use indicatif::HumanBytes;
 
@@ -8,7 +8,7 @@ use crate::operations::compact::{Compaction, Compactions};
 
 const TARGET: &str = "/admin/compact";
 
-/// Does what is asked for.
+/// Runs the command.
 pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     let url = &args.ask.url;
     let mut worker = Worker::new(&args.ask)?;
@@ -41,7 +41,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     if args.ask.json { Ok(()) } else { print(&summary(&ended)) }
 }
 
-/// What came of it, on a line.
+/// Describes the result in a line.
 fn summary(ended: &Compaction) -> String {
     let Compaction { took_ms, bytes_before, bytes, records, .. } = ended;
     let (took, before, now) = (took_text(*took_ms), HumanBytes(*bytes_before), HumanBytes(*bytes));

@@ -1,4 +1,4 @@
-//! One blocking connection to a node, with as much HTTP/1.1 as kvorum and proxies before it answer.
+//! A blocking connection to a node, with the subset of HTTP/1.1 that kvorum and proxies use.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,62 +11,63 @@ use crate::settings::members::authority_of;
 use crate::settings::units::Time;
 use crate::transport::{Blocking, Certificates};
 
-/// Headers of an answer; kvorum sends at most seven.
+/// Limit on the headers of an answer; kvorum sends at most seven.
 const MAX_HEADERS: usize = 32;
 
-/// Bytes of an answer's head: far more than kvorum's, so that it is somebody else's.
+/// Limit on the bytes of an answer's head, far above those of kvorum: a longer one is another
+/// program's.
 const MAX_HEAD: usize = 64 << 10;
 
-/// Longest body that is taken whole: a long recording of all events.
+/// Longest body that is read whole: a long recording of all events.
 const MAX_BODY: u64 = 128 << 20;
 
-/// Bytes of a line of a chunked body: a size with extensions, or a trailer.
+/// Limit on the bytes of a line in a chunked body: a size with extensions, or a trailer.
 const MAX_LINE: u64 = 8 << 10;
 
-/// Bytes that are sent between two looks at the progress bar.
+/// Bytes sent between two updates of the progress bar.
 const STEP: usize = 64 << 10;
 
-/// A blocking connection to one node, with the head that every request on it has.
+/// A blocking connection to one node, with the headers common to its requests.
 pub(super) struct Connection {
     stream: BufReader<Blocking>,
-    /// Header lines of every request, each with its end.
+    /// Header lines of every request, with line ends.
     headers: String,
     patience: Duration,
 }
 
-/// What comes before an answer's body.
+/// The head of an answer.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) status: u16,
-    /// The version of the value: an `ETag` as kvorum makes them.
+    /// The value's version, from an `ETag` in kvorum's format.
     pub(super) version: Option<String>,
-    /// When the value expires, in milliseconds since 1970, if it does.
+    /// Time at which the value expires, in milliseconds since 1970; `None` = never.
     pub(super) expires_ms: Option<u64>,
-    /// Who acknowledged a write, if that was asked for.
+    /// Replicas that acknowledged a write, if requested.
     pub(super) receipt: Option<Receipt>,
     pub(super) content_type: Option<String>,
-    /// Whether the other end closes the connection after the body.
+    /// True if the peer closes the connection after the body.
     pub(super) closes: bool,
     length: Length,
 }
 
-/// How long a body is.
+/// Framing of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Length {
-    /// So many bytes.
+    /// A fixed number of bytes.
     Bytes(u64),
-    /// It says so chunk by chunk.
+    /// Chunks, each with its length.
     Chunked,
-    /// It ends with the connection.
+    /// The end of the connection.
     Connection,
 }
 
-/// A body as it comes, however it is framed. An end before its end is an error, but for a body that
-/// ends with the connection.
+/// A body, read as it arrives, whatever its framing. A premature end is an error, except for a body
+/// that ends with the connection.
 pub(super) struct Body<'a> {
     connection: &'a mut Connection,
     length: Length,
-    /// Bytes that are left, of the body or of the chunk.
+    /// Bytes left of the body or of the chunk.
     left: u64,
     has_begun: bool,
     has_ended: bool,
@@ -96,7 +97,7 @@ impl Read for Body<'_> {
 }
 
 impl Body<'_> {
-    /// Reads up to the bytes of the next chunk, or over the trailers after the last one.
+    /// Reads up to the content of the next chunk, or past the trailers after the last one.
     fn next_chunk(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.has_begun, true) && !self.connection.line()?.is_empty() {
             return Err(malformed("a chunk is longer than its size line says"));
@@ -119,7 +120,7 @@ impl Body<'_> {
     }
 }
 
-/// The version that a tag names, if it is one of kvorum's.
+/// Returns the version in a tag, if the tag is one of kvorum's.
 pub(super) fn version(tag: &str) -> Option<String> {
     etags::parse(tag.as_bytes()).map(|_| tag.trim_matches('"').to_owned())
 }
@@ -135,8 +136,8 @@ pub(super) fn malformed(what: &str) -> io::Error {
 }
 
 impl Connection {
-    /// Connects to a node's URL; connecting, and each wait after that, ends after `patience`. The
-    /// token goes with every request.
+    /// Connects to a node's URL. Connecting, and each wait after that, is limited to `patience`.
+    /// Every request carries the token.
     pub(super) fn open(
         url: &str,
         certificates: &Certificates,
@@ -171,12 +172,13 @@ impl Connection {
         Err(in_words(last, "no connection", patience))
     }
 
-    /// Sends these header lines, each with its end, from now on.
+    /// Adds header lines, with line ends, to all further requests.
     pub(super) fn add_header(&mut self, lines: &str) {
         self.headers += lines;
     }
 
-    /// Sends a request, telling `sent` how much of the body is on its way; then the answer's head.
+    /// Sends a request and returns the answer's head. `sent` is called with the bytes of the body
+    /// sent in each step.
     pub(super) fn request(
         &mut self,
         method: &str,
@@ -199,7 +201,7 @@ impl Connection {
             outcome = outcome.and_then(|()| stream.write_all(step));
             sent(step.len());
         }
-        // A node that takes no more of a body has said why.
+        // A node that stops reading a body has already answered why.
         let head = match self.head() {
             Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
             head => head,
@@ -249,7 +251,7 @@ impl Connection {
         })
     }
 
-    /// The body, as it comes.
+    /// Returns the body as a stream.
     pub(super) fn stream(&mut self, head: &Head) -> Body<'_> {
         let length = head.length;
         let left = match length {
@@ -260,7 +262,7 @@ impl Connection {
         Body { connection: self, length, left, has_begun: false, has_ended: false }
     }
 
-    /// The whole body.
+    /// Reads the whole body.
     pub(super) fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
         if head.length == Length::Connection {
             return Err(malformed("it has no Content-Length"));
@@ -288,7 +290,7 @@ impl Connection {
     }
 }
 
-/// A timeout of a socket says "resource temporarily unavailable"; this says what was waited for.
+/// Replaces a socket timeout's "resource temporarily unavailable" by a description of the wait.
 fn in_words(error: io::Error, missing: &str, patience: Duration) -> io::Error {
     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
         return error;

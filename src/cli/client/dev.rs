@@ -1,13 +1,13 @@
-//! `kvorum dev add`, `kvorum dev remove`: a node comes to the cluster of a `kvorum dev` that runs,
-//! or leaves it.
+//! `kvorum dev add`, `kvorum dev remove`: adds a node to the cluster of a running `kvorum dev`, or
+//! removes one.
 //!
 //! ```text
 //!   add ─▶ socket: a node is started ─▶ it asks to join ─▶ plan, apply ─▶ settled
 //!   remove ─▶ plan, apply ─▶ settled ─▶ socket: its process is stopped
 //! ```
 //!
-//! The plan is made and applied as by `kvorum cluster`. Whoever presses ctrl-C is told what is true
-//! then.
+//! The plan is made and applied as by `kvorum cluster`. On ctrl-C the command reports the state
+//! reached.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -32,18 +32,16 @@ use crate::operations::status::Cluster;
 use crate::settings::members::authority_of;
 use crate::transport::Certificates;
 
-/// How long a node that was started may take to ask for a place, and nodes to go by a layout that
-/// is settled.
+/// Time limit for a started node to ask to join, and for all nodes to use a settled layout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a node that was killed may take until it answers again: `kvorum dev` starts it after 3
-/// seconds.
+/// Time limit for a killed node to answer again: `kvorum dev` restarts it after 3 seconds.
 const RESTART: Duration = Duration::from_secs(10);
 
-/// How long a node on this machine may take to accept a connection.
+/// Time limit for a node on this machine to accept a connection.
 const CONNECT: Duration = Duration::from_millis(250);
 
-/// What is true if the command is interrupted now.
+/// The state to report if the command is interrupted now.
 #[derive(Debug, Clone)]
 struct Truth(Arc<Mutex<String>>);
 
@@ -52,7 +50,7 @@ impl Truth {
         *self.0.lock() = what;
     }
 
-    /// A change was applied by a command with these flags.
+    /// Sets the state after a change was applied; `flags` are those of the connection.
     fn is_applied(&self, name: &str, flags: &str) {
         self.is(format!(
             "the change goes on without this command, and kvorum dev does the rest for {name}. \
@@ -62,7 +60,7 @@ impl Truth {
     }
 }
 
-/// Does what is asked for, until it is done or somebody presses ctrl-C.
+/// Runs the command until it is done or interrupted.
 pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(format!("cannot handle signals: {error}")))?;
@@ -74,7 +72,7 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
             DevCommand::Add(args) => add(args, &shared),
             DevCommand::Remove(args) => remove(args, &shared),
         };
-        // Nobody listens after ctrl-C.
+        // The receiver is gone after ctrl-C.
         let _ = done.send(outcome);
     };
     runtime.block_on(async {
@@ -88,7 +86,7 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
             fail(format!("interrupted: {truth}"))
         };
         tokio::select! {
-            // A panic in there was printed, and ended the process.
+            // The panic was printed, and ended the process.
             ended = ended => ended.unwrap_or(Err(Unable::Failed)),
             _ = interrupt.recv() => Err(interrupted()),
             _ = terminate.recv() => Err(interrupted()),
@@ -166,14 +164,14 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
     ))
 }
 
-/// Whether a node is up: its process is known, and was not killed a moment ago.
+/// Returns true if a node is up: its process is known, and was not killed a moment ago.
 fn answers(node: &DevNode) -> bool {
     let address = authority_of(&node.url).parse().ok();
     let connected = address.map(|address| TcpStream::connect_timeout(&address, CONNECT));
     node.is_up && connected.is_some_and(|connected| connected.is_ok())
 }
 
-/// Has a node leave the cluster, if it has not done so.
+/// Removes a node from the cluster, unless that has been done.
 fn leave(
     name: &String,
     replicas: Option<u8>,
@@ -195,7 +193,8 @@ fn leave(
     is_known_to_all(&mut worker, data)
 }
 
-/// Has a change planned, shown and carried out to its end. `applies`: it is about to be applied.
+/// Plans, prints and applies a change, and waits for its end. `applies` is called before it is
+/// applied.
 fn change(
     worker: &mut Worker<'_>,
     lists: &[(&str, &Vec<String>)],
@@ -234,13 +233,13 @@ fn ask_of(running: &DevRunning, node: &DevNode) -> Ask {
     Ask { url, certificates, token_file, timeout: None, json: false }
 }
 
-/// Waits until the node that was started has asked for a place; whether it has one already.
+/// Waits until the started node asks to join; returns true if it is already a member.
 fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, Unable> {
     let until = Instant::now() + PATIENCE;
     let mut looks = 0;
     let answered = worker.wait("/admin/layout", |_, layout: LayoutStatus, _| {
         looks += 1;
-        // It may have given up, which its log says.
+        // The node may have given up, which its log explains.
         let is_gone = looks % 5 == 0
             && nodes(data).is_ok_and(|nodes| nodes.iter().all(|node| node.name != name));
         if layout.nodes.iter().any(|node| node.name == name) {
@@ -259,7 +258,7 @@ fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, U
     })
 }
 
-/// A change waits for nodes that are down: better to say so before there is one.
+/// Fails if nodes are down: a change would wait for them, so it is better not to begin one.
 fn all_are_up(worker: &mut Worker<'_>) -> Result<(), Unable> {
     let until = Instant::now() + RESTART;
     let down = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
@@ -278,7 +277,8 @@ fn all_are_up(worker: &mut Worker<'_>) -> Result<(), Unable> {
     )))
 }
 
-/// Once all nodes go by a layout that has changed, they need the first list no more.
+/// Waits until all nodes use the changed layout, and then tells `kvorum dev`: they no longer need
+/// the initial list.
 fn is_known_to_all(worker: &mut Worker<'_>, data: &Path) -> Result<(), Unable> {
     let until = Instant::now() + PATIENCE;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;

@@ -1,4 +1,4 @@
-//! One key: `put`, `get`, `del`, `add`.
+//! Commands for single keys: `put`, `get`, `del`, `add`.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
@@ -21,7 +21,7 @@ use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
 
-/// Uploads from here on show how far they are, in bytes.
+/// Upload size from which on a progress bar is shown, in bytes.
 const LONG: usize = 256 << 10;
 
 /// Writes a value.
@@ -42,7 +42,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
     finish_write(&key, &head, &body, &args.ask, (&args.receipt, STORED))
 }
 
-/// Reads values: of one key the bytes alone; of several a line each, as `scan` prints them.
+/// Reads values: the bytes alone for one key, or a line each for several, as `scan` prints them.
 pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     let keys = keys_of(args)?;
     let mut outcome = Ok(());
@@ -90,12 +90,12 @@ fn print_value(
     } else if is_one_of_several {
         writeln!(out, "{}\t{}", escape(key), escape(body))
     } else {
-        // A terminal's prompt belongs onto a line of its own; a file gets the value and no more.
+        // A terminal's prompt needs a line of its own; a file gets the value and nothing more.
         let end: &[u8] = if out.is_terminal() && !body.ends_with(b"\n") { b"\n" } else { b"" };
         out.write_all(body).and_then(|()| out.write_all(end))
     };
     match written.and_then(|()| out.flush()) {
-        // Who reads has seen enough, as with scan.
+        // The reader has seen enough, as with scan.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| fail(format!("stdout: {error}"))),
     }
@@ -115,7 +115,7 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
     let headers = if_match(condition)? + &known(word)?;
     let mut asker = Asker::new(&args.ask, &headers);
     for (done, key) in keys.iter().enumerate() {
-        // By the receipt the answer is known for a node's.
+        // The receipt proves that the answer is a node's.
         let target = format!("/v0/entity?id={}{votes}&receipt=true", percent(key));
         let answer = asker.ask("DELETE", &target, None);
         let deleted = answer
@@ -134,7 +134,7 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
     Ok(())
 }
 
-/// The keys of a command line.
+/// Returns the keys of a command line.
 fn keys_of(args: &KeyArgs) -> Result<Vec<Vec<u8>>, Unable> {
     args.keys.iter().map(|key| key_bytes(key, args.escaped)).collect()
 }
@@ -163,7 +163,7 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     check_receipt(&head, &args.ask, &args.receipt)
 }
 
-/// A receipt for people, if there is one.
+/// Formats a receipt for the user, if there is one.
 fn receipt_line(receipt: Option<&Receipt>) -> String {
     let Some(Receipt { version, epoch, ack, from, sync, by }) = receipt else {
         return String::new();
@@ -176,7 +176,7 @@ fn receipt_line(receipt: Option<&Receipt>) -> String {
     )
 }
 
-/// A write was done, but not as it was to be told of.
+/// Fails if a receipt was wanted and the answer has none, although the write was done.
 fn check_receipt(head: &Head, ask: &Ask, wanted: &WantReceipt) -> Result<(), Unable> {
     if wanted.receipt && head.receipt.is_none() {
         let url = &ask.url;
@@ -185,7 +185,7 @@ fn check_receipt(head: &Head, ask: &Ask, wanted: &WantReceipt) -> Result<(), Una
     Ok(())
 }
 
-/// The header of an idempotency key, with its end; nothing if there is none.
+/// Returns the header line of an idempotency key, or nothing.
 fn known(Known { idempotency_key }: &Known) -> Result<String, Unable> {
     let Some(word) = idempotency_key else { return Ok(String::new()) };
     if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -195,7 +195,7 @@ fn known(Known { idempotency_key }: &Known) -> Result<String, Unable> {
     Ok(format!("Idempotency-Key: {word}\r\n"))
 }
 
-/// The header of a condition, with its end; nothing if there is none.
+/// Returns the header line of a condition, or nothing.
 fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, Unable> {
     if if_match.is_empty() {
         return Ok(String::new());
@@ -220,10 +220,10 @@ fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, Unable> {
     Ok(format!("If-Match: {}\r\n", quoted.join(", ")))
 }
 
-/// Asks a node for one thing after the other, over one connection while the node keeps it.
+/// Sends requests to a node one after the other, over one connection while the node keeps it open.
 struct Asker<'a> {
     ask: &'a Ask,
-    /// Header lines of each request, each with its end.
+    /// Header lines of each request, with line ends.
     headers: &'a str,
     connection: Option<Connection>,
 }
@@ -233,7 +233,7 @@ impl<'a> Asker<'a> {
         Self { ask, headers, connection: None }
     }
 
-    /// One request, one answer.
+    /// Sends a request and reads the answer.
     fn ask(
         &mut self,
         method: &str,
@@ -264,7 +264,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// On stderr, and only on a terminal.
+/// Returns a progress bar for long uploads, shown on stderr, and only on a terminal.
 fn upload_bar(bytes: usize) -> ProgressBar {
     if bytes < LONG {
         return ProgressBar::hidden();
@@ -273,14 +273,13 @@ fn upload_bar(bytes: usize) -> ProgressBar {
     ProgressBar::new(bytes as u64).with_style(style.expect("the template is well-formed"))
 }
 
-/// How a node says that a write is done: by this status, and with something in the head that other
-/// programs do not send.
+/// A node's confirmation of a write: this status, and a header that other programs do not send.
 type Done = (u16, fn(&Head) -> bool);
 
-/// A value is stored: its version.
+/// A value is stored: the answer has its version.
 const STORED: Done = (201, |head| head.version.is_some());
 
-/// A value is deleted: the receipt, which is asked for. There is nothing else in that answer.
+/// A value is deleted: the answer has the receipt, which is always requested, and nothing else.
 const DELETED: Done = (202, |head| head.receipt.is_some());
 
 fn finish_write(
@@ -300,7 +299,7 @@ fn finish_write(
     if !(done.1)(head) {
         return Err(foreign(ask, head.status));
     }
-    // A deletion is asked for with one in any case.
+    // A deletion's request always asks for a receipt.
     let receipt = head.receipt.as_ref().filter(|_| wanted.receipt);
     if ask.json {
         print(&format!("{}\n", Value::from(described(key, head, receipt))))?;
@@ -310,12 +309,12 @@ fn finish_write(
     check_receipt(head, ask, wanted)
 }
 
-/// Reports the success of a write that kvorum would tell otherwise.
+/// Reports an answer that confirms a write, but not in the way that kvorum does.
 fn foreign(ask: &Ask, status: u16) -> Unable {
     Unknown::Stranger(status).report(Asked::Write, &stranger_at(&ask.url, status), ask)
 }
 
-/// What is said of a key besides its value.
+/// Returns a JSON object that describes a key, without its value.
 fn described(key: &[u8], head: &Head, receipt: Option<&Receipt>) -> Map<String, Value> {
     let mut object = Map::new();
     add_bytes(&mut object, "key", key);
@@ -337,7 +336,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Unable> {
     read(file, &shown)
 }
 
-/// Everything, if it can be a value at all.
+/// Reads all bytes, up to the greatest size of a value.
 fn read(from: impl Read, shown: &str) -> Result<Vec<u8>, Unable> {
     let mut value = Vec::new();
     let read = from.take(MAX_VALUE.0 + 1).read_to_end(&mut value);

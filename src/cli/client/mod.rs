@@ -1,11 +1,11 @@
-//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`, `cluster`, `token`,
-//! `quota`, `dev add`, `dev remove`: a cluster from the command line.
+//! The client commands: `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`,
+//! `cluster`, `token`, `quota`, `dev add`, `dev remove`.
 //!
 //! ```text
 //!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
 //!                    │
-//!                    ├─▶ stdout: what was asked for, and nothing else
-//!                    └─▶ stderr: what went wrong, progress on a terminal
+//!                    ├─▶ stdout: the result, and nothing else
+//!                    └─▶ stderr: errors; progress on a terminal
 //! ```
 
 mod admin;
@@ -52,11 +52,11 @@ pub(crate) use token::{TokenArgs, token};
 use crate::operations::stderr;
 use crate::settings::secret;
 
-/// How long connecting, and each part of an answer, may take unless `--timeout` says otherwise: ten
-/// times the default `--deadline`, so that a node that works is the one who gives up.
+/// Default time limit of connecting and of each part of an answer: ten times the default
+/// `--deadline`, so that a working node gives up first.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a command did not do what it was told. It was told to people.
+/// Reason why a command failed. The reason was already printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unable {
     /// The answer is no: there is no value under the key, a condition is not met, or not every node
@@ -75,20 +75,20 @@ impl From<Unable> for ExitCode {
     }
 }
 
-/// Tells people why, on one line.
+/// Prints the reason of a failure on one line.
 fn fail(why: impl std::fmt::Display) -> Unable {
     stderr::say(format_args!("kvorum: {why}"));
     Unable::Failed
 }
 
-/// Prints what was asked for. Names in it are anybody's.
+/// Prints a result, with control characters escaped: names in it come from any client.
 fn print(text: &str) -> Result<(), Unable> {
     let mut out = io::stdout().lock();
     let printed = out.write_all(visible(text).as_bytes()).and_then(|()| out.flush());
     printed.map_err(|error| fail(format!("stdout: {error}")))
 }
 
-/// Connects to the node that is asked.
+/// Connects to the node named by the arguments.
 fn connect(ask: &Ask) -> Result<Connection, Unable> {
     let token = token_of(ask.token_file.as_deref())?;
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
@@ -96,15 +96,15 @@ fn connect(ask: &Ask) -> Result<Connection, Unable> {
     connection.map_err(|error| unreachable_node(&ask.url, &error, BY))
 }
 
-/// How another node is named, but for `profile`.
+/// Hint at the settings that name another node, for all commands but `profile`.
 const BY: &str = " (--url, KVORUM_URL)";
 
-/// `by` is how another would be named.
+/// Reports an unreachable node; `by` is the hint at how to name another one.
 fn unreachable_node(url: &str, error: &io::Error, by: &str) -> Unable {
     fail(unreachable_text(url, error, by))
 }
 
-/// Why a node is not reached, in words.
+/// Describes why a node is unreachable.
 fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
@@ -115,7 +115,7 @@ fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
     }
 }
 
-/// What requests carry: out of a file, or of a variable.
+/// Returns the token for requests, from the file or a variable.
 fn token_of(file: Option<&Path>) -> Result<Option<String>, Unable> {
     let variable = || secret::CLIENT.variable().or_else(|| secret::ADMIN.variable());
     let variable = if file.is_some() { None } else { variable() };
@@ -130,7 +130,7 @@ fn token_of(file: Option<&Path>) -> Result<Option<String>, Unable> {
     }
 }
 
-/// The bytes of a key on the command line.
+/// Returns the bytes of a key on the command line.
 fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, Unable> {
     let bytes = match escaped {
         true => bytes::unescape(key.as_bytes()).map_err(fail)?,
@@ -140,21 +140,21 @@ fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, Unable> {
 }
 
 impl WantReceipt {
-    /// As it follows another parameter in a query string.
+    /// Returns the query parameter, to be appended to another one.
     fn query(&self) -> &'static str {
         if self.receipt { "&receipt=true" } else { "" }
     }
 }
 
 impl Life {
-    /// As it follows another parameter in a query string.
+    /// Returns the query parameter, to be appended to another one.
     fn query(&self) -> String {
         self.ttl.map(|ttl| format!("&ttl={ttl}")).unwrap_or_default()
     }
 }
 
 impl Votes {
-    /// As they follow another parameter in a query string.
+    /// Returns the query parameters, to be appended to another one.
     fn query(&self) -> String {
         let ack = self.ack.map(|ack| format!("&ack={ack}"));
         let from = self.from.map(|from| format!("&from={from}"));

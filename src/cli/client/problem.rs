@@ -1,4 +1,4 @@
-//! A node's refusal, in words.
+//! Errors in a node's answers, for the user.
 
 use std::io::{self, ErrorKind};
 
@@ -9,10 +9,10 @@ use super::bytes::add as add_bytes;
 use super::{Ask, Unable, fail};
 use crate::operations::stderr;
 
-/// An answer's body that is `application/problem+json`, as far as people are told of it.
+/// An `application/problem+json` body, as far as it is shown to users.
 #[derive(Debug, Deserialize)]
 pub(super) struct Problem {
-    /// What other programs' answers don't have, or fill with a URI.
+    /// The kind of problem, a word. Other programs' answers lack it, or have a URI.
     #[serde(rename = "type")]
     kind: String,
     title: String,
@@ -25,31 +25,31 @@ pub(super) struct Problem {
     outcome: Option<String>,
 }
 
-/// What says that nothing is under a key.
+/// Kind of the answer for a key without a value.
 const NOT_FOUND: &str = "not-found";
 
-/// What says that a condition is not met.
+/// Kind of the answer for a condition that is not met.
 const UNMET: &str = "precondition-failed";
 
 impl Problem {
-    /// An answer's problem, if it is one that kvorum tells.
+    /// Parses an answer's problem; `None` = it is not one of kvorum's.
     fn read(status: u16, body: &[u8]) -> Option<Self> {
         let problem: Self = serde_json::from_slice(body).ok()?;
         let word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
         (problem.status == status && problem.kind.bytes().all(word)).then_some(problem)
     }
 
-    /// Whether kvorum says that there is no value, and not somebody else that there is no page.
+    /// Returns true if kvorum reports that there is no value, as opposed to another program's 404.
     pub(super) fn is_absence(status: u16, body: &[u8]) -> bool {
         Self::read(status, body).is_some_and(|problem| problem.kind == NOT_FOUND)
     }
 
-    /// Whether kvorum says that a write's condition is not met.
+    /// Returns true if kvorum reports that a write's condition is not met.
     pub(super) fn is_unmet(status: u16, body: &[u8]) -> bool {
         Self::read(status, body).is_some_and(|problem| problem.kind == UNMET)
     }
 
-    /// Reports it to people, or to programs.
+    /// Reports the problem to the user, or as JSON.
     pub(super) fn report(status: u16, body: &[u8], ask: &Ask) -> Unable {
         if ask.json && Self::read(status, body).is_some() {
             stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
@@ -58,8 +58,8 @@ impl Problem {
         Self::report_from(status, body, &ask.url)
     }
 
-    /// Reports the answer to a write, or to another change: another program's does not tell what
-    /// became of it.
+    /// Reports the answer to a write or another change: if it is another program's, the outcome is
+    /// unknown.
     pub(super) fn report_of(what: Asked, status: u16, body: &[u8], ask: &Ask) -> Unable {
         match Self::read(status, body) {
             Some(_) => Self::report(status, body, ask),
@@ -67,7 +67,7 @@ impl Problem {
         }
     }
 
-    /// Reports as JSON that a key is not there.
+    /// Reports as JSON that a key has no value.
     pub(super) fn report_absent(key: &[u8], body: &[u8]) -> Unable {
         let object = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
         let mut object = object.unwrap_or_default();
@@ -76,7 +76,7 @@ impl Problem {
         Unable::No
     }
 
-    /// Reports that a write's condition is not met, and which version there is.
+    /// Reports that a write's condition is not met, with the current version.
     pub(super) fn report_unmet(body: &[u8], current: Option<&str>, ask: &Ask) {
         let object = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
         if let (true, Ok(mut object)) = (ask.json, object) {
@@ -89,12 +89,12 @@ impl Problem {
         let _ = fail(format!("{} answers {}{current}", ask.url, Self::shown(412, body)));
     }
 
-    /// Reports to people what the node at `url` said.
+    /// Reports the answer of the node at `url` to the user.
     pub(super) fn report_from(status: u16, body: &[u8], url: &str) -> Unable {
         fail(format!("{url} answers {}", Self::shown(status, body)))
     }
 
-    /// An answer that is not what was asked for, in words.
+    /// Describes an unexpected answer.
     pub(super) fn shown(status: u16, body: &[u8]) -> String {
         match Self::read(status, body) {
             Some(problem) => format!("{status}: {}", problem.words()),
@@ -120,28 +120,28 @@ impl Problem {
     }
 }
 
-/// What was asked for, of which nobody knows what became.
+/// A request whose outcome may be unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Asked {
     /// A write of a key.
     Write,
-    /// Anything else that changes something.
+    /// Any other change.
     Change,
 }
 
-/// Reasons why nobody knows what became of it.
+/// Reason why the outcome of a request is unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Unknown {
-    /// Another program gave an answer of this status.
+    /// Another program answered with this status.
     Stranger(u16),
-    /// The response is none that kvorum gives.
+    /// The response is not one of kvorum's.
     Malformed,
     /// No answer came.
     Silence,
 }
 
 impl Unknown {
-    /// What an error says of an answer that did not come whole.
+    /// Classifies the error of an incomplete answer.
     pub(super) fn of(error: &io::Error) -> Self {
         match error.kind() {
             ErrorKind::InvalidData => Self::Malformed,
@@ -149,7 +149,7 @@ impl Unknown {
         }
     }
 
-    /// Reports the failure that `why` names, and the unknown outcome, to people or to programs.
+    /// Reports the failure described by `why`, and the unknown outcome, to the user or as JSON.
     pub(super) fn report(self, what: Asked, why: &str, ask: &Ask) -> Unable {
         if !ask.json {
             let failed = fail(why);
@@ -173,12 +173,12 @@ impl Unknown {
     }
 }
 
-/// Says of an answer of the node at `url` that it came without what kvorum sends with it.
+/// Describes an answer of the node at `url` without kvorum's content.
 pub(super) fn stranger_at(url: &str, status: u16) -> String {
     format!("{url} answers {}", stranger(status))
 }
 
-/// What is said of a status that came without what kvorum sends with it.
+/// Describes a status without kvorum's content.
 fn stranger(status: u16) -> String {
     format!(
         "{status} with an unexpected response body: is this a kvorum node, or is a proxy in \

@@ -1,4 +1,4 @@
-//! `kvorum quota set`, `list`, `remove`: how much clients may store under which prefix.
+//! `kvorum quota set`, `list`, `remove`: limits on the bytes that clients may store under a prefix.
 
 use std::fmt::Write;
 
@@ -63,7 +63,7 @@ struct RemoveArgs {
     ask: Ask,
 }
 
-/// Does what is asked for.
+/// Runs the command.
 pub(crate) fn quota(args: &QuotaArgs) -> Result<(), Unable> {
     match &args.command {
         QuotaCommand::Set(args) => set(args),
@@ -122,7 +122,7 @@ fn limits(quota: &QuotaStatus) -> String {
     text
 }
 
-/// A quota for people.
+/// Describes a quota in a line.
 fn line(quota: &QuotaStatus) -> String {
     let mut text = limits(quota);
     let _ = match quota.stored_bytes {

@@ -1,4 +1,4 @@
-//! `kvorum repair`: asks a node for a round of repair over the whole cluster, and shows its end.
+//! `kvorum repair`: requests a repair round over the whole cluster from a node, and shows its end.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{RepairArgs, Unable, print};
 use crate::operations::rounds::{Repair, Round};
 use crate::operations::status::Row;
 
-/// Does what is asked for.
+/// Runs the command.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     let url = &args.ask.url;
     let mut worker = Worker::new(&args.ask)?;
@@ -37,7 +37,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     if round.equal { Ok(()) } else { Err(Unable::No) }
 }
 
-/// How far a round is, of how much, and what it has found.
+/// Returns a round's progress, its total if known, and a description.
 fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
     let Some(round) = round else {
         let what = "waiting until the last writes have reached their replicas";
@@ -52,8 +52,8 @@ fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
     (round.records, round.of_records.filter(|of| *of > 0), message)
 }
 
-/// What the last round of all came to that any of these nodes drove, on a line. `flags` are those
-/// of the connection, for commands.
+/// Describes in a line the latest round that any of these nodes drove. `flags` are those of the
+/// connection, for printed commands.
 pub(super) fn last_round(nodes: &[Row], now_ms: u64, flags: &str) -> Option<String> {
     let rounds = nodes.iter().filter_map(|row| Some((row, row.status.as_ref()?.repair.as_ref()?)));
     let lasts = rounds.filter_map(|(row, repair)| Some((row, repair.last.as_ref()?)));
@@ -78,7 +78,7 @@ fn ended_ms(round: &Round) -> u64 {
     round.began_ms + round.took_ms.unwrap_or(0)
 }
 
-/// Why not all replicas are known to hold the same after a round.
+/// Returns the reasons why not all replicas are known to be equal after a round.
 fn reasons(round: &Round) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(why) = &round.stopped {
@@ -97,7 +97,7 @@ fn reasons(round: &Round) -> Vec<String> {
     reasons
 }
 
-/// What came of a round, in a few lines.
+/// Describes the result of a round in a few lines.
 fn summary(round: &Round, flags: &str) -> String {
     let kind = if round.full { "full" } else { "incremental" };
     let mut text = format!(

@@ -1,5 +1,5 @@
-//! A range: `scan`. One item a line, as it comes. A response that was cut is an error, for a short
-//! list looks like a whole one.
+//! `scan`: prints a range, one item a line, as it arrives. A truncated response is an error,
+//! because a short list looks like a complete one.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -16,10 +16,10 @@ use super::{BY, Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable
 use crate::http::MAX_LIMIT;
 use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
 
-/// Items between two looks at the progress line.
+/// Items between two updates of the progress line.
 const STEP: u64 = 1000;
 
-/// What is to be read, as bytes.
+/// The range to read, as bytes.
 struct Wanted<'a> {
     args: &'a ScanArgs,
     start: Option<Vec<u8>>,
@@ -27,7 +27,7 @@ struct Wanted<'a> {
     end: Option<Vec<u8>>,
 }
 
-/// What was printed so far.
+/// The output so far.
 struct Printed {
     out: BufWriter<io::StdoutLock<'static>>,
     bar: ProgressBar,
@@ -36,9 +36,9 @@ struct Printed {
     last_key: Vec<u8>,
 }
 
-/// Why no more is printed.
+/// Reason to stop printing.
 enum Stop {
-    /// Whoever reads has enough, as `head` does.
+    /// The reader has closed the pipe, as `head` does.
     Enough,
     Unable(Unable),
 }
@@ -72,7 +72,7 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
     }
 }
 
-/// Prints page after page; without a limit all is one.
+/// Prints page after page; without a limit there is only one.
 fn pages(wanted: &Wanted<'_>, printed: &mut Printed) -> Result<(), Stop> {
     let ask = &wanted.args.ask;
     let open = || {
@@ -100,7 +100,7 @@ fn pages(wanted: &Wanted<'_>, printed: &mut Printed) -> Result<(), Stop> {
     }
 }
 
-/// Prints the items of one response; the cursor of the next one, if there is one.
+/// Prints the items of a response; returns the cursor of the next one, if there is one.
 fn page(
     wanted: &Wanted<'_>,
     printed: &mut Printed,
@@ -126,7 +126,7 @@ fn page(
             }
             Ok(Frame::End) => return Ok(None),
             Ok(Frame::Next(cursor)) => return Ok(Some(cursor)),
-            // All that was asked for is printed.
+            // All requested items are printed.
             Err(_) if wanted.left(printed) == Some(0) => return Ok(None),
             Err(error) => return Err(wanted.interrupted(printed, &error).into()),
         }
@@ -134,12 +134,12 @@ fn page(
 }
 
 impl Wanted<'_> {
-    /// Items that are still to be printed, if there is a limit.
+    /// Items left to print; `None` = there is no limit.
     fn left(&self, printed: &Printed) -> Option<u64> {
         self.args.limit.map(|limit| limit.saturating_sub(printed.items))
     }
 
-    /// The target of a request.
+    /// Returns the target of a request.
     fn target(&self, after: Option<&str>, left: Option<u64>) -> String {
         let mut query = Vec::new();
         let keys = [("start", &self.start), ("prefix", &self.prefix), ("end", &self.end)];
@@ -164,12 +164,13 @@ impl Wanted<'_> {
         ))
     }
 
-    /// Says that a response was cut or damaged, and how to go on.
+    /// Reports that a response was truncated or damaged, and how to continue.
     fn interrupted(&self, printed: &Printed, error: &dyn Display) -> Unable {
         fail(self.interruption(printed, &format!(": {error}")))
     }
 
-    /// Says that no answer came, or only a part, and how to go on if items were printed before.
+    /// Reports that no answer came, or only a part, and how to continue if items were printed
+    /// before.
     fn unanswered(&self, printed: &Printed, error: &io::Error) -> Unable {
         match printed.items {
             0 => unreachable_node(&self.args.ask.url, error, BY),
@@ -177,7 +178,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Says how to go on after a refusal, which was reported, if items were printed before.
+    /// Reports, after a refusal that was printed, how to continue if items were printed before.
     fn refused(&self, printed: &Printed, told: Unable) -> Unable {
         match printed.items {
             0 => told,
@@ -185,7 +186,8 @@ impl Wanted<'_> {
         }
     }
 
-    /// Words for an interruption, with the command that goes on; `why` follows the number of items.
+    /// Describes an interruption, with the command that continues; `why` follows the number of
+    /// items.
     fn interruption(&self, printed: &Printed, why: &str) -> String {
         let (url, items) = (&self.args.ask.url, printed.items);
         let go_on = match items {
@@ -198,11 +200,11 @@ impl Wanted<'_> {
         )
     }
 
-    /// The command that prints what is behind the last key.
+    /// Returns the command that prints the items after the last key.
     fn rest(&self, printed: &Printed) -> String {
         let quoted = |key: &[u8]| {
             let text = escape(key);
-            // What begins with a hyphen would be a flag.
+            // A leading hyphen would make the key a flag.
             let text = text.strip_prefix('-').map_or(text.clone(), |rest| format!("\\x2d{rest}"));
             format!("'{}'", text.replace('\'', r"'\''"))
         };
@@ -263,14 +265,14 @@ impl Printed {
     }
 }
 
-/// Only while the items go elsewhere than to the terminal, and that is there.
+/// Returns a progress line, hidden if the items go to a terminal, or stderr is none.
 fn progress() -> ProgressBar {
     if io::stdout().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{spinner} {msg} items, {bytes}, {bytes_per_sec}");
     let bar = ProgressBar::new_spinner().with_message("0");
-    // `new_spinner` is hidden where stderr is no terminal.
+    // `new_spinner` is hidden if stderr is not a terminal.
     bar.enable_steady_tick(Duration::from_millis(200));
     bar.with_style(style.expect("the template is well-formed"))
 }

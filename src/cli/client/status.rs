@@ -1,7 +1,7 @@
-//! The cluster at a glance: one node is asked, which asks the others.
+//! `kvorum status`: an overview of the cluster, from one node that asks the others.
 //!
 //! ```text
-//!  --url ─▶ /v0/cluster ─▶ a row for each node, and below the table what is wrong
+//!  --url ─▶ /v0/cluster ─▶ a row for each node, and the problems below the table
 //! ```
 
 use std::fmt::Write;
@@ -17,29 +17,29 @@ use super::repair::last_round;
 use super::{Ask, BY, Problem, StatusArgs, Unable, print, token_of, unreachable_node};
 use crate::operations::status::{Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status};
 
-/// How long the node may take: it asks the others, and waits up to 2 s for each that is silent,
-/// 16 at once.
+/// Time limit of the node's answer: it asks the other nodes, 16 at once, and waits up to 2 s for
+/// each silent one.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How often `--watch` looks.
+/// Refresh interval of `--watch`.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Puts the cursor into the upper left corner of an empty screen.
+/// Moves the cursor to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Columns that a narrow terminal does without, in this order. `--json` has them all.
+/// Columns that a narrow terminal omits, in this order. `--json` has them all.
 const DISPENSABLE: [&str; 4] = ["url", "version", "up for", "memory"];
 
-/// The state of a row whose URL leads to a node of another cluster.
+/// State of a row whose URL leads to a node of another cluster.
 pub(super) const OTHER_CLUSTER: &str = "other cluster ID";
 
-/// The state of a row of which the node that is asked can tell nothing.
+/// State of a row that the asked node knows nothing about.
 pub(super) const NOT_ASKED: &str = "not asked";
 
 /// Spaces between two columns.
 const GAP: usize = 2;
 
-/// Shows every node.
+/// Shows the state of every node.
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
     let url = &args.ask.url;
     let token = token_of(args.ask.token_file.as_deref())?;
@@ -57,7 +57,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
     loop {
         match look(&args.ask, token.as_deref()) {
             Ok((body, cluster)) => print(&format!("{clear}{}", show(&body, &cluster)))?,
-            // Waiting for the cluster to come is a reason to watch.
+            // Users also watch to see the cluster come up.
             Err(unseen) if args.ask.json => drop(unseen.report(&args.ask)),
             Err(unseen) => print(&format!("{clear}{url}: {unseen}\n"))?,
         }
@@ -65,7 +65,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
     }
 }
 
-/// Reasons why nothing of the cluster is seen.
+/// Reason why the cluster can't be seen.
 #[derive(Debug, thiserror::Error)]
 enum Unseen {
     #[error(transparent)]
@@ -75,7 +75,7 @@ enum Unseen {
 }
 
 impl Unseen {
-    /// Reports the reason to people, or a node's refusal to programs.
+    /// Reports the reason to the user, or a node's refusal as JSON.
     fn report(&self, ask: &Ask) -> Unable {
         match self {
             Self::Lost(error) => unreachable_node(&ask.url, error, BY),
@@ -84,7 +84,7 @@ impl Unseen {
     }
 }
 
-/// What the node that is asked finds, as it says it and as it is read.
+/// Returns the asked node's answer, raw and parsed.
 fn look(ask: &Ask, token: Option<&str>) -> Result<(Vec<u8>, Cluster), Unseen> {
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
     let mut connection = Connection::open(&ask.url, &ask.certificates, patience, token)?;
@@ -98,13 +98,13 @@ fn look(ask: &Ask, token: Option<&str>) -> Result<(Vec<u8>, Cluster), Unseen> {
     Ok((body, cluster))
 }
 
-/// Characters that fit into a line, if stdout is a terminal.
+/// Returns the terminal's width in characters, if stdout is a terminal.
 fn width() -> Option<usize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// `flags` are those of the connection, for commands.
+/// Formats the table. `flags` are those of the connection, for printed commands.
 fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     let mut columns = columns(&cluster.nodes);
     for title in DISPENSABLE {
@@ -134,7 +134,7 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     text
 }
 
-/// A title, and what each row has below it.
+/// A column: its title, and a cell for each row.
 struct Column {
     title: &'static str,
     cells: Vec<String>,
@@ -172,7 +172,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         }),
         said("version", |status| status.version.clone()),
     ];
-    // A node without a name of its own is called by its URL.
+    // Nodes without names of their own are named by their URLs.
     if rows.iter().all(|row| row.name == row.url) {
         columns.retain(|column| column.title != "url");
     }
@@ -198,7 +198,7 @@ fn state(row: &Row) -> String {
     }
 }
 
-/// Who does not reach a node, at which URL, and why.
+/// Describes which node can't reach a node, at which URL, and why.
 fn unreached(row: &Row, asked: &str) -> Option<String> {
     let Row { name, url, .. } = row;
     if row.not_asked {
@@ -219,7 +219,7 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
     Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))
 }
 
-/// Whether a node is up, and serves reads and writes.
+/// Returns true if a node is up, and serves reads and writes.
 fn serves(row: &Row) -> bool {
     let serves = |status: &Status| {
         let is_out = matches!(status.membership, Membership::Fenced | Membership::Removed);
@@ -228,7 +228,8 @@ fn serves(row: &Row) -> bool {
     row.up && row.status.as_ref().is_none_or(serves)
 }
 
-/// Why a node can't do its part, one line each: it is not reached, or accepts no writes.
+/// Returns a line for each reason why a node can't do its part: it is unreachable, or accepts no
+/// writes.
 pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     let name = &row.name;
     let mut problems: Vec<String> = unreached(row, asked).into_iter().collect();
@@ -262,7 +263,7 @@ pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a node, one line each.
+/// Returns a line for each problem of a node.
 fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     let name = &row.name;
     let mut notes = problems(row, asked, flags);
@@ -307,8 +308,9 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     notes
 }
 
-/// Why a node may have forgotten idempotency keys, and until when. One that lost its disk is told
-/// by the others as the last part of its rebuild: only what is not known by then is so for a day.
+/// Describes why a node may have forgotten idempotency keys, and until when. A node that lost its
+/// disk recovers them from the others as the last part of its rebuild: only keys that were not
+/// recovered by then stay unknown for a day.
 fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> String {
     let ForgottenKeys { until_ms, reason } = forgotten;
     let is_rebuilt =
@@ -341,7 +343,7 @@ mod tests {
     use super::*;
     use crate::operations::status::Unreached;
 
-    /// What a node says of itself; `more` is what differs from a member that lacks nothing.
+    /// Returns the status of a member that lacks nothing, with the fields in `more` replaced.
     fn status(more: Value) -> Status {
         let mut status = json!({
             "name": "a", "url": "http://h:1", "version": "0.1.0 (0123456789)", "epoch": 1,
@@ -452,7 +454,7 @@ mod tests {
             note.starts_with("a may have forgotten writes with an idempotency key, for another")
         );
         assert!(note.contains(": its disk was lost, and"), "{note}");
-        // While it is rebuilt, it is about to be told.
+        // While the node is rebuilt, it is about to recover them.
         row.status.as_mut().unwrap().membership = Membership::Rebuilding;
         let text = table(&cluster(vec![row]), None, "");
         let note = text.lines().last().unwrap();

@@ -1,4 +1,4 @@
-//! `kvorum token create`, `list`, `revoke`: who may ask the nodes for what.
+//! `kvorum token create`, `list`, `revoke`: manages tokens, which permit requests to the nodes.
 
 use std::fmt::Write;
 use std::num::NonZeroU64;
@@ -89,7 +89,7 @@ fn bytes(text: &str) -> Result<Size, ArgError> {
     Some(size).filter(|size| size.0 > 0).ok_or(ArgError::NoBytes)
 }
 
-/// Does what is asked for.
+/// Runs the command.
 pub(crate) fn token(args: &TokenArgs) -> Result<(), Unable> {
     match &args.command {
         TokenCommand::Create(args) => create(args),
@@ -115,7 +115,7 @@ fn create(args: &CreateArgs) -> Result<(), Unable> {
     }
     let mut worker = Worker::new(ask)?;
     let made: TokenMade = worker.change(&format!("/admin/tokens?{query}"), 201)?;
-    // The text alone, so that it can be sent into a file.
+    // Only the token, so that it can be redirected into a file.
     print(&if ask.json { json(&made) } else { format!("{}\n", made.token) })
 }
 
@@ -142,7 +142,7 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("strings and numbers always serialize") + "\n"
 }
 
-/// A token for people.
+/// Describes a token in a line.
 fn line(token: &TokenStatus, now_ms: u64) -> String {
     let time = |ms: u64| HumanDuration(std::time::Duration::from_millis(ms));
     let mut text = format!(

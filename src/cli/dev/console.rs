@@ -1,16 +1,15 @@
-//! One terminal for all nodes: whose line it is stands before it.
+//! Terminal output of all nodes: each line is prefixed with its node's name.
 
 use std::io::{self, IsTerminal};
 
 use crate::operations::output::Output;
 
-/// Colours of the nodes' names, in turn: none of them is red, which is for what went wrong.
+/// Colours of the nodes' names, in rotation. Red is left out: it marks errors.
 const COLOURS: [&str; 5] = ["\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[34m"];
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Where the lines go: stdout. A terminal that stands still must hold up neither the nodes nor
-/// their end.
+/// The output, stdout. A blocked terminal must hold up neither the nodes nor their end.
 #[derive(Debug)]
 pub(super) struct Console {
     coloured: bool,
@@ -28,7 +27,7 @@ impl Console {
         Ok(Self { coloured: io::stdout().is_terminal() && !unwanted, width, output })
     }
 
-    /// A line that a node logged.
+    /// Prints a line of a node's log.
     pub(super) fn logged(&self, number: u16, name: &str, line: &str) {
         let width = self.width;
         self.print(&match self.coloured {
@@ -37,7 +36,7 @@ impl Console {
         });
     }
 
-    /// A node's new state.
+    /// Prints a node's new state.
     pub(super) fn state(&self, number: u16, name: &str, state: &str) {
         let width = self.width;
         self.print(&match self.coloured {
@@ -49,7 +48,7 @@ impl Console {
         });
     }
 
-    /// Lines that are no node's.
+    /// Prints text without a node's name.
     pub(super) fn print(&self, text: &str) {
         self.output.push(text.as_bytes());
     }
@@ -60,7 +59,7 @@ impl Console {
     }
 }
 
-/// That of a node, whose numbers begin at 1.
+/// Returns the colour of a node; numbers begin at 1.
 fn colour(number: u16) -> &'static str {
     COLOURS[usize::from(number) % COLOURS.len()]
 }

@@ -1,4 +1,4 @@
-//! Why a `kvorum dev` does not start, or ends: each is one line.
+//! Errors that keep a `kvorum dev` from starting, or end it: each is one line.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use super::plan::{MAX_NODES, RANDOM};
 use crate::cli::cert::CertError;
 use crate::settings::error::ConfigError;
 
-/// See the module.
+/// An error of `kvorum dev`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DevError {
     #[error(

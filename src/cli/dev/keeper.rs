@@ -1,5 +1,5 @@
-//! Keeps one node running: starts it, passes on what it logs, says when its state changes, starts
-//! it again when somebody killed it, stops it in the end.
+//! Supervision of a node's process: starts it, passes on its log, reports changes of its state,
+//! restarts it after it was killed, and stops it at the end.
 
 use std::cell::RefCell;
 use std::future::pending;
@@ -23,25 +23,25 @@ use crate::runtime::serve::{LISTENS, WAITS};
 use crate::settings::secret::CLUSTER;
 use crate::transport;
 
-/// How long a node that was killed stays down: long enough to see what the others do without it.
+/// Pause before a killed node is restarted: long enough to watch the other nodes without it.
 pub(super) const PAUSE: Duration = Duration::from_secs(3);
 
-/// How long a node may take to stop: its own ten seconds for what is in flight, and a sync.
+/// Time limit of a node's stop: its own ten seconds for requests in flight, and a sync.
 const STOPPING: Duration = Duration::from_secs(30);
 
-/// How often a node is asked whether it is well, and how long it may take to say so.
+/// Interval of health probes, and the time limit of each.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// How what `/readyz` says begins if the node has left the cluster.
+/// Beginning of the body of `/readyz` if the node was removed from the cluster.
 const REMOVED: &[u8] = b"\r\n\r\nremoved: ";
 
-/// Longest line of a log that is passed on whole, in bytes.
+/// Longest log line passed on whole, in bytes.
 const LINE: u64 = 64 << 10;
 
-/// How the keeping of a node ended.
+/// Reason why a node's supervision ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It was told to stop.
+    /// The node was told to stop.
     Stopped,
     /// The node ends before it serves. Starting it again would not help.
     GaveUp,
@@ -49,34 +49,35 @@ pub(super) enum Ended {
     Removed,
 }
 
-/// Keeps one node.
+/// Supervises one node.
 pub(super) struct Keeper {
     /// The node's number, from 1 on.
     pub(super) number: u16,
-    /// How it is started.
+    /// The plan with the node's command line.
     pub(super) plan: Rc<RefCell<Plan>>,
     /// Path of this program, which the node runs too.
     pub(super) program: PathBuf,
-    /// Where its lines go.
+    /// Output of the node's lines.
     pub(super) console: Rc<Console>,
-    /// Whether it is to stop.
+    /// Becomes true when the node is to stop.
     pub(super) stopping: watch::Receiver<bool>,
-    /// Where the keeper reports that the node serves, and by which process.
+    /// Reports that the node serves, and by which process.
     pub(super) serves: mpsc::Sender<(u16, u32)>,
 }
 
-/// How a life of the process ended.
+/// End of a run of the process.
 enum End {
-    /// By itself, or by somebody's hand.
+    /// The process exited by itself or was killed.
     Exited(ExitStatus),
-    /// As it was told.
+    /// The process was told to stop.
     Stopped,
-    /// For it is no member of the cluster any more.
+    /// The process was stopped because the cluster has removed the node.
     Removed,
 }
 
 impl Keeper {
-    /// Until it is told to stop, or the node can't be started, or has left the cluster.
+    /// Supervises until the node is told to stop, can't be started, or was removed from the
+    /// cluster.
     pub(super) async fn run(mut self) -> (u16, Ended) {
         let ended = self.keep().await;
         (self.number, ended)
@@ -145,12 +146,12 @@ impl Keeper {
         if let Some(secret) = plan.secret() {
             command.env(CLUSTER.variable, secret);
         }
-        // A terminal's ctrl-C is for us; the nodes are told in our way. A life that ends by a panic
-        // of ours takes them along.
+        // A terminal's ctrl-C is for this process, which stops the nodes its own way. A panic of
+        // this process kills its nodes.
         command.process_group(0).kill_on_drop(true).spawn()
     }
 
-    /// One life of the process: whether it ever served, and how it ended.
+    /// Supervises one run of the process; returns whether it ever served, and how it ended.
     async fn live(&mut self, child: &mut Child) -> (bool, std::io::Result<End>) {
         let pid = child.id().unwrap_or_default();
         let log = {
@@ -171,7 +172,7 @@ impl Keeper {
         } else {
             let url = self.plan.borrow().url(self.number);
             self.say(&format!("up: pid {pid}, {url}"));
-            // Nobody listens any more when all are being stopped.
+            // The receiver is gone when all nodes are being stopped.
             let _ = self.serves.send((self.number, pid)).await;
             tokio::select! {
                 status = child.wait() => status.map(End::Exited),
@@ -180,13 +181,13 @@ impl Keeper {
                 () = self.watch_health() => stop(child, pid).await.map(|_| End::Removed),
             }
         };
-        // What it said last may still be in the pipe.
+        // The last log lines may still be in the pipe.
         let _ = timeout(PROBE, log).await;
         (served, end)
     }
 
-    /// Says when the node does not answer any more, and when it does again. Ends when it has left
-    /// the cluster.
+    /// Reports when the node stops answering, and when it answers again. Returns when the cluster
+    /// has removed the node.
     async fn watch_health(&self) {
         let mut was = Health::Ready;
         let mut silent = false;
@@ -194,7 +195,7 @@ impl Keeper {
             sleep(PROBE).await;
             let asked = timeout(PROBE, ready(self.address(), self.has_tls())).await;
             let now = asked.unwrap_or(Ok(Health::Silent)).unwrap_or(Health::Silent);
-            // Once may be a busy machine.
+            // A single miss may be a busy machine.
             let twice = std::mem::replace(&mut silent, now == Health::Silent);
             if now == was || now == Health::Silent && !twice {
                 continue;
@@ -210,7 +211,7 @@ impl Keeper {
     }
 }
 
-/// What a running process says to `/readyz`.
+/// Health of a running process, from `/readyz`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     Ready,
@@ -221,7 +222,7 @@ enum Health {
 
 async fn ready(address: SocketAddr, tls: bool) -> std::io::Result<Health> {
     let stream = TcpStream::connect(address).await?;
-    // Whose certificate it is is no matter here: it is the child's port.
+    // The certificate need not be checked: the port is the child's.
     let mut stream = match tls {
         true => transport::connect(stream, &address.ip().to_string()).await?,
         false => stream.into(),
@@ -239,16 +240,16 @@ async fn ready(address: SocketAddr, tls: bool) -> std::io::Result<Health> {
     })
 }
 
-/// Until everything is to be stopped.
+/// Waits until all nodes are to stop.
 async fn reported(stopping: &mut watch::Receiver<bool>) {
-    // The sender goes only after it has told.
+    // The sender is dropped only after it has sent.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// SIGTERM, and SIGKILL to what does not heed it.
+/// Sends SIGTERM, then SIGKILL if the process does not end in time.
 async fn stop(child: &mut Child, pid: u32) -> std::io::Result<End> {
     if let Some(pid) = Pid::from_raw(pid as i32) {
-        // One that has just ended by itself needs none.
+        // The process may just have ended by itself.
         let _ = kill_process(pid, Signal::TERM);
     }
     if timeout(STOPPING, child.wait()).await.is_err() {
@@ -257,7 +258,7 @@ async fn stop(child: &mut Child, pid: u32) -> std::io::Result<End> {
     Ok(End::Stopped)
 }
 
-/// Until the node says that it listens; before, it may say that it asks for a place.
+/// Waits until the node prints that it listens; `asks` is called if it prints that it asks to join.
 async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
@@ -273,8 +274,8 @@ async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
     pending().await
 }
 
-/// Takes what the node writes to stdout, which is for those who run it alone: a full pipe must not
-/// hold it up. Never ends.
+/// Discards the node's further output to stdout, which is for users who run a node directly: a full
+/// pipe must not block the node. Never ends.
 async fn drained(out: &mut Option<impl AsyncRead + Unpin>) {
     if let Some(out) = out {
         let _ = tokio::io::copy(out, &mut tokio::io::sink()).await;
@@ -282,7 +283,7 @@ async fn drained(out: &mut Option<impl AsyncRead + Unpin>) {
     pending().await
 }
 
-/// Hands on line after line.
+/// Passes on line after line.
 async fn pass_on(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
     let Some(from) = from else { return };
     let mut from = BufReader::new(from);
@@ -293,7 +294,7 @@ async fn pass_on(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
     }
 }
 
-/// How a process ended, for people.
+/// Describes how a process ended, for the user.
 fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(0), _) => "stopped on request".to_owned(),

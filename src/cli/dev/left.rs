@@ -1,8 +1,8 @@
-//! Nodes that an earlier `kvorum dev` left running: one that is killed with SIGKILL can't stop
-//! them.
+//! Detection of nodes that an earlier `kvorum dev` left running: a SIGKILL leaves it no chance to
+//! stop them.
 //!
 //! ```text
-//!  DIR/node-N/LOCK is locked ─▶ which process in /proc has that file open? ─▶ its pid
+//!  DIR/node-N/LOCK is locked ─▶ the process in /proc with that file open ─▶ its pid
 //! ```
 
 use std::fs::{self, File};
@@ -14,15 +14,15 @@ use rustix::io::Errno;
 /// The file that a node holds locked in its data directory.
 const LOCK: &str = "LOCK";
 
-/// A node that runs.
+/// A node that still runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LeftNode {
     pub(super) name: String,
-    /// Its process, if this one can see it.
+    /// The node's process, if it is visible to this one.
     pub(super) pid: Option<u32>,
 }
 
-/// Those of these nodes, by name and data directory, that run.
+/// Returns those of these nodes (name and data directory) that still run.
 pub(super) fn running(nodes: impl Iterator<Item = (String, PathBuf)>) -> Vec<LeftNode> {
     let locked = nodes.map(|(name, data)| (name, data.join(LOCK)));
     let locked: Vec<_> = locked.filter(|(_, lock)| is_locked(lock)).collect();
@@ -30,12 +30,12 @@ pub(super) fn running(nodes: impl Iterator<Item = (String, PathBuf)>) -> Vec<Lef
 }
 
 fn is_locked(lock: &Path) -> bool {
-    // What can't be opened is said by the node that tries it next.
+    // The node reports a lock that can't be opened when it tries.
     let Ok(file) = File::options().write(true).open(lock) else { return false };
     flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
-/// The process that has a file open, among those whose files this one may see.
+/// Returns the process that has a file open, among those whose files are visible to this one.
 fn holder(lock: &Path) -> Option<u32> {
     let lock = lock.canonicalize().ok()?;
     let has_it = |pid: &u32| {
@@ -48,7 +48,7 @@ fn holder(lock: &Path) -> Option<u32> {
     pids.find(has_it)
 }
 
-/// The nodes with their processes, for people.
+/// Lists the nodes with their processes, for the user.
 pub(super) fn listed(nodes: &[LeftNode]) -> String {
     let shown = |node: &LeftNode| match node.pid {
         Some(pid) => format!("{} (pid {pid})", node.name),
@@ -57,7 +57,7 @@ pub(super) fn listed(nodes: &[LeftNode]) -> String {
     nodes.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-/// How they are stopped.
+/// Returns the command that stops the nodes.
 pub(super) fn way_out(nodes: &[LeftNode]) -> String {
     let pids: Option<Vec<String>> =
         nodes.iter().map(|node| node.pid.map(|pid| pid.to_string())).collect();

@@ -1,11 +1,11 @@
-//! `kvorum dev`: a cluster of real processes on this machine, to try and to break.
+//! `kvorum dev`: a cluster of real processes on this machine, for trials and failure experiments.
 //!
 //! ```text
 //!  kvorum dev ─┬─▶ kvorum serve (node-1, :8080) ─▶ its log ─┐
 //!              ├─▶ kvorum serve (node-2, :8081) ─▶ its log ─┼─▶ one terminal
 //!              └─▶ kvorum serve (node-3, :8082) ─▶ its log ─┘
 //!                       ▲     │ killed by hand
-//!                       └─────┘ started again after a moment
+//!                       └─────┘ restarted after a moment
 //!
 //!  kvorum dev add, kvorum dev remove ─▶ a socket in the data directory ─▶ nodes come and go
 //! ```
@@ -40,10 +40,10 @@ use keeper::{Ended, Keeper};
 use plan::{Plan, Token};
 use socket::{DevAnswer, DevNode, Socket, Wanted};
 
-/// Requests that wait at the socket; who sends more waits himself.
+/// Limit on requests queued at the socket; further clients wait.
 const REQUESTS: usize = 4;
 
-/// Runs until told to stop, or until no node can be run.
+/// Runs the nodes until told to stop, or until none can be run.
 pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
     store::keep_private();
     socket::is_the_only_one(&args.data)?;
@@ -89,7 +89,7 @@ async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), DevEr
                         break Err(error);
                     }
                 }
-                // A panic in there was printed, and ended the process.
+                // The panic was printed, and ended the process.
                 Some(Err(_)) => {}
                 None => break Err(DevError::NoneLeft),
             },
@@ -102,7 +102,7 @@ async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), DevEr
     outcome
 }
 
-/// All nodes that are kept running.
+/// The nodes kept running.
 struct Nodes {
     plan: Rc<RefCell<Plan>>,
     data: PathBuf,
@@ -111,16 +111,16 @@ struct Nodes {
     serves: mpsc::Sender<(u16, u32)>,
     kept: BTreeMap<u16, Kept>,
     keepers: JoinSet<(u16, Ended)>,
-    /// Whether all nodes of the beginning have served.
+    /// True once all initial nodes have served.
     is_complete: bool,
 }
 
-/// One of them.
+/// A node kept running.
 struct Kept {
     stop: watch::Sender<bool>,
-    /// Its process, once that serves.
+    /// The node's process, once it serves.
     pid: Option<u32>,
-    /// Who waits until it has stopped.
+    /// Clients that wait until the node has stopped.
     waiting: Vec<oneshot::Sender<DevAnswer>>,
 }
 
@@ -162,7 +162,7 @@ impl Nodes {
         self.kept.insert(number, Kept { stop, pid: None, waiting: Vec::new() });
     }
 
-    /// A node serves, by that process.
+    /// Records that a node serves, and by which process.
     fn serves(&mut self, number: u16, pid: u32) {
         if let Some(kept) = self.kept.get_mut(&number) {
             kept.pid = Some(pid);
@@ -178,26 +178,26 @@ impl Nodes {
         }
     }
 
-    /// A node is not kept any more. An error ends it all.
+    /// Handles the end of a keeper. An error ends the whole cluster.
     fn ended(&mut self, number: u16, ended: Ended) -> Result<(), DevError> {
         let Some(kept) = self.kept.remove(&number) else { return Ok(()) };
         let is_member = self.members().contains(&number);
         if ended == Ended::GaveUp && is_member && !self.is_complete {
             return Err(DevError::GaveUp(plan::name(number)));
         }
-        // A member that gave up is tried at the next start.
+        // A member that gave up is tried again at the next start.
         if ended != Ended::GaveUp || !is_member {
             self.plan.borrow_mut().remove(number);
             self.save();
         }
         for waiting in kept.waiting {
-            // Whoever went away needs no answer.
+            // A client that has disconnected needs no answer.
             let _ = waiting.send(DevAnswer::Stopped { data: self.plan.borrow().data_of(number) });
         }
         Ok(())
     }
 
-    /// Does what is wanted at the socket.
+    /// Handles a request from the socket.
     fn does(&mut self, wanted: Wanted, answer: oneshot::Sender<DevAnswer>) {
         let done = match wanted {
             Wanted::Nodes => DevAnswer::Nodes(self.nodes()),
@@ -207,7 +207,7 @@ impl Nodes {
                 let number = numbers.into_iter().find(|number| plan::name(*number) == name);
                 match number.and_then(|number| self.kept.get_mut(&number)) {
                     Some(kept) => {
-                        // A keeper that has just ended is heard of next.
+                        // A keeper that has just ended is handled next.
                         let _ = kept.stop.send(true);
                         kept.waiting.push(answer);
                         return;
@@ -259,7 +259,7 @@ impl Nodes {
         self.kept.iter().map(node).collect()
     }
 
-    /// The numbers of those that have a place in the cluster.
+    /// Returns the numbers of the cluster's members.
     fn members(&self) -> Vec<u16> {
         let plan = self.plan.borrow();
         let is_member = |number: &u16| plan.node(*number).is_some_and(|node| node.is_member);
@@ -284,7 +284,7 @@ impl Nodes {
     /// Stops all nodes.
     async fn stop(mut self) {
         for kept in self.kept.values() {
-            // Those that gave up listen no more.
+            // Keepers that gave up no longer listen.
             let _ = kept.stop.send(true);
         }
         while self.keepers.join_next().await.is_some() {}
@@ -322,7 +322,7 @@ impl Nodes {
                     let header = format!(" -H \"Authorization: Bearer $(cat {file})\"");
                     (header, format!(" --token-file {file}"))
                 }
-                // The other terminal has it too.
+                // The other terminal has the variable too.
                 Token::Variable => {
                     let header = format!(" -H \"Authorization: Bearer ${}\"", ADMIN.variable);
                     (header, String::new())

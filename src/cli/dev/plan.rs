@@ -1,11 +1,11 @@
-//! Which nodes a `kvorum dev` has, and how each is started. Kept in a file beside their data
-//! directories, for nodes come and go while it runs.
+//! The nodes of a `kvorum dev` and their command lines, stored in a file beside the nodes' data
+//! directories, because nodes come and go while it runs.
 //!
 //! ```text
 //!  dev.json ─┐                              ┌─▶ the first nodes: --cluster
 //!  --nodes  ─┴─▶ nodes by number ─▶ words ──┤
-//!                    ▲                      └─▶ those that were added: --join
-//!                    └── add, remove: noted in dev.json
+//!                    ▲                      └─▶ added nodes: --join
+//!                    └── add, remove: stored in dev.json
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,95 +27,95 @@ use crate::settings::members::At;
 use crate::settings::secret::{ADMIN, CLUSTER};
 use crate::settings::units::Ttl;
 
-/// Memory of a node unless something else is said: three of them fit a laptop.
+/// Default memory of a node: three nodes fit a laptop.
 const MEMORY: &str = "256MiB";
 
-/// Nodes unless something else is said.
+/// Default number of nodes.
 const NODES: u16 = 3;
 
-/// Port of the first node unless something else is said.
+/// Default port of the first node.
 const PORT: u16 = 8080;
 
-/// The most nodes on one machine.
+/// Limit on the nodes on one machine.
 pub(super) const MAX_NODES: usize = 16;
 
-/// Where the kernel gives out randomness.
+/// The kernel's random device.
 pub(super) const RANDOM: &str = "/dev/urandom";
 
-/// Where certificates are in the data directory, and how long they are good.
+/// Directory of the certificates in the data directory, and how long they are valid.
 pub(crate) const CERTS: &str = "certs";
 const CA_LIFE: Ttl = Ttl::days(3650);
 const CERT_LIFE: Ttl = Ttl::days(365);
 
-/// The file in the data directory.
+/// Name of the plan's file in the data directory.
 const FILE: &str = "dev.json";
 
-/// And the one with a token, if nodes require one and none is given.
+/// Name of the file with a generated token, if nodes require one and none is given.
 const TOKEN: &str = "admin-token";
 
-/// See the module.
+/// The nodes of a `kvorum dev` and their command lines; see the module.
 #[derive(Debug)]
 pub(super) struct Plan {
     data: PathBuf,
     /// Flags of every node.
     serve: Vec<OsString>,
-    /// What the nodes know each other by; `None` = the flags say it.
+    /// Secret that the nodes share; `None` = the flags give one.
     secret: Option<String>,
-    /// What requests must carry, and admin requests.
+    /// Tokens that requests need.
     tokens: Tokens,
     kept: Kept,
 }
 
-/// Where a token is that the nodes accept for every request.
+/// Source of a token that the nodes accept for every request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Token {
-    /// None is needed.
+    /// No token is needed.
     #[default]
     None,
-    /// In this file.
+    /// The token is in this file.
     File(PathBuf),
-    /// In the variable `KVORUM_ADMIN_TOKEN`.
+    /// The token is in the variable `KVORUM_ADMIN_TOKEN`.
     Variable,
 }
 
-/// Which token requests need.
+/// The tokens that requests need.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    /// All of them: the nodes were started with `--require-auth`.
+    /// Token for all requests: the nodes were started with `--require-auth`.
     pub(super) any: Token,
-    /// Those of administrators.
+    /// Token for admin requests.
     pub(super) admin: Token,
 }
 
-/// What the file has.
+/// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
-    /// Port of the first node; the others have the following ones by their numbers.
+    /// Port of the first node; the other nodes have the following ports, by their numbers.
     port: u16,
-    /// The nodes that the cluster began with.
+    /// The cluster's initial nodes.
     first: BTreeSet<u16>,
-    /// Whether the members are others by now, and all nodes are known to go by that: then the list
-    /// of the first ones, by which a node that knows no other must be started, is no use any more.
+    /// True if the members have changed, and all nodes are known to use the new layout: the list of
+    /// the initial nodes, needed to start a node that knows no other layout, is then obsolete.
     changed: bool,
-    /// The nodes that are to run.
+    /// The nodes to run.
     nodes: BTreeMap<u16, Node>,
-    /// Whether they serve by TLS.
+    /// True if the nodes serve TLS.
     #[serde(default)]
     tls: bool,
 }
 
-/// What is kept of one node.
+/// Stored state of a node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Node {
     zone: Option<String>,
     weight: Option<u32>,
-    /// Whether it has ever had a place in the cluster; otherwise it asks for one.
+    /// True if the node was ever a member of the cluster; otherwise it asks to join.
     pub(super) is_member: bool,
 }
 
 impl Plan {
-    /// What the flags and the directory say. The text is for people: what of the flags has no
-    /// effect.
+    /// Builds the plan from the flags and the directory. The text tells the user which flags have
+    /// no effect.
     pub(super) fn new(args: &DevArgs) -> Result<(Self, String), DevError> {
         let random = random_secret().map_err(DevError::Random)?;
         let (data, serve) = (args.data.clone(), args.serve.clone());
@@ -152,7 +152,7 @@ impl Plan {
         Ok((plan, note))
     }
 
-    /// Looks at the flags of `kvorum serve`: they may say what is otherwise said here.
+    /// Parses the flags of `kvorum serve`, which may replace this plan's own choices.
     fn prepare_flags(&mut self, random: String) -> Result<(), DevError> {
         let Some(first) = self.numbers().first().copied() else { return Ok(()) };
         let words = [OsString::from("kvorum")].into_iter().chain(self.words(first));
@@ -168,8 +168,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Where nobody is served without a token, and none is given, there is one in the data
-    /// directory: nobody could do anything otherwise.
+    /// Determines the tokens. If all requests need one and none is given, generates one in the data
+    /// directory: otherwise no request could be made.
     fn find_tokens(&mut self, settings: &Settings) {
         let is_needed = settings.require_auth.is_some_and(|required| required.0);
         let admin = match &settings.admin_token_file {
@@ -186,7 +186,7 @@ impl Plan {
         self.tokens = Tokens { any, admin };
     }
 
-    /// Makes the token in the data directory, if that is the one and it is not there yet.
+    /// Creates the generated token's file, if it is needed and does not exist yet.
     pub(super) fn make_token(&self) -> Result<(), DevError> {
         let file = self.data.join(TOKEN);
         if self.tokens.admin != Token::File(file.clone()) || file.exists() {
@@ -200,7 +200,7 @@ impl Plan {
         &self.tokens
     }
 
-    /// What the directory has; `None` = no nodes yet.
+    /// Reads the stored plan; `None` = no nodes yet.
     fn load(&self) -> Result<Option<Kept>, DevError> {
         let file = self.data.join(FILE);
         match fs::read(&file) {
@@ -209,7 +209,7 @@ impl Plan {
                     .map_err(|source| DevError::Damaged { file, source })?;
                 Ok(Some(kept).filter(|kept| !kept.nodes.is_empty()))
             }
-            // One of an earlier build has none.
+            // A directory of an earlier build has no such file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let last =
                     (1..=MAX_NODES as u16).rev().find(|n| self.data_of(*n).join("STORE").exists());
@@ -219,7 +219,7 @@ impl Plan {
         }
     }
 
-    /// Notes which nodes there are, for the next start.
+    /// Stores the plan for the next start.
     pub(super) fn save(&self) -> io::Result<()> {
         let bytes = serde_json::to_vec_pretty(&self.kept).expect("strings and numbers serialize");
         let (file, new) = (self.data.join(FILE), self.data.join(format!("{FILE}.new")));
@@ -227,7 +227,7 @@ impl Plan {
         fs::rename(new, file)
     }
 
-    /// The numbers of the nodes that are to run.
+    /// Returns the numbers of the nodes to run.
     pub(super) fn numbers(&self) -> Vec<u16> {
         self.kept.nodes.keys().copied().collect()
     }
@@ -240,7 +240,7 @@ impl Plan {
         self.kept.nodes.get(&number)
     }
 
-    /// Its data directory.
+    /// Returns a node's data directory.
     pub(super) fn data_of(&self, number: u16) -> PathBuf {
         self.data.join(name(number))
     }
@@ -251,23 +251,23 @@ impl Plan {
         port.ok_or_else(|| DevError::NoPort { first, node: name(number) })
     }
 
-    /// Where a node listens.
+    /// Returns the address that a node listens on.
     pub(super) fn address(&self, number: u16) -> SocketAddr {
         let port = self.port_of(number).expect("it was looked at when the node was planned");
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     }
 
-    /// URL of the node with this number.
+    /// Returns the URL of the node with this number.
     pub(super) fn url(&self, number: u16) -> String {
         At { address: self.address(number), tls: self.kept.tls }.url()
     }
 
-    /// The certificates, if the nodes serve by TLS.
+    /// Returns the directory of the certificates, if the nodes serve TLS.
     pub(super) fn certs(&self) -> Option<PathBuf> {
         self.kept.tls.then(|| self.data.join(CERTS))
     }
 
-    /// Makes them: for a year, if there are none that are good for so long.
+    /// Creates the CA if there is none, and issues a certificate for a year.
     pub(super) fn make_certs(&self) -> Result<(), CertError> {
         let Some(dir) = self.certs() else { return Ok(()) };
         if !dir.join("ca.pem").exists() {
@@ -278,12 +278,12 @@ impl Plan {
         Ok(())
     }
 
-    /// What the nodes know each other by; `None` = the flags say it.
+    /// Returns the secret that the nodes share; `None` = the flags give one.
     pub(super) fn secret(&self) -> Option<&str> {
         self.secret.as_deref()
     }
 
-    /// A node that joins: the next number with a free name and port.
+    /// Adds a node that joins: the next number with a free name and port.
     pub(super) fn add(
         &mut self,
         zone: Option<String>,
@@ -306,23 +306,23 @@ impl Plan {
         Ok(number)
     }
 
-    /// A node serves: it has a place in the cluster. Returns whether that is news.
+    /// Records that a node serves, and so is a member. Returns true if that is news.
     pub(super) fn serves(&mut self, number: u16) -> bool {
         let Some(node) = self.kept.nodes.get_mut(&number) else { return false };
         !std::mem::replace(&mut node.is_member, true)
     }
 
-    /// All nodes go by other members than the first ones.
+    /// Records that all nodes use a layout with other members than the initial ones.
     pub(super) fn settles(&mut self) {
         self.kept.changed = true;
     }
 
-    /// A node is not to run any more.
+    /// Removes a node from those to run.
     pub(super) fn remove(&mut self, number: u16) {
         self.kept.nodes.remove(&number);
     }
 
-    /// How a node is started.
+    /// Returns the command line that starts a node.
     pub(super) fn words(&self, number: u16) -> Vec<OsString> {
         let Kept { first, changed, nodes, .. } = &self.kept;
         let node = nodes.get(&number).cloned().unwrap_or_default();
@@ -353,7 +353,8 @@ impl Plan {
         words
     }
 
-    /// The members: the first ones, as long as a node may know no others.
+    /// Returns the list for `--cluster`: the initial nodes, as long as a node may know no other
+    /// layout.
     fn list(&self) -> String {
         let Kept { first, changed, nodes, .. } = &self.kept;
         let members = nodes.iter().filter(|(_, node)| node.is_member).map(|(number, _)| *number);
@@ -370,13 +371,13 @@ impl Plan {
 }
 
 impl Kept {
-    /// Whether nodes know each other by a layout: a node that joins has no list, by which it would
-    /// know other ports.
+    /// Returns true if nodes know each other's URLs from a layout: a joining node has no list that
+    /// could give it other ports.
     fn is_fixed(&self) -> bool {
         self.changed || self.nodes.keys().any(|number| !self.first.contains(number))
     }
 
-    /// A cluster that begins with so many.
+    /// Returns a new cluster of `nodes` nodes.
     fn first(nodes: u16) -> Self {
         let first: BTreeSet<u16> = (1..=nodes).collect();
         let member = Node { is_member: true, ..Node::default() };
@@ -386,19 +387,19 @@ impl Kept {
 }
 
 impl Node {
-    /// Whether it is as somebody wants one, as far as that is said.
+    /// Returns true if the node meets the wanted zone and weight, as far as given.
     pub(super) fn may_be(&self, zone: Option<&str>, weight: Option<u32>) -> bool {
         zone.is_none_or(|zone| self.zone.as_deref() == Some(zone))
             && weight.is_none_or(|weight| self.weight.unwrap_or(1) == weight)
     }
 }
 
-/// A node's name.
+/// Returns a node's name.
 pub(super) fn name(number: u16) -> String {
     format!("node-{number}")
 }
 
-/// A secret for as long as the cluster runs, so that no other process passes for one of its nodes.
+/// Returns a secret for one run of the cluster, so that no other process can pass for a node.
 fn random_secret() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open(RANDOM)?.read_exact(&mut bytes)?;

@@ -1,5 +1,6 @@
-//! How `kvorum dev add` and `kvorum dev remove` reach the `kvorum dev` that runs: a Unix socket in
-//! its data directory, which is for its owner alone. A line of JSON each way, then it is closed.
+//! Control socket of a running `kvorum dev`, for `kvorum dev add` and `kvorum dev remove`: a Unix
+//! socket in its data directory, accessible to its owner alone. Each connection carries a line of
+//! JSON each way.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,67 +19,67 @@ use tokio::time::timeout;
 
 use super::error::DevError;
 
-/// The socket's name in the data directory.
+/// Name of the socket in the data directory.
 const NAME: &str = "dev.sock";
 
 /// Longest line, in bytes.
 const LINE: u64 = 64 << 10;
 
-/// How long whoever connects may take to say what it wants.
+/// Time limit for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long an answer may take. A node may take half of that to stop.
+/// Time limit of an answer. A node may take half of that to stop.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// What is wanted.
+/// A request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Wanted {
-    /// To know which nodes there are.
+    /// List the nodes.
     Nodes,
-    /// A node that asks for a place: one that does already, or another one.
+    /// Have a node ask to join: one that already does, or a new one.
     Add { zone: Option<String>, weight: Option<u32> },
-    /// That a node is not run any more.
+    /// Stop running a node.
     Stop { name: String },
-    /// All nodes go by other members than those that the cluster began with.
+    /// Record that all nodes use a layout with other members than the initial ones.
     Settled,
 }
 
-/// What `kvorum dev` answers.
+/// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum DevAnswer {
     /// The nodes, in order.
     Nodes(Vec<DevNode>),
-    /// This one asks for a place, since just now or since before.
+    /// The node that asks to join; `before` is true if it already did.
     Added { name: String, before: bool },
-    /// It does not run any more; where its data is.
+    /// The node is stopped; its data is here.
     Stopped { data: PathBuf },
-    /// It is noted.
+    /// The change is recorded.
     Noted,
-    /// Why it can't be done.
+    /// The request was refused, for this reason.
     Refused(String),
 }
 
-/// A node that is kept running.
+/// A node kept running.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DevNode {
     pub(crate) name: String,
     pub(crate) url: String,
-    /// Whether it has a place in the cluster; otherwise it asks for one.
+    /// True if the node is a member of the cluster; otherwise it asks to join.
     pub(crate) is_member: bool,
-    /// Whether its process serves.
+    /// True if its process serves.
     pub(crate) is_up: bool,
 }
 
-/// What is wanted, and where the answer goes.
+/// A request, and the channel for its answer.
 pub(super) type Request = (Wanted, oneshot::Sender<DevAnswer>);
 
-/// The socket, until it is dropped.
+/// The listening socket, removed on drop.
 #[derive(Debug)]
 pub(super) struct Socket {
     path: PathBuf,
 }
 
-/// Refuses to be a second one with that data directory.
+/// Refuses to run if another `kvorum dev` uses the data directory.
 pub(super) fn is_the_only_one(data: &Path) -> Result<(), DevError> {
     match UnixStream::connect(data.join(NAME)) {
         Ok(_) => Err(DevError::Another(data.to_owned())),
@@ -87,11 +88,11 @@ pub(super) fn is_the_only_one(data: &Path) -> Result<(), DevError> {
 }
 
 impl Socket {
-    /// Hands what is wanted to `requests`.
+    /// Opens the socket and passes its requests to `requests`.
     pub(super) fn open(data: &Path, requests: mpsc::Sender<Request>) -> Result<Self, DevError> {
         let path = data.join(NAME);
         let failed = |source| DevError::File { file: path.clone(), source };
-        // One that nobody listens on is left of a process that was killed.
+        // A socket without a listener is left from a killed process.
         is_the_only_one(data)?;
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -108,17 +109,17 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // If it stays, the next start takes it away.
+        // If the file stays, the next start removes it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
-    // It fails where the process has no descriptor left, which the one that is waited for gives.
+    // An error, as when the process is out of file descriptors, ends the loop.
     while let Ok((stream, _)) = listener.accept().await {
         let requests = requests.clone();
         spawn_local(async move {
-            // Whoever went away needs no answer.
+            // A client that has disconnected needs no answer.
             let _ = serve(stream, requests).await;
         });
     }
@@ -152,7 +153,7 @@ fn line_of(what: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Why a `kvorum dev` does not do what is wanted.
+/// Reason why a running `kvorum dev` does not do what it is asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error(
@@ -170,7 +171,7 @@ pub(crate) enum AskError {
     NoAnswer { data: PathBuf, source: io::Error },
 }
 
-/// Asks the `kvorum dev` that runs with that data directory.
+/// Sends a request to the `kvorum dev` that runs with this data directory.
 pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<DevAnswer, AskError> {
     let path = data.join(NAME);
     let mut stream = UnixStream::connect(&path).map_err(|source| match source.kind() {

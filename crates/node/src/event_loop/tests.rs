@@ -40,7 +40,7 @@ fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
     assert_eq!(logs.position_for(NodeId(1)), end, "its log reaches that far");
 }
 
-/// Whether it is one that lives is for who asks: replicas whose clocks differ must not differ.
+/// Expiry is for the requester to judge: replicas with different clocks must not differ.
 #[test]
 fn a_replica_sends_what_has_expired_as_any_other_record() {
     let mut stage = Stage::new();
@@ -144,15 +144,15 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     assert_eq!(stage.replies(), [(4, Reply::Long { outline, authoritative: true })]);
 }
 
-/// Something that this node holds is so far ahead that no write can be given a version above it: it
-/// is read whether that is of the same key, instead of taking that for granted.
+/// A record here is so far ahead that no write can get a version above it, so the node reads
+/// whether that record is of the same key instead of assuming it.
 #[test]
 fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here() {
     let mut stage = Stage::new();
     let mut own = stage.event_loop();
     let [old, new] = [20, 10].map(|age| value(b"k", age, 1));
     own.handle(&mut stage, write(1, b"k", old.clone()));
-    // Without it the table holds nothing that is newer than what is written below.
+    // Without this record, the table holds nothing newer than the write below.
     own.handle(&mut stage, write(2, b"later", value(b"later", 1, 1)));
     stage.write(&mut own);
     stage.engine.rotate_all();
@@ -182,7 +182,7 @@ fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here(
     }
 }
 
-/// A client writes to three nodes, of which the other two can't be reached.
+/// A client writes to three nodes, of which the other two are unreachable.
 fn write_alone(stage: &mut Stage, own: &mut Loop) {
     let quorum = Quorum { ack: 1, from: 3 };
     let (client, key) = (ClientId(1), Bytes::from_static(b"k"));
@@ -199,7 +199,7 @@ fn what_others_missed_is_kept_as_hints() {
     let mut stage = Stage::new();
     let mut own = stage.event_loop();
     write_alone(&mut stage, &mut own);
-    // Those of the turn after it.
+    // The writes of the turn after it.
     stage.write(&mut own);
     let done = stage.take();
     assert!(done.iter().any(|done| matches!(done, Done::Answer(Answer::Written(..)))), "{done:?}");

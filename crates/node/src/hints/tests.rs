@@ -3,7 +3,7 @@ use cluster::{HintId, NodeId, Topology, View};
 use super::*;
 use crate::stage::{Stage, conditional, value};
 
-/// Keeps a hint, past the ledger.
+/// Stores a hint, bypassing the ledger.
 fn keep(stage: &Stage, peer: NodeId, key: &'static [u8]) {
     keep_of(stage, peer, key, &value(key, 10, 100));
 }
@@ -23,7 +23,7 @@ fn keys(stage: &Stage, peer: NodeId, after: Option<&[u8]>, max_bytes: usize) -> 
 
 #[test]
 fn hints_are_read_by_node_in_the_order_of_their_keys() {
-    // A name that begins like another one.
+    // One name is a prefix of another.
     let stage = Stage::of(&["a", "b", "bb"]);
     let (b, bb) = (NodeId(1), NodeId(2));
     for key in [b"m", b"k", b"l"] {

@@ -1,9 +1,9 @@
-//! A decree, on the directory of a stopped node: what it knows of the cluster, and the layout that
-//! follows without the council.
+//! A forced layout (decree), decided on the directory of a stopped node without the metadata
+//! quorum.
 //!
 //! ```text
-//!   directory ─▶ Survivor::look ─▶ what people are shown ─▶ decide: the next start goes by it,
-//!                    └─ a copy that does not know that: refused   and others hear of it
+//!   directory ─▶ Survivor::look ─▶ shown to the operator ─▶ decide: the next start uses it,
+//!                    └─ an unnoticed copy: refused            and other nodes hear of it
 //! ```
 
 use cluster::LayoutsRecord;
@@ -16,7 +16,7 @@ use super::{LIVES, format, in_store, layouts, newest, read, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// A node whose directory is left.
+/// The surviving directory of a stopped node.
 #[derive(Debug)]
 pub struct Survivor {
     name: String,
@@ -26,7 +26,7 @@ pub struct Survivor {
 }
 
 impl Survivor {
-    /// The node of that directory.
+    /// Reads the node's identity and layouts from its directory.
     pub fn look<D: Directory>(engine: &Engine, directory: &D) -> Result<Self, StartError> {
         let another = |what: &str| StartError::Another(what.to_owned());
         let Some((kept, _)) = read(engine)? else {
@@ -63,38 +63,38 @@ impl Survivor {
         self.record.node()
     }
 
-    /// The cluster that it belongs to, if that has an id.
+    /// The id of the node's cluster, if it has one.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.cluster
     }
 
-    /// Its membership state.
+    /// The node's membership state.
     pub fn state(&self) -> MembershipState {
         self.state
     }
 
-    /// The last layout that it knows to be decided.
+    /// The last layout that the node knows to be decided.
     pub fn layout(&self) -> &Layout {
         self.record.known()
     }
 
-    /// The epoch of a layout that it accepted, and that may have been decided.
+    /// Epoch of a layout that the node accepted and that may have been decided.
     pub fn accepted(&self) -> Option<u64> {
         self.record.accepted()
     }
 
-    /// Whether it has a vote.
+    /// True if the node has a vote.
     pub fn has_vote(&self) -> bool {
         self.record.has_vote()
     }
 
-    /// The layout that it would decide, as this voter, which is a new one. `lost` are nodes that
-    /// are gone with their disks.
+    /// Returns the layout that the node would force, with `voter` as its new voter id. `lost` are
+    /// the nodes whose disks are gone.
     pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
         self.record.decreed(voter, lost)
     }
 
-    /// It goes by that layout, as that voter, from its next start on. Durable when this returns.
+    /// Stores the forced layout and the new voter id; the next start uses them. Durable on return.
     pub fn decide<S: Store>(
         &self,
         store: &S,

@@ -1,4 +1,4 @@
-//! The identity in bytes. A change of the layout is a change of [`FORMAT`]: see
+//! Encoding of the identity records. Any change to an encoding needs a new [`FORMAT`]: see
 //! `docs/file-format.md`.
 
 use cluster::{
@@ -8,19 +8,19 @@ use cluster::{
 
 use super::marker::Marker;
 
-/// Format of an identity, its first byte.
+/// Format of an identity record: its first byte.
 const FORMAT: u8 = 1;
 
-/// Format of what is known of a peer.
+/// Format of a peer record.
 const PEER_FORMAT: u8 = 1;
 
-/// Format of a directory's lives.
+/// Format of the record of process starts.
 const LIVES_FORMAT: u8 = 1;
 
-/// Format of what is known of proofs.
+/// Format of the repair proofs record.
 const PROOF_FORMAT: u8 = 1;
 
-/// Format of a time of a version.
+/// Format of a version time record.
 const TIME_FORMAT: u8 = 1;
 
 const NAMED: u8 = 1;
@@ -28,13 +28,13 @@ const NAMED: u8 = 1;
 /// Bytes of an identity before the name.
 const FIXED: usize = 38;
 
-/// What a data directory knows of its node.
+/// A decoded identity record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) state: MembershipState,
-    /// Whether the name was ever said by settings, or is only where the node listened.
+    /// True if settings ever gave the name; otherwise it is only the address the node listened on.
     pub(super) named: bool,
-    /// `None` = it has no id yet.
+    /// `None` = the cluster has no id yet.
     pub(super) cluster: Option<ClusterId>,
     pub(super) incarnation: Incarnation,
     pub(super) lost_before: u64,
@@ -81,12 +81,12 @@ impl Kept {
         })
     }
 
-    /// Whether it is of a cluster of one node.
+    /// Returns true if the cluster has one node.
     pub(super) fn is_alone(&self) -> bool {
         self.description.lines().filter(|line| line.starts_with("node ")).count() == 1
     }
 
-    /// Whether a key has one replica, unless a request says otherwise.
+    /// Returns true if keys have one replica unless a request asks for more.
     pub(super) fn has_one_copy(&self) -> bool {
         self.description.lines().any(|line| line == "replicas 1")
     }

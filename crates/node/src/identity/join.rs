@@ -1,11 +1,11 @@
-//! A directory that waits to belong to a cluster: which disk and which voter it is, before anybody
-//! has given it a place; and how it takes one.
+//! A directory that waits to join a cluster: the random incarnation and voter id it presents to the
+//! cluster, and the node id and layout it accepts.
 //!
 //! ```text
-//!   empty ─▶ candidate: random numbers, durable ─▶ a layout has it ─▶ identity and layout, durable
+//!   empty ─▶ candidate: random numbers, durable ─▶ in a layout ─▶ identity and layout, durable
 //! ```
 //!
-//! They are durable first: a council may seat the voter while this process is restarted.
+//! The numbers are durable first: a metadata quorum may seat the voter while this process restarts.
 
 use cluster::layout::{Layout, Voter, VoterId};
 use cluster::{Clock, ClusterId, Incarnation, Layouts, MembershipState, NodeId, Proof, Unreadable};
@@ -16,36 +16,36 @@ use super::{KEY, PROOF, data_of_nobody, in_store, layouts, newest, read, unreada
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// Where the numbers are stored.
+/// Key of the candidate's numbers.
 const CANDIDATE: &[u8] = b"candidate";
 
-/// The time before which a node may have lost writes that joins with its first disk: before all
-/// there ever were. 0 would say that it is as old as the cluster, and need not be sealed.
+/// `lost_before` of a node that joins with its first disk: a time before all versions. 0 would mean
+/// that the node is as old as the cluster, and needs no repair fence (seal).
 const NOTHING_LOST: u64 = 1;
 
-/// Who asks for a place.
+/// A directory that asks to join a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// The directory's incarnation.
     pub incarnation: Incarnation,
-    /// The voter that it is.
+    /// The directory's voter id.
     pub voter: VoterId,
 }
 
-/// The place that it is given.
+/// The membership that a candidate is given.
 #[derive(Debug, Clone)]
 pub struct Placed {
-    /// The cluster's id; `None` = it has none yet.
+    /// The cluster's id; `None` = the cluster has none yet.
     pub cluster: Option<ClusterId>,
-    /// The id that the node is given.
+    /// The id assigned to the node.
     pub own: NodeId,
-    /// A layout that is decided, and has the node, be it as one that is about to leave.
+    /// A decided layout that contains the node, possibly as a leaving one.
     pub layout: Layout,
 }
 
 impl Candidate {
-    /// Who the directory asks for: who it did before, or one of these numbers. `None` = it has its
-    /// place already.
+    /// Returns the candidate stored in the directory, or stores `new` as the candidate. `None` =
+    /// the directory is already that of a member.
     pub fn of<S: Store>(store: &S, new: Self) -> Result<Option<Self>, StartError> {
         let engine = store.engine();
         if layouts::rules(engine)?.is_some() {
@@ -75,8 +75,8 @@ impl Candidate {
         Ok(Some(new))
     }
 
-    /// It has a place. Durable when it returns: the next start is that of a member. `wall` and
-    /// `max_skew` are in microseconds.
+    /// Makes the candidate a member. The change is durable on return: the next start is that of a
+    /// member. `wall` and `max_skew` are in microseconds.
     pub fn takes<S: Store>(
         self,
         store: &S,
@@ -88,10 +88,12 @@ impl Candidate {
         let node = layout.node(own).expect("who gave it the place looked");
         let name = node.member.name.clone();
         let topology = layout.topology().expect("a layout is checked when it arrives");
-        // A former life of this name may have acknowledged what was as far ahead of its clock.
+        // A previous incarnation of this name may have acknowledged versions this far ahead of its
+        // clock.
         let sealed_up_to = Clock::limit(wall, max_skew);
-        // With its first disk a node has acknowledged nothing that is not here: nobody else need
-        // say so. It stays sealed, for what was written before it joined may be deleted and purged.
+        // With its first disk, a node has acknowledged nothing that is not here, so no other node
+        // needs to confirm that. The repair fence stays up, because writes from before the join may
+        // have been deleted and purged.
         let is_first = node.first_disk == Some(self.incarnation);
         let kept = Kept {
             state: if is_first { MembershipState::Member } else { MembershipState::Joining },
@@ -117,7 +119,7 @@ impl Candidate {
     }
 }
 
-/// Whether the directory waits for a place.
+/// Returns true if the directory waits to join a cluster.
 pub(super) fn waits(engine: &Engine) -> Result<bool, StartError> {
     Ok(stored(engine)?.is_some())
 }

@@ -1,4 +1,4 @@
-//! Which layout the node goes by, and its vote about the next one, as its directory has them.
+//! The layout in force and the node's vote on the next one, as stored in its directory.
 
 use cluster::layout::{Layout, Voter};
 use cluster::{Layouts, LayoutsKept, Logs, MembershipState, NodeId, Shared};
@@ -8,12 +8,12 @@ use super::{Identity, Keeps, Named, in_store, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// Where it is stored.
+/// Key of the layouts record.
 pub(super) const KEY: &[u8] = b"layouts";
 
 impl Identity {
-    /// As a life of the directory finds it, and made if there is none; durable when it returns.
-    /// `state` is the node's at the start.
+    /// Loads the layouts at a process start, and creates the record if there is none. Durable on
+    /// return. `state` is the node's membership state at the start.
     pub(crate) fn open_layouts<S: Store>(
         &self,
         store: &S,
@@ -27,7 +27,8 @@ impl Identity {
             Some(record) => Layouts::decode(&record.value(), first)
                 .map_err(|why| unreadable("the cluster's layout", why))?,
             None => {
-                // Whoever is new may have had a former life that voted, until others deny that.
+                // A new node may have had a previous incarnation that voted, until the other nodes
+                // deny it.
                 let is_first = state == MembershipState::Member;
                 Layouts::first(Voter { node: self.own, id: Some(logs.voter()), is_first }, first)
             }
@@ -44,9 +45,9 @@ impl Identity {
         Ok(layouts)
     }
 
-    /// A batch that stores it durably.
+    /// Returns a batch that durably stores the layouts.
     pub(crate) fn keep_layouts(&self, shared: &Shared) -> (Batch, Keeps) {
-        // Under the lock, so that what is newest is what was known last.
+        // Encoded under the lock, so that the newest batch has the latest layouts.
         let mut state = self.lock();
         let (record, kept) = shared.membership.layouts.encode();
         let mut batch = state.batch(&[(KEY, &record)]);
@@ -55,14 +56,15 @@ impl Identity {
     }
 }
 
-/// The record of a directory that is a copy: what it voted after it was made is not in it.
+/// Returns the layouts record for a copied directory, without its votes: votes cast after the copy
+/// was made are missing from it.
 pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let without = stored.map(|record| Layouts::without_votes(&record.value())).transpose();
     without.map_err(|why| unreadable("the cluster's layout", why))
 }
 
-/// Which node a directory's layout says that it is, and that layout, if it rules.
+/// Returns the node id and layout stored in a directory, if that layout is in force.
 pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
@@ -70,9 +72,10 @@ pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartEr
     rules.map_err(|why| unreadable("the cluster's layout", why))
 }
 
-/// What is known of layouts is durable: a later one is in force.
+/// Enters a later layout now that its record is durable.
 pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
-    // Before anybody can write to them. A node that is alone again goes by age from its next start.
+    // Before any node can write to the others. A node that is alone again purges by age only from
+    // its next start.
     if kept.has_others() {
         purge.holds_only_replica(false);
     }
@@ -83,7 +86,7 @@ pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
     }
 }
 
-/// Logs that the node is no member of the cluster any more, if that is so.
+/// Logs a warning if the node was removed from the cluster.
 pub(crate) fn log_if_removed(shared: &Shared) {
     if shared.is_removed() {
         tracing::warn!(
@@ -97,7 +100,7 @@ pub(crate) fn log_if_removed(shared: &Shared) {
 }
 
 impl Named<'_> {
-    /// The layout of a list of nodes that never changed.
+    /// Returns the layout of a list of nodes that never changed.
     pub(crate) fn first_layout(&self) -> Layout {
         let url = |id: NodeId| self.urls.get(usize::from(id.0)).cloned();
         Layout::first(self.topology, |id| url(id).unwrap_or_default())

@@ -1,40 +1,41 @@
-//! What tells a data directory from a copy of it: a file that is made anew at every start, and
-//! kept in the store by what no copy has, its inode and when that was made.
+//! Detection of a copied data directory: a file is created anew at every start, and the store keeps
+//! its inode and creation time, which no copy shares.
 //!
 //! ```text
 //!  LIFE.next made ─▶ the store keeps inode, time, number ─▶ LIFE.next renamed to LIFE
 //!                └ a crash here: the store knows LIFE    └ here: it knows LIFE.next
 //! ```
 //!
-//! A file system that is put back as a whole (a snapshot of a disk or of a virtual machine) can't
-//! be noticed by this; what the other nodes remember shows it (`cluster::Logs`).
+//! A file system restored as a whole (a snapshot of a disk or of a virtual machine) goes unnoticed
+//! by this; the other nodes' records of this node reveal it (`cluster::Logs`).
 
 use std::io;
 
 /// Bytes of an encoded marker.
 pub(super) const LEN: usize = 24;
 
-/// The file as the store keeps it.
+/// The marker file's attributes, as the store keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
     /// The file's inode.
     pub inode: u64,
-    /// When that was made, in nanoseconds since 1970; 0 where the file system does not know.
+    /// Creation time of the inode, in nanoseconds since 1970; 0 where the file system does not
+    /// record it.
     pub made: u64,
-    /// What is in the file: random.
+    /// Content of the file: a random number.
     pub number: u64,
 }
 
-/// The data directory, as far as it has markers.
+/// The marker files of a data directory.
 pub trait Directory {
-    /// Whether it has this very file, be it as `LIFE` or as `LIFE.next`. An error tells nothing of
-    /// that: a file that can't be read does not make the directory a copy.
+    /// Returns true if the directory has this very file, as `LIFE` or as `LIFE.next`. An error is
+    /// no evidence of a copy: the file could not be read.
     fn holds(&self, marker: &Marker) -> io::Result<bool>;
 
-    /// Makes `LIFE.next` with this number in it, durably.
+    /// Durably creates `LIFE.next` with this number in it.
     fn make_next(&self, number: u64) -> io::Result<Marker>;
 
-    /// Renames `LIFE.next` to `LIFE`, durably: the store knows the one that was made last.
+    /// Durably renames `LIFE.next` to `LIFE`, once the store has recorded its marker.
     fn settle(&self) -> io::Result<()>;
 }
 

@@ -1,26 +1,28 @@
-//! Who this node is, as its data directory knows it: name, incarnation, the topology that its data
-//! was placed by, and the peers that it has seen. Kept in [`Space::Node`]; byte by byte in
-//! `docs/file-format.md`.
+//! The node's persistent identity: its name, its incarnation, the topology that its data was placed
+//! by, and its record of each peer. The records are in [`Space::Node`]; `docs/file-format.md` has
+//! the byte layout.
 //!
 //! ```text
-//!   start ─▶ directory's identity ─┬─ none, nothing else either ─▶ made: new incarnation
-//!                                  ├─ none, but data, or it waits to join ─▶ refused
-//!                                  ├─ of this node and topology ─▶ goes on
-//!                                  └─ of another ─▶ refused, with what differs
+//!   start ─▶ directory's identity ─┬─ none, and no data ─▶ created: new incarnation
+//!                                  ├─ none, but data, or waiting to join ─▶ refused
+//!                                  ├─ of this node and topology ─▶ used
+//!                                  └─ of another ─▶ refused, naming the difference
 //!
-//!   running ─▶ a batch, and what it [`Keeps`] ─▶ committed by the driver ─▶ [`Identity::kept`]
+//!   running ─▶ a batch and its [`Keeps`] ─▶ committed by the driver ─▶ [`Identity::kept`]
 //! ```
 //!
-//! The incarnation tells a node from one of the same name whose disk was wiped.
+//! The incarnation distinguishes a node from an earlier node of the same name whose disk was wiped.
 //!
-//! **The layout on its disk rules** once it is later than the first one: the node is who it was by
-//! that, whatever the settings list. The settings' list is where a first start begins from.
+//! **The stored layout wins** once it is later than the first layout: the node's identity then
+//! comes from that layout, whatever the settings list. The settings' list only applies to a first
+//! start.
 //!
-//! **A node alone** has nobody to agree with. If the settings do not name it, its name is where it
-//! listened when the directory was made, which no later start is held to.
+//! **A single-node cluster** has no other node to agree with. If the settings do not name the node,
+//! its name is the address it listened on when the directory was created; later starts may use
+//! another address.
 //!
-//! Each batch has a version above all that were made before, so that the last one made holds, in
-//! whichever order they are committed.
+//! Each batch has a version above those of all earlier batches, so the last batch made wins,
+//! whatever the order of commits.
 
 mod decree;
 mod format;
@@ -51,45 +53,44 @@ use layouts::enter;
 pub(crate) use layouts::log_if_removed;
 pub use marker::{Directory, Marker};
 
-/// Where the identity is stored.
+/// Key of the identity record.
 const KEY: &[u8] = b"identity";
 
-/// Where the directory's lives are stored.
+/// Key of the record of the directory's process starts (`Life`).
 const LIVES: &[u8] = b"lives";
 
-/// What precedes a node's name in the key of what it is marked to lack.
+/// Key prefix of the missed-write marks; the name of the marked node follows.
 const LACKS: &[u8] = b"lacks/";
 
-/// Where is stored what is known of proofs.
+/// Key of the repair proofs.
 const PROOF: &[u8] = b"proof";
 
-/// The key of the time up to which the node has learned anew what was remembered of idempotency
-/// keys.
+/// Key of the time up to which this node has recovered idempotency-key records from its peers.
 const RECOVERED_WORDS: &[u8] = b"recovered-words";
 
-/// What precedes a peer's name in the key of what is known of it.
+/// Key prefix of the record of a peer; the peer's name follows.
 const PEER: &[u8] = b"peer/";
-/// The least key after all of those.
+/// Least key after all keys with the prefix `PEER`.
 const PEERS_END: &[u8] = b"peer0";
 
-/// What precedes a peer's name in the key of the disk that is the first of it that was seen.
+/// Key prefix of the first incarnation seen of a peer; the peer's name follows.
 const FIRST: &[u8] = b"first/";
 
-/// The cluster and this node in it, as the settings say.
+/// The cluster and this node's place in it, from the settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
-    /// Who is in the cluster.
+    /// Members of the cluster.
     pub topology: &'a Topology,
     /// The id of this node.
     pub own: NodeId,
-    /// Whether the settings name it. The name of one that is alone means nothing otherwise.
+    /// True if the settings name this node. Without that, the name of a single node has no meaning.
     pub named: bool,
-    /// Where each node is, by its id, as far as that is known.
+    /// URL of each node, indexed by node id, as far as known.
     pub urls: &'a [String],
 }
 
 impl Named<'_> {
-    /// Ids and names of all nodes.
+    /// Returns the id and name of every node.
     pub(crate) fn members(&self) -> Vec<(NodeId, String)> {
         let member = |id| (id, self.topology.member(id).name.clone());
         self.topology.ids().map(member).collect()
@@ -100,61 +101,61 @@ impl Named<'_> {
     }
 }
 
-/// What a directory that has no identity yet is given.
+/// Contents of the identity of a directory that has none yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewIdentity {
     /// Random, not 0.
     pub(crate) incarnation: Incarnation,
-    /// Its membership state, if there are other nodes.
+    /// Membership state, if there are other nodes.
     pub(crate) state: MembershipState,
-    /// The greatest time of a version that a former life of this node may have acknowledged.
+    /// Greatest version time that a previous incarnation of this node may have acknowledged.
     pub(crate) lost_before: u64,
 }
 
-/// Who this node is.
+/// The persistent identity of this node; see the module.
 #[derive(Debug)]
 pub struct Identity {
     incarnation: Incarnation,
     own: NodeId,
     name: String,
-    /// The layout that ruled at the start, if that was not the first one.
+    /// The layout in force at the start, if it was not the first one.
     rules: Option<Layout>,
-    /// What [`Identity::recovered_words`] was at the start.
+    /// The value of [`Identity::recovered_words`] at the start.
     recovered_words: u64,
-    /// By what the store drops tombstones: not by age any more once there are others.
+    /// The store's rule for dropping tombstones: by age only while the node is alone.
     purge: Arc<PurgeRule>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What is stored.
+    /// The state that is durable.
     kept: Kept,
-    /// What was to be stored last.
+    /// The state of the newest batch, durable or not.
     made: Kept,
-    /// Version of the newest record written here; each one is newer.
+    /// Version of the newest record written here; each later record gets a greater one.
     version: Version,
-    /// What is known of each peer that was seen, by name.
+    /// The record of each peer seen, by name.
     peers: BTreeMap<String, Known>,
-    /// What is known of proofs, or is being stored.
+    /// The repair proofs that are durable or being written.
     proof: Proof,
 }
 
-/// What is known of a peer.
+/// The record of a peer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
-    /// What is stored of it; `None` = nothing yet.
+    /// The durable claim; `None` = nothing is stored yet.
     claim: Option<Claim>,
-    /// The disk that is stored, or was to be, as the first one that was seen of it.
+    /// The first incarnation seen of the peer, as stored or being written.
     first: Option<Incarnation>,
-    /// The time of that record's version, and of the newest one that was to be stored.
+    /// Version time of the durable record, and of the newest batch made.
     kept: u64,
     newest: u64,
 }
 
 impl State {
-    /// Records for [`Space::Node`], with a version above all before. One that fails may be found
-    /// after a restart, so no version is used twice.
+    /// Returns a batch of records for [`Space::Node`] with a version above all earlier ones. A
+    /// restart may find a record whose write was reported as failed, so no version is used twice.
     fn batch(&mut self, items: &[(&[u8], &[u8])]) -> Batch {
         self.version.time += 1;
         let mut batch = Batch::new();
@@ -166,34 +167,33 @@ impl State {
     }
 }
 
-/// What a batch of the node's own stores: see `Identity::kept`.
+/// The content of a batch of the node's own records: see `Identity::kept`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keeps {
-    /// What is known of a peer; the time of the record's version orders it among what was known
-    /// before and after.
+    /// The record of a peer. The version time orders it among other records of the same peer.
     Claim(NodeId, Claim, u64),
     /// The node's membership state.
     MembershipState {
         /// The state that is stored.
         state: MembershipState,
-        /// The node may have lost writes of before this: see [`Identity::lost_before`].
+        /// Writes before this version time may be lost: see [`Identity::lost_before`].
         lost_before: u64,
-        /// With it, the node's own marks up to this change.
+        /// The change count of the node's own missed-write marks in the same batch.
         changes: u64,
-        /// With it, which layout it goes by.
+        /// The layout state in the same batch.
         layouts: LayoutsKept,
     },
-    /// Which cluster the node belongs to.
+    /// The id of the cluster that the node belongs to.
     ClusterId(ClusterId),
-    /// So many changes of what a node is marked to lack.
+    /// Missed-write marks of a node, with their change count.
     Missed(NodeId, u64),
-    /// What this node knows of proofs.
+    /// The node's repair proofs.
     Proof(Proof),
-    /// Which layout it goes by, and its vote.
+    /// The layout that the node goes by, and its vote.
     Layouts(LayoutsKept),
 }
 
-/// What is found in a store before anything is written to it.
+/// The state of a recovered store before anything is written to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recovered {
     sequence: u64,
@@ -201,31 +201,32 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// To be called before the first write.
+    /// Must be called before the first write.
     pub(crate) fn of(engine: &Engine) -> Self {
         Self { sequence: engine.sequence(), newest: engine.greatest_time() }
     }
 }
 
-/// The name that the data directory has for its node.
+/// Returns the node name stored in the data directory.
 pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
     Ok(read(engine)?.map(|(kept, _)| kept.name))
 }
 
-/// The layout that the data directory has, if it rules: see [`Identity::rules`].
+/// Returns the layout stored in the data directory, if it is in force: see [`Identity::rules`].
 pub fn kept_layout(engine: &Engine) -> Result<Option<Layout>, StartError> {
     Ok(layouts::rules(engine)?.map(|(_, layout)| layout))
 }
 
-/// Whether a directory is that of a node alone, or of none.
+/// Returns true if a directory belongs to a single-node cluster, or to no node.
 pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
     let rules = layouts::rules(engine)?;
     let kept = read(engine)?.map(|(kept, _)| kept);
     Ok(kept.is_none_or(|kept| is_alone_by(&kept, rules.as_ref().map(|(_, layout)| layout))))
 }
 
-/// Up to which time of a version all replicas held the same, by a stopped node's directory, if the
-/// others hold what this one does; 0 = nothing is proven, or there is one replica of a key.
+/// Returns, from a stopped node's directory, the version time up to which all replicas were proven
+/// to hold the same records, provided that the other nodes still hold them. 0 = nothing is proven,
+/// or keys have a single replica.
 pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
     let rules = layouts::rules(engine)?;
     let has_one_copy = match (rules, read(engine)?) {
@@ -237,9 +238,9 @@ pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
     Ok(proof.map_or(0, |proof| proof.proven.time))
 }
 
-/// A stopped node's directory has lost some of what the node ever held, with timestamps up to
-/// `lost_before`: from its next start on it is as one whose disk was replaced, until the others
-/// have streamed back what belongs to its replicas.
+/// Marks a stopped node's directory as having lost records with timestamps up to `lost_before`.
+/// From the next start on, the node is treated like one with a replaced disk, until the other nodes
+/// have streamed back the records that belong to its replicas.
 pub(crate) fn lose<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
     let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
     let kept = Kept {
@@ -255,8 +256,8 @@ pub(crate) fn lose<S: Store>(store: &S, lost_before: u64) -> Result<(), StartErr
 }
 
 impl Identity {
-    /// The identity of the directory that `store` is in, made if it has none yet. An error is one
-    /// line; nothing was changed then.
+    /// Opens the identity of the directory that `store` is in, and creates it if there is none. An
+    /// error is one line and leaves the directory unchanged.
     pub(crate) fn open<S: Store>(
         store: &S,
         named: Named<'_>,
@@ -320,17 +321,17 @@ impl Identity {
         &self.name
     }
 
-    /// The layout that ruled at the start; `None` = the settings' list did.
+    /// The layout in force at the start; `None` = the settings' list was.
     pub fn rules(&self) -> Option<&Layout> {
         self.rules.as_ref()
     }
 
-    /// The store's owner says of what it drops: whether the node is alone, now that it knows.
+    /// Tells the store's purge rule, once known, whether the node is alone.
     pub(crate) fn purges_by_age(&self, is_alone: bool) {
         self.purge.holds_only_replica(is_alone);
     }
 
-    /// Random, never 0: made once for the directory.
+    /// The directory's incarnation: random, never 0, created once.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
@@ -340,13 +341,13 @@ impl Identity {
         self.lock().kept.cluster
     }
 
-    /// The same, for all threads of the node.
+    /// The same, shared by all threads of the node.
     pub(crate) fn own_cluster(&self) -> OwnCluster {
         let state = self.lock();
         OwnCluster::new(state.kept.cluster)
     }
 
-    /// Whether the disk that is known of the peer of this name is the only one that ever was.
+    /// Returns true if the known incarnation of this peer is the only one it ever had.
     pub(crate) fn knows_first(&self, peer: &str) -> bool {
         let state = self.lock();
         let known = state.peers.get(peer);
@@ -356,14 +357,14 @@ impl Identity {
         })
     }
 
-    /// Greatest time of a version that a former life of this node may have acknowledged; 0 = there
-    /// was none, as all others have said.
+    /// Greatest version time that a previous incarnation of this node may have acknowledged; 0 =
+    /// all other nodes have confirmed that there was none.
     pub fn lost_before(&self) -> u64 {
         self.lock().kept.lost_before
     }
 
-    /// Up to which time of a version the node had learned anew, when it started, what a former life
-    /// remembered of writes with an idempotency key; 0 = it never did.
+    /// The version time up to which, at the start, the node had recovered from its peers the
+    /// idempotency-key records of a previous incarnation; 0 = it never did.
     pub(crate) fn recovered_words(&self) -> u64 {
         self.recovered_words
     }
@@ -373,23 +374,25 @@ impl Identity {
         self.lock().kept.state
     }
 
-    /// What is known of the peer of this name.
+    /// Returns the durable claim of the peer of this name.
     pub fn known(&self, peer: &str) -> Option<Claim> {
         self.lock().peers.get(peer)?.claim
     }
 
-    /// Whether it is kept, and nothing newer is on its way: then it need not be written again.
+    /// Returns true if the claim is durable and no newer one is being written: it need not be
+    /// stored again.
     pub(crate) fn is_kept(&self, peer: &str, claim: &Claim) -> bool {
         let state = self.lock();
         let known = state.peers.get(peer);
         known.is_some_and(|known| known.claim == Some(*claim) && known.kept == known.newest)
     }
 
-    /// A batch that stores the membership state and, with it, what this node is marked to lack.
+    /// Returns a batch that stores the membership state together with this node's missed-write
+    /// marks.
     pub(crate) fn keep_state(&self, shared: &Shared, state: MembershipState) -> (Batch, Keeps) {
         let mut held = self.lock();
         let lost_before = match (held.kept.state, state) {
-            // All others have said that they never knew another disk of this name.
+            // All other nodes have confirmed that they never knew another disk of this name.
             (MembershipState::Joining, MembershipState::Member) => 0,
             _ => shared.membership.state.promised_before().max(held.kept.lost_before),
         };
@@ -401,7 +404,8 @@ impl Identity {
             held.proof = held.proof.of_first();
             shared.membership.layouts.has_no_former_life();
         }
-        // With it, for others may forget what they know of a former life: its votes are lost.
+        // In the same batch, because other nodes may now forget a previous incarnation, whose votes
+        // are lost.
         let (layouts, layouts_kept) = shared.membership.layouts.encode();
         let proof = format::encode_proof(&held.proof);
         let recovered_words = format::encode_time(shared.membership.state.recovered_words());
@@ -417,7 +421,7 @@ impl Identity {
         (batch, Keeps::MembershipState { state, lost_before, changes, layouts: layouts_kept })
     }
 
-    /// A batch that stores durably which cluster the node belongs to.
+    /// Returns a batch that durably stores the id of the node's cluster.
     pub(crate) fn keep_cluster(&self, cluster: ClusterId) -> (Batch, Keeps) {
         let mut state = self.lock();
         state.made.cluster = Some(cluster);
@@ -427,7 +431,7 @@ impl Identity {
         (batch, Keeps::ClusterId(cluster))
     }
 
-    /// A batch that stores what is known of a peer.
+    /// Returns a batch that stores the record of a peer.
     pub(crate) fn keep_claim(&self, shared: &Shared, peer: NodeId, claim: Claim) -> (Batch, Keeps) {
         let name = shared.name_of(peer);
         let key = [PEER, name.as_bytes()].concat();
@@ -440,7 +444,7 @@ impl Identity {
         let claimed = format::encode_peer(&claim);
         let items: [(&[u8], &[u8]); 2] = [(&key, &claimed), (&first_key, &first)];
         let mut batch = state.batch(&items[..1 + usize::from(is_news)]);
-        // What a new disk stores counts once this node is certain to know the disk.
+        // Writes by a new disk count only once this node is certain to know that disk.
         if shared.membership.logs.incarnation(peer) != Some(claim.incarnation) {
             batch.make_durable();
         }
@@ -449,20 +453,21 @@ impl Identity {
         (batch, Keeps::Claim(peer, claim, time))
     }
 
-    /// A batch that stores what a node is marked to lack.
+    /// Returns a batch that stores the missed-write marks of a node.
     pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, Keeps) {
         let name = shared.name_of(node);
         let key = [LACKS, name.as_bytes()].concat();
-        // Under the lock, so that what is newest is what was marked last.
+        // Encoded under the lock, so that the newest batch has the latest marks.
         let mut state = self.lock();
         let (lacks, changes) = shared.transfer.missed.encode(node);
         (state.batch(&[(&key, &lacks)]), Keeps::Missed(node, changes))
     }
 
-    /// A batch that stores what this node knows of proofs, durably: with it, everything before.
+    /// Returns a batch that durably stores the repair proofs; all earlier writes become durable
+    /// with it.
     pub(crate) fn keep_proof(&self, proof: Proof) -> (Batch, Keeps) {
         let mut state = self.lock();
-        // Of two that are under way, the last one made is found by a start: it says all of both.
+        // Of two batches in flight, a restart finds the newer one, so it merges the proofs of both.
         state.proof = state.proof.and(proof);
         let proof = state.proof;
         let mut batch = state.batch(&[(PROOF, &format::encode_proof(&proof))]);
@@ -470,19 +475,21 @@ impl Identity {
         (batch, Keeps::Proof(proof))
     }
 
-    /// What the directory knows of proofs.
+    /// The repair proofs, durable or being written.
     pub(crate) fn proof(&self) -> Proof {
         self.lock().proof
     }
 
-    /// Such a batch is durable: only now its content takes effect, and is reported to others.
+    /// Applies a batch that is now durable: only from here on its content takes effect and is
+    /// reported to other nodes.
     pub(crate) fn kept(&self, shared: &Shared, what: &Keeps) {
         match what {
             Keeps::Claim(peer, claim, time) => {
                 let name = shared.name_of(*peer);
                 let mut state = self.lock();
                 let known = state.peers.entry(name).or_default();
-                // Two that are under way may end in any order; a restart would find the newer one.
+                // Two batches in flight may complete in any order; a restart would find the newer
+                // one.
                 if *time < known.newest {
                     return;
                 }
@@ -511,7 +518,7 @@ impl Identity {
         }
     }
 
-    /// Takes in what nodes were marked to lack.
+    /// Loads the missed-write marks of all nodes.
     pub(crate) fn load_missed(&self, engine: &Engine, shared: &Shared) -> Result<(), StartError> {
         let view = shared.view();
         for node in view.ids() {
@@ -527,10 +534,11 @@ impl Identity {
         Ok(())
     }
 
-    /// Begins a life of the directory: to be called once, before any message to another node. A
-    /// member whose directory is not the one that it was when the last life began is *verifying*
-    /// from here on, if there are others to ask; whoever it is, its votes are lost. The life is
-    /// numbered by the wall clock, for a copy's own clock may have begun ahead of it, at its bound.
+    /// Begins a new process start (life) of the directory. Must be called once, before any message
+    /// to another node. A member whose directory is not the one of the last start (a copy) becomes
+    /// *verifying*, if there are other nodes to ask; whatever its state, its votes are lost. The
+    /// start's id comes from the wall clock, because the node's own clock may begin ahead of it, at
+    /// its bound.
     pub(crate) fn begin_life<S: Store, D: Directory>(
         &self,
         store: &S,
@@ -578,18 +586,19 @@ impl Identity {
     }
 }
 
-/// One that begins alone is the founder of its cluster, and has nobody to ask; the nodes of a list
-/// agree on an id once all of them run.
+/// Returns the id of a new cluster if it has one node: the founder has no other node to ask. The
+/// nodes of a longer list agree on an id once all of them run.
 fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
     (names.len() == 1).then(|| ClusterId::born(names, incarnation))
 }
 
-/// Whether a directory is that of a node alone.
+/// Returns true if a directory belongs to a single-node cluster.
 fn is_alone_by(kept: &Kept, rules: Option<&Layout>) -> bool {
     rules.map_or_else(|| kept.is_alone(), Layout::is_alone)
 }
 
-/// The identity to store: that of the directory, with what the settings of a node alone say now.
+/// Returns the identity to store: the directory's, updated with the current settings of a single
+/// node.
 fn agreed(stored: Option<&Kept>, named: Named<'_>, new: NewIdentity) -> Kept {
     let mut kept = stored.cloned().unwrap_or_else(|| made(named, new));
     kept.named |= named.named;
@@ -599,7 +608,7 @@ fn agreed(stored: Option<&Kept>, named: Named<'_>, new: NewIdentity) -> Kept {
     kept
 }
 
-/// That of a copy of a directory.
+/// Returns the identity to store in a copy of a directory.
 fn copied(kept: &Kept) -> Kept {
     let state = match kept.state {
         MembershipState::Member => MembershipState::Verifying,
@@ -613,7 +622,7 @@ fn made(named: Named<'_>, new: NewIdentity) -> Kept {
     let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
     let incarnation = new.incarnation.max(Incarnation(1));
     Kept {
-        // What a lone node lost nobody else has.
+        // Records that a single node lost are on no other node.
         state: if names.len() == 1 { MembershipState::Member } else { new.state },
         named: named.named,
         cluster: cluster_of(&names, incarnation),
@@ -625,8 +634,8 @@ fn made(named: Named<'_>, new: NewIdentity) -> Kept {
     }
 }
 
-/// Why the node can't use a directory that has no identity, if it can't: it waits for a place in a
-/// cluster, or has data, which only a node with an identity writes.
+/// Returns why the node can't use a directory without an identity: it waits to join a cluster, or
+/// has data, which only a node with an identity writes. `None` = it can.
 fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
     if join::waits(engine)? {
         return Ok(Some("it waits to join a cluster: start the node with --join".to_owned()));
@@ -634,13 +643,13 @@ fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
     Ok(data_of_nobody(engine)?.map(str::to_owned))
 }
 
-/// Says that a directory has data and no identity, if that is so.
+/// Returns a message if a directory has data and no identity.
 fn data_of_nobody(engine: &Engine) -> Result<Option<&'static str>, StartError> {
     let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
     Ok(used.then_some("it holds data and does not say of which node, as no release leaves it"))
 }
 
-/// Why the node can't use this directory, if it can't.
+/// Returns why the node can't use this directory; `None` = it can.
 fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
     const WHOSE: &str = "the data directory's";
     let (own, theirs) = (named.name(), &kept.name);
@@ -657,15 +666,15 @@ fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
     })
 }
 
-/// Why the node can't use a directory whose layout rules, if it can't: the settings name another
-/// node.
+/// Returns why the node can't use a directory whose stored layout is in force: the settings name
+/// another node. `None` = it can.
 fn is_another(kept: &Kept, named: Named<'_>) -> Option<String> {
     let (own, theirs) = (named.name(), &kept.name);
     (named.named && own != theirs)
         .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
 }
 
-/// Says what the settings list otherwise than the layout that rules.
+/// Logs the differences between the settings' list and the layout in force.
 fn note_difference(named: Named<'_>, layout: &Layout) {
     if !named.named {
         return;
@@ -710,7 +719,7 @@ fn unreadable(what: impl Into<String>, why: Unreadable) -> StartError {
     }
 }
 
-/// The identity in the directory, and the version of its record.
+/// Reads the directory's identity and the version of its record.
 fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
     let record = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = record else { return Ok(None) };
@@ -719,7 +728,7 @@ fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
     Ok(Some((kept, record.view().version())))
 }
 
-/// What the directory knows of proofs.
+/// Reads the time up to which idempotency-key records were recovered from peers; 0 = never.
 fn recovered_words(engine: &Engine) -> Result<u64, StartError> {
     let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
     let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
@@ -733,7 +742,7 @@ fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
     proof.map_err(|why| unreadable("the repair seal and watermark (proof)", why))
 }
 
-/// What is known of the peers that were seen.
+/// Reads the records of all peers.
 fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
     let mut peers = BTreeMap::new();
     let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
@@ -753,7 +762,7 @@ fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
     Ok(peers)
 }
 
-/// The greatest time of a version of what a node keeps for itself.
+/// Returns the greatest version time in the node's own space, [`Space::Node`].
 fn newest(engine: &Engine) -> Result<u64, StartError> {
     let mut newest = 0;
     let mut scan = engine.snapshot().scan(Space::Node, &[], None);

@@ -13,7 +13,7 @@ fn engine(disk: &MemDisk) -> Engine {
     Engine::open(Arc::new(disk.clone()), Options::default()).unwrap()
 }
 
-/// A cluster as settings list it (name, zone, weight), and this node's place in it.
+/// A cluster as listed in settings (name, zone, weight), and this node's place in it.
 struct List {
     topology: Topology,
     own: NodeId,
@@ -32,7 +32,7 @@ impl List {
         Self { topology, own, named: true }
     }
 
-    /// A node that nobody named, by where it listens.
+    /// Returns the list of a single node that no setting names; its name is its address.
     fn unnamed(name: &str) -> Self {
         Self { named: false, ..Self::new(&[(name, "", 1)], 3, name) }
     }
@@ -59,7 +59,7 @@ fn open(
     Identity::open(engine, list.named(), new)
 }
 
-/// Why a directory of a node that was part of `before` is refused as part of `now`.
+/// Returns the error with which the directory of a node in `before` is refused in `now`.
 fn refused(before: &List, now: &List) -> String {
     let engine = engine(&MemDisk::new());
     open(&engine, before, 5, 5).unwrap();
@@ -79,7 +79,7 @@ fn claim(incarnation: u64) -> Claim {
     Claim { incarnation: Incarnation(incarnation), reported }
 }
 
-/// What the machines of a node share, as far as it matters here.
+/// Returns the state shared by a node's state machines, as far as these tests need it.
 fn shared(list: &List) -> Shared {
     let clock = Arc::new(Clock::start(1, 0, 0));
     let membership = Membership::new(MembershipState::Joining, 0, false);
@@ -87,7 +87,7 @@ fn shared(list: &List) -> Shared {
     Shared::new(list.topology.clone(), list.own, clock, membership, 0, logs)
 }
 
-/// Commits what a driver is given, and tells of it.
+/// Commits a batch and reports it as durable.
 fn keep(engine: &Engine, identity: &Identity, shared: &Shared, (batch, keeps): (Batch, Keeps)) {
     Store::commit(engine, batch).unwrap();
     identity.kept(shared, &keeps);
@@ -263,7 +263,7 @@ fn data_without_an_identity_is_nobodys() {
     }
 }
 
-/// A directory in which each file is made anew, and what it was when it was copied.
+/// A directory in which each file is created anew, with its state when it was copied.
 #[derive(Default)]
 struct Files {
     settled: Cell<Option<Marker>>,
@@ -323,14 +323,14 @@ fn a_member_whose_directory_was_copied_says_so() {
     );
 }
 
-/// As the next life of a directory finds it.
+/// Loads the layouts as the directory's next process start finds them.
 fn layouts(engine: &Engine, identity: &Identity, lineage: Lineage) -> cluster::Layouts {
     let logs = Logs::new(identity.incarnation(), lineage, &[]);
     identity.open_layouts(engine, three().named(), &logs, identity.state()).unwrap()
 }
 
-/// What it voted after the copy was made is not in it, whatever its membership state is: a layout
-/// may have seated it while it was rebuilt.
+/// A copy lacks the votes cast after it was made, whatever its membership state: a layout may have
+/// seated the node while it was rebuilding.
 #[test]
 fn a_copy_is_another_voter() {
     use MembershipState::{Joining, Member, Rebuilding};
@@ -344,7 +344,7 @@ fn a_copy_is_another_voter() {
         let (identity, second) = begin(&engine, &files, 110);
         let kept = layouts(&engine, &identity, second).voter().id;
         let copy = Files::default();
-        // The process ends before it has stored which voter it is from then on.
+        // The process ends before it has stored its new voter id.
         begin(&engine, &copy, 120);
         let (identity, fourth) = begin(&engine, &copy, 130);
         let voter = layouts(&engine, &identity, fourth).voter();
@@ -376,7 +376,7 @@ fn a_member_that_knows_no_layout_votes_about_the_second() {
     }
 }
 
-/// Where a node is may change between two starts, whatever was voted before.
+/// A node's address may change between two starts, whatever was voted before.
 #[test]
 fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let (engine, files, list) = (engine(&MemDisk::new()), Files::default(), three());
@@ -422,7 +422,7 @@ fn a_start_that_broke_off_is_no_copy() {
     let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
     let (identity, _) = begin(&engine, &files, 100);
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
-    // The store knows the file that was made, and it is not renamed yet.
+    // The store knows the new file, which is not renamed yet.
     let marker = files.make_next(7).unwrap();
     files.fails.set(true);
     let recovered = Recovered::of(&engine);
@@ -502,8 +502,8 @@ fn what_is_no_identity_is_told_from_a_newer_one() {
     assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::Later(3)));
 }
 
-/// Whatever the settings say about when a write is acknowledged: of what a round has brought, a
-/// node tells that it is ready.
+/// Durable whatever the settings' sync mode: a node reports a round as ready only when the round's
+/// records are durable.
 #[test]
 fn what_is_kept_of_proofs_is_durable_with_all_that_was_written_before() {
     for seed in 0..8 {
@@ -524,7 +524,7 @@ fn what_is_kept_of_proofs_is_durable_with_all_that_was_written_before() {
     }
 }
 
-/// No round that began before may have it hold anything older, nor may anybody else.
+/// No earlier round, and no other node, may give the directory anything older.
 #[test]
 fn a_new_directory_is_sealed_from_its_beginning_on() {
     let identity = open(&engine(&MemDisk::new()), &three(), 5, 7).unwrap();

@@ -1,11 +1,11 @@
-//! One connection to or from another node, after the handshake.
+//! A connection to or from another node, after the handshake.
 //!
-//! A long message is put together only where there is room for it: a request waits for room, and
-//! the connection gives no credit until there is some; a record that was fetched has room already;
-//! what there is no room for is thrown away.
+//! A long message is only assembled in reserved memory. A request waits for a reservation, and the
+//! connection gives no credit until there is one; a fetched record already has its reservation; a
+//! message without a reservation is discarded.
 //!
-//! Whoever drives it calls [`Connection::receive`] with what came, until that has nothing more to
-//! say, then writes what [`Connection::to_send`] has, as much of it as the other end takes.
+//! The driver calls [`Connection::receive`] with received bytes until it returns nothing more, then
+//! writes the bytes of [`Connection::to_send`], as far as the peer takes them.
 
 use std::sync::Arc;
 
@@ -20,35 +20,36 @@ use super::incoming::{Incoming, KEPT_BYTES, Long, room_for};
 use super::outgoing::Outgoing;
 use super::{Came, Host, PeerTable, Room, Way};
 
-/// A connection that was dialed is given up when so many pings in a row brought nothing.
+/// Unanswered pings in a row after which a dialed connection is closed.
 const MISSED_PINGS: u32 = 2;
 
-/// One that was accepted is, when nothing came in the time of so many pings. The dialer has given
-/// it up long before, unless the connection was cut without a word.
+/// Ping intervals without input after which an accepted connection is closed. The dialer has closed
+/// it long before, unless the connection was cut without a notice.
 const SILENT_PINGS: u32 = 8;
 
-/// While this part of a connection's bytes is encoded and not taken by the asker, no more of its
-/// requests are read. What waits for credit does not count: credit must be read.
+/// While the encoded bytes that the requester has not taken exceed 1/`PAUSE_SHARE` of a
+/// connection's share, no more of its requests are read. Bytes that wait for credit do not count,
+/// because reading is the only way to get credit.
 const PAUSE_SHARE: usize = 4;
 
-/// What went over a connection since somebody looked.
+/// Traffic of a connection since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Envelopes that were sealed to be sent.
+    /// Envelopes sealed for sending.
     pub envelopes_sent: u64,
-    /// Envelopes that were received whole.
+    /// Envelopes received whole.
     pub envelopes_received: u64,
-    /// Messages to be sent.
+    /// Messages queued for sending.
     pub messages_sent: u64,
-    /// Messages that were received.
+    /// Messages received.
     pub messages_received: u64,
 }
 
-/// See the module.
+/// A connection after the handshake; see the module.
 pub struct Connection<R> {
     table: Arc<PeerTable>,
     peer: NodeId,
-    /// The other node's disk and its process on it.
+    /// The peer's incarnation and process start id.
     disk: (Incarnation, LifeId),
     way: Way,
     outgoing: Outgoing,
@@ -56,12 +57,12 @@ pub struct Connection<R> {
     traffic: Traffic,
     closed: Option<&'static str>,
     finishing: bool,
-    /// Whether anything came since the last ping.
+    /// True if bytes were received since the last ping.
     received_any: bool,
-    /// Whether a message was pushed since the last ping.
+    /// True if a message was pushed since the last ping.
     pushed: bool,
     silent_pings: u32,
-    /// Whether the other node asked for no more requests.
+    /// True if the peer asked for no more requests.
     leaving: bool,
 }
 
@@ -75,8 +76,8 @@ impl<R> Drop for Connection<R> {
 }
 
 impl<R: Room> Connection<R> {
-    /// One on which both have proved who they are. If this node made it, it begins with a ping, so
-    /// that clocks are compared before anything is answered: see
+    /// Creates the connection after both nodes have proved their identity. A dialed connection
+    /// begins with a ping, so that clocks are compared before anything is answered: see
     /// [`Clock::compared`](cluster::Clock::compared).
     pub fn new(table: &Arc<PeerTable>, seen: &PeerSeen, way: Way, now: Now) -> Self {
         let mut this = Self {
@@ -101,43 +102,44 @@ impl<R: Room> Connection<R> {
         this
     }
 
-    /// Who is at the other end.
+    /// The node at the other end.
     pub fn peer(&self) -> NodeId {
         self.peer
     }
 
-    /// Who made it.
+    /// The side that opened the connection.
     pub fn way(&self) -> Way {
         self.way
     }
 
-    /// Whether the other node asked for no more requests.
+    /// True if the peer asked for no more requests.
     pub fn is_leaving(&self) -> bool {
         self.leaving
     }
 
-    /// Why it is to be closed, with whatever was not written.
+    /// The reason why the connection must be closed and its unwritten bytes dropped; `None` = it is
+    /// open.
     pub fn closed(&self) -> Option<&'static str> {
         self.closed
     }
 
-    /// Bytes that are to be written yet.
+    /// Bytes yet to be written.
     pub fn waiting(&self) -> usize {
         if self.closed.is_some() { 0 } else { self.outgoing.waiting() }
     }
 
-    /// What went over it since this was asked last.
+    /// Takes the traffic since the last call.
     pub fn take_traffic(&mut self) -> Traffic {
         std::mem::take(&mut self.traffic)
     }
 
-    /// Whether requests must wait because the replies do: nothing is to be read meanwhile.
+    /// True if requests must wait because replies do: the driver must not read meanwhile.
     pub fn is_paused(&self) -> bool {
         let most = self.table.encoded_bytes() / PAUSE_SHARE;
         self.way != Way::Dialed && self.outgoing.writer.len() > most
     }
 
-    /// Adds a message, unless too much waits.
+    /// Queues a message; returns false if the queue is full.
     pub fn push(&mut self, message: Message, now: impl Fn() -> Now) -> bool {
         let length = message_len(&message);
         let (bounds, out) = (self.table.bounds, &mut self.outgoing);
@@ -167,10 +169,10 @@ impl<R: Room> Connection<R> {
         true
     }
 
-    /// Answers a request that came on it.
+    /// Answers a request received on this connection.
     pub fn respond(&mut self, id: u64, reply: Reply, now: impl Fn() -> Now) {
         let fits = self.push(Message { id, body: Body::Reply(reply) }, &now);
-        // It is not this node that is at its bounds, but the asker can't take it now.
+        // Busy does not mean that this node is overloaded: the requester takes no replies now.
         let fits = fits || self.push(Message { id, body: Body::Reply(Reply::Busy) }, &now);
         if !fits {
             self.close("it takes no replies");
@@ -184,7 +186,7 @@ impl<R: Room> Connection<R> {
         }
     }
 
-    /// What is to be written next: whole envelopes, and what is left of one.
+    /// Returns the bytes to write next: whole envelopes, or the rest of one.
     pub fn to_send(&mut self, now: impl Fn() -> Now) -> &[u8] {
         if self.outgoing.writer.sealed().is_empty() && self.outgoing.waiting() > 0 {
             self.outgoing.add_short(self.table.encoded_bytes(), &now);
@@ -194,7 +196,7 @@ impl<R: Room> Connection<R> {
         self.outgoing.writer.sealed()
     }
 
-    /// So many bytes of that were written.
+    /// Removes `bytes` bytes that were written.
     pub fn sent(&mut self, bytes: usize) {
         let writer = &mut self.outgoing.writer;
         writer.sent(bytes);
@@ -203,14 +205,13 @@ impl<R: Room> Connection<R> {
         }
     }
 
-    /// Says that this node wants no more requests, or will send none.
+    /// Queues a notice that this node wants no more requests, or will send none.
     pub fn goodbye(&mut self) {
         self.outgoing.writer.goodbye();
     }
 
-    /// Asks for a sign of life if it was dialed, and gives it up if there was none. An idle
-    /// connection asks in its turn only, of which there is one in `skips` rounds: see
-    /// [`Pings`](super::Pings).
+    /// Pings on a dialed connection, and closes a connection after too many silent rounds. An idle
+    /// connection pings only in its own round, one in `skips`: see [`Pings`](super::Pings).
     pub fn ping(&mut self, now: Now, turn: bool, skips: u32) {
         let in_use = std::mem::take(&mut self.pushed) || !self.received_any;
         let dialed = self.way == Way::Dialed;
@@ -229,24 +230,24 @@ impl<R: Room> Connection<R> {
         }
     }
 
-    /// Ends it when everything is written, and the other node has closed it too: closing first,
-    /// with something unread, would take away from it what it has not read yet.
+    /// Closes the connection once all bytes are written and the peer has closed it too. Closing
+    /// first, with unread bytes, would discard data that the peer has not read yet.
     pub fn finish(&mut self) {
         self.finishing = true;
     }
 
-    /// Whether it is to be ended, and everything is written.
+    /// True if the connection is finishing and all bytes are written.
     pub fn is_finished(&self) -> bool {
         self.finishing && self.outgoing.waiting() == 0
     }
 
-    /// Ends it, with whatever was not written.
+    /// Closes the connection and drops its unwritten bytes.
     pub fn close(&mut self, why: &'static str) {
         self.closed = Some(why);
     }
 
-    /// Takes what came off `input`, up to the next thing that is not for the connection itself.
-    /// To be called until there is none; and without input where a long message waits for room.
+    /// Processes `input` up to the next item that is not for the connection itself. Must be called
+    /// until it returns none, and without input while a long message waits for a reservation.
     pub fn receive(
         &mut self,
         input: &mut &[u8],
@@ -299,7 +300,7 @@ impl<R: Room> Connection<R> {
         Ok(None)
     }
 
-    /// Takes pieces as far as there is room for what they make.
+    /// Takes pieces as long as their message has a reservation or is discarded.
     fn gather(&mut self, host: &mut impl Host<Room = R>) -> Result<Option<Came>, Malformed> {
         while let Some((piece, _)) = self.incoming.pieces.front() {
             if matches!(self.incoming.long, Long::No) {
@@ -322,17 +323,17 @@ impl<R: Room> Connection<R> {
         Ok(None)
     }
 
-    /// Where a long message goes.
+    /// Returns the initial state of a long message.
     fn begin(&self, what: Announced, host: &mut impl Host<Room = R>) -> Long<R> {
         match what.kind {
             LongKind::Request => Long::Waits(what),
             LongKind::Found => room_for(what, host.room_for_reply(self.peer, what.id)),
-            // Whoever reads a range has room for its pages.
+            // The reader of a range has a reservation for its pages.
             LongKind::Page => Long::Comes(None),
         }
     }
 
-    /// The last piece of a long message came.
+    /// Handles a long message after its last piece.
     fn take_long(
         &mut self,
         long: Long<R>,
@@ -348,7 +349,7 @@ impl<R: Room> Connection<R> {
                 let message = message_of(bytes)?;
                 self.message(message, self.incoming.long_under, host)
             }
-            // There was no room for it.
+            // The message had no reservation.
             (Long::Skipped(what), _) if self.way == Way::Dialed => {
                 let (peer, id, reply) = (self.peer, what.id, Reply::Busy);
                 Ok(Some(Came::Event(Event::Reply { peer, id, reply })))
@@ -368,7 +369,8 @@ impl<R: Room> Connection<R> {
         self.traffic.messages_received += 1;
         let event = match (self.way, body) {
             (Way::Dialed, Body::Reply(mut reply)) => {
-                // A long message had its room before; one that is just over the bound has it here.
+                // A long message got its reservation before; a record just above the bound gets its
+                // own here.
                 if let Reply::Found { record, .. } = &mut reply
                     && let Some(room) = host.room_for_reply(peer, id)
                 {

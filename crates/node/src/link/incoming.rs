@@ -1,8 +1,8 @@
-//! What came over one connection, on its way to whole messages.
+//! The receiving half of a connection: assembles bytes into whole messages.
 //!
 //! ```text
 //!  bytes ─▶ envelopes ─▶ messages, or pieces put together ─▶ messages
-//!        └ what is no whole envelope yet: rest
+//!        └ an incomplete envelope: rest
 //! ```
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use cluster::wire::{
 
 use super::Room;
 
-/// Bytes of a message that brings a record, besides the record.
+/// Overhead of a message with a record, in bytes.
 const FOUND_HEAD: usize = ITEM_HEAD + size_of::<u32>();
 
 /// Memory that an idle connection keeps in each direction, in bytes.
@@ -24,32 +24,31 @@ pub(super) const KEPT_BYTES: usize = 64 << 10;
 /// Bytes of an envelope after which its length is known.
 const LENGTH_KNOWN: usize = 12;
 
-/// The long message that comes in.
+/// State of the incoming long message.
 pub(super) enum Long<R> {
-    /// No long message comes in.
+    /// No long message is coming in.
     No,
-    /// It waits for room.
+    /// The message waits for a reservation.
     Waits(Announced),
-    /// It is put together, in this room; `None` = whoever asked for it has some.
+    /// The message is being assembled in this reservation; `None` = the requester has one.
     Comes(Option<R>),
-    /// It is thrown away.
+    /// The message is discarded.
     Skipped(Announced),
 }
 
-/// See the module.
+/// The receiving half of a connection; see the module.
 pub(super) struct Incoming<R> {
-    /// The beginning of an envelope.
+    /// Beginning of an incomplete envelope.
     rest: Vec<u8>,
     envelope: Option<Envelope>,
-    /// Pieces that were not taken yet, and how many bytes they have.
+    /// Pieces not taken yet, each with its `last` flag, and their size in bytes.
     pub(super) pieces: VecDeque<(Bytes, bool)>,
     piece_bytes: usize,
-    /// Bytes of pieces that were taken, and for which no credit was given yet.
+    /// Bytes of pieces taken since credit was last given.
     taken: usize,
     pub(super) long: Long<R>,
     assembly: Assembly,
-    /// The view that the other node goes by, as the open envelope said, and as the last did that
-    /// brought a piece.
+    /// The peer's view, from the open envelope, and from the last envelope with a piece.
     pub(super) under: ViewId,
     pub(super) long_under: ViewId,
 }
@@ -69,7 +68,7 @@ impl<R: Room> Incoming<R> {
         }
     }
 
-    /// Opens the next envelope that is whole, taking it off `input`; what is none yet is kept.
+    /// Opens the next complete envelope, taking it off `input`; keeps an incomplete one.
     pub(super) fn open(&mut self, input: &mut &[u8]) -> Result<Option<Sender>, Malformed> {
         let Some(bytes) = self.whole(input)? else { return Ok(None) };
         let envelope = Envelope::open(bytes)?;
@@ -105,7 +104,7 @@ impl<R: Room> Incoming<R> {
         }
     }
 
-    /// The open envelope's next item; `None` = there is none, or no envelope is open.
+    /// Returns the open envelope's next item; `None` = there is none, or no envelope is open.
     pub(super) fn item(&mut self) -> Result<Option<Item>, Malformed> {
         let Some(envelope) = &mut self.envelope else { return Ok(None) };
         let item = envelope.next_item()?;
@@ -115,7 +114,7 @@ impl<R: Room> Incoming<R> {
         Ok(item)
     }
 
-    /// A piece came; it waits until there is room for what it is a part of.
+    /// Queues a piece until there is a reservation for its message.
     pub(super) fn piece(&mut self, bytes: Bytes, last: bool) -> Result<(), Malformed> {
         self.piece_bytes += bytes.len();
         if self.piece_bytes > WINDOW {
@@ -126,8 +125,8 @@ impl<R: Room> Incoming<R> {
         Ok(())
     }
 
-    /// Takes the piece in front, for which there is room, or which is thrown away; returns what the
-    /// long message was to go to, and its bytes if there are any, if that was the last.
+    /// Takes the front piece, which has a reservation or is discarded. After the last piece,
+    /// returns the message's state and, unless discarded, its bytes.
     pub(super) fn take_piece(&mut self) -> Result<Option<(Long<R>, Option<Bytes>)>, Malformed> {
         let Some((piece, last)) = self.pieces.pop_front() else { return Ok(None) };
         assert!(self.piece_bytes >= piece.len(), "each piece was counted when it came");
@@ -140,13 +139,14 @@ impl<R: Room> Incoming<R> {
         Ok(last.then(|| (std::mem::replace(&mut self.long, Long::No), whole)))
     }
 
-    /// Bytes of pieces that were taken since this was asked last: as much credit is to be given.
+    /// Takes the number of bytes of pieces taken since the last call, to be given as credit.
     pub(super) fn take_credit(&mut self) -> u32 {
         std::mem::take(&mut self.taken) as u32
     }
 }
 
-/// Where the record of a reply goes: into what was set aside for it, if that is enough.
+/// Returns the state of a reply with a record: assembled in its reservation if that is large
+/// enough, discarded otherwise.
 pub(super) fn room_for<R: Room>(what: Announced, room: Option<R>) -> Long<R> {
     match room {
         Some(room) if what.bytes <= room.bytes() + FOUND_HEAD => Long::Comes(Some(room)),

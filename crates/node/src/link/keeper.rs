@@ -1,13 +1,14 @@
-//! Keeps one connection to each peer, whether anything is asked of it or not: while it is open,
-//! `/v0/status`, metrics and alerts call the peer *up*. And which connections ping when.
+//! Keep-alive of connections: keeps one to each peer, whether there are requests or not, because
+//! `/v0/status`, metrics and alerts call the peer *up* while it is open. Also schedules pings.
 //!
 //! ```text
 //!  no link of any loop ──▶ dial ──▶ open: nothing to do
 //!          ▲                └─▶ fails: again after 0.5 s, 1 s, 2 s, 4 s, 8 s, 8 s …
-//!          └── it has dialed this node: at once
+//!          └── the peer has dialed this node: at once
 //! ```
 //!
-//! One loop does so for its process. Requests do not wait for it: they dial by themselves, at once.
+//! One loop keeps the connections of its process. Requests do not wait for the keeper: they dial by
+//! themselves, at once.
 
 use std::collections::BTreeMap;
 
@@ -15,30 +16,30 @@ use cluster::NodeId;
 
 use super::{PING_MICROS, PeerTable};
 
-/// Longest time between two attempts to reach a peer, in microseconds. One that comes back dials
-/// this node by itself; this is for one that can't, as behind a network that was cut in one
-/// direction.
+/// Longest time between two attempts to reach a peer, in microseconds. A peer that comes back dials
+/// this node by itself; the attempts are for a peer that can't, such as behind a network that was
+/// cut in one direction.
 const MOST_BETWEEN: u64 = 8_000_000;
 
-/// Peers that are dialed in one round, so that the first round of a large cluster does not hold up
-/// its requests: a handshake takes some 0.1 ms.
+/// Limit on the peers dialed in one round, so that the first round of a large cluster does not
+/// delay its requests: a handshake takes some 0.1 ms.
 const DIALED_AT_ONCE: usize = 64;
 
-/// Peers for each round of pings that an idle connection leaves out: in a large cluster most
-/// connections are idle, and each of them pinging twice a second would be most of what a node does.
-/// Up to so many peers an idle one pings each time; one on which something was sent always does,
-/// until that is answered.
+/// Number of peers for each round of pings that an idle connection skips: in a large cluster most
+/// connections are idle, and pinging twice a second on each would be most of a node's work. Up to
+/// this number of peers, an idle connection pings every round; a connection with an unanswered
+/// message always does.
 const PEERS_PER_SKIP: usize = 64;
 
-/// What was tried for one peer.
+/// Attempts to dial one peer.
 #[derive(Debug, Default)]
 struct Attempts {
     failed: u32,
-    /// When the next one is due.
+    /// Time of the next attempt, by the monotonic clock.
     next: Option<u64>,
 }
 
-/// Keeps the connections of a process; or not, in the loops that don't.
+/// Keeps the connections of a process; does nothing in the loops where it was not begun.
 #[derive(Debug, Default)]
 pub struct Keeper {
     keeps: bool,
@@ -46,12 +47,12 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// This loop is the one that does it.
+    /// Makes this loop the one that keeps the process's connections.
     pub fn begin(&mut self) {
         self.keeps = true;
     }
 
-    /// Who is to be dialed: those that no loop is connected to, if it is time to.
+    /// Returns the peers to dial now: those that no loop is connected to and whose time has come.
     pub fn due(&mut self, table: &PeerTable, mono: u64) -> Vec<NodeId> {
         let mut due = Vec::new();
         if !self.keeps {
@@ -78,18 +79,18 @@ impl Keeper {
     }
 }
 
-/// Microseconds after an attempt until the next one if it fails, as so many before it did.
+/// Microseconds from an attempt to the next one, after `failed` failures before it.
 fn pause(failed: u32) -> u64 {
     PING_MICROS.saturating_mul(1 << failed.min(16)).min(MOST_BETWEEN)
 }
 
-/// The rounds of pings of a loop.
+/// The ping rounds of a loop.
 #[derive(Debug, Default)]
 pub struct Pings {
     rounds: u64,
 }
 
-/// One of them.
+/// A ping round.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     number: u64,
@@ -98,7 +99,7 @@ pub struct Round {
 }
 
 impl Pings {
-    /// The next round, of a node of so many.
+    /// Returns the next round, in a cluster of `nodes` nodes.
     pub fn next_round(&mut self, nodes: usize) -> Round {
         let round = Round { number: self.rounds, skips: nodes.div_ceil(PEERS_PER_SKIP) as u32 };
         self.rounds += 1;
@@ -107,7 +108,7 @@ impl Pings {
 }
 
 impl Round {
-    /// Whether it is the turn of a peer's idle connections: not that of all at once.
+    /// True if a peer's idle connections ping in this round; they take turns.
     pub fn is_turn_of(self, peer: NodeId) -> bool {
         (self.number + u64::from(peer.0)).is_multiple_of(u64::from(self.skips))
     }

@@ -1,30 +1,30 @@
-//! What one connection has to write.
+//! The sending half of a connection: queues, encodes and fragments messages.
 //!
 //! ```text
 //!  push ─▶ short: encoded into the open envelope ─────────────┐
-//!       │    └ too many wait: kept as they are ──────────────┤
+//!       │    └ too many bytes encoded: queued unencoded ──────┤
 //!       └▶ long: waits ─▶ cut ─▶ pieces, as credit allows ─▶ writer ─▶ one write a turn ─▶ socket
 //! ```
 //!
-//! What is kept as it is takes no memory of its own: records are shared with whoever owns them. A
-//! request that nobody waits for any more is not sent.
+//! A message queued unencoded takes no memory of its own: it shares its records with their owner. A
+//! request whose requester has given up is not sent.
 
 use std::collections::VecDeque;
 
 use cluster::wire::{Cut, PIECE_MAX, WINDOW, Writer, message_len};
 use cluster::{Body, Message, Now};
 
-/// What is to be written.
+/// The sending half of a connection; see the module.
 pub(super) struct Outgoing {
     pub(super) writer: Writer,
     pub(super) short: Queue,
     pub(super) long: Queue,
     cut: Option<Cut>,
-    /// Bytes of pieces that may be sent.
+    /// Bytes of pieces that the peer's credit allows.
     pub(super) credit: usize,
 }
 
-/// Messages that wait as they are, since when by the counting clock.
+/// Unencoded messages, each with the monotonic time at which it was queued.
 #[derive(Default)]
 pub(super) struct Queue {
     messages: VecDeque<(Message, u64)>,
@@ -41,7 +41,7 @@ impl Queue {
         self.messages.is_empty()
     }
 
-    /// The first one, whoever waits for it.
+    /// Removes the first message, expired or not.
     fn pop_any(&mut self) -> Option<(Message, u64)> {
         let (message, since) = self.messages.pop_front()?;
         let bytes = message_len(&message);
@@ -51,7 +51,7 @@ impl Queue {
         Some((message, since))
     }
 
-    /// The first that somebody waits for, with the time that is left of it.
+    /// Removes the first message that has not expired, and updates its remaining time.
     fn pop(&mut self, now: &impl Fn() -> Now) -> Option<Message> {
         while let Some((mut message, since)) = self.pop_any() {
             if shorten(&mut message, since, now().mono) {
@@ -61,7 +61,7 @@ impl Queue {
         None
     }
 
-    /// Drops those at the front that nobody waits for any more: what they share is given back.
+    /// Drops expired messages at the front, which releases their records.
     pub(super) fn forget_late(&mut self, mono: u64) {
         while let Some((message, since)) = self.messages.front() {
             if left_of(message, *since, mono) != Some(0) {
@@ -83,7 +83,7 @@ impl Outgoing {
         self.writer.len() + self.short.bytes + self.long.bytes + cut
     }
 
-    /// Encodes short messages that waited, as many as `bytes` have room for.
+    /// Encodes queued short messages until `bytes` are encoded.
     pub(super) fn add_short(&mut self, bytes: usize, now: &impl Fn() -> Now) {
         while self.writer.len() < bytes {
             let Some(message) = self.short.pop(now) else { return };
@@ -94,7 +94,7 @@ impl Outgoing {
         }
     }
 
-    /// Adds pieces of long messages: few, so that short ones need not wait behind them.
+    /// Adds pieces of long messages, only few, so that short messages need not wait behind them.
     pub(super) fn add_pieces(&mut self, now: &impl Fn() -> Now) {
         while self.writer.len() < PIECE_MAX {
             if self.cut.is_none() {
@@ -114,14 +114,14 @@ impl Outgoing {
     }
 }
 
-/// Milliseconds for which somebody will wait for the reply yet; `None` = it is no request.
+/// Returns the milliseconds for which the requester still waits; `None` = the message is a reply.
 fn left_of(message: &Message, since: u64, mono: u64) -> Option<u32> {
     let Body::Request { remaining_ms, .. } = &message.body else { return None };
     let waited = u32::try_from(mono.saturating_sub(since) / 1000).unwrap_or(u32::MAX);
     Some(remaining_ms.saturating_sub(waited))
 }
 
-/// Takes off a request's time what it has waited; `false` if nobody waits for the reply any more.
+/// Deducts a request's queueing time from its remaining time; returns false if it has expired.
 pub(super) fn shorten(message: &mut Message, since: u64, mono: u64) -> bool {
     let left = left_of(message, since, mono);
     if let (Body::Request { remaining_ms, .. }, Some(left)) = (&mut message.body, left) {

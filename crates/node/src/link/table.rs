@@ -1,4 +1,4 @@
-//! What all links of a node know of the other nodes, and have seen of them.
+//! State of the other nodes, shared by all links of a node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -9,42 +9,42 @@ use cluster::wire::Sender;
 use cluster::{ByNode, Incarnation, LifeId, MembershipState, NodeId, Now, Shared, View, ViewId};
 use parking_lot::Mutex;
 
-/// Memory for messages that wait on a connection.
+/// Limits on messages that wait on connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Bytes of encoded messages that wait on all connections before others wait as they are: each
-    /// connection has its share.
+    /// Bytes of encoded messages that may wait on all connections together, before further messages
+    /// wait unencoded; each connection has an equal share.
     pub encoded_bytes: usize,
-    /// Event loops of this node: each has `CONNECTIONS` with each other node.
+    /// Event loops of this node: each has `CONNECTIONS` connections with each other node.
     pub loops: usize,
-    /// Bytes of all messages that may wait on a connection. One is always taken when none waits.
+    /// Bytes of all messages that may wait on a connection. An empty queue takes any message.
     pub queue_bytes: usize,
 }
 
-/// Connections of a loop with a peer: a small and a bulk one that it dials, and as many that come
-/// from there.
+/// Connections between a loop and a peer: a small and a bulk one that the loop dials, and as many
+/// that the peer dials.
 const CONNECTIONS: usize = 4;
 
-/// What a node's links need to know: one for all loops.
+/// The state of the other nodes as the links of all loops need it.
 pub struct PeerTable {
-    /// What the node's coordinators share.
+    /// State shared by the node's coordinators.
     pub shared: Arc<Shared>,
-    /// Who it is in handshakes.
+    /// This node's identity in handshakes.
     pub identity: Arc<HandshakeIdentity>,
-    /// How far another node's clock may be ahead, in microseconds.
+    /// Tolerated lead of another node's clock, in microseconds.
     pub max_skew_micros: u64,
-    /// What may wait.
+    /// Limits on waiting messages.
     pub bounds: Bounds,
-    /// What of [`Bounds::encoded_bytes`] is a connection's.
+    /// A connection's share of [`Bounds::encoded_bytes`].
     encoded_bytes: AtomicUsize,
-    /// What was seen of each node.
+    /// Observations of each node.
     seen: ByNode<Seen>,
     /// Held while clocks are compared.
     comparing: Mutex<()>,
 }
 
 impl PeerTable {
-    /// Nothing was seen yet.
+    /// Creates the table without observations.
     pub fn new(
         shared: Arc<Shared>,
         identity: Arc<HandshakeIdentity>,
@@ -59,30 +59,30 @@ impl PeerTable {
         new
     }
 
-    /// Shares the memory among as many connections as there may be by now. Called now and then.
+    /// Divides the memory by the current number of connections. Called periodically.
     pub fn share_bytes(&self) {
         let others = (self.nodes() - 1).max(1);
         let connections = CONNECTIONS * others * self.bounds.loops;
         self.encoded_bytes.store(self.bounds.encoded_bytes / connections, Ordering::Relaxed);
     }
 
-    /// Bytes of encoded messages that may wait on a connection.
+    /// Bytes of encoded messages that may wait on one connection.
     pub(super) fn encoded_bytes(&self) -> usize {
         self.encoded_bytes.load(Ordering::Relaxed)
     }
 
-    /// What was seen of a node.
+    /// The observations of a node.
     pub fn seen(&self, node: NodeId) -> Arc<Seen> {
         self.seen.get(node)
     }
 
-    /// How many nodes there are, this one included.
+    /// Number of nodes, this one included.
     pub fn nodes(&self) -> usize {
         self.shared.nodes()
     }
 
-    /// The nodes that this one speaks with: all others of the cluster, as long as it belongs to
-    /// that itself.
+    /// The nodes that this one communicates with: all other members, as long as this node is a
+    /// member.
     pub fn others(&self) -> Vec<NodeId> {
         let own = self.own();
         self.shared.membership.views.with(|view| {
@@ -91,7 +91,7 @@ impl PeerTable {
         })
     }
 
-    /// Whether a node is one of those.
+    /// True if a node is one of `PeerTable::others`.
     pub fn has(&self, node: NodeId) -> bool {
         let own = self.own();
         self.shared.membership.views.with(|view| node != own && view.has(node) && view.has(own))
@@ -102,23 +102,23 @@ impl PeerTable {
         self.identity.own()
     }
 
-    /// A node's name.
+    /// The name of a node.
     pub fn name(&self, node: NodeId) -> String {
         self.shared.name_of(node)
     }
 
-    /// Whether a node is this one, or a loop has a link to it that is up.
+    /// True if a node is this one, or any loop's link to it is up.
     pub fn is_up(&self, node: NodeId) -> bool {
         node == self.own() || self.seen(node).links() > 0
     }
 
-    /// Which voter another node is, if it is up: with the disk that it comes back with it may be
-    /// another one.
+    /// The voter id of another node, if it is up; a node that is down may come back with another
+    /// disk, and so another voter id.
     pub fn voter_of(&self, node: NodeId) -> Option<VoterId> {
         self.seen(node).voter().filter(|_| self.is_up(node))
     }
 
-    /// The incarnation of a node's disk, as far as this node knows one.
+    /// The incarnation of a node, if this node knows one.
     pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         if node == self.own() {
             return Some(self.shared.membership.logs.own_incarnation());
@@ -126,7 +126,7 @@ impl PeerTable {
         self.seen(node).incarnation().or_else(|| self.shared.membership.logs.incarnation(node))
     }
 
-    /// What an envelope that is sealed now for a peer says about this node.
+    /// Returns the header of an envelope that is now sealed for a peer.
     pub fn sender(&self, peer: NodeId, now: Now) -> Sender {
         Sender {
             view: self.shared.membership.views.with(View::id),
@@ -135,12 +135,12 @@ impl PeerTable {
         }
     }
 
-    /// Whether a link leads to a node of another cluster, which was not known when it was made.
+    /// True if a link leads to a node of another cluster, as was found only after it was opened.
     pub fn is_foreign(&self, node: NodeId) -> bool {
         self.shared.membership.cluster.is_foreign(node)
     }
 
-    /// Whether whoever goes by that view is of this cluster: one of the same epoch is the same.
+    /// True if a node with that view is of this cluster: views of one epoch must be equal.
     pub(super) fn may_serve(&self, theirs: ViewId) -> bool {
         self.shared
             .membership
@@ -148,8 +148,8 @@ impl PeerTable {
             .with(|view| view.epoch != theirs.epoch || view.agrees_with(theirs))
     }
 
-    /// Takes in what an envelope says about the process that sealed it, one with that disk and
-    /// life; `false` = a later one was seen meanwhile, and nothing that this one says counts.
+    /// Processes the header of an envelope from a process with this incarnation and start id.
+    /// Returns false if a later process was seen meanwhile: the envelope is void.
     pub(super) fn received(
         &self,
         peer: NodeId,
@@ -161,15 +161,14 @@ impl PeerTable {
         self.shared.membership.logs.received(peer, incarnation, life, sender.position)
     }
 
-    /// Whether it is news that a node goes by a layout of this epoch, and this node goes by an
-    /// earlier one.
+    /// Returns true if a node's layout epoch is later than this node's, and that is news.
     pub(super) fn learns_of_later(&self, peer: NodeId, epoch: u64) -> bool {
         epoch > self.shared.membership.views.epoch()
             && self.shared.membership.layouts.received_epoch(peer, epoch)
     }
 
-    /// A handshake came to its end: at once, for what is asked next must not be answered by what
-    /// this node only believes to hold.
+    /// Records a completed handshake. Called at once, because the next request must not be answered
+    /// from records that this node may have lost.
     pub fn saw(&self, peer: &PeerSeen) {
         let PeerSeen { node, incarnation, life, knows_us, proven, voter, .. } = peer;
         self.seen.with(*node, |seen| {
@@ -186,8 +185,8 @@ impl PeerTable {
         self.shared.seen_with_proof(*node, *proven);
     }
 
-    /// A handshake was refused, which this node began with a peer or was asked for by anyone.
-    /// Returns whether this node is fenced by that, and was not before.
+    /// Records a handshake that was refused, either begun by this node with `peer` or requested by
+    /// any node. Returns true if the refusal newly fences this node.
     pub fn is_fenced_by(&self, peer: Option<NodeId>, refused: &HandshakeRefused) -> bool {
         let membership = &self.shared.membership.state;
         if let (Some(peer), Reason::Replaced) = (peer, refused.reason) {
@@ -195,14 +194,14 @@ impl PeerTable {
         }
         let is_fenced = match refused.reason {
             Reason::Fenced => true,
-            // A disk that waits to take the place of one that was lost goes on waiting.
+            // A node that waits to replace one with a lost disk goes on waiting.
             Reason::Replaced => membership.state() == MembershipState::Member,
             _ => false,
         };
         is_fenced && membership.fence()
     }
 
-    /// A loop has a link to a node; returns whether none had one before.
+    /// Counts a loop's link to a node as up; returns true if it is the first.
     pub fn link_up(&self, node: NodeId) -> bool {
         let first = self.seen(node).link_up();
         if first {
@@ -211,7 +210,7 @@ impl PeerTable {
         first
     }
 
-    /// A loop has lost its link to a node; returns whether none is left.
+    /// Counts a loop's link to a node as down; returns true if it was the last.
     pub fn link_down(&self, node: NodeId) -> bool {
         let last = self.seen(node).link_down();
         if last {
@@ -220,17 +219,17 @@ impl PeerTable {
         last
     }
 
-    /// A node answered a ping after `rtt` microseconds, with `wall` on its clock.
+    /// Records a pong that came after `rtt` microseconds, with `wall` on the peer's clock.
     pub(super) fn note_pong(&self, node: NodeId, rtt: u64, wall: u64, mono: u64) {
         if self.seen(node).note_pong(rtt, wall, mono, self.max_skew_micros / COMPARED_TO) {
             self.compare();
         }
     }
 
-    /// Compares this node's clock with those of the nodes that it can be compared with: more than
-    /// half of them refuse what comes after this limit.
+    /// Compares this node's clock with those of the nodes with known clocks, to find the limit
+    /// above which more than half of them refuse versions.
     fn compare(&self) {
-        // Of two loops the later one has seen what both have.
+        // Of two loops, the later one sees the observations of both.
         let _alone = self.comparing.lock();
         let own = self.own();
         let mut limits: Vec<i64> = self.shared.membership.views.with(|view| {
@@ -243,8 +242,8 @@ impl PeerTable {
         self.shared.clock.compared(limit, limits.len());
     }
 
-    /// How far a node's wall clock is ahead of this node's, in microseconds, give or take half of
-    /// the time that its last ping took; 0 if it is not known.
+    /// Lead of a node's wall clock over this node's, in microseconds, within half of its last
+    /// ping's round trip; 0 = unknown.
     pub fn skew_micros(&self, node: NodeId, now: Now) -> i64 {
         let seen = self.seen(node);
         let middle = |latest: u64| latest.saturating_sub(seen.rtt_micros() / 2);
@@ -254,88 +253,89 @@ impl PeerTable {
     }
 }
 
-/// Clocks are compared anew when one has moved by more than this part of the skew allowed: with
-/// each pong it would take the square of the nodes' number.
+/// Clocks are compared again when one has moved by more than 1/`COMPARED_TO` of the tolerated skew:
+/// comparing with each pong would cost the square of the number of nodes.
 const COMPARED_TO: u64 = 64;
 
-/// What was seen of another node, over all loops. For people; and a node whose clock is ahead of
-/// all others' sees that by it.
+/// Observations of another node, over all loops. They are shown to operators; and a node whose
+/// clock is ahead of all others' detects that with them.
 #[derive(Debug, Default)]
 pub struct Seen {
     links: AtomicU32,
-    /// Of an [`Incarnation`]; 0 = none was seen.
+    /// Number of an [`Incarnation`]; 0 = none was seen.
     incarnation: AtomicU64,
-    /// Of a [`VoterId`]; 0 = it was not seen, or did not say.
+    /// Number of a [`VoterId`]; 0 = the node was not seen, or did not say.
     voter: AtomicU64,
     rtt_micros: AtomicU64,
-    /// What its wall clock showed at the latest when the counting clock was at zero, if both
-    /// machines' clocks that only count go on alike: this node's own wall clock may jump.
+    /// Upper bound of the peer's wall clock when this node's monotonic clock was at zero, provided
+    /// that both monotonic clocks run alike. Not relative to this node's wall clock, which may
+    /// jump.
     latest_at_zero: AtomicI64,
-    /// What of that this node's clock was compared with.
+    /// The value of `latest_at_zero` that this node's clock was last compared with.
     compared_at_zero: AtomicI64,
-    /// Whether it has dialed this node since that was looked at.
+    /// True if the peer has dialed this node since the last look.
     knocked: AtomicBool,
 }
 
 impl Seen {
-    /// How many loops have a link to it that is up.
+    /// Number of loops with a link to the node that is up.
     pub fn links(&self) -> u32 {
         self.links.load(Ordering::Relaxed)
     }
 
-    /// Its incarnation; `None` = it was never seen.
+    /// The node's incarnation; `None` = the node was never seen.
     pub fn incarnation(&self) -> Option<Incarnation> {
         Incarnation::of_number(self.incarnation.load(Ordering::Relaxed))
     }
 
-    /// Which voter it is, if it was seen.
+    /// The node's voter id; `None` = not seen, or not said.
     pub fn voter(&self) -> Option<VoterId> {
         VoterId::of_number(self.voter.load(Ordering::Relaxed))
     }
 
-    /// How long it took to answer the last ping, in microseconds; 0 = it never did.
+    /// Round trip of the last ping, in microseconds; 0 = no ping was answered.
     pub fn rtt_micros(&self) -> u64 {
         self.rtt_micros.load(Ordering::Relaxed)
     }
 
-    /// What its wall clock showed at the latest when the counting clock was at zero, if that can be
-    /// told: a link to it is up, and it answered a ping.
+    /// Upper bound of the peer's wall clock when the monotonic clock was at zero; `None` = unknown,
+    /// because no link is up or no ping was answered.
     fn latest_at_zero(&self) -> Option<i64> {
         let latest = self.latest_at_zero.load(Ordering::Relaxed);
         (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
-    /// The same, give or take what is not compared anew for.
+    /// The same bound, as of the last comparison.
     fn compared_at_zero(&self) -> Option<i64> {
         self.latest_at_zero().map(|_| self.compared_at_zero.load(Ordering::Relaxed))
     }
 
-    /// It has dialed this node: it is up, and may be dialed.
+    /// Records that the peer has dialed this node, and so is up and may be dialed.
     pub fn knock(&self) {
         self.knocked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has, since this was asked last.
+    /// Returns true if the peer has dialed this node since the last call.
     pub(super) fn take_knock(&self) -> bool {
         self.knocked.swap(false, Ordering::Relaxed)
     }
 
-    /// A loop has a link to it; returns whether none had one before.
+    /// Counts a loop's link as up; returns true if it is the first.
     fn link_up(&self) -> bool {
         self.links.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// A loop has lost its link to it; returns whether none is left.
+    /// Counts a loop's link as down; returns true if it was the last.
     fn link_down(&self) -> bool {
         let before = self.links.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "a link is lost that was there");
         before == 1
     }
 
-    /// It answered a ping after `rtt` microseconds, with `wall` on its clock; whether that has
-    /// moved by more than so much since it was compared.
+    /// Records a pong; returns true if the peer's clock has moved by more than `tolerance`
+    /// microseconds since the last comparison.
     fn note_pong(&self, rtt: u64, wall: u64, mono: u64, tolerance: u64) -> bool {
-        // It looked at its clock after the ping went out, maybe at once.
+        // The peer read its clock after the ping was sent, at the earliest.
         let sent = mono.saturating_sub(rtt);
         let latest = wall.wrapping_sub(sent) as i64;
         self.latest_at_zero.store(latest, Ordering::Relaxed);

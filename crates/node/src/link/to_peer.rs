@@ -1,4 +1,4 @@
-//! The link to one peer: its connections, and what waits for them to be dialed.
+//! The link to one peer: its connections, and the messages that wait for them to be dialed.
 //!
 //! ```text
 //!     first message, keeper          proved                  lost, refused, silent
@@ -6,9 +6,9 @@
 //!                            └──────────────────────────────────────▶ down: Unreachable
 //! ```
 //!
-//! It has a connection for short requests, and one for long ones that is dialed when something long
-//! is sent. It is up or down as a whole: whichever connection is lost, both are closed, and there
-//! is one [`Event::Lost`] for all requests that were not answered.
+//! A link has a connection for short requests, and one for long requests that is dialed with the
+//! first long message. The link is up or down as a whole: when either connection is lost, both are
+//! closed, and there is one [`Event::Lost`] for all unanswered requests.
 
 use std::collections::VecDeque;
 
@@ -18,65 +18,65 @@ use cluster::{Body, Event, Message, NodeId, Request};
 
 use super::outgoing::shorten;
 
-/// Least time between a dial that failed and the next, in microseconds. What is sent in between
-/// waits for that one, so that a peer that refuses connections does not cost one for each request.
+/// Least time between a failed dial and the next, in microseconds. Messages sent in between wait
+/// for the next dial, so that a peer that refuses connections does not cost a dial per request.
 const DIAL_SPACING_MICROS: u64 = 2_000;
 
-/// The same after a handshake that was refused. That is a matter of settings, and costs both nodes
-/// more than a connection that is refused.
+/// Least time between a refused handshake and the next dial, in microseconds. A refusal is a matter
+/// of settings, and costs both nodes more than a refused connection.
 const REFUSED_SPACING_MICROS: u64 = 50_000;
 
-/// See the module. `D` is what an attempt to connect is to the driver, `C` a connection.
+/// The link to one peer; see the module. `D` is the driver's dial attempt, `C` its connection.
 #[derive(Debug)]
 pub struct Link<D, C> {
     small: Slot<D, C>,
     bulk: Slot<D, C>,
-    /// How often it fell: what was begun before it fell last is known by that.
+    /// Number of times the link fell; dials begun before its last fall are recognized by this.
     falls: u64,
-    /// When it may be dialed again, if that failed or it fell.
+    /// Earliest time of the next dial, after a failed dial or a fall.
     not_before: Option<u64>,
-    /// Whether the peer wants no more requests.
+    /// True if the peer wants no more requests.
     leaving: bool,
 }
 
 #[derive(Debug)]
 struct Slot<D, C> {
     stage: Stage<D, C>,
-    /// What is to be sent once there is a connection, and since when.
+    /// Messages that wait for a connection, each with its queueing time.
     waiting: VecDeque<(Message, u64)>,
     bytes: usize,
 }
 
-/// How far one of a link's connections is.
+/// State of one of a link's connections.
 #[derive(Debug)]
 pub enum Stage<D, C> {
-    /// Nobody makes it.
+    /// No dial is under way.
     Down,
-    /// It is being made.
+    /// The connection is being dialed.
     Dialing(D),
-    /// It is open.
+    /// The connection is open.
     Up(C),
 }
 
-/// An attempt to connect that is to be begun.
+/// A dial to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// For which requests.
+    /// The connection's kind.
     pub kind: ConnectionKind,
-    /// How often the link had fallen when it was begun.
+    /// Number of the link's falls when the dial begins.
     pub falls: u64,
-    /// Not before that time, by the counting clock.
+    /// Earliest time to dial, by the monotonic clock.
     pub not_before: Option<u64>,
 }
 
-/// A link that is down now.
+/// A link that has just fallen.
 #[derive(Debug)]
 pub struct Fallen<D, C> {
-    /// How far its connections were: small, then bulk. What is left of them is to be closed.
+    /// States of the connections, small and bulk. The driver must close them.
     pub stages: [Stage<D, C>; 2],
-    /// Whether the peer had said goodbye.
+    /// True if the peer had said goodbye.
     pub left: bool,
-    /// For the coordinator.
+    /// Event for the coordinator.
     pub event: Event,
 }
 
@@ -93,7 +93,7 @@ impl<D, C> Default for Slot<D, C> {
 }
 
 impl<D, C> Fallen<D, C> {
-    /// Whether the link counted as up.
+    /// True if the link counted as up.
     pub fn was_up(&self) -> bool {
         matches!(self.stages[0], Stage::Up(_))
     }
@@ -111,12 +111,12 @@ impl<D, C> Link<D, C> {
         }
     }
 
-    /// How often it fell.
+    /// Number of times the link fell.
     pub fn falls(&self) -> u64 {
         self.falls
     }
 
-    /// The connections that are open.
+    /// The open connections.
     pub fn connections(&self) -> impl Iterator<Item = &C> {
         [&self.small, &self.bulk].into_iter().filter_map(|slot| match &slot.stage {
             Stage::Up(connection) => Some(connection),
@@ -124,7 +124,7 @@ impl<D, C> Link<D, C> {
         })
     }
 
-    /// Begins to make a connection, unless it is open or being made.
+    /// Begins to dial a connection, unless it is open or being dialed.
     pub fn dial(&mut self, kind: ConnectionKind, begin: impl FnOnce(Attempt) -> D) {
         let attempt = Attempt { kind, falls: self.falls, not_before: self.not_before };
         let slot = self.slot(kind);
@@ -133,8 +133,8 @@ impl<D, C> Link<D, C> {
         }
     }
 
-    /// Sends by `push`, or keeps until there is a connection, which `dial` begins to make; `false`
-    /// if too much waits, or the peer is leaving.
+    /// Sends a message with `push`, or queues it until there is a connection, which `dial` begins
+    /// to open. Returns false if the queue is full or the peer is leaving.
     pub fn send(
         &mut self,
         message: Message,
@@ -157,15 +157,15 @@ impl<D, C> Link<D, C> {
         }
         slot.bytes += length;
         slot.waiting.push_back((message, mono()));
-        // The small one too: the link counts as up by that.
+        // The small connection too, because the link counts as up by that one.
         for kind in [ConnectionKind::Small, kind] {
             self.dial(kind, &mut dial);
         }
         true
     }
 
-    /// A connection that was dialed after so many falls is open. Returns the messages that waited
-    /// for it and are still of use; `None` if the link has fallen meanwhile.
+    /// Records that a connection dialed after `falls` falls is open. Returns the waiting messages
+    /// that have not expired; `None` = the link has fallen meanwhile.
     pub fn up(
         &mut self,
         kind: ConnectionKind,
@@ -186,13 +186,13 @@ impl<D, C> Link<D, C> {
         Some(waiting.collect())
     }
 
-    /// The peer wants no more requests.
+    /// Records that the peer wants no more requests.
     pub fn leave(&mut self) {
         self.leaving = true;
     }
 
-    /// A connection that was dialed after so many falls, or that could not be made, is at its end:
-    /// all of the link falls with it, once.
+    /// Takes the whole link down because a connection dialed after `falls` falls has ended or could
+    /// not be opened; `None` = the link has already fallen since.
     pub fn fall(
         &mut self,
         peer: NodeId,
@@ -207,15 +207,16 @@ impl<D, C> Link<D, C> {
         let next = Self::new(falls + 1, Some(mono + spacing));
         let Self { small, bulk, leaving: left, .. } = std::mem::replace(self, next);
         let stages = [small.stage, bulk.stage];
-        // What went out over a bulk connection may have been done, be there a small one or not.
+        // Requests sent over a bulk connection may have been carried out, with or without a small
+        // one.
         let sent = stages.iter().any(|stage| matches!(stage, Stage::Up(_)));
         let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
         Some(Fallen { stages, left, event })
     }
 }
 
-/// Which connection a request takes. Long requests, pages and hints are not to stand in the way of
-/// what somebody waits for; nor are the replies to them.
+/// Returns the connection that a request takes. Long requests, pages and hints, and their replies,
+/// must not delay messages that a client waits for.
 fn kind_of(message: &Message, length: usize) -> ConnectionKind {
     let bulk = match &message.body {
         Body::Request { request, .. } => {
@@ -250,7 +251,7 @@ mod tests {
         message(id, Request::Writes { items: Vec::new() })
     }
 
-    /// What was dialed, what was pushed onto what, and whether it was taken.
+    /// Returns the connections dialed, the connection pushed to, and whether the message was taken.
     fn send(link: &mut Tested, sent: Message) -> (Vec<ConnectionKind>, Option<&'static str>, bool) {
         let (mut dialed, mut pushed) = (Vec::new(), None);
         let push = |connection: &&'static str, _| {

@@ -1,31 +1,31 @@
-//! How a connection to another node begins: as an HTTP request that asks to speak the nodes' own
-//! protocol, so that both share one port.
+//! Start of a connection to another node: an HTTP request to upgrade to the nodes' own protocol, so
+//! that both protocols share one port.
 
-/// Where a node asks to be spoken to as a peer.
+/// Path of the upgrade request.
 pub const PEER_PATH: &str = "/v0/peer";
 
-/// What it asks to speak then.
+/// Protocol named in the upgrade request.
 pub const PEER_PROTOCOL: &str = "kvorum-peer/1";
 
-/// Longest answer to the request for an upgrade, in bytes.
+/// Longest answer to the upgrade request, in bytes.
 const ANSWER_MAX: usize = 4096;
 
-/// Characters of a foreign status line that are quoted.
+/// Characters quoted from an unexpected status line.
 const QUOTED: usize = 80;
 
-/// Whoever is there does not speak as a node does: how its answer begins.
+/// The other side is no kvorum node; holds the beginning of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected response {0:?} instead of HTTP/1.1 101: is this a kvorum node?")]
 pub struct NotPeer(pub String);
 
-/// The answer to a request for an upgrade, as it comes.
+/// The answer to an upgrade request, as far as received.
 #[derive(Debug, Default)]
 pub struct Upgrade {
     answer: Vec<u8>,
 }
 
 impl Upgrade {
-    /// What is to be sent to the node at `authority`.
+    /// Returns the upgrade request for the node at `authority`.
     pub fn request(authority: &str) -> String {
         format!(
             "GET {PEER_PATH} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\n\
@@ -33,7 +33,7 @@ impl Upgrade {
         )
     }
 
-    /// Takes what came; returns what came behind the answer, once that is whole.
+    /// Adds received bytes; returns the bytes behind the answer once it is complete.
     pub fn receive(&mut self, input: &[u8]) -> Result<Option<Vec<u8>>, NotPeer> {
         self.answer.extend_from_slice(input);
         let Some(end) = self.answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {

@@ -7,12 +7,12 @@ use super::*;
 
 const PAGE_BYTES: usize = cluster::PAGE_BYTES as usize;
 
-/// Another node asks, and this one.
+/// Request ids of another node and of this one.
 const OTHERS: OpId =
     OpId::Peer { connection: cluster::ConnectionId(1), id: 1, partition: None, placement: 0 };
 const OWN: OpId = OpId::Slot(cluster::SlotId(1));
 
-/// What the machines of a node of a cluster of one share.
+/// Returns the shared state of a single-node cluster.
 fn alone() -> Arc<Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
@@ -28,7 +28,7 @@ fn alone() -> Arc<Shared> {
     ))
 }
 
-/// A request for all keys.
+/// Returns a request for all keys.
 fn all() -> PageRequest {
     let filter = Filter::Chosen { ack: 1, from: 1, preference: vec![alone().own] };
     PageRequest { start: Bytes::new(), end: None, filter, max_bytes: cluster::PAGE_BYTES }
@@ -53,7 +53,7 @@ fn put(engine: &Engine, key: &[u8], value: &[u8]) {
     commit(engine, batch);
 }
 
-/// Reads to the end; the items of each page.
+/// Reads to the end; returns the items of each page.
 fn read_all(engine: &Engine) -> Vec<Vec<(Bytes, cluster::Record)>> {
     let (reader, mut request) = (pages(1 << 20), all());
     let mut pages = Vec::new();
@@ -70,7 +70,7 @@ fn read_all(engine: &Engine) -> Vec<Vec<(Bytes, cluster::Record)>> {
 #[test]
 fn a_page_ends_before_the_item_that_does_not_fit() {
     let engine = engine();
-    // A key of one byte and a record's 24 bytes come on top.
+    // The key's one byte and the record's 24 bytes come on top.
     let value = vec![b'v'; PAGE_BYTES / 4 - 25];
     for key in b'a'..=b'k' {
         put(&engine, &[key], &value);
@@ -108,7 +108,7 @@ fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
     assert_eq!(kinds(all().filter), [here], "nobody else is asked for these keys");
 }
 
-/// What a node missed since some time, it is sent, though it continues something older.
+/// A node is sent the writes that it missed since some time, even those with an older base version.
 #[test]
 fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
     for flushed in [false, true] {
@@ -136,7 +136,7 @@ fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
     }
 }
 
-/// Of partitions that move to a node, and no others; once all that was done is known.
+/// Only partitions that move to a node are sent, and only once all earlier writes are known.
 #[test]
 fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
     let topology = |count: u16| {
@@ -185,7 +185,8 @@ fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
     assert_eq!(told(), (expected, false), "its disk was replaced: it may have forgotten some");
 }
 
-/// A page for each so many tombstones, the last with the one value that is behind them all.
+/// Returns the number of pages over `tombstones` tombstones, the last page with the one value
+/// behind them.
 fn pages_over(tombstones: u32, key_len: usize) -> usize {
     let engine = engine();
     let key = |number: u32| [&number.to_be_bytes()[..], &vec![0; key_len - 4]].concat();
@@ -217,7 +218,7 @@ fn without_memory_there_is_no_page() {
     let engine = engine();
     put(&engine, b"a", &vec![0; 2 * PAGE_BYTES]);
     put(&engine, b"b", &[0]);
-    // Four for ranges, two that are lent, and two for large items.
+    // Four pages for ranges, two for other nodes, and two for large items.
     let memory = pages(8 * PAGE_BYTES);
     let read_for = |op, start: &'static [u8]| {
         let request = PageRequest { start: Bytes::from_static(start), ..all() };

@@ -14,7 +14,7 @@ fn range(stage: &Stage) -> Range {
     Range::new(Arc::clone(&stage.shared), &pages(), quorum.into(), Bytes::new(), None).unwrap()
 }
 
-/// Whom it asks until it waits.
+/// Returns the nodes that the range asks until it waits.
 fn asks(range: &mut Range) -> Vec<u16> {
     let mut asks = Vec::new();
     loop {
@@ -60,7 +60,7 @@ fn one_that_stays_busy_is_replaced_in_the_end() {
     assert!(!asks(&mut range).contains(&busy.0));
 }
 
-/// Each fourth time the others send their pages again.
+/// With every fourth retry, the other nodes send their pages again.
 #[test]
 fn pages_of_others_do_not_make_one_that_stays_busy_wait_for_ever() {
     let stage = Stage::new();

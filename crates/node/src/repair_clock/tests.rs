@@ -5,7 +5,7 @@ use super::*;
 use crate::identity::{Identity, Named, NewIdentity};
 use crate::stage::{Stage, WALL, conditional, value};
 
-/// So many microseconds ahead of the limit.
+/// Returns a record `ahead` microseconds above the limit.
 fn future(key: &[u8], ahead: u64) -> cluster::Record {
     let version = cluster::Version { time: Clock::time_of(WALL + ahead), origin: 7 };
     value(key, 0, 1).with_version(key, version)
@@ -56,7 +56,7 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     assert_eq!(hints.len(), 1, "one of the present stays");
 }
 
-/// A record of an old version is ahead of the clock if its ballot is.
+/// A record with an old version is ahead of the clock if its ballot is.
 #[test]
 fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
     let (stage, limit) = (Stage::new(), Clock::time_of(WALL));

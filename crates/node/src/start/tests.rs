@@ -1,4 +1,4 @@
-//! Who a node is by the layout on its disk, and what follows from whether it is alone by that.
+//! A node's identity from the layout on its disk, and the effects of being alone in that layout.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use crate::store::purge_rule;
 const WALL: u64 = 1_700_000_000_000_000;
 const SKEW: u64 = 500_000;
 
-/// The file that tells a directory from its copies.
+/// The marker file that distinguishes a directory from its copies.
 #[derive(Default)]
 struct Files(RefCell<Vec<Marker>>);
 
@@ -48,12 +48,12 @@ fn list(names: &[&str]) -> Topology {
     Topology::new(names.iter().map(|name| member(name)).collect(), 3).unwrap()
 }
 
-/// Node `own` of such a list.
+/// Returns node `own` of a list.
 fn named<'a>(topology: &'a Topology, own: &str) -> Named<'a> {
     Named { topology, own: topology.own(own).unwrap(), named: true, urls: &[] }
 }
 
-/// A node alone that nobody named.
+/// Returns a single node that no setting names.
 fn alone(topology: &Topology) -> Named<'_> {
     Named { topology, own: NodeId(0), named: false, urls: &[] }
 }
@@ -66,7 +66,7 @@ fn start(store: &Engine, files: &Files, named: Named<'_>, number: u64) -> Starte
     open(store, named).unwrap().begin(store, files, named, WALL, number).unwrap()
 }
 
-/// The node hears of a layout that is decided, and stores it.
+/// Has the node store a decided layout.
 fn learn(store: &Engine, started: &Started, layout: Layout) {
     assert!(started.shared.membership.layouts.learn(&Arc::new(layout)));
     let (batch, keeps) = started.identity.keep_layouts(&started.shared);
@@ -96,7 +96,7 @@ fn settled(mut layout: Layout) -> Layout {
     layout
 }
 
-/// Whether a deletion that is a day old may be forgotten.
+/// Returns true if a day-old tombstone may be purged.
 fn forgets(store: &Engine) -> bool {
     let version = Version { time: Clock::time_of(WALL - 86_400_000_000), origin: 1 };
     let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
@@ -130,7 +130,7 @@ fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
     assert!(forgets(&engine), "it is alone again from a start on");
 }
 
-/// What others have acknowledged since the copy was made is not in it.
+/// A copy lacks the records that other nodes acknowledged since it was made.
 #[test]
 fn a_copy_of_a_directory_that_was_of_a_node_alone_is_noticed() {
     let (engine, files, one) = (store(&MemDisk::new()), Files::default(), list(&["n1"]));
@@ -173,7 +173,7 @@ fn a_node_that_was_removed_starts_as_one_that_was() {
     let started = start(&engine, &files, named(&two, "a"), 2);
     assert!(started.shared.is_removed() && !forgets(&engine));
     assert_eq!(started.shared.name_of(NodeId(0)), "a");
-    // One that was given its name since is not this one.
+    // A node that was given the name since is not this node.
     let again = settled(changed(&started.shared.membership.layouts.known(), &["a"], &[]));
     assert_eq!(again.named("a").unwrap().id, NodeId(2));
     learn(&engine, &started, again);

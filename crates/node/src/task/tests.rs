@@ -24,7 +24,7 @@ fn failed() -> lsm::Error {
     lsm::Error::NoSpace { what: "log" }
 }
 
-/// What an effect has the driver keep.
+/// Returns the batch that an effect has the driver store.
 fn kept_by(stage: &mut Stage, task: &Task, effect: NodeEffect) -> Option<(lsm::Batch, Keeps)> {
     task.perform(stage, effect);
     match stage.take().pop() {
@@ -67,7 +67,7 @@ fn a_state_holds_once_it_is_kept_and_is_tried_again_otherwise() {
     assert_eq!(stage.identity.state(), MembershipState::Rebuilding);
 }
 
-/// What B has said of a disk of its own.
+/// Returns B's claim of its disk.
 fn claim(incarnation: u64, position: u64) -> Claim {
     let (life, position) = (Some(LifeId(1)), LogPosition(position));
     let reported = Reported { life, position, late: LogPosition::START };
@@ -90,7 +90,7 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     assert!(kept_by(&mut stage, &task, remember()).is_none());
 }
 
-/// A peer whose disk was replaced comes back while what the old one reported is being kept.
+/// A peer whose disk was replaced comes back while the old disk's claim is being stored.
 #[test]
 fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
     for order in [[0, 1], [1, 0]] {
@@ -115,7 +115,7 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
     }
 }
 
-/// Keeps a hint for B.
+/// Stores a hint for B.
 fn keep(stage: &mut Stage, key: &'static [u8], age: u64) {
     let record = value(key, age, 1);
     let hint = hints::Hint::of(cluster::HintId(0), B, Bytes::from_static(key), &record);
@@ -144,7 +144,7 @@ fn hints_that_were_delivered_go_but_newer_ones_stay() {
     assert_eq!(hints_of(&stage), [(Bytes::from_static(b"l"), value(b"l", 10, 1))]);
 }
 
-/// One pass over the hints for B, which takes them; whether there was one.
+/// Runs one delivery pass of the hints for B, which takes them; returns whether there was a pass.
 fn deliver(stage: &mut Stage, task: &mut Task) -> bool {
     task.handle(stage, NodeEvent::Tick.into());
     let wanted = |done| match done {
@@ -201,7 +201,6 @@ fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_go
     }
 }
 
-/// Keys of which every replica but the own node's may lie here too, as after a change of the nodes.
 #[test]
 fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later() {
     let mut stage = Stage::new();
@@ -233,6 +232,8 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     assert_eq!(crate::operations::remembered(&entry.name(), &read), Some(entry));
 }
 
+/// Returns a node that holds records of all these keys, whether they are placed on it or not, as
+/// after a membership change.
 fn leftovers_stage() -> (Stage, Vec<[u8; 2]>) {
     let mut stage = Stage::of(&["a", "b", "c", "d", "e", "f"]);
     let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_be_bytes).collect();

@@ -1,9 +1,9 @@
-//! How far a change of the members is, while somebody waits for it.
+//! Progress of a membership change, for a command that waits for its end.
 //!
 //! ```text
 //!   GET /admin/layout ─┬─ a terminal ─▶ a bar
 //!                      └─ a file or a pipe ─▶ a line for each stage, and every ten seconds one of
-//!                                             what it waits for: GET /v0/cluster
+//!                                             what the stage waits for: GET /v0/cluster
 //! ```
 
 use std::cell::Cell;
@@ -22,19 +22,19 @@ use crate::operations::layout::{
 use crate::operations::status::{Cluster, Row};
 use crate::operations::stderr;
 
-/// How long `apply --wait` waits for the council: as long as a node goes on asking it.
+/// Time for which `apply --wait` waits for the council: as long as a node keeps asking it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(70);
 
-/// Layouts after that of a plan until all is done, if keys move.
+/// Number of layouts that follow a plan's own until keys have moved.
 const LAYOUTS: u64 = 3;
 
-/// How often a log is told what a stage waits for.
+/// Interval of the lines about what a stage waits for.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
-/// Waits for the end of a plan that is applied: the epoch in which all is done.
+/// Waits until a plan is carried out; returns the epoch of the final layout.
 pub(in crate::cli::client) fn settled(worker: &mut Worker<'_>, plan: &str) -> Result<u64, Unable> {
     let until = Instant::now() + PATIENCE;
-    // The node tells of the last change that it was asked for: an abort takes the plan's place.
+    // The node reports the last change requested: an abort replaces the plan.
     let planned = Cell::new(None);
     let ended = wait(worker, |layout| {
         let change = layout.change.as_ref().filter(|change| change.plan == plan);
@@ -58,7 +58,7 @@ pub(in crate::cli::client) fn come_to_rest(worker: &mut Worker<'_>) -> Result<()
     wait(worker, |layout| (layout.stage == LayoutStage::Settled).then_some(()))
 }
 
-/// Looks at the layout until `ended` finds its end in it, and reports meanwhile how far it is.
+/// Polls the layout until `ended` returns an end, and reports the progress meanwhile.
 fn wait<End>(
     worker: &mut Worker<'_>,
     ended: impl Fn(&LayoutStatus) -> Option<End>,
@@ -76,7 +76,7 @@ fn wait<End>(
     })?
 }
 
-/// The end of a plan: the epoch in which all is done, or why it is not.
+/// Returns the end of a plan: the epoch of the final layout, or the reason why there is none.
 fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64, NotDone>> {
     let change = layout.change.as_ref().filter(|change| change.plan == plan);
     let progress = change.map(|change| (change.epoch, &change.progress));
@@ -88,10 +88,10 @@ fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64,
     match progress {
         Some((_, ChangeProgress::Overtaken)) => Some(Err(NotDone::Overtaken)),
         Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority())),
-        // Four layouts, of which the first is the plan's, if keys move.
+        // A change that moves keys takes four layouts, the first of which is the plan's.
         Some((planned, _)) if epoch >= planned && !is_settled => None,
         Some((planned, _)) if is_settled && change.is_some_and(|c| c.moves) && epoch > planned => {
-            // A layout that changes the tokens alone is none of the four.
+            // A layout that only changes the tokens is none of the four.
             let aborted = epoch < planned + LAYOUTS || change.is_some_and(|change| change.undone);
             Some(if aborted { Err(NotDone::Aborted) } else { Ok(epoch) })
         }
@@ -101,15 +101,15 @@ fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64,
     }
 }
 
-/// What a log was told.
+/// The progress last reported to a log.
 struct Log {
     stage: LayoutStage,
     said: Instant,
 }
 
 impl Log {
-    /// Says that it is another stage, and what it waits for once that is a while ago. Nodes that
-    /// join are down at first.
+    /// Reports a new stage at once, and what the stage waits for at intervals. Nodes that join are
+    /// down at first.
     fn report(&mut self, worker: &mut Worker<'_>, layout: &LayoutStatus) -> Result<(), Unable> {
         let LayoutStatus { epoch, stage, .. } = layout;
         if self.stage != *stage {
@@ -131,12 +131,12 @@ impl Log {
     }
 }
 
-/// Who holds up a change that is under way: nodes that are down, those that leave included, and
-/// those that have not done their part yet. `None` = there is no such change. `flags` are those of
-/// the connection, for commands.
+/// Describes which nodes hold up a change: nodes that are down, leaving ones included, and those
+/// that have not done their part yet. `None` = no change is under way. `flags` are those of the
+/// connection, for printed commands.
 pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster, flags: &str) -> Option<String> {
     let stage = &layout.stage;
-    // Who was removed knows of the others nothing that is news.
+    // A removed node has no current information about the others.
     if *stage == LayoutStage::Settled || cluster.nodes.iter().any(|row| row.not_asked) {
         return None;
     }
@@ -170,7 +170,7 @@ pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster, flags: &str) -> 
     Some(text)
 }
 
-/// Which nodes wait for another one's future records, and how people end that.
+/// Describes the nodes that wait for another node's future records, and the remedies.
 fn waits_for_clocks(layout: &LayoutStatus, flags: &str) -> String {
     let mut text = String::new();
     for MoveStatus { node, waits, has_all, .. } in &layout.moves {
@@ -191,7 +191,7 @@ fn waits_for_clocks(layout: &LayoutStatus, flags: &str) -> String {
     text
 }
 
-/// What a node that does not hold all yet has taken.
+/// Describes the progress of a node that does not hold all its records yet.
 fn taken(layout: &LayoutStatus, name: &str) -> String {
     let of = |status: &&MoveStatus| status.node == name && layout.stage == LayoutStage::ReadOld;
     layout.moves.iter().find(of).map_or(String::new(), |status| {
@@ -201,7 +201,7 @@ fn taken(layout: &LayoutStatus, name: &str) -> String {
     })
 }
 
-/// What a stage waits for.
+/// Describes what a stage waits for.
 fn stage_text(stage: &LayoutStage) -> &'static str {
     match stage {
         LayoutStage::Settled => "asking the council",
@@ -216,7 +216,7 @@ fn stage_text(stage: &LayoutStage) -> &'static str {
     }
 }
 
-/// The nodes that a stage waits for, as far as the node that is asked knows.
+/// Returns the nodes that a stage waits for, as far as the asked node knows.
 fn slow(layout: &LayoutStatus) -> Vec<&str> {
     let has_all =
         |name: &str| layout.moves.iter().any(|status| status.node == name && status.has_all);
@@ -224,7 +224,7 @@ fn slow(layout: &LayoutStatus) -> Vec<&str> {
     names.filter(|name| !has_all(name)).collect()
 }
 
-/// What of a change is under way, on a terminal.
+/// Shows a change's progress on a terminal.
 fn show_moves(bar: &ProgressBar, layout: &LayoutStatus) {
     let sum = |of: fn(&MoveStatus) -> u64| layout.moves.iter().map(of).sum::<u64>();
     let (done, of) = (sum(|status| status.sources.into()), sum(|status| status.of_sources.into()));

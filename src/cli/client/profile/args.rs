@@ -1,4 +1,4 @@
-//! What `profile` takes on the command line.
+//! Command-line arguments of `profile`.
 
 use std::path::PathBuf;
 
@@ -111,7 +111,7 @@ impl Output {
         }
     }
 
-    /// How its files end.
+    /// Returns the extension of the format's files.
     pub(super) fn extension(self) -> &'static str {
         match self {
             Self::Html => "html",

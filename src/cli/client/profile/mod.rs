@@ -1,8 +1,8 @@
-//! `kvorum profile`: records nodes, compares recordings, and says what time goes to.
+//! `kvorum profile`: records nodes, compares recordings, and breaks them down by parts of a node.
 //!
 //! ```text
 //!  URL… ─▶ /admin/profile of each, all at once ─▶ HOST-PORT-EVENT.EXT, one for each event
-//!  diff A B ─▶ one graph of what is different       shares FILE… ─▶ a table
+//!  diff A B ─▶ one graph of the differences         shares FILE… ─▶ a table
 //! ```
 
 mod args;
@@ -20,13 +20,13 @@ use args::{Action, DiffArgs};
 
 use super::{Unable, fail, print};
 
-/// What gzip files begin with.
+/// First bytes of gzip files.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// What pages begin with.
+/// First characters of HTML pages.
 const PAGE: &str = "<!doctype html>";
 
-/// Does what is asked for.
+/// Runs the command.
 pub(crate) fn profile(args: &ProfileArgs) -> Result<(), Unable> {
     match &args.action {
         Some(Action::Diff(diff)) => compare(diff),
@@ -65,7 +65,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Unable> {
     print(&format!("{}\n", path.display()))
 }
 
-/// What a recording is of, by the name that `kvorum profile` gave it.
+/// Returns the event of a recording, from the file name that `kvorum profile` gave it.
 fn event_of(path: &Path) -> Option<Event> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     name.rsplit('-').next().and_then(|event| event.parse().ok())

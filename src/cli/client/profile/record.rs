@@ -1,4 +1,4 @@
-//! Recording nodes: each is asked for all events at once, and the files are made here.
+//! Recording of nodes: requests all events of each node at once, and writes the files.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::cli::client::{Unable, fail, token_of, unreachable_node};
 use crate::operations::stderr;
 use crate::settings::members::authority_of;
 
-/// How much longer than the recording an answer may take: symbols of a busy node.
+/// Time that an answer may take beyond the recording: a busy node resolves symbols.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often the bar moves.
+/// Interval of updates of the progress bar.
 const STEP: Duration = Duration::from_millis(100);
 
 pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
@@ -40,14 +40,14 @@ pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
     for (url, profile) in outcomes {
         match profile {
             Ok(profile) => save(url, &profile, args)?,
-            // It was told; the others' files are written nevertheless.
+            // The error was printed; the other nodes' files are written nevertheless.
             Err(unable) => outcome = Err(unable),
         }
     }
     outcome
 }
 
-/// Shows how far it is, on a terminal.
+/// Shows the progress, on a terminal.
 fn wait(seconds: u64, done: impl Fn() -> bool) {
     if !io::stderr().is_terminal() {
         return;

@@ -1,8 +1,8 @@
-//! Which share of a recording goes to which part of a node.
+//! Breakdown of a recording by parts of a node.
 //!
-//! A stack belongs to the part that its innermost known function is of: parts don't overlap, and
-//! add up to all. What is called by several parts (allocation, copying, files) so counts for its
-//! caller. A flush and a compaction have all that is done below them.
+//! A stack belongs to the part of its innermost known function, so parts don't overlap, and add up
+//! to the whole. Functions that several parts call (allocation, copying, files) count for their
+//! callers. A flush and a compaction include everything called below them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,11 +12,11 @@ use profile::Folded;
 use super::args::SharesArgs;
 use super::{Unable, print, read};
 
-/// A part of a node: its functions have one of these in their names.
+/// A part of a node: a function belongs to it if its name contains one of these.
 type Part = (&'static str, &'static [&'static str]);
 
-/// Parts that have all that is done below them: waits, and work that calls what other parts are
-/// of. Where a stack is of two, the earlier has it: a flush that waits for a file waits.
+/// Parts that include everything called below them: waits, and work that calls functions of other
+/// parts. The first match wins: a flush that waits for a file counts as waiting.
 const WHOLE: [Part; 5] = [
     ("waiting in queues", &["queue: ", "idle: "]),
     ("waiting for locks", &["lock: "]),
@@ -25,7 +25,7 @@ const WHOLE: [Part; 5] = [
     ("compaction", &["lsm::compaction::", "compact_one"]),
 ];
 
-/// Parts that have what their functions do themselves. Where a name fits two, the earlier has it.
+/// Parts that only include their own functions' time. The first match wins.
 const INNERMOST: [Part; 13] = [
     (
         "this recording",
@@ -66,12 +66,12 @@ const SHARED: &str = "lsm::disk::";
 
 const REST: &str = "other";
 
-/// All parts, in the order of the table.
+/// Returns the names of all parts, in the order of the table.
 fn names() -> impl Iterator<Item = &'static str> {
     WHOLE.iter().chain(&INNERMOST).map(|(name, _)| *name).chain([REST])
 }
 
-/// Shares of one recording, by part.
+/// Returns the shares of a recording, by part.
 fn of(folded: &Folded) -> BTreeMap<&'static str, f64> {
     let mut shares = BTreeMap::new();
     let total = folded.total().max(1) as f64;

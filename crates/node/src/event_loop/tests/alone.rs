@@ -1,4 +1,4 @@
-//! Reads that a node's store decides alone.
+//! Reads that this node's store decides alone.
 
 use cluster::Clock;
 use lsm::{Batch, Fields, Kind, Version};
@@ -8,7 +8,8 @@ use crate::store::Store;
 
 const ONE_OF_THREE: AskedQuorum = AskedQuorum { ack: Some(1), from: Some(3) };
 
-/// A stage of these nodes that holds a value, a deletion, and a value of a clock that is ahead.
+/// Returns a node of this cluster with a value, a tombstone, and a value from a clock that is
+/// ahead.
 fn filled(names: &[&str]) -> Stage {
     let stage = Stage::of(names);
     let mut batch = Batch::new();
@@ -25,7 +26,7 @@ fn filled(names: &[&str]) -> Stage {
     stage
 }
 
-/// The answer to a read that comes as an event.
+/// Returns the answer to a read by event.
 fn by_event(stage: &mut Stage, own: &mut Loop, key: &'static [u8], quorum: AskedQuorum) -> Answer {
     let key = Bytes::from_static(key);
     own.handle(stage, Event::Get { client: ClientId(1), key, quorum });

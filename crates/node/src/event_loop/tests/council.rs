@@ -1,12 +1,12 @@
-//! A councillor: what it says is durable, and it does not vote before it knows what it may have
-//! lost.
+//! A voter of the metadata quorum: its replies are durable, and it does not vote before it knows
+//! which votes it may have lost.
 
 use cluster::layout::{Layout, PlanChange, VoteReply, VoteRequest, VoterId};
 use cluster::{Membership, MembershipState};
 
 use super::*;
 
-/// The layout that all begin with, and one that may follow.
+/// Returns the first layout and a possible next one.
 fn layouts(stage: &Stage) -> [Arc<Layout>; 2] {
     let first = stage.shared.membership.layouts.known();
     let change = PlanChange { council: Some(vec!["a".to_owned()]), ..PlanChange::default() };
@@ -14,13 +14,13 @@ fn layouts(stage: &Stage) -> [Arc<Layout>; 2] {
     [first, Arc::new(next)]
 }
 
-/// Hands over a question about layouts, and what the loop said at once.
+/// Sends a request about layouts; returns the loop's immediate actions.
 fn ask(stage: &mut Stage, own: &mut Loop, id: u64, request: VoteRequest) -> Vec<Done> {
     own.handle(stage, asked(id, Request::Council(request)));
     stage.take()
 }
 
-/// What is to be kept is stored, or is not.
+/// Reports the batches to keep as stored, or as failed.
 fn keep(stage: &mut Stage, own: &mut Loop, done: Vec<Done>, result: Result<(), lsm::Error>) {
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("not kept: {done:?}") };
     if result.is_ok() {
@@ -41,7 +41,7 @@ fn a_vote_is_told_once_it_is_durable() {
     let [base, layout] = layouts(&stage);
     let prepare = |ballot| VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let done = ask(&mut stage, &mut own, 1, prepare(3));
-    // It can't be stored: then it is not reported, and what is said next waits for it.
+    // The vote can't be stored: it is not reported, and the next reply waits for it.
     let full = || lsm::Error::NoSpace { what: "tables" };
     keep(&mut stage, &mut own, done, Err(full()));
     assert_eq!(stage.replies(), [(1, Reply::NoSpace)]);
@@ -74,7 +74,7 @@ fn a_layout_is_in_force_once_it_is_durable() {
     assert_eq!(stage.replies(), told(2, VoteReply::Known(layout)));
 }
 
-/// It may be an earlier state of its directory, and have forgotten what it has promised.
+/// The directory may be an earlier state of itself, and have lost promises.
 #[test]
 fn nobody_votes_before_the_others_were_asked_what_they_know() {
     let mut stage = Stage::new();
@@ -96,7 +96,7 @@ fn nobody_votes_before_the_others_were_asked_what_they_know() {
     assert!(votes(&mut stage, 2));
     stage.shared.membership.logs.doubt(NodeId(1));
     assert!(!votes(&mut stage, 3));
-    // What is decided it may learn all the same.
+    // The node may still learn a decided layout.
     let done = ask(&mut stage, &mut own, 4, VoteRequest::Decided(layout));
     assert!(matches!(&done[..], [Done::Keep(..)]), "{done:?}");
 }

@@ -1,14 +1,15 @@
-//! A replica in rounds of repair: what a seal waits for and refuses, and when tombstones may go.
+//! A replica in repair rounds: the writes that a repair fence (seal) waits for and refuses, and the
+//! time from which tombstones may be purged.
 
 use cluster::{RoundId, RoundStep};
 
 use super::*;
 use crate::stage::conditional;
 
-/// Up to ten seconds before the stage's time.
+/// A round up to ten seconds before the node's time.
 const ROUND: RoundId = RoundId { time: (WALL - 10) << 12, node: NodeId(1) };
 
-/// Ages of what was written before that, and after.
+/// Age of a write before that time, and after.
 const OLD: u64 = 20;
 const NEW: u64 = 5;
 
@@ -16,7 +17,7 @@ fn step(id: u64, step: RoundStep) -> Event {
     asked(id, Request::Round { round: ROUND, step })
 }
 
-/// Stores what is to be kept, and informs the loop.
+/// Stores the batches to keep, and informs the loop.
 fn keep(stage: &mut Stage, own: &mut Loop) {
     let done = stage.take();
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("{done:?}") };
@@ -24,7 +25,7 @@ fn keep(stage: &mut Stage, own: &mut Loop) {
     own.kept(stage, *op, keeps, Ok(()));
 }
 
-/// Has the loop do a step of the round; nothing is reported before it is kept.
+/// Has the loop do a step of the round; nothing is reported before it is durable.
 fn does(stage: &mut Stage, own: &mut Loop, id: u64, what: RoundStep) {
     own.handle(stage, step(id, what));
     keep(stage, own);
@@ -98,8 +99,8 @@ fn a_seal_takes_what_its_round_brings() {
     assert!(holds(&stage, b"k"));
 }
 
-/// A hint of a conditional write obeys no promise, for it is chosen. But it may go on from what was
-/// deleted, proven and purged since it was: it obeys what was promised by then.
+/// A hint of a conditional write is chosen, so it obeys no promise. But its base may have been
+/// deleted, proven and purged since, so it obeys the promises made by then.
 #[test]
 fn a_conditional_hint_obeys_what_a_commit_has_promised() {
     let mut stage = Stage::new();

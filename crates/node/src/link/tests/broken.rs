@@ -1,11 +1,11 @@
-//! Nodes that say what no node says.
+//! Malformed input from a peer.
 
 use cluster::wire::{ENVELOPE_HEAD, Malformed, PIECE_MAX};
 use cluster::{Event, Reply};
 
 use super::*;
 
-/// What B makes of it.
+/// Returns B's error for these bytes.
 fn refused(bytes: &[u8]) -> Option<Malformed> {
     let [_, mut b] = pair();
     b.driver.free = 0;
@@ -24,7 +24,7 @@ fn no_flipped_bit_gets_through() {
         let [_, mut b] = pair();
         match b.take(&broken, 10_000) {
             Err(_) => {}
-            // It says that it is longer than it is: the rest is waited for.
+            // The flipped bit makes the envelope claim a greater length, so the rest is awaited.
             Ok(came) => assert!(came.is_empty() && (64..96).contains(&bit), "bit {bit}: {came:?}"),
         }
     }

@@ -1,4 +1,4 @@
-//! What is pushed arrives, once, whole, and within what was agreed.
+//! Pushed messages arrive once, whole, and within the agreed limits.
 
 use cluster::wire::{ENVELOPE_HEAD, WINDOW};
 use cluster::{Event, Reply, Request};

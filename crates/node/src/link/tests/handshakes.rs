@@ -1,11 +1,11 @@
-//! Whoever does not fit is refused, and what was seen is believed.
+//! Handshakes: misfits are refused, and accepted peers are recorded.
 
 use cluster::handshake::Reason;
 use cluster::{Claim, Proof, Reported, RoundId};
 
 use super::*;
 
-/// Why A, who dials B, and B do not work together.
+/// Returns the reasons for which A, the dialer, and B refuse each other.
 fn reasons(a: &Setup, b: &Setup) -> [Reason; 2] {
     let outcomes = shake(&a.table(A), &b.table(B), B);
     outcomes.map(|outcome| outcome.unwrap_err().reason)

@@ -1,4 +1,4 @@
-//! Two nodes that are nothing but a connection, with every byte and every microsecond in hand.
+//! Two nodes reduced to a connection, with control over every byte and every microsecond.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 mod broken;
@@ -27,7 +27,7 @@ const CONNECTION: ConnectionId = ConnectionId(7);
 
 const WALL: u64 = 1_700_000_000_000_000;
 
-/// What makes a node fit the others, or not.
+/// The settings that make two nodes fit each other, or not.
 struct Setup {
     secret: &'static str,
     replicas: u8,
@@ -63,7 +63,7 @@ impl Setup {
 }
 
 fn topology(replicas: u8) -> Topology {
-    /// Placing all keys takes milliseconds.
+    /// Shared, because placing all keys takes milliseconds.
     static USUAL: LazyLock<Topology> = LazyLock::new(|| make(3));
     fn make(replicas: u8) -> Topology {
         let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
@@ -72,7 +72,7 @@ fn topology(replicas: u8) -> Topology {
     if replicas == 3 { USUAL.clone() } else { make(replicas) }
 }
 
-/// Memory that is counted by whoever lends it.
+/// A reservation that its owner counts.
 struct Held(usize);
 
 impl Room for Held {
@@ -81,11 +81,11 @@ impl Room for Held {
     }
 }
 
-/// A driver with a clock that stands still, and as much memory as a test wants it to have.
+/// A driver with a stopped clock, and with as much memory as a test allows.
 struct Driver {
     now: Now,
     free: usize,
-    /// What was set aside for replies.
+    /// Memory reserved for replies.
     set_aside: Option<usize>,
 }
 
@@ -119,7 +119,7 @@ struct End {
 }
 
 impl End {
-    /// `other` is who was seen.
+    /// `met` is the peer seen in the handshake.
     fn new(table: &Arc<PeerTable>, met: &PeerSeen) -> Self {
         table.saw(met);
         let driver = Driver::new();
@@ -138,7 +138,7 @@ impl End {
         self.connection.respond(id, reply, || now);
     }
 
-    /// All that it wants to write now.
+    /// Takes all bytes that the connection wants to write now.
     fn written(&mut self) -> Vec<u8> {
         let (now, mut all) = (self.driver.now, Vec::new());
         loop {
@@ -151,7 +151,7 @@ impl End {
         }
     }
 
-    /// Takes in bytes, so many at once; what came of them.
+    /// Feeds bytes, `step` at a time; returns the results.
     fn take(&mut self, bytes: &[u8], step: usize) -> Result<Vec<Came>, cluster::wire::Malformed> {
         let mut all = Vec::new();
         let none: &[u8] = &[];
@@ -164,7 +164,7 @@ impl End {
         Ok(all)
     }
 
-    /// Takes in bytes that it must understand.
+    /// Feeds bytes that must be well-formed; returns the events.
     fn events(&mut self, bytes: &[u8], step: usize) -> Vec<Event> {
         let event = |came| match came {
             Came::Event(event) => Some(event),
@@ -173,7 +173,7 @@ impl End {
         self.take(bytes, step).unwrap().into_iter().filter_map(event).collect()
     }
 
-    /// What a writer of the other node's may have sealed.
+    /// Returns bytes that the other node's writer may have sealed.
     fn sealed(&self, write: impl FnOnce(&mut cluster::wire::Writer)) -> Vec<u8> {
         let mut writer = cluster::wire::Writer::default();
         write(&mut writer);
@@ -182,7 +182,7 @@ impl End {
     }
 }
 
-/// What A, who dials, and B make of each other.
+/// Shakes hands between A, the dialer, and B; returns each side's result.
 fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<PeerSeen, HandshakeRefused>; 2] {
     let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
     let dialer = Arc::clone(&a.identity);
@@ -202,7 +202,7 @@ fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<PeerSeen, Handshak
     outcomes.map(|outcome| outcome.expect("it ends"))
 }
 
-/// Both ends of a connection that A has dialed, after its first ping was answered.
+/// Returns both ends of a connection dialed by A, after its first ping was answered.
 fn pair() -> [End; 2] {
     let tables = [Setup::of(A).table(A), Setup::of(B).table(B)];
     let [b, a] = shake(&tables[0], &tables[1], B).map(Result::unwrap);
@@ -211,7 +211,7 @@ fn pair() -> [End; 2] {
     ends
 }
 
-/// Carries bytes to and fro until nobody says anything; what came to each end.
+/// Carries bytes to and fro until both ends are silent; returns the events of each end.
 fn carry(ends: &mut [End; 2]) -> [Vec<Event>; 2] {
     let mut events = [Vec::new(), Vec::new()];
     loop {
@@ -235,20 +235,20 @@ fn read(id: u64) -> Message {
     request(id, Request::Read { key: Bytes::from(id.to_string()), most: u32::MAX })
 }
 
-/// A write of so many bytes, about.
+/// Returns a write of about `bytes` bytes.
 fn write(id: u64, bytes: usize) -> Message {
     let key = Bytes::from(id.to_string());
     request(id, Request::Write { key, record: record(id, bytes) })
 }
 
-/// A record of `len` + 8 bytes, or of the fewest that a record has.
+/// Returns a record of `bytes` + 8 bytes, or of the least length that a record has.
 fn record(time: u64, bytes: usize) -> Record {
     let value: Vec<_> = (16..bytes).map(|at| (at % 251) as u8).collect();
     let version = Version { time, origin: 0 };
     Record::new(b"k", &lsm::Fields::new(Kind::Value, version), &value)
 }
 
-/// The requests that came, by id.
+/// Returns the ids of the requests received.
 fn ids(events: &[Event]) -> Vec<u64> {
     let id = |event: &Event| match event {
         Event::Request { id, .. } | Event::Reply { id, .. } => *id,
