@@ -33,61 +33,61 @@ use record::{Operation, Record};
 /// State of a node that its event loops and its background work share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Who belongs to the cluster, and who of them holds what.
+    /// The members of the cluster, and the placement of keys on them.
     pub views: Arc<Views>,
     /// The id of this node.
     pub own: NodeId,
     /// The name of this node.
     pub own_name: String,
-    /// The node's one clock.
+    /// The node's clock.
     pub clock: Arc<Clock>,
-    /// Its membership state: whether it is authoritative for what it does not hold.
+    /// The node's membership state: whether its absences are authoritative.
     pub membership: Membership,
-    /// The cluster that it belongs to. A machine of tests belongs to one from the start.
+    /// The cluster that the node belongs to. A node of tests belongs to one from the start.
     pub cluster: Arc<OwnCluster>,
-    /// How new the store's records are at most.
+    /// An upper bound on the versions in the store.
     pub newest: Newest,
     /// Hints that wait for other nodes.
     pub hints: HintLedger,
-    /// What nodes are known to lack.
+    /// The marks of what nodes are known to lack.
     pub missed: Missed,
-    /// Whether records that are placed on other nodes by now are to go.
+    /// Requests to drop orphaned records, which are placed on other nodes by now.
     pub leftovers: Leftovers,
-    /// Which layout this node goes by, and its vote about the next one.
+    /// The layout that this node goes by, and its vote about the next one.
     pub layouts: Arc<Layouts>,
-    /// While partitions move: whether this node has not taken yet all that moves to it.
+    /// While partitions move: true if this node has not yet pulled everything that moves to it.
     pub lacks: AtomicBool,
-    /// What is done before a record is stored. A node that may hold something of another time of
-    /// what moves to it stores nothing of that yet.
+    /// The checks before a record is stored. A node that may hold records of an earlier placement,
+    /// of partitions that move to it, stores no records of those partitions yet.
     pub before_writes: BeforeWrites,
-    /// The clock when keys were placed as they are now. What was written since has gone to all who
-    /// hold the key by that.
+    /// The clock when the present placement of keys began. Later writes have gone to all nodes that
+    /// hold the key by this placement.
     placed_at: AtomicU64,
-    /// Held while a layout comes into force: what it says must not mix with another's.
+    /// Held while a layout comes into force: two layouts' effects must not mix.
     entering: Mutex<()>,
-    /// How far all nodes are in a transition.
+    /// The progress of all nodes in a transition.
     pub moves: Moves,
-    /// Rounds of repair.
+    /// The state of repair rounds.
     pub rounds: Rounds,
-    /// What is proven about all replicas.
+    /// The proof state: what is proven about all replicas.
     pub proofs: Arc<Proofs>,
-    /// How far each node's log is known to reach.
+    /// The known reach of each node's log.
     pub logs: Arc<Logs>,
-    /// Which other nodes know this node's disk.
+    /// The set of other nodes that know this node's disk.
     pub known_disk: KnownDisk,
-    /// What was promised to coordinators of conditional writes.
+    /// The ballots promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
-    /// Which conditional writes this node has stored lately.
+    /// The conditional writes that this node has stored lately.
     pub(crate) recent: Recent,
-    /// Which conditional writes are under way.
+    /// The key locks of conditional writes under way.
     pub(crate) turns: Turns,
-    /// What the next ones go on from.
+    /// The records from which the next conditional writes of their keys continue.
     pub(crate) keeper: Keeper,
 }
 
 impl Shared {
-    /// Of a node of a list that never changed. `newest` is the greatest time of a version that the
-    /// store may hold.
+    /// Makes the state of a node of a fixed list. `newest` is the greatest time of a version that
+    /// the store may hold.
     pub fn new(
         topology: Topology,
         own: NodeId,
@@ -101,8 +101,8 @@ impl Shared {
         Self::of(named, (View::first(topology), layouts), clock, membership, newest, logs)
     }
 
-    /// Of a node with that id and name, which goes by the layout that its disk knows, and by the
-    /// view of that. It may be in neither.
+    /// Makes the state of a node with this id and name, which goes by the layout on its disk and by
+    /// that layout's view. The node may be a member of neither.
     pub fn of(
         (own, own_name): (NodeId, String),
         (view, layouts): (View, Layouts),
@@ -148,18 +148,19 @@ impl Shared {
 }
 
 impl Shared {
-    /// Notes what this node lacks by a layout: before the first request under it is served.
+    /// Notes what this node lacks by a layout, before the first request under it is served.
     fn note_lacks(&self, lacks: Lacks) {
         self.before_writes.set_empty(lacks == Lacks::ToBeEmptied);
         self.lacks.store(lacks != Lacks::Nothing, Ordering::SeqCst);
     }
 
-    /// Whether it stores nothing of what moves to it at present.
+    /// True if the node stores nothing of partitions that move to it at present.
     pub(crate) fn is_to_be_emptied(&self) -> bool {
         self.before_writes.empty()
     }
 
-    /// Whether it stores nothing of a key at present: what it may hold of it is of another time.
+    /// True if the node stores nothing of a key at present: records of it here may stem from an
+    /// earlier placement.
     pub fn is_to_be_emptied_of(&self, key: &[u8], copies: u8) -> bool {
         let partition = || partition_of(key);
         self.is_to_be_emptied()
@@ -169,9 +170,10 @@ impl Shared {
             })
     }
 
-    /// How far this node is in a transition.
+    /// Returns this node's progress in a transition.
     pub(crate) fn moves_state(&self) -> MovesState {
-        // What it lacks by a layout is noted before that is entered, so it is looked at afterwards.
+        // The lack under a layout is noted before the layout is entered, so it is loaded
+        // afterwards.
         let layout = self.layouts.entered();
         let has_all = match layout.stage {
             Stage::Prepare => self.layouts.is_empty_of_others(&layout),
@@ -180,12 +182,13 @@ impl Shared {
         self.moves.state(&layout, has_all)
     }
 
-    /// What is known of layouts is durable: a later one is in force from now on. Returns whether
-    /// one is that was not before.
+    /// Puts a later layout into force, now that this node's knowledge of layouts is durable.
+    /// Returns true if a later layout than before is in force.
     pub fn enters(&self, kept: &LayoutsKept) -> bool {
         let _alone = self.entering.lock();
         let moves = self.layouts.is_placed_otherwise(kept);
-        // Before and after: nothing of a round that began before is to be counted.
+        // The fence is forgotten before and after the change: nothing of a round that began before
+        // may count.
         if moves {
             self.proofs.forget_seal();
             self.placed_at.store(self.clock.last(), Ordering::Relaxed);
@@ -201,25 +204,26 @@ impl Shared {
         if moves {
             self.proofs.forget_seal();
         }
-        // By whatever is in force by now.
+        // Another layout may be in force by now.
         self.note_lacks(self.layouts.lacks(self.own));
         is_later
     }
 
-    /// Everything that this node had stored when keys were placed as they are now was written up to
-    /// that time.
+    /// Returns the clock when the present placement of keys began: this node's records from before
+    /// have times up to it.
     pub fn placed_at(&self) -> u64 {
         self.placed_at.load(Ordering::Relaxed)
     }
 
-    /// The view in force. To make several decisions by the same view, keep what this returns.
+    /// Returns the view in force. To make several decisions by the same view, keep the returned
+    /// `Arc`.
     pub fn view(&self) -> Arc<View> {
         self.views.current()
     }
 
-    /// A handshake reported what is proven to another node's knowledge. If this node's directory is
-    /// older than that, it holds what was purged since, and nothing of it counts: at once, for what
-    /// is asked next must not bring that back.
+    /// Notes that a handshake reported what is proven, by another node's knowledge. If this node's
+    /// directory is older than that proof, it still holds records that were purged since, and none
+    /// of its records count: from now on, as the next requests must not bring them back.
     pub fn seen_with_proof(&self, node: NodeId, proven: RoundId) {
         self.joins_after(proven);
         if self.proofs.is_outdated_by(proven) {
@@ -227,7 +231,7 @@ impl Shared {
         }
     }
 
-    /// Another node has reported what it knows of proofs.
+    /// Notes another node's report of its proof state.
     pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
         self.joins_after(theirs.proven);
         if self.proofs.is_outdated_by(theirs.proven) {
@@ -236,54 +240,55 @@ impl Shared {
         self.proofs.received(node, theirs);
     }
 
-    /// As long as a node is about to join, its directory holds nothing, whatever is proven.
+    /// A node that is about to join has an empty directory, whatever is proven.
     fn joins_after(&self, proven: RoundId) {
         if self.views.with(|view| view.awaits(self.own)) {
             self.proofs.holds_nothing_of(proven);
         }
     }
 
-    /// The name of a node that belongs to the cluster, or did: see [`Views::name_of`].
+    /// Returns the name of a node that belongs to the cluster, or did: see [`Views::name_of`].
     pub fn name_of(&self, node: NodeId) -> String {
         self.views.name_of(node)
     }
 
-    /// Whether this node is among the first `copies` replicas of a key, 0 being the default number,
-    /// and stores what it is sent of it. While partitions move, that is so of those that leave it
-    /// until they have left, and of those that come to it once it holds nothing of another time.
+    /// True if this node is among the first `copies` replicas of a key, 0 being the default number,
+    /// and stores records of the key that it is sent. While partitions move, nodes that lose the
+    /// key hold it until they have left, and nodes that gain it hold it once they are free of
+    /// records of an earlier placement.
     pub fn holds(&self, key: &[u8], copies: u8) -> bool {
         self.views.with(|view| {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
-            // Noted before such a view is in force, so it is looked at afterwards.
+            // Noted before such a view is in force, so it is loaded afterwards.
             is_read || !self.is_to_be_emptied() && view.places(self.own, key, copies)
         })
     }
 
-    /// How many nodes there are, those included that are about to come or to go.
+    /// Returns the number of nodes, including nodes that are about to join or to leave.
     pub fn nodes(&self) -> usize {
         self.views.with(View::nodes)
     }
 
-    /// Whether this node is the only one.
+    /// True if this node is the only one.
     pub fn is_alone(&self) -> bool {
         self.views.with(View::is_alone)
     }
 
-    /// Whether this node belongs to the cluster no more: nothing that it holds counts.
+    /// True if this node no longer belongs to the cluster: nothing that it holds counts.
     pub fn is_removed(&self) -> bool {
         self.views.with(|view| !view.has(self.own))
     }
 
-    /// The greatest time of a version of this key that this node may have acknowledged and lost, if
-    /// that is not below `time`: `lost_before`, or the time of a record that is too far ahead of
-    /// its clock to be streamed back.
+    /// Returns the greatest time of a version of this key that this node may have acknowledged and
+    /// lost, if it is not below `time`: `lost_before`, or the time of a record that is too far
+    /// ahead of this node's clock to be streamed back.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
         let lost_before = self.membership.lost()?;
         let ahead = self.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
-    /// Whether this process knows that a conditional write is in a record that it has stored.
+    /// True if this process knows that it has stored a record with this conditional write in it.
     pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
         matches!(self.recent.recall(key, WriteName { id, digest }, 0), Recalled::Stored { .. })
     }
@@ -293,15 +298,15 @@ impl Shared {
         self.clock.admit(ballot, now, max_skew_micros) && self.promises.raise(ballot)
     }
 
-    /// Marks that a node missed a write that no hint will bring it. A node alone is not marked:
-    /// nobody else could stream the write to it.
+    /// Marks that a node missed a write that no hint will bring it. A node alone in its cluster is
+    /// not marked: no other node could stream the write to it.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
         if !self.is_alone() {
             self.missed.mark(node, self.mark_of(key, record));
         }
     }
 
-    /// The mark of a node that missed this write.
+    /// Returns the mark of a node that missed this write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
         let partition = Some(partition_of(key));
         Mark { partition, since: record.when() }
