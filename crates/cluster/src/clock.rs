@@ -139,8 +139,8 @@ impl Clock {
         }
     }
 
-    /// Returns the wall clock's time, or the latest time that most other nodes accept if that is less,
-    /// in microseconds since 1970; `None` = this clock was compared with no other.
+    /// Returns the wall clock's time, or the latest time that most other nodes accept if that is
+    /// less, in microseconds since 1970; `None` = this clock was compared with no other.
     pub fn agreed(&self, now: Now) -> Option<u64> {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         is_compared.then(|| now.wall.min(Self::micros(self.limit_of_most(now))))

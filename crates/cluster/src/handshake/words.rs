@@ -34,8 +34,8 @@ pub enum Reason {
     Taken,
     /// The other side is connected to a process with another disk as this node.
     Replaced,
-    /// The two sides are on a fork: the cluster was recovered from a directory that did not know the
-    /// layout of one of them.
+    /// The two sides are on a fork: the cluster was recovered from a directory that did not know
+    /// the layout of one of them.
     Forked,
 }
 
@@ -201,8 +201,8 @@ fn removed(name: &str, ours: &HandshakeIdentity) -> String {
     )
 }
 
-/// Makes the error of a refusal. `dialed` is the node that this side wanted to reach, if it made the
-/// connection; `description` is the other side's topology, if it was sent.
+/// Makes the error of a refusal. `dialed` is the node that this side wanted to reach, if it made
+/// the connection; `description` is the other side's topology, if it was sent.
 pub(super) fn refused(
     reason: Reason,
     ours: &HandshakeIdentity,

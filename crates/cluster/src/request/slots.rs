@@ -142,7 +142,7 @@ impl<W: Work> Slots<W> {
         self.places.len() - self.free.len()
     }
 
-    /// Adds a request; its id is never used again.
+    /// Adds a request, under an id that no earlier request had.
     pub(crate) fn add(&mut self, slot: Slot<W>) -> SlotId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { generation: 0, slot: None });
