@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_right() {
         let clock = running(WALL, 0);
-        // 250 ms ahead of what this wall clock shows when the counting clock is at 7 s.
+        // 250 ms ahead of this wall clock's time when the monotonic clock is at 7 s.
         let limit = WALL as i64 - 7_000_000 + 250_000;
         let time = |mono, wall| Now { mono, wall };
         let bound = |clock: &Clock, now| {

@@ -253,7 +253,7 @@ pub enum Event {
         /// True if the hint was stored.
         kept: bool,
     },
-    /// Time has passed: see [`Protocol::next_wake`](crate::Protocol::next_wake).
+    /// A tick, as time has passed: see [`Protocol::next_wake`](crate::Protocol::next_wake).
     Tick,
 }
 

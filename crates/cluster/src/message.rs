@@ -22,7 +22,7 @@ pub use page::{Filter, Page, PageRequest};
 /// requests go first; each other class gets a turn now and then, so that none starves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A client waits for it.
+    /// A client waits for the reply.
     Client,
     /// A write that its replica missed.
     Hint,
@@ -184,8 +184,8 @@ pub enum Request {
     /// Returns the id of the node's cluster. The reply is `ClusterId`, or `Busy` while the node
     /// stores an id. Only nodes of the founder's own view tell the founder that they have no id.
     ClusterId,
-    /// Asks whether the node has stored durably that another node has this disk. The reply is
-    /// `Pong`, or `Busy` until the node has.
+    /// Asks whether the node has stored durably that the asker has this disk. The reply is `Pong`,
+    /// or `Busy` until the node has.
     KnowsDisk {
         /// The asker.
         node: NodeId,

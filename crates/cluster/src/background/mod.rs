@@ -55,7 +55,7 @@ pub enum NodeEvent {
         incarnation: Incarnation,
         /// The peer's knowledge of this node's disk, if any.
         knows_us: Option<Claim>,
-        /// True if the peer never knew another disk of this node.
+        /// True if the disk that the peer knows is the only disk of this node that it ever knew.
         never_another: bool,
         /// The cluster that the peer belongs to; `None` = none yet.
         cluster: Option<ClusterId>,
@@ -141,7 +141,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// The background work of a node that has just started.
+    /// Makes the background work of a node that has just started.
     pub fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
         let tasks = Tasks::new(Arc::clone(&shared), config);
         let mut identity = Identity::default();
@@ -164,7 +164,7 @@ impl Background {
         }
     }
 
-    /// Handles one event; appends what is to be done to `out`.
+    /// Handles one event; appends the effects to carry out to `out`.
     pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
         self.tasks.handles_at(now);
         let cx = self.tasks.context().clone();
@@ -200,7 +200,7 @@ impl Background {
         self.tasks.drain_effects(out);
     }
 
-    /// Another view may be in force.
+    /// Follows the view in force, if it has changed.
     fn follow_view(&mut self) {
         if self.view.epoch == self.shared.views.epoch() {
             return;

@@ -92,7 +92,7 @@ pub struct PeerSeen {
     pub life: LifeId,
     /// The node's knowledge of this node's disk; `None` = it never knew any.
     pub knows_us: Option<Claim>,
-    /// True if the node never knew another disk of this node.
+    /// True if the disk that the node knows is the only disk of this node that it ever knew.
     pub never_another: bool,
     /// The last proven round that the node knows.
     pub proven: RoundId,
@@ -411,8 +411,8 @@ impl Handshake {
         self.view.has_named(hello.node, &hello.name).then_some(hello.node)
     }
 
-    /// Learns the layout that the other side sent with its verdict as the cluster's. A node that
-    /// was removed, or whose peers were all replaced while it was away, can't be met and has no
+    /// Learns the layout that the other side sent with its verdict as the cluster's. A node whose
+    /// handshakes fail, because it was removed or because new members came while it was away, has no
     /// other way to hear of the layout. Returns false if the layout belongs to a fork, so that the
     /// nodes must part.
     fn learn(&self, layout: &[u8]) -> bool {

@@ -43,7 +43,7 @@ impl HandshakeIdentity {
         Self { versions, views, own, own_name, cluster, secrets, logs, proofs, layouts }
     }
 
-    /// The id of this node.
+    /// Returns the id of this node.
     pub fn own(&self) -> NodeId {
         self.own
     }

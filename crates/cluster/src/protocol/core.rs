@@ -62,7 +62,7 @@ impl Cx<'_> {
     }
 
     /// Replies to a request that the replica has carried out. A node that asked under a view of
-    /// another placement is told [`Reply::Superseded`] instead: its view does not count the reply.
+    /// another placement gets [`Reply::Superseded`] instead: its view does not count the reply.
     pub(crate) fn done(&mut self, op: OpId, reply: Reply) {
         let own = self.core.view.id();
         let is_of_before = match op {

@@ -19,7 +19,7 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// For a store in which no version has a greater time, of any origin.
+    /// Starts from a store in which no version has a greater time, of any origin.
     pub(crate) fn new(time: u64) -> Self {
         Self { of_all: AtomicU64::new(time), of_others: AtomicU64::new(time) }
     }

@@ -249,7 +249,7 @@ impl Reads {
     fn outbid(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
-        // A replica that joins in a move accepts no record of before, however often the read tries.
+        // A replica about to take the partition accepts no earlier record, however often asked.
         let is_moving = slot.view.other.is_some();
         let read = self.slots.work(id);
         let reader = read.reader;

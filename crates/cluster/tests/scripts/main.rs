@@ -4,8 +4,8 @@
 //! ```text
 //! # A comment.
 //! > nodes 3                      a new coordinator, on n0 of three nodes
-//! > put c1 a=x 2/3               what happens
-//! store: w0 write a=x@1n0*3      what comes of it, an effect a line
+//! > put c1 a=x 2/3               an event
+//! store: w0 write a=x@1n0*3      its effects, one a line
 //! n1: w0 client write …          (a message to n1)
 //! ```
 //!

@@ -291,8 +291,8 @@ fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
     assert!(why.starts_with("a node has promised timestamps ahead of this node's clock"), "{why}");
 }
 
-/// The driver's clock has jumped ahead since the promises. Other nodes refuse its ballots until their
-/// clocks reach them: the driver may not commit either.
+/// The driver's clock has jumped ahead since the promises. Other nodes refuse its ballots until
+/// their clocks reach them: the driver may not commit either.
 #[test]
 fn a_driver_whose_clock_is_ahead_commits_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {

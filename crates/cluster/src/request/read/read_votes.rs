@@ -41,7 +41,7 @@ impl Reader {
     }
 }
 
-/// A read under way.
+/// A read under way, and its votes.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) reader: Reader,

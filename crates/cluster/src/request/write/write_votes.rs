@@ -8,7 +8,7 @@ use crate::request::sets::{self, PerSet};
 use crate::request::slots::Work;
 use record::Record;
 
-/// A write under way.
+/// A write under way, and its votes.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) client: ClientId,
