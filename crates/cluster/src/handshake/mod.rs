@@ -412,9 +412,9 @@ impl Handshake {
     }
 
     /// Learns the layout that the other side sent with its verdict as the cluster's. A node whose
-    /// handshakes fail, because it was removed or because new members came while it was away, has no
-    /// other way to hear of the layout. Returns false if the layout belongs to a fork, so that the
-    /// nodes must part.
+    /// handshakes fail, because it was removed or because new members came while it was away, has
+    /// no other way to hear of the layout. Returns false if the layout belongs to a fork, so that
+    /// the nodes must part.
     fn learn(&self, layout: &[u8]) -> bool {
         let Some(layout) = Layout::from_bytes(layout).ok().filter(|layout| self.may_learn(layout))
         else {

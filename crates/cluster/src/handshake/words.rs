@@ -20,7 +20,7 @@ pub enum Reason {
     /// The other side is not the node that was dialed.
     Name,
     /// One of the two has left the cluster, as far as this node knows. On the wire the reason is
-    /// the same as [`Reason::Name`].
+    /// the same as `Name`.
     Removed,
     /// The other side has this node's name, and another disk.
     Namesake,

@@ -52,8 +52,8 @@ impl Waiting {
 }
 
 impl Waiting {
-    /// Handles a request of a node that goes by a view of another placement: a request under a later
-    /// view waits for the view, any other is refused.
+    /// Handles a request of a node that goes by a view of another placement: a request under a
+    /// later view waits for the view, any other is refused.
     pub(crate) fn of_another_view(
         &mut self,
         cx: &mut Cx<'_>,

@@ -1,7 +1,7 @@
 //! The two replica sets by which a request is counted while partitions move: the set that is
 //! *read*, and the *other* set, which is written too and must hold each answer that is given. The
-//! request's votes are the union of both; each vote knows its sets, and a quorum is a quorum of each
-//! set, never of their sum.
+//! request's votes are the union of both; each vote knows its sets, and a quorum is a quorum of
+//! each set, never of their sum.
 //!
 //! ```text
 //!  read set A B C ─┐  votes:  A (0, 0)  B (1, 1)  C (2, –)  D (–, 2)     each with its places
