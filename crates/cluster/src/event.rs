@@ -46,8 +46,8 @@ pub struct Config {
     pub deadline_micros: u64,
     /// The largest lead of a version over the wall clock, in microseconds.
     pub max_skew_micros: u64,
-    /// The longest record, in bytes, that a replica sends whole without asking its length first: a
-    /// node can always take one. For longer records, reads compare outlines first.
+    /// The longest record, in bytes, that a replica sends whole at once: a node always has room for
+    /// one. Of longer records, reads compare outlines first.
     pub brief_bytes: u32,
 }
 

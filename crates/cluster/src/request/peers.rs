@@ -39,7 +39,7 @@ struct Peer {
     buckets: [u32; BUCKETS],
 }
 
-/// The nodes with known latencies, by their ids.
+/// The reachability and latencies of other nodes, by their ids.
 #[derive(Debug, Default)]
 pub(crate) struct PeerLatencies {
     peers: Vec<Peer>,
