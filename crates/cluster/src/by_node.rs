@@ -1,5 +1,5 @@
-//! Values that threads share, one for each node, by its id. A value is made when it is first asked
-//! for, and stays as long as the process: ids are never given to another node.
+//! Values that threads share, one for each node, by the node's id. A value is made at its first
+//! use, and stays as long as the process: ids are never given to another node.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ impl<T: Default> ByNode<T> {
         self.with_shared(node, |value| what(value))
     }
 
-    /// Whether `what` returns true for any of the values made so far.
+    /// True if `what` returns true for any of the values made so far.
     pub fn any(&self, what: impl Fn(&T) -> bool) -> bool {
         self.0.load().iter().flatten().any(|value| what(value))
     }
 
-    /// A node's value, to be held for longer.
+    /// Returns a node's value, to be held for longer.
     pub fn get(&self, node: NodeId) -> Arc<T> {
         self.with_shared(node, Arc::clone)
     }

@@ -9,11 +9,11 @@
 //!          └ may step back    └ only grows             └ never passed
 //! ```
 //!
-//! No version is issued twice, not even over a restart with a clock that stepped back: versions
-//! stay at or below a bound that was made durable before, and a start begins at that bound. (A node
-//! that loses the bound with its disk, and whose wall clock is set back too, may issue a version
-//! again.) Reading the wall clock and persisting are the caller's: there is no clock and no file in
-//! here.
+//! The clock issues no version twice, not even over a restart with a wall clock that stepped back:
+//! versions stay at or below a bound that was made durable before, and a start begins at that
+//! bound. (A node that loses the bound with its disk, and whose wall clock is set back too, may
+//! issue a version again.) The caller reads the wall clock and persists the bound: this module has
+//! neither clock nor file.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -24,49 +24,52 @@ use crate::node_id::NodeId;
 
 const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 
-/// Of a ballot's counter so many bits count those that follow it; above them are the lower bits of
-/// the coordinator's id. While keys move two coordinators can be promised one ballot, by replicas
-/// of before and of after: they must not draw the same in one microsecond. Nodes whose ids are
-/// equal modulo 64 still may.
+/// The number of low bits of a ballot's counter that count the ballots following it; above them are
+/// the low bits of the coordinator's id. While keys move, two coordinators can be promised the same
+/// ballot, by replicas from before and after the move: they must not issue the same one in one
+/// microsecond. Nodes whose ids are equal modulo 64 still may.
 const FOLLOWING_BITS: u32 = 6;
 
 const FOLLOWING: u64 = (1 << FOLLOWING_BITS) - 1;
 
-/// How far ahead of the clock the bound is persisted, in microseconds: twice the default
-/// `--max-clock-skew`. Half of it is left at least, so that a record of a clock as far ahead as
-/// that is followed at once, even if it is the first that is seen of it. Nearer would be better
-/// for a start after a kill, which begins at the bound and waits until others take such a clock.
+/// The least distance from the clock to its bound, in microseconds: twice the default
+/// `--max-clock-skew`. At least half of it is always left, so that the clock follows a version as
+/// far ahead as the allowed skew at once, even the first from such a clock. A smaller distance
+/// would be better for a start after a kill, which begins at the bound and waits until other nodes
+/// accept such a clock.
 const LEAST_AHEAD_MICROS: u64 = 1_000_000;
 
-/// The same where persisting takes long: writes stop if the next bound is not there in time.
+/// The greatest distance to the bound, used where persisting takes long: writes stop if the next
+/// bound is not durable in time.
 const MOST_AHEAD_MICROS: u64 = 2_000_000;
 
-/// How far ahead it is, in multiples of the longest time that persisting took lately. Half of it is
-/// left when the next bound is wanted, so one that takes twice as long is still in time.
+/// The distance to the bound, in multiples of the longest time that persisting took lately. Half of
+/// the distance is left when the next bound is wanted, so a persist twice as slow is still in time.
 const AHEAD_OF_SLOWEST: u64 = 4;
 
-/// The time, by the embedder's clocks.
+/// The current time, by the embedder's two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Microseconds since some moment; never steps back.
+    /// Microseconds since an arbitrary moment; never steps back.
     pub mono: u64,
-    /// Microseconds since 1970, as far as this machine knows.
+    /// Microseconds since 1970, by this machine's clock.
     pub wall: u64,
 }
 
-/// Why a clock issues nothing.
+/// The reason why a clock issues no version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotIssued {
-    /// The persisted bound does not allow another version yet: persisting it lags or fails.
+    /// The persisted bound allows no further version yet: persisting lags or fails.
     #[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
     BoundReached,
-    /// The wall clock is wrong: most of the other nodes would refuse it as too far ahead of theirs.
+    /// The wall clock is wrong: most other nodes would refuse its versions as too far ahead of
+    /// theirs.
     #[error(
         "this node's clock is ahead of most other nodes' clocks by more than --max-clock-skew: \
          correct it, or send the write to another node"
     )]
     Ahead,
-    /// The wall clock is not ahead, but what was issued or taken in is.
+    /// The wall clock is not ahead, but a version that was issued or taken in is.
     #[error(
         "this node has timestamps ahead of most other nodes' clocks by more than \
          --max-clock-skew, although its clock is not ahead now: its clock, or another one that it \
@@ -76,36 +79,39 @@ pub enum NotIssued {
     WasAhead,
 }
 
-/// The part of a version that tells nodes apart: a hash of the node's name.
+/// Returns the origin of a node's versions, which distinguishes nodes: a hash of the node's name.
 pub fn origin_of(name: &str) -> u32 {
     xxh3_64(name.as_bytes()) as u32
 }
 
-/// The one clock of a node, shared by its event loops.
+/// The clock of a node, shared by its event loops.
 #[derive(Debug)]
 pub struct Clock {
     last: AtomicU64,
     bound: AtomicU64,
-    /// Microseconds that persisting a bound took at most, of late.
+    /// The longest recent time to persist a bound, in microseconds.
     slowest: AtomicU64,
-    /// Microseconds that other nodes' clocks were ahead of the wall clock at most, of late.
+    /// The greatest recent lead of other nodes' clocks over the wall clock, in microseconds.
     lead: AtomicU64,
-    /// What other nodes accept at most, in microseconds: see [`Clock::compared`].
+    /// The latest time that most other nodes accept, in microseconds since 1970, when the monotonic
+    /// clock is at zero: see [`Clock::compared`].
     limit_at_zero: AtomicI64,
-    /// How many nodes' clocks that comes from.
+    /// The number of nodes' clocks that the limit comes from.
     compared_with: AtomicUsize,
     origin: u32,
 }
 
-/// So many other nodes' clocks show that this node's is wrong, and not theirs.
+/// The least number of other nodes' clocks that together show that this node's clock is wrong, and
+/// not theirs.
 const LEAST_COMPARED: usize = 2;
 
-/// Nobody's clock was compared with this one.
+/// The limit if this clock was compared with no other.
 const NO_LIMIT: i64 = i64::MAX;
 
 impl Clock {
-    /// A clock that begins after everything that one bounded by `persisted` (0: there was none) may
-    /// have issued. It issues nothing before [`Clock::persisted`] is called with a further bound.
+    /// Starts a clock after everything that a clock bounded by `persisted` (0: there was none) may
+    /// have issued. The clock issues nothing before [`Clock::persisted`] is called with a further
+    /// bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead] = [last, persisted, 0, 0].map(AtomicU64::new);
@@ -113,18 +119,19 @@ impl Clock {
         Self { last, bound, slowest, lead, limit_at_zero, compared_with, origin }
     }
 
-    /// The clock was compared with other nodes' clocks: most of them refuse versions of later than
-    /// so many microseconds since 1970 when the counting clock is at zero, and later as that goes
-    /// on. `None` = there is nobody to compare it with. `others`: how many it was compared with.
+    /// Notes a comparison with `others` other nodes' clocks. `limit_at_zero`: most of them refuse
+    /// versions later than that, in microseconds since 1970, when the monotonic clock is at zero;
+    /// the limit advances with the monotonic clock. `None` = there is no clock to compare with.
     ///
-    /// Nothing later is issued: it would hide what is written with right clocks until its time
-    /// comes. And this clock, which never goes back, is as good as before once the wall clock is.
+    /// The clock issues nothing later than the limit: such a version would hide writes of correct
+    /// clocks until its time comes. And this clock, which never goes back, is as good as before
+    /// once the wall clock is correct.
     pub fn compared(&self, limit_at_zero: Option<i64>, others: usize) {
         self.limit_at_zero.store(limit_at_zero.unwrap_or(NO_LIMIT), Ordering::Relaxed);
         self.compared_with.store(others, Ordering::Relaxed);
     }
 
-    /// The greatest time that most other nodes take now.
+    /// Returns the greatest time that most other nodes accept now.
     fn limit_of_most(&self, now: Now) -> u64 {
         match self.limit_at_zero.load(Ordering::Relaxed) {
             NO_LIMIT => u64::MAX,
@@ -132,17 +139,17 @@ impl Clock {
         }
     }
 
-    /// What most other nodes' clocks show, and this one does not show less, in microseconds since
-    /// 1970; `None` = it was compared with nobody's.
+    /// Returns the wall clock's time, or the latest time that most other nodes accept if that is
+    /// less, in microseconds since 1970; `None` = this clock was compared with no other.
     pub fn agreed(&self, now: Now) -> Option<u64> {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         is_compared.then(|| now.wall.min(Self::micros(self.limit_of_most(now))))
     }
 
-    /// The time by which conditional writes judge whether a value has expired, in microseconds
-    /// since 1970: the wall clock's, or what most other nodes' clocks show if that is less. One
-    /// clock that is ahead therefore ends no value early. A correct clock among others that are
-    /// behind judges `max_skew_micros` late at most.
+    /// Returns the time by which conditional writes judge whether a value has expired, in
+    /// microseconds since 1970: the wall clock's, or that of most other nodes' clocks if it is
+    /// less. A single clock that is ahead therefore expires no value early. A correct clock among
+    /// others that are behind judges `max_skew_micros` late at most.
     ///
     /// The time goes back when those clocks do: nothing may rely on it before it is stored.
     pub(crate) fn time_of_expiries(&self, now: Now, max_skew_micros: u64) -> u64 {
@@ -152,19 +159,19 @@ impl Clock {
         now.wall.min(others.max(least)).min(most)
     }
 
-    /// The origin of the versions that this clock issues: a hash of the node's name.
+    /// Returns the origin of the versions that this clock issues: a hash of the node's name.
     pub fn origin(&self) -> u32 {
         self.origin
     }
 
-    /// A version greater than all before it.
+    /// Issues a version greater than all before it.
     pub fn issue(&self, now: Now) -> Result<Version, NotIssued> {
         let wall = Self::time_of(now.wall);
         let time = self.advance(now, |last| wall.max(last + 1))?;
         Ok(Version { time, origin: self.origin })
     }
 
-    /// Goes on to the time that comes after the last one by `after`.
+    /// Advances the clock from the last time to `after` of it, and returns the new time.
     fn advance(&self, now: Now, after: impl Fn(u64) -> u64) -> Result<u64, NotIssued> {
         // Publishing the bound orders nothing else: a stale read only refuses.
         let bound = self.bound.load(Ordering::Relaxed);
@@ -182,9 +189,8 @@ impl Clock {
         }
     }
 
-    /// A ballot of the node `own` to ask for promises under, greater than all versions and ballots
-    /// before it. Room is left for the ballots that follow it, each of them as good as promised
-    /// with it.
+    /// Issues a ballot of the node `own` to ask for promises under, greater than all versions and
+    /// ballots before it. The ballots that follow it, each as good as promised with it, stay free.
     pub(crate) fn issue_ballot(&self, now: Now, own: NodeId) -> Result<u64, NotIssued> {
         let wall = Self::time_of(now.wall);
         let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER;
@@ -193,15 +199,15 @@ impl Clock {
         Ok(ballot)
     }
 
-    /// Takes in another node's clock: versions issued from now on are greater than `time`. One that
-    /// is ahead, see [`Clock::is_ahead`], is not taken in, and `false` is returned: a single broken
-    /// clock must not carry the whole cluster away, nor one whose own clock is wrong follow others
-    /// that are as wrong.
+    /// Takes in another node's clock: versions issued from now on are greater than `time`. A time
+    /// that is ahead, see [`Clock::is_ahead`], is not taken in, and `false` is returned: a single
+    /// broken clock must not carry the whole cluster away, and a node with a wrong clock must not
+    /// follow others that are as wrong.
     pub fn merge(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         if self.is_ahead(time, now, max_skew_micros) {
             return false;
         }
-        // Most of the time there is nothing to be taken in, and a load is cheaper than a write.
+        // Most calls have nothing to take in, and a load is cheaper than a write.
         if self.last() < time {
             self.last.fetch_max(time, Ordering::Relaxed);
             let lead = (time >> COUNTER_BITS).saturating_sub(now.wall);
@@ -212,27 +218,27 @@ impl Clock {
         true
     }
 
-    /// Takes in the ballot of a conditional write, if it may be promised: a start after this
-    /// process begins above it.
+    /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised: the
+    /// next start then begins above it.
     pub(crate) fn admit(&self, ballot: u64, now: Now, max_skew_micros: u64) -> bool {
         if !self.merge(ballot, now, max_skew_micros) {
             return false;
         }
-        // Either this sees that the clock was stopped, or what stopped it sees the ballot.
+        // Either this load sees that the clock was stopped, or `stop` sees the ballot.
         fence(Ordering::SeqCst);
         ballot <= self.bound.load(Ordering::Relaxed)
     }
 
-    /// Whether a version's `time` is more than `max_skew_micros` after the wall clock, or later
-    /// than most other nodes take; with `u64::MAX` none is.
+    /// True if a version's `time` is more than `max_skew_micros` after the wall clock, or later
+    /// than most other nodes accept; with `u64::MAX` no time is.
     pub fn is_ahead(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         time > self.takes_up_to(now, max_skew_micros)
     }
 
-    /// The greatest time of a version that is not ahead. What most other nodes refuse is ahead too:
-    /// else a node whose clock is wrong would take the records of others that are as wrong, bring
-    /// them to its own store, and count them. A single other node's clock may itself be the wrong
-    /// one: nothing is refused for its sake that is here.
+    /// Returns the greatest time of a version that is not ahead. Times that most other nodes refuse
+    /// are ahead too: else a node with a wrong clock would take the records of others that are as
+    /// wrong, bring them to its own store, and count them. A single other node's clock may itself
+    /// be the wrong one: this node refuses nothing on the word of one.
     pub fn takes_up_to(&self, now: Now, max_skew_micros: u64) -> u64 {
         if max_skew_micros == u64::MAX {
             return u64::MAX;
@@ -242,37 +248,39 @@ impl Clock {
         if are_few { own } else { own.min(self.limit_of_most(now)) }
     }
 
-    /// The greatest time of a version that is no more than `max_skew_micros` after `wall_micros`.
+    /// Returns the greatest time of a version that is no more than `max_skew_micros` after
+    /// `wall_micros`.
     pub fn limit(wall_micros: u64, max_skew_micros: u64) -> u64 {
         let micros = wall_micros.saturating_add(max_skew_micros).min(u64::MAX >> COUNTER_BITS);
         micros << COUNTER_BITS | COUNTER
     }
 
-    /// The least time of a version of these microseconds since 1970.
+    /// Returns the least time of a version of these microseconds since 1970.
     pub fn time_of(micros: u64) -> u64 {
         micros << COUNTER_BITS
     }
 
-    /// A version's time in microseconds since 1970.
+    /// Returns a version's time in microseconds since 1970.
     pub fn micros(time: u64) -> u64 {
         time >> COUNTER_BITS
     }
 
-    /// The greatest time that was issued or taken in.
+    /// Returns the greatest time that was issued or taken in.
     pub fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// The clock as other nodes may take it in: the greatest time that was issued or taken in, and
-    /// not less than the wall clock, as far as most other nodes take that.
+    /// Returns the clock as other nodes may take it in: the greatest time that was issued or taken
+    /// in, and at least the wall clock, as far as most other nodes accept that.
     pub fn now(&self, now: Now) -> u64 {
         self.last().max(Self::time_of(now.wall).min(self.limit_of_most(now)))
     }
 
-    /// The bound to persist next, if the present one is less than half as far away as it is set.
+    /// Returns the bound to persist next, if less than half of the distance to the present bound is
+    /// left.
     pub fn bound_wanted(&self, now: Now) -> Option<u64> {
-        // The next version may have to follow one of the clock that is furthest ahead; of a wall
-        // clock further ahead than others take there is none.
+        // The next version may have to follow a version of the clock that is furthest ahead, but
+        // never a wall clock further ahead than most others accept.
         let ahead = Self::time_of(now.wall + self.lead.load(Ordering::Relaxed));
         let now = self.last().max(ahead.min(self.limit_of_most(now)));
         let bound = self.bound.load(Ordering::Relaxed);
@@ -282,20 +290,22 @@ impl Clock {
         near.then_some(now + (ahead << COUNTER_BITS))
     }
 
-    /// `bound` is durable, `took_micros` after it was wanted: versions up to it may be issued.
+    /// Notes that `bound` is durable, `took_micros` after it was wanted: versions up to it may be
+    /// issued.
     pub fn persisted(&self, bound: u64, took_micros: u64) {
         self.bound.fetch_max(bound, Ordering::Relaxed);
-        // A slow one is forgotten within minutes. One caller at a time.
+        // A slow persist is forgotten within minutes. Load and store suffice: there is one caller
+        // at a time.
         let took = took_micros.min(MOST_AHEAD_MICROS / AHEAD_OF_SLOWEST);
         let slowest = self.slowest.load(Ordering::Relaxed);
         self.slowest.store(took.max(slowest - slowest.div_ceil(256)), Ordering::Relaxed);
-        // Nothing else lowers it.
+        // The lead decays, as nothing else lowers it.
         let lead = self.lead.load(Ordering::Relaxed);
         self.lead.fetch_sub(lead.div_ceil(256), Ordering::Relaxed);
     }
 
-    /// Issues nothing from now on; returns the bound that suffices for what was issued, to be
-    /// persisted so that the next start need not begin ahead of its wall clock.
+    /// Stops the clock: it issues nothing from now on. Returns the bound that covers everything
+    /// issued, to be persisted so that the next start need not begin ahead of its wall clock.
     pub fn stop(&self) -> u64 {
         self.bound.store(0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -303,17 +313,19 @@ impl Clock {
     }
 }
 
-/// The ballot under which a coordinator may go on that was promised this one, or went on under it.
+/// Returns the ballot under which a coordinator that was promised this one, or continued under it,
+/// may continue without promises; `None` = it must ask for promises again.
 pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
     (ballot & FOLLOWING < FOLLOWING).then_some(ballot + 1)
 }
 
-/// The last of the ballots under which a coordinator may go on that was promised this one.
+/// Returns the last of the ballots under which a coordinator that was promised this one may
+/// continue.
 pub(crate) fn last_following(ballot: u64) -> u64 {
     ballot | FOLLOWING
 }
 
-/// Whether it is such a ballot: not one that promises are asked for under.
+/// True if the ballot follows a promised one, so that no promises are asked for under it.
 pub(crate) fn follows_another(ballot: u64) -> bool {
     ballot & FOLLOWING > 0
 }
@@ -342,11 +354,11 @@ mod tests {
         assert_eq!(clock.issue(at(WALL + 1)), Err(NotIssued::BoundReached));
     }
 
-    /// What it is not to issue it does not go on to either.
+    /// A refused time moves neither the clock nor its bound.
     #[test]
     fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_right() {
         let clock = running(WALL, 0);
-        // 250 ms ahead of what this wall clock shows when the counting clock is at 7 s.
+        // 250 ms ahead of this wall clock's time when the monotonic clock is at 7 s.
         let limit = WALL as i64 - 7_000_000 + 250_000;
         let time = |mono, wall| Now { mono, wall };
         let bound = |clock: &Clock, now| {
@@ -372,7 +384,7 @@ mod tests {
         clock.compared(Some(limit), 2);
         let wanted = clock.bound_wanted(time(7_600_000, WALL + 300_000_000)).unwrap();
         assert!(wanted < (WALL + 2_000_000) << 12, "{}", wanted >> 12);
-        // Nobody is left: it is a clock as good as any.
+        // No other clock is left to compare with: this clock is as good as any.
         clock.compared(None, 0);
         bound(&clock, wrong);
         assert_eq!(clock.issue(wrong).unwrap().time, (WALL + 300_000_000) << 12);
@@ -400,7 +412,7 @@ mod tests {
         assert_eq!(time(WALL + 700_000), WALL + 700_000, "nobody is left");
     }
 
-    /// Nor does it take what others say that are as wrong.
+    /// A wrong clock does not take in the times of others that are as wrong.
     #[test]
     fn what_most_others_refuse_is_ahead_for_a_wrong_clock_too() {
         let skew = 500_000;
@@ -413,16 +425,16 @@ mod tests {
         assert!(!clock.merge(late, wrong, skew) && !clock.admit(late, wrong, skew));
         assert!(clock.last() <= WALL << 12 && clock.now(wrong) <= Clock::limit(WALL, skew));
         assert!(!clock.is_ahead(late, wrong, u64::MAX), "what is its own was looked at before");
-        // One that is merely fast does not follow a faster one, which nobody else takes.
+        // A clock that is merely fast does not follow a faster one, which no other node accepts.
         let fast = at(WALL + 300_000);
         assert!(!clock.merge((WALL + 700_000) << 12, fast, skew) && clock.issue(fast).is_ok());
-        // Of two clocks either may be wrong.
+        // With two clocks, either may be wrong.
         clock.compared(Some(most), 1);
         assert!(!clock.is_ahead(late, wrong, skew));
         assert_eq!(clock.issue(wrong), Err(NotIssued::Ahead));
     }
 
-    /// Else somebody sets a clock that is right or behind.
+    /// A wrong report would have somebody set a clock that is right or behind.
     #[test]
     fn a_clock_that_was_ahead_is_not_said_to_be() {
         let ahead = (WALL + 300_000_000) << 12;
@@ -504,8 +516,8 @@ mod tests {
         assert!(clock.bound_wanted(at(late + 500_001)).is_some());
     }
 
-    /// A bound every time that it is looked and one is wanted, each durable `took` microseconds
-    /// later; how many versions were refused in ten seconds, of one a millisecond, from then on.
+    /// Counts the versions refused from `from` on, of one a millisecond over ten seconds. A wanted
+    /// bound becomes durable `took` microseconds after the check that finds it wanted.
     fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
         let clock = running(WALL, 0);
         let (mut refused, mut under_way) = (0, None);
@@ -514,7 +526,7 @@ mod tests {
             if let Some((bound, asked, done)) = under_way.take_if(|(_, _, done)| now >= *done) {
                 clock.persisted(bound, done - asked);
             }
-            // Looked at every 30 ms.
+            // Checked every 30 ms.
             if under_way.is_none() && now % 30_000 == 0 {
                 under_way = clock.bound_wanted(at(wall)).map(|bound| (bound, now, now + took(now)));
             }
@@ -528,13 +540,13 @@ mod tests {
         for took in [0, 1_000, 20_000, 90_000, 400_000] {
             assert_eq!(refused(0, |_| took), 0, "{took} us");
         }
-        // One that gets slow by and by, up to what was always borne.
+        // A disk that gets slower by and by causes no refusals, up to the tolerated limit.
         assert_eq!(refused(0, |now| now / 20), 0);
-        // One that gets slow at once costs some writes the first time, and none from then on.
+        // A disk that gets slow at once costs some writes the first time, and none from then on.
         let stalls = |now: u64| if now < 5_000_000 { 1_000 } else { 700_000 };
         assert!((1..1_000).contains(&refused(0, stalls)));
         assert_eq!(refused(8_000_000, stalls), 0);
-        // Nor does one that stalls now and then.
+        // Nor does a disk that stalls now and then.
         let stalls = |now: u64| if now % 2_000_000 < 300_000 { 700_000 } else { 1_000 };
         assert_eq!(refused(3_000_000, stalls), 0);
     }
@@ -561,7 +573,8 @@ mod tests {
         let lead = 450_000;
         let mut wall = WALL;
         for _ in 0..20 {
-            // Heard of seldom, its versions must be followed whenever one is met.
+            // Versions of a clock that is ahead come seldom, and must be followed whenever one
+            // comes.
             assert!(clock.merge((wall + lead) << 12, at(wall), 500_000));
             assert!(clock.issue(at(wall)).is_ok());
             for _ in 0..15 {

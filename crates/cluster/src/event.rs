@@ -1,15 +1,15 @@
-//! What goes into a [`Protocol`](crate::Protocol) and what comes out of it.
+//! Events that go into a [`Protocol`](crate::Protocol), and effects that come out of it.
 //!
-//! **What the embedder (`crates/node`) owes to the effects.**
+//! **The embedder's obligations (the embedder is `crates/node`).**
 //!
-//! *Order.* The effects of one event are begun in their order, and those of one event before those
-//! of the next. Nothing follows about when they end, with two exceptions: what is sent to one node
-//! over one connection arrives in the order of sending, and of two writes to this node's store the
-//! later one is not visible before the earlier one.
+//! *Order.* The embedder begins the effects of one event in their order, and those of one event
+//! before those of the next. Effects may end in any order, with two exceptions: messages to one
+//! node over one connection arrive in the order of sending, and of two writes to this node's store
+//! the later one is not visible before the earlier one.
 //!
-//! *Completion.* What an effect ends in comes back as an event of its own, never from within
-//! [`Protocol::handle`](crate::Protocol::handle), at most once, and under the id that the
-//! effect has. An event under an id that is no longer under way changes nothing.
+//! *Completion.* The result of an effect comes back as an event of its own, never from within
+//! [`Protocol::handle`](crate::Protocol::handle), at most once, and under the id of the effect. An
+//! event under an id that is no longer under way changes nothing.
 //!
 //! | effect | ends in | may be skipped |
 //! |---|---|---|
@@ -18,14 +18,14 @@
 //! | `Page` | `Paged` | the same |
 //! | `Compare` | `Compared` | the same |
 //! | `Discard` | `Written` | no |
-//! | `Write`, `WriteAll` | `Written` | no; what has not begun by `until` ends in `Busy` |
+//! | `Write`, `WriteAll` | `Written` | no; a write that has not begun by `until` ends in `Busy` |
 //! | `KeepMissed`, `KeepProof`, `KeepLayouts` | `Written` | no |
 //! | `Hint` | `Hinted` | no: until then the hint's bytes are reserved in the ledger |
 //! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
 //! | `Respond` | | if the connection is gone |
 //! | `Answer`, `Returned` | | no: a client or a caller waits |
 //!
-//! All of that ends with the process: a crash may lose whatever is not durable by then.
+//! All obligations end with the process: a crash may lose whatever is not durable by then.
 
 use bytes::Bytes;
 
@@ -42,180 +42,180 @@ use record::{Outline, Record, Version};
 /// A coordinator's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// Microseconds that a request may take.
+    /// The duration of a request, at most, in microseconds.
     pub deadline_micros: u64,
-    /// Microseconds that a version may be ahead of the wall clock.
+    /// The largest lead of a version over the wall clock, in microseconds.
     pub max_skew_micros: u64,
-    /// Bytes of the longest record that is sent without being asked for by its length: one that a
-    /// node can always take. Of longer ones, reads compare outlines first.
+    /// The longest record, in bytes, that a replica sends whole at once: a node always has room for
+    /// one. Of longer records, reads compare outlines first.
     pub brief_bytes: u32,
 }
 
-/// A client that waits for an answer, as the embedder numbers them.
+/// The number that the embedder gives a client that waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// A single request to a single node, as the embedder numbers them.
+/// The number that the embedder gives a single request to a single node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// A connection on which another node sends requests, as the embedder numbers them.
+/// The number that the embedder gives a connection on which another node sends requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// A hint on its way into this node's store, as the coordinator numbers them.
+/// The number that the coordinator gives a hint on its way into this node's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HintId(pub u64);
 
-/// For whom this node's store works, and how long that is of use: work that must wait is ordered,
-/// and given up, by this.
+/// The class and deadline of work for this node's store: work that must wait is ordered, and given
+/// up, by these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
-    /// Why the request was made: what a client waits for goes first.
+    /// The reason for the request: client requests go first.
     pub class: Class,
-    /// Until when somebody waits for it, by the monotonic clock, in microseconds.
+    /// The time until which somebody waits, by the monotonic clock, in microseconds.
     pub until: u64,
 }
 
-/// A request under way in a coordinator. The messages that are sent for it bear its number.
+/// The id of a request under way in a coordinator. Messages sent for the request bear this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u64);
 
-/// On whose behalf the store works; comes back with the result.
+/// The owner of an operation on the store; comes back with the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpId {
     /// This node's vote in a slot.
     Slot(SlotId),
-    /// Another node's request.
+    /// A request of another node.
     Peer {
-        /// The connection that the reply goes to.
+        /// The connection to reply on.
         connection: ConnectionId,
         /// The request's id, which the reply repeats.
         id: u64,
-        /// The partition of the key that is read; `None` if none is.
+        /// The partition of the key to read; `None` if no key is read.
         partition: Option<u16>,
-        /// The placement that the answer is counted by ([`ViewId`]): under another one it is not
-        /// given. 0 = it does not matter.
+        /// The placement by which the answer is counted ([`ViewId`]): under another placement the
+        /// node gives no answer. 0 = any placement.
         placement: u64,
     },
 }
 
-/// Why this node's store did not do something.
+/// The reason why this node's store did not carry out an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
     /// Overloaded. Nothing was changed.
     Busy(&'static str),
     /// The disk is full. Nothing was changed.
     NoSpace(String),
-    /// The record was written up to the seal, and nothing new up to there is taken. Nothing was
-    /// changed.
+    /// The repair fence refused the write: its record dates from the fenced time (the value) or
+    /// before. Nothing was changed.
     Sealed(u64),
-    /// Damaged data or a failed disk.
+    /// Data is damaged, or the disk failed.
     Failed {
-        /// Whether a write may have been done nevertheless.
+        /// True if a write may have been carried out nevertheless.
         begun: bool,
-        /// What happened, in words.
+        /// The error in words.
         detail: String,
     },
 }
 
-/// What a coordinator is informed of.
+/// An input of a coordinator.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A client reads.
     Get {
-        /// Whom to answer.
+        /// The client to answer.
         client: ClientId,
-        /// The key that is read.
+        /// The key to read.
         key: Bytes,
-        /// How many must answer.
+        /// The quorum of replicas that must answer.
         quorum: AskedQuorum,
     },
-    /// A client changes a value, if a condition is met.
+    /// A client changes a value under a condition (a conditional write).
     Change {
-        /// Whom to answer.
+        /// The client to answer.
         client: ClientId,
-        /// The key that is changed.
+        /// The key to change.
         key: Bytes,
-        /// What it wants.
+        /// The operation and its condition.
         conditional: Conditional,
-        /// A majority at least of the default number of copies.
+        /// The quorum: at least a majority of the default number of copies.
         quorum: AskedQuorum,
-        /// What it is known by if it has an idempotency key.
+        /// The id of the write, if it has an idempotency key.
         id: Option<u64>,
     },
     /// A client writes or deletes.
     Write {
-        /// Whom to answer.
+        /// The client to answer.
         client: ClientId,
-        /// The key that is written or deleted.
+        /// The key to write or delete.
         key: Bytes,
         /// A new record with a version of this node's clock.
         record: Record,
-        /// How many must hold it.
+        /// The quorum of replicas that must hold the record.
         quorum: AskedQuorum,
     },
     /// One request to one node, which may be this one.
     Call {
-        /// What the result is returned under.
+        /// The id under which the result is returned.
         call: CallId,
-        /// Whom to ask.
+        /// The node to ask.
         node: NodeId,
-        /// Why the request is made.
+        /// The reason for the request.
         class: Class,
-        /// What to ask.
+        /// The request.
         request: Request,
     },
-    /// The store read.
+    /// A read of the store ended.
     Read {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
         /// The newest record, verified.
         result: Result<Option<Record>, StoreError>,
     },
-    /// The store looked for a conditional write.
+    /// A lookup of a conditional write in the store ended.
     Recalled {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
-        /// What it kept of it.
+        /// The store's memory of the write.
         result: Result<Option<Recalled>, StoreError>,
     },
-    /// The store read a record that is longer than was wanted.
+    /// A read of the store found a record longer than `most`.
     Outlined {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
         /// The newest record, verified, without its content.
         outline: Outline,
     },
-    /// The store wrote.
+    /// A write to the store ended.
     Written {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
-        /// The time of a newer record's version, if the store holds one; if it can't tell, a time
-        /// that no record's version exceeds.
+        /// The time of a newer record's version, if the store holds one; if the store can't tell,
+        /// an upper bound on the times of its records' versions.
         result: Result<Option<u64>, StoreError>,
     },
-    /// The store read a page.
+    /// A read of a page from the store ended.
     Paged {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
         /// The page, or why the store could not read it.
         result: Result<Page, StoreError>,
     },
-    /// The store was compared.
+    /// A comparison of the store ended.
     Compared {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
-        /// What it holds.
+        /// The sums of the store's content.
         result: Result<Compared, StoreError>,
     },
-    /// The link to a node is up; all that was sent before is on its way.
+    /// The link to a node is up; everything sent before is on its way.
     Up(NodeId),
-    /// The link to a node was up and is lost, with all requests that were not answered.
+    /// The link to a node was up and is lost, with all unanswered requests.
     Lost(NodeId),
-    /// There was no link to a node, and it could not be made; what was sent is gone.
+    /// No link to a node could be made; everything sent to the node is gone.
     Unreachable(NodeId),
-    /// What was sent under this id was dropped: too much waits for the node already.
+    /// The message under this id was dropped: too much waits for the node already.
     Overflow {
         /// The node that the message was for.
         peer: NodeId,
@@ -228,7 +228,7 @@ pub enum Event {
         peer: NodeId,
         /// The id of the request.
         id: u64,
-        /// What it replied.
+        /// The reply.
         reply: Reply,
     },
     /// Another node sent a request.
@@ -237,114 +237,116 @@ pub enum Event {
         connection: ConnectionId,
         /// The request's id, which the reply repeats.
         id: u64,
-        /// Why the request is made.
+        /// The reason for the request.
         class: Class,
         /// Milliseconds until the sender stops waiting.
         remaining_ms: u32,
         /// The view by which the sender counts the answer, or a later one.
         under: ViewId,
-        /// What is asked.
+        /// The request.
         request: Request,
     },
-    /// A hint was stored, or could not be.
+    /// A hint was stored, or storing it failed.
     Hinted {
         /// The hint's id.
         hint: HintId,
-        /// Whether it was stored.
+        /// True if the hint was stored.
         kept: bool,
     },
-    /// Time has passed: see [`Protocol::next_wake`](crate::Protocol::next_wake).
+    /// A tick, as time has passed: see [`Protocol::next_wake`](crate::Protocol::next_wake).
     Tick,
 }
 
-/// What a coordinator wants done: see the contract at the head of this module.
+/// An output of a coordinator: see the contract at the head of this module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Read from this node's store; ends in [`Event::Read`], or in [`Event::Outlined`] if the
     /// record has more than `most` bytes.
     Read {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
         /// The key to read.
         key: Bytes,
-        /// Bytes of the longest record that is wanted.
+        /// The longest record to return whole, in bytes.
         most: u32,
-        /// For whom, and until when.
+        /// The class and deadline of the work.
         demand: Demand,
     },
-    /// Look in this node's store for a conditional write that has an idempotency key; ends in
+    /// Look up a conditional write with an idempotency key in this node's store; ends in
     /// [`Event::Recalled`].
     Recall {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
         /// The key that the write changed.
         key: Bytes,
-        /// The write that is asked for.
+        /// The write to look up.
         asked: WriteName,
-        /// For whom, and until when.
+        /// The class and deadline of the work.
         demand: Demand,
     },
     /// Write to this node's store; ends in [`Event::Written`].
     Write {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
         /// The key to write.
         key: Bytes,
         /// The record to store under the key.
         record: Record,
-        /// What it shows of the conditional writes in it, if somebody asks later.
+        /// The way by which the record came here: its evidence about the conditional writes in it,
+        /// for later lookups.
         via: Via,
-        /// Whether to look for a newer record of the key first.
+        /// True if the store must look for a newer record of the key first.
         look: bool,
-        /// Whether it must be durable when it is said to be stored, whatever the sync mode is.
+        /// True if the record must be durable before the store reports it as stored, in any sync
+        /// mode.
         durable: bool,
-        /// For whom, and until when.
+        /// The class and deadline of the work.
         demand: Demand,
     },
     /// Write several records to this node's store, all or nothing; ends in [`Event::Written`].
     WriteAll {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
-        /// Keys and records.
+        /// The keys and their records.
         items: Vec<(Bytes, Record)>,
-        /// Whether they are stored whatever is sealed. If not, those that are refused
+        /// True if the records are stored in spite of repair fences. If false, refused records
         /// ([`Proofs::refuses`](crate::Proofs::refuses)) are left out.
         is_brought: bool,
-        /// For whom, and until when.
+        /// The class and deadline of the work.
         demand: Demand,
     },
     /// Read a page from this node's store; ends in [`Event::Paged`].
     Page {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
-        /// What to read.
+        /// The page to read.
         request: PageRequest,
-        /// For whom, and until when.
+        /// The class and deadline of the work.
         demand: Demand,
     },
-    /// Tell what this node's store holds; ends in [`Event::Compared`].
+    /// Summarize what this node's store holds; ends in [`Event::Compared`].
     Compare {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
-        /// What is to be reported.
+        /// The ranges and the detail to report.
         request: CompareRequest,
-        /// For whom, and until when.
+        /// The class and deadline of the work.
         demand: Demand,
     },
-    /// Make what was written durable, then give up the store's blocks among these keys that can't
-    /// be read; ends in [`Event::Written`].
+    /// Make all earlier writes durable, then give up the store's unreadable blocks among these
+    /// keys; ends in [`Event::Written`].
     Discard {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
         /// The keys of the unreadable blocks.
         ranges: Vec<Damage>,
     },
-    /// Send to another node, making a connection if there is none. Ends in a reply, or in `Lost`,
-    /// `Unreachable` or `Overflow`.
+    /// Send to another node, connecting first if need be. Ends in `Reply`, `Lost`, `Unreachable` or
+    /// `Overflow`.
     Send {
         /// The node to send to.
         peer: NodeId,
-        /// What to send.
+        /// The message to send.
         message: Message,
     },
     /// Answer another node, if its connection still stands.
@@ -363,15 +365,14 @@ pub enum Effect {
         /// The answer to the client.
         answer: Answer,
     },
-    /// The result of a call. Happens exactly once for each `Call`.
+    /// Return the result of a call. Happens exactly once for each `Call`.
     Returned {
         /// The call that is over.
         call: CallId,
-        /// What the node replied, or why there is no reply.
+        /// The node's reply, or why there is none.
         result: Result<Reply, FailureKind>,
     },
-    /// A replica missed a write that others may hold: keep it for the replica; ends in
-    /// [`Event::Hinted`].
+    /// Keep a hint: a replica missed a write that others may hold. Ends in [`Event::Hinted`].
     Hint {
         /// The hint's id.
         hint: HintId,
@@ -382,104 +383,106 @@ pub enum Effect {
         /// The record that the replica missed.
         record: Record,
     },
-    /// Keep durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode)); ends
-    /// in [`Event::Written`].
+    /// Store durably the marks of what a node lacks ([`Missed::encode`](crate::Missed::encode));
+    /// ends in [`Event::Written`].
     KeepMissed {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
-        /// The node whose marks are to be kept.
+        /// The node whose marks are to be stored.
         node: NodeId,
     },
-    /// Keep durably what this node knows of proofs, and everything that was written before with it;
-    /// then call [`Proofs::kept`](crate::Proofs::kept). Ends in [`Event::Written`].
+    /// Store durably this node's proof state, and with it everything written before; then call
+    /// [`Proofs::kept`](crate::Proofs::kept). Ends in [`Event::Written`].
     KeepProof {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
-        /// What it knows.
+        /// The proof state to store.
         proof: Proof,
     },
-    /// Keep durably what this node knows of layouts, and its vote
+    /// Store durably this node's knowledge of layouts, and its vote
     /// ([`Layouts::encode`](crate::Layouts::encode)); then call
     /// [`Shared::enters`](crate::Shared::enters). Ends in [`Event::Written`].
     KeepLayouts {
-        /// On whose behalf.
+        /// The owner of the operation.
         op: OpId,
     },
 }
 
-/// What a client is answered.
+/// The answer to a client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To a read: the newest record of those that had to answer.
+    /// To a read: the newest record of the replicas that had to answer.
     Found(Option<Record>),
     /// To a write: enough replicas hold the record, with this version.
     Written(Version, Acks),
-    /// To a conditional write: what came of it. Enough replicas hold what it is based on.
+    /// To a conditional write: its outcome. Enough replicas hold the record that it is based on.
     Done(Done, Acks),
-    /// Not enough replicas did their part.
+    /// To any request: not enough replicas did their part.
     Failed(RequestFailed),
 }
 
-/// Why a request failed.
+/// The failure of a request, with what each replica did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestFailed {
-    /// What stood in the way.
+    /// The reason for the failure.
     pub failure: FailureKind,
-    /// Replicas that did their part.
+    /// The number of replicas that did their part.
     pub acked: u8,
-    /// What each replica did.
+    /// The part of each replica.
     pub parts: Vec<(NodeId, Part)>,
-    /// When the request began, by the monotonic clock, in microseconds.
+    /// The start of the request, by the monotonic clock, in microseconds.
     pub since: u64,
-    /// How many replicas had to do their part.
+    /// The quorum that the request needed.
     pub quorum: Quorum,
-    /// Whether it was a write.
+    /// True if the request was a write.
     pub is_write: bool,
-    /// For a write: whether some replica may hold it, or may come to hold it later.
+    /// For a write: true if some replica may hold it, or may come to hold it later.
     pub unknown: bool,
-    /// Details, such as why this node's own part failed.
+    /// Details in words, such as why this node's own part failed.
     pub detail: Option<String>,
 }
 
-/// What one replica did in a request.
+/// A replica's part in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// It did it.
+    /// The replica did its part.
     Done,
-    /// It answered, but is not authoritative for what it does not hold: it is new, or being
+    /// The replica answered, but is not authoritative for its absences: it is new, or being
     /// rebuilt.
     NotAuthoritative,
-    /// It was asked, and the client was answered before it had replied.
+    /// The replica was asked, and the client was answered before the reply came.
     Open,
-    /// It was not asked: the others were enough, or it could not have made up for them.
+    /// The replica was not asked: the others were enough, or it could not have made up for them.
     Unasked,
-    /// It could not be reached.
+    /// The replica could not be reached.
     Unreached,
-    /// It was asked, and did not reply in time, or the connection to it was lost.
+    /// The replica did not reply in time, or the connection to it was lost.
     Silent,
-    /// It is overloaded.
+    /// The replica is overloaded.
     Busy,
-    /// Its disk is full.
+    /// The replica's disk is full.
     NoSpace,
-    /// Its store failed.
+    /// The replica's store failed.
     Failed,
-    /// It refused: the write's timestamp is too far ahead of its clock, or its topology differs.
+    /// The replica refused: the write's timestamp is too far ahead of its clock, or its topology
+    /// differs.
     Declined,
-    /// It stored the write, but holds a future record, which hides the write from every read.
+    /// The replica stored the write, but holds a future record, which hides the write from every
+    /// read.
     Hidden,
 }
 
-/// Why a request can't be done, in one word.
+/// The reason why a request failed, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// Too few replicas answered in time.
     TooFew,
-    /// All that were asked are busy.
+    /// All replicas that were asked are busy.
     Busy,
-    /// All that were asked have full disks.
+    /// All replicas that were asked have full disks.
     NoSpace,
-    /// The stores of all that were asked failed.
+    /// The stores of all replicas that were asked failed.
     Failed,
-    /// This node is fenced: a later life of its disk serves in its place. Nothing was done.
+    /// This node is fenced: a later process of its disk serves in its place. Nothing was done.
     Fenced,
 }

@@ -1,5 +1,5 @@
-//! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. Whoever
-//! embeds it brings the time and the bytes, so that a simulation can run the very same code.
+//! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. The
+//! embedder brings the time and the bytes, so that a simulation can run the very same code.
 
 #![forbid(unsafe_code)]
 

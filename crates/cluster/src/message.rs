@@ -1,4 +1,4 @@
-//! What nodes say to each other. How it is laid out in bytes: `docs/peer-protocol.md`.
+//! The messages between nodes. `docs/peer-protocol.md` describes their layout in bytes.
 
 use bytes::Bytes;
 
@@ -18,150 +18,157 @@ mod page;
 
 pub use page::{Filter, Page, PageRequest};
 
-/// Why a request is made: who goes first where work waits ([`Demand`](crate::Demand)).
-/// What a client waits for does; the others have their turn now and then, so that none waits for
-/// ever.
+/// The reason for a request, which orders work that waits ([`Demand`](crate::Demand)). Client
+/// requests go first; each other class gets a turn now and then, so that none starves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A client waits for it.
+    /// A client waits for the reply.
     Client,
     /// A write that its replica missed.
     Hint,
-    /// A replica is brought up to date.
+    /// A replica is being brought up to date.
     Repair,
-    /// A range is read for a node that is rebuilt.
+    /// A range is being read for a node that is rebuilt.
     Stream,
 }
 
-/// One message. Replies carry the id of what they answer; ids mean something to the asker only.
+/// A message between two nodes. A reply carries the id of its request; ids mean something to the
+/// asker only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Chosen by the asker.
+    /// The id of the request, chosen by the asker.
     pub id: u64,
     /// The request or the reply.
     pub body: Body,
 }
 
-/// A message is one or the other.
+/// The body of a message: a request or a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// Something to be done.
+    /// A request to the receiver.
     Request {
-        /// Milliseconds until nobody waits for the reply any more: what has not begun by then is
-        /// skipped.
+        /// Milliseconds until nobody waits for the reply any more: a receiver skips work that has
+        /// not begun by then.
         remaining_ms: u32,
-        /// Why it is made.
+        /// The reason for the request.
         class: Class,
-        /// What is to be done.
+        /// The request itself.
         request: Request,
     },
-    /// What became of it.
+    /// The reply to an earlier request.
     Reply(Reply),
 }
 
-/// What one node asks of another.
+/// A request from one node to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// The newest record of a key.
+    /// Returns the newest record of a key.
     Read {
         /// The key to read.
         key: Bytes,
-        /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
+        /// The longest record, in bytes, that the asker has room for; of a longer one the reply is
+        /// an outline.
         most: u32,
     },
-    /// The newest record of a key, as a client reads it that wants a majority of its replicas to
-    /// hold that. Is answered as a read, or `Busy` if there is no majority.
+    /// Returns the newest record of a key, for a client that reads with a majority: a majority of
+    /// the key's replicas holds the record. The reply is that of a read, or `Busy` if there is no
+    /// majority.
     ReadQuorum {
         /// The key to read.
         key: Bytes,
-        /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
-        /// At `u32::MAX` it is sent any.
+        /// The longest record, in bytes, that the asker has room for; of a longer one the reply is
+        /// an outline. `u32::MAX` = no limit.
         most: u32,
     },
-    /// To store no record of this key that a conditional write made under a lower ballot, ever. Is
-    /// answered as a read if that is promised, and `Outbid` if not.
+    /// Promises a ballot (Paxos phase 1): the node will never again store a record of this key that
+    /// a conditional write made under a lower ballot. The reply is that of a read if the node
+    /// promises, and `Outbid` if not.
     Prepare {
         /// The key to promise the ballot for.
         key: Bytes,
         /// The ballot to promise.
         ballot: u64,
-        /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
+        /// The longest record, in bytes, that the asker has room for; of a longer one the reply is
+        /// an outline.
         most: u32,
-        /// The asker's watermark. A node with another one promises nothing, and answers `Round`:
-        /// what is purged here and not there must not look like two different states of a key.
+        /// The asker's watermark. A node with another watermark promises nothing and answers
+        /// `Round`: a purge on one of the two only must not look like two different states of a
+        /// key.
         watermark: u64,
     },
-    /// Whether the node has stored a record with a conditional write in it. Is answered `Recalled`.
+    /// Looks up whether the node has stored a record with a conditional write in it. The reply is
+    /// `Recalled`.
     Recall {
         /// The key that the write changed.
         key: Bytes,
-        /// What the write is known by.
+        /// The id of the write.
         id: u64,
-        /// The ballot under which it was first tried.
+        /// The ballot under which the write was first tried.
         since: u64,
         /// The digest of the client's request, if it has an idempotency key; 0 = unknown.
         digest: u64,
     },
-    /// To change a value if a condition is met, as its coordinator. Is answered `Done`, `Failed` if
-    /// the outcome is not known, and otherwise by a refusal: then nothing was done.
+    /// Changes a value under a condition, with the receiver as coordinator. The reply is `Done`,
+    /// `Failed` if the outcome is not known, or else a refusal, after which nothing was done.
     Change {
         /// The key to change.
         key: Bytes,
-        /// What the write is known by, whoever coordinates it.
+        /// The id of the write, whoever coordinates it.
         id: u64,
-        /// How many replicas must hold what comes of it; 0 = a majority, by the home's view.
+        /// The number of replicas that must hold the result; 0 = a majority, by the view of the
+        /// key's leader.
         ack: u8,
-        /// What is to be done.
+        /// The operation and its condition.
         conditional: Conditional,
     },
-    /// To hold a record. One that a conditional write made is stored only if no higher ballot was
-    /// promised and nothing is held that outranks it.
+    /// Stores a record. A record that a conditional write made is stored only if the node has
+    /// promised no higher ballot and holds nothing that outranks it.
     Write {
         /// The key to write.
         key: Bytes,
         /// The record to store under the key.
         record: Record,
     },
-    /// To hold a record that a conditional write made, of a coordinator that goes on from its last
-    /// one of the key, under the next ballot, and asked for no promises. Is answered as a `Write`;
-    /// a node that is not authoritative for the key says so, and stores nothing.
+    /// Stores a record that a conditional write made, without promises: its coordinator continues
+    /// from its last record of the key, under the next ballot. The reply is that of a `Write`; a
+    /// node that is not authoritative for the key says so, and stores nothing.
     AcceptNext {
         /// The key to write.
         key: Bytes,
         /// The record to store under the key.
         record: Record,
     },
-    /// To hold several records: hints. One reply for all of them.
+    /// Stores several records: hints. One reply covers all of them.
     Writes {
-        /// Keys and records.
+        /// The keys and their records.
         items: Vec<(Bytes, Record)>,
     },
-    /// Part of a range.
+    /// Reads part of a range.
     Page(PageRequest),
-    /// To store marks: of the node that is asked, or of the one that asks, which can't store them
-    /// itself.
+    /// Stores marks: of the node that is asked, or of the asker, which can't store them itself.
     Missed {
         /// The node that may lack records.
         node: NodeId,
         /// The marks to store for that node.
         marks: Vec<Mark>,
     },
-    /// To report what the node holds of a range of keys, read past caches and verified. Is answered
-    /// `Compared`; a node that is being rebuilt says that it is not authoritative.
+    /// Summarizes what the node holds of a range of keys, read past caches and verified. The reply
+    /// is `Compared`; a node that is being rebuilt answers that it is not authoritative.
     Compare(CompareRequest),
-    /// To give up blocks among these keys that can't be read: what all other replicas hold of them
-    /// was written to the node before. Is answered `Stored`.
+    /// Gives up unreadable blocks among these keys, after everything that all other replicas hold
+    /// of them was written to the node. The reply is `Stored`.
     Discard(Vec<Damage>),
-    /// To do a step of a round that is to prove something. Is answered `Round`: what the node knows
-    /// then says whether it did. A node that is being rebuilt says that it is not authoritative.
+    /// Carries out a step of a repair round that is to prove something. The reply is `Round`: the
+    /// proof state in it says whether the node carried the step out. A node that is being rebuilt
+    /// answers that it is not authoritative.
     Round {
         /// The round that the step belongs to.
         round: RoundId,
-        /// What is to be done.
+        /// The step to carry out.
         step: RoundStep,
     },
-    /// To hold a record that another node holds, whatever is sealed: what a round brings. Refused
-    /// by `WrongEpoch` if it is not the round that the node is sealed by.
+    /// Stores a record that another node holds, in spite of repair fences: a round brings it. The
+    /// reply is `WrongEpoch` if the node is not fenced by this round.
     Bring {
         /// The round that brings the record.
         round: RoundId,
@@ -170,19 +177,19 @@ pub enum Request {
         /// The record to store under the key.
         record: Record,
     },
-    /// To vote about the next layout, or to say which one is decided. Is answered `Council`.
+    /// Votes about the next layout, or tells which layout is decided. The reply is `Council`.
     Council(VoteRequest),
-    /// How far the node is in a transition. Is answered `Moves`.
+    /// Tells the node's progress in a transition. The reply is `Moves`.
     Moves,
-    /// Which cluster the node belongs to. Is answered `ClusterId`, or `Busy` while the node stores
-    /// an id. The founder is told that there is none by nodes of its own view only.
+    /// Returns the id of the node's cluster. The reply is `ClusterId`, or `Busy` while the node
+    /// stores an id. Only nodes of the founder's own view tell the founder that they have no id.
     ClusterId,
-    /// Asks whether the node knows durably that another one has this disk. Is answered `Pong`, or
-    /// `Busy` until that is so.
+    /// Asks whether the node has stored durably that the asker has this disk. The reply is `Pong`,
+    /// or `Busy` until the node has.
     KnowsDisk {
-        /// The node that asks.
+        /// The asker.
         node: NodeId,
-        /// The disk of the node that asks.
+        /// The disk of the asker.
         incarnation: Incarnation,
     },
     /// Asks whether the node is alive.
@@ -190,7 +197,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Bytes of a record that the asker has room for, if the reply may bring one that is long.
+    /// Returns the longest record, in bytes, that the asker has room for, if the reply may bring a
+    /// long one.
     pub fn most(&self) -> Option<u32> {
         match self {
             Self::Read { most, .. } | Self::ReadQuorum { most, .. } => Some(*most),
@@ -198,7 +206,7 @@ impl Request {
         }
     }
 
-    /// The key that is to be read, if one is.
+    /// Returns the key to read, if the request reads one.
     pub(crate) fn read_key(&self) -> Option<&Bytes> {
         match self {
             Self::Read { key, .. } | Self::Prepare { key, .. } | Self::Recall { key, .. } => {
@@ -208,8 +216,8 @@ impl Request {
         }
     }
 
-    /// Whether it does not matter by which view a node goes that is asked this: it is about the
-    /// node, or of a task that looks at views itself.
+    /// True if the answering node's view does not matter: the request is about the node, or belongs
+    /// to a task that checks views itself.
     pub(crate) fn is_of_any_view(&self) -> bool {
         match self {
             Self::Ping
@@ -239,65 +247,67 @@ impl Request {
     }
 }
 
-/// What became of a request.
+/// A reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// To a read: the newest record that the node holds.
     Found {
-        /// The record; a tombstone is one too.
+        /// The record, which may be a tombstone.
         record: Record,
-        /// Whether the node is certain that it never acknowledged a newer one: see
+        /// True if the node is certain that it never acknowledged a newer record: see
         /// [`MembershipState`](crate::MembershipState).
         authoritative: bool,
     },
     /// To a read: the newest record that the node holds is longer than the asker has room for.
     Long {
-        /// The record without its content, which was verified.
+        /// The record without its content, which the node verified.
         outline: Outline,
         /// As in [`Reply::Found`].
         authoritative: bool,
     },
     /// To a read: the node holds no record.
     Absent {
-        /// Whether the node is certain that it never acknowledged one.
+        /// True if the node is certain that it never acknowledged a record of the key.
         authoritative: bool,
     },
-    /// To a write: it is as durable as the node's sync mode says.
+    /// To a write: the record is stored, as durably as the node's sync mode says.
     Stored,
-    /// To a write: the same, but the node holds a newer record of the key, or can't exclude it.
+    /// To a write: the record is stored, but the node holds a newer record of the key, or can't
+    /// exclude one.
     Newer {
-        /// The time of that record's version, or one that it is not above.
+        /// The time of the newer record's version, or an upper bound on it.
         time: u64,
     },
     /// To `Change`: the outcome.
     Done {
-        /// Which of the key's replicas hold what the outcome is based on.
+        /// The replicas of the key that hold the record on which the outcome is based.
         by: ReplicaSet,
-        /// What came of the change.
+        /// The outcome of the change.
         done: Done,
     },
     /// To `Recall`: whether the write was stored.
     Recalled(Recalled),
-    /// To `Prepare`, and to a write of a record that a conditional write made: refused, a higher
-    /// ballot was promised, or such a record is being stored. Nothing was changed.
+    /// To `Prepare`, and to a write of a record that a conditional write made: refused, because a
+    /// higher ballot was promised, or another such record is being stored. Nothing was changed.
     Outbid {
-        /// The ballot that was promised.
+        /// The promised ballot.
         promise: u64,
     },
-    /// To a write, or several: refused, a version is too far ahead of this node's wall clock.
+    /// To one write or several: refused, a version is too far ahead of this node's wall clock.
     /// Nothing was changed.
     Ahead,
     /// Refused: too much waits already. Nothing was changed.
     Busy,
     /// To a write: refused, the disk is full. Nothing was changed.
     NoSpace,
-    /// The store failed. A write may have been done or not.
+    /// The store failed. A write may have been carried out or not.
     Failed,
-    /// Refused: the asker has another topology in mind.
+    /// Refused: the asker's topology differs from this node's.
     WrongEpoch,
-    /// Refused: this node goes by a later view. A write may have been done before it did.
+    /// Refused: this node goes by a later view. A write may have been carried out before the view
+    /// changed.
     Superseded {
-        /// That one's epoch.
+        /// The epoch of the later view.
         epoch: u64,
     },
     /// To a page request.
@@ -306,9 +316,9 @@ pub enum Reply {
     Compared(Compared),
     /// To a step of a round, and to `Prepare` by a node with another watermark.
     Round(RoundState),
-    /// To `Council`: the vote, or the layout that is decided.
+    /// To `Council`: the vote, or the layout that was decided.
     Council(VoteReply),
-    /// To `Moves`: how far the node is.
+    /// To `Moves`: the node's progress.
     Moves(MovesState),
     /// To `ClusterId`: the id, if the node has one.
     ClusterId(Option<ClusterId>),
@@ -316,21 +326,21 @@ pub enum Reply {
     Pong,
 }
 
-/// Why a node did not do what it was asked.
+/// The reason why a node refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Too much waits already.
+    /// Too much waits on the node already.
     Busy,
-    /// Its disk is full.
+    /// The node's disk is full.
     NoSpace,
-    /// The timestamp is too far ahead of its clock, or it works by another layout.
+    /// The timestamp is too far ahead of the node's clock, or the node goes by another layout.
     Declined,
-    /// It has promised a higher ballot, or just stores another record.
+    /// The node has promised a higher ballot, or is just storing another record.
     Outbid,
 }
 
 impl Reply {
-    /// Why the node refused, if it did.
+    /// Returns the reason for a refusal; `None` if the reply is none.
     pub(crate) fn refusal(&self) -> Option<Refused> {
         match self {
             Self::Busy => Some(Refused::Busy),
@@ -356,29 +366,30 @@ impl Reply {
     }
 }
 
-/// How far a node is in a transition.
+/// A node's progress in a transition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MovesState {
-    /// The epoch of the layout that it goes by; it says so once that is durable.
+    /// The epoch of the layout that the node goes by, reported once that is durable.
     pub epoch: u64,
-    /// Whether it has taken all that moves to it.
+    /// True if the node has pulled all records that move to it.
     pub has_all: bool,
-    /// Nodes from which it has taken all, of so many.
+    /// The number of source nodes from which everything was pulled, and of all source nodes.
     pub sources: (u16, u16),
-    /// Records that it has taken in this change since its process began.
+    /// The number of records pulled in this change since the node's process began.
     pub records: u64,
     /// The bytes of those records.
     pub bytes: u64,
-    /// What it waits for before it can take the rest.
+    /// The obstacle that the node waits for before it can pull the rest.
     pub waits: Option<Waits>,
 }
 
-/// A node that takes what moves to it waits until the time of another node's future records has
-/// come: that one does not keep them, and they hide what it may have acknowledged before.
+/// A wait of a node that pulls records moving to it, until the time of another node's future
+/// records has come: the other node does not keep those records, and they hide what it may have
+/// acknowledged before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
-    /// The node that holds them.
+    /// The node that holds the future records.
     pub source: NodeId,
-    /// The greatest time of one of them, in microseconds since 1970.
+    /// The greatest time among the future records, in microseconds since 1970.
     pub until: u64,
 }

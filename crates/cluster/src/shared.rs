@@ -30,118 +30,64 @@ use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
 use record::{Operation, Record};
 
-/// State of a node that its event loops and its background work share, by the folder whose types it
-/// holds.
+/// State of a node that its event loops and its background work share.
 #[derive(Debug)]
 pub struct Shared {
+    /// The members of the cluster, and the placement of keys on them.
+    pub views: Arc<Views>,
     /// The id of this node.
     pub own: NodeId,
     /// The name of this node.
     pub own_name: String,
-    /// The node's one clock.
+    /// The node's clock.
     pub clock: Arc<Clock>,
-    /// The cluster's members, and this node's place among them.
-    pub membership: SharedMembership,
-    /// Repair rounds and what they have proven.
-    pub repair: SharedRepair,
-    /// Records that are due to other nodes.
-    pub transfer: SharedTransfer,
-    /// Conditional writes in progress and their promises.
-    pub(crate) paxos: SharedPaxos,
-    /// The records of this node's store.
-    pub replica: SharedReplica,
-}
-
-/// The cluster's members, and this node's place among them.
-#[derive(Debug)]
-pub struct SharedMembership {
-    /// The members and the placement of keys on them.
-    pub views: Arc<Views>,
-    /// The layouts that this node knows, and its vote about the next one.
-    pub layouts: Arc<Layouts>,
-    /// This node's own membership: whether it is authoritative for keys that it does not hold.
-    pub state: Membership,
-    /// The cluster that this node belongs to. A machine of tests belongs to one from the start.
+    /// The node's membership state: whether its absences are authoritative.
+    pub membership: Membership,
+    /// The cluster that the node belongs to. A node of tests belongs to one from the start.
     pub cluster: Arc<OwnCluster>,
-    /// How far each node's log is known to reach.
-    pub logs: Arc<Logs>,
-    /// The other nodes that know this node's disk.
-    pub known_disk: KnownDisk,
-    /// The progress of all nodes in a transition.
-    pub moves: Moves,
-    /// True while this node has not pulled all partitions that move to it.
-    pub lacks: AtomicBool,
-    /// The clock when the present placement of keys began. Each later write went to all nodes that
-    /// hold its key by that placement.
-    placed_at: AtomicU64,
-    /// Held while a layout comes into force: what it says must not mix with another's.
-    entering: Mutex<()>,
-}
-
-/// Repair rounds and what they have proven.
-#[derive(Debug)]
-pub struct SharedRepair {
-    /// Repair rounds: their requests, progress and results.
-    pub rounds: Rounds,
-    /// What rounds have proven about all replicas.
-    pub proofs: Arc<Proofs>,
-}
-
-impl SharedRepair {
-    fn new() -> Self {
-        Self { rounds: Rounds::default(), proofs: Arc::new(Proofs::new(Proof::default())) }
-    }
-}
-
-/// Records that are due to other nodes.
-#[derive(Debug, Default)]
-pub struct SharedTransfer {
+    /// An upper bound on the versions in the store.
+    pub newest: Newest,
     /// Hints that wait for other nodes.
     pub hints: HintLedger,
-    /// Writes that nodes are known to have missed.
+    /// The marks of what nodes are known to lack.
     pub missed: Missed,
-    /// Orphaned records: those that the present placement puts on other nodes.
+    /// Requests to drop orphaned records, which are placed on other nodes by now.
     pub leftovers: Leftovers,
-}
-
-/// Conditional writes in progress and their promises.
-#[derive(Debug)]
-pub(crate) struct SharedPaxos {
-    /// Ballots promised to coordinators of conditional writes.
+    /// The layout that this node goes by, and its vote about the next one.
+    pub layouts: Arc<Layouts>,
+    /// While partitions move: true if this node has not yet pulled everything that moves to it.
+    pub lacks: AtomicBool,
+    /// The checks before a record is stored. A node that may hold records of an earlier placement,
+    /// of partitions that move to it, stores no records of those partitions yet.
+    pub before_writes: BeforeWrites,
+    /// The clock when the present placement of keys began. Later writes have gone to all nodes that
+    /// hold the key by this placement.
+    placed_at: AtomicU64,
+    /// Held while a layout comes into force: two layouts' effects must not mix.
+    entering: Mutex<()>,
+    /// The progress of all nodes in a transition.
+    pub moves: Moves,
+    /// The state of repair rounds.
+    pub rounds: Rounds,
+    /// The proof state: what is proven about all replicas.
+    pub proofs: Arc<Proofs>,
+    /// The known reach of each node's log.
+    pub logs: Arc<Logs>,
+    /// The set of other nodes that know this node's disk.
+    pub known_disk: KnownDisk,
+    /// The ballots promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
-    /// Conditional writes that this node has stored lately.
+    /// The conditional writes that this node has stored lately.
     pub(crate) recent: Recent,
-    /// Locks of the keys whose conditional writes are in progress.
+    /// The key locks of conditional writes under way.
     pub(crate) turns: Turns,
-    /// Leaders' state that the next conditional write of a key continues from.
+    /// The records from which the next conditional writes of their keys continue.
     pub(crate) keeper: Keeper,
 }
 
-impl SharedPaxos {
-    /// `floor` is a ballot that no earlier process of this node has promised or named.
-    fn new(floor: u64) -> Self {
-        Self {
-            promises: Promises::new(floor),
-            recent: Recent::new(floor),
-            turns: Turns::default(),
-            keeper: Keeper::default(),
-        }
-    }
-}
-
-/// The records of this node's store.
-#[derive(Debug)]
-pub struct SharedReplica {
-    /// An upper bound of the times of the store's records.
-    pub newest: Newest,
-    /// Checks made before a record is stored. A node that may hold older state of a partition that
-    /// moves to it stores nothing of that partition yet.
-    pub before_writes: BeforeWrites,
-}
-
 impl Shared {
-    /// Of a node of a list that never changed. `newest` is the greatest time of a version that the
-    /// store may hold.
+    /// Makes the state of a node of a fixed list. `newest` is the greatest time of a version that
+    /// the store may hold.
     pub fn new(
         topology: Topology,
         own: NodeId,
@@ -155,8 +101,8 @@ impl Shared {
         Self::of(named, (View::first(topology), layouts), clock, membership, newest, logs)
     }
 
-    /// Of a node with that id and name, which goes by the layout that its disk knows, and by the
-    /// view of that. It may be in neither.
+    /// Makes the state of a node with this id and name, which goes by the layout on its disk and by
+    /// that layout's view. The node may be a member of neither.
     pub fn of(
         (own, own_name): (NodeId, String),
         (view, layouts): (View, Layouts),
@@ -165,197 +111,202 @@ impl Shared {
         newest: u64,
         logs: Arc<Logs>,
     ) -> Self {
-        let views = Arc::new(Views::new(view));
+        let (hints, missed) = (HintLedger::default(), Missed::default());
+        let (views, newest) = (Arc::new(Views::new(view)), Newest::new(newest));
         views.note(own, &own_name);
-        let floor = clock.last();
-        let membership = SharedMembership {
-            views,
-            layouts: Arc::new(layouts),
-            state: membership,
-            cluster: Arc::new(OwnCluster::new(Some(ClusterId(1)))),
-            logs,
-            known_disk: KnownDisk::default(),
-            moves: Moves::default(),
-            lacks: AtomicBool::new(false),
-            placed_at: AtomicU64::new(floor),
-            entering: Mutex::new(()),
-        };
-        let (newest, before_writes) = (Newest::new(newest), BeforeWrites::default());
+        let (floor, turns, keeper) = (clock.last(), Turns::default(), Keeper::default());
+        let (promises, recent) = (Promises::new(floor), Recent::new(floor));
         let this = Self {
+            views,
             own,
             own_name,
             clock,
             membership,
-            repair: SharedRepair::new(),
-            transfer: SharedTransfer::default(),
-            paxos: SharedPaxos::new(floor),
-            replica: SharedReplica { newest, before_writes },
+            cluster: Arc::new(OwnCluster::new(Some(ClusterId(1)))),
+            newest,
+            hints,
+            missed,
+            leftovers: Leftovers::default(),
+            layouts: Arc::new(layouts),
+            lacks: AtomicBool::new(false),
+            before_writes: BeforeWrites::default(),
+            placed_at: AtomicU64::new(floor),
+            entering: Mutex::new(()),
+            moves: Moves::default(),
+            rounds: Rounds::default(),
+            proofs: Arc::new(Proofs::new(Proof::default())),
+            logs,
+            known_disk: KnownDisk::default(),
+            promises,
+            recent,
+            turns,
+            keeper,
         };
-        this.note_lacks(this.membership.layouts.lacks(own));
+        this.note_lacks(this.layouts.lacks(own));
         this
     }
 }
 
 impl Shared {
-    /// Notes what this node lacks by a layout: before the first request under it is served.
+    /// Notes what this node lacks by a layout, before the first request under it is served.
     fn note_lacks(&self, lacks: Lacks) {
-        self.replica.before_writes.set_empty(lacks == Lacks::ToBeEmptied);
-        self.membership.lacks.store(lacks != Lacks::Nothing, Ordering::SeqCst);
+        self.before_writes.set_empty(lacks == Lacks::ToBeEmptied);
+        self.lacks.store(lacks != Lacks::Nothing, Ordering::SeqCst);
     }
 
-    /// Whether it stores nothing of what moves to it at present.
+    /// True if the node stores nothing of partitions that move to it at present.
     pub(crate) fn is_to_be_emptied(&self) -> bool {
-        self.replica.before_writes.empty()
+        self.before_writes.empty()
     }
 
-    /// Whether it stores nothing of a key at present: what it may hold of it is of another time.
+    /// True if the node stores nothing of a key at present: records of it here may stem from an
+    /// earlier placement.
     pub fn is_to_be_emptied_of(&self, key: &[u8], copies: u8) -> bool {
         let partition = || partition_of(key);
         self.is_to_be_emptied()
-            && self.membership.views.with(|view| {
+            && self.views.with(|view| {
                 let holds = |topology: &Topology| topology.holds(self.own, partition(), copies);
                 !holds(&view.topology) && view.other.as_ref().is_some_and(holds)
             })
     }
 
-    /// How far this node is in a transition.
+    /// Returns this node's progress in a transition.
     pub(crate) fn moves_state(&self) -> MovesState {
-        // What it lacks by a layout is noted before that is entered, so it is looked at afterwards.
-        let layout = self.membership.layouts.entered();
+        // The lack under a layout is noted before the layout is entered, so it is loaded
+        // afterwards.
+        let layout = self.layouts.entered();
         let has_all = match layout.stage {
-            Stage::Prepare => self.membership.layouts.is_empty_of_others(&layout),
-            Stage::Settled | Stage::ReadOld | Stage::ReadNew => {
-                !self.membership.lacks.load(Ordering::SeqCst)
-            }
+            Stage::Prepare => self.layouts.is_empty_of_others(&layout),
+            Stage::Settled | Stage::ReadOld | Stage::ReadNew => !self.lacks.load(Ordering::SeqCst),
         };
-        self.membership.moves.state(&layout, has_all)
+        self.moves.state(&layout, has_all)
     }
 
-    /// What is known of layouts is durable: a later one is in force from now on. Returns whether
-    /// one is that was not before.
+    /// Puts a later layout into force, now that this node's knowledge of layouts is durable.
+    /// Returns true if a later layout than before is in force.
     pub fn enters(&self, kept: &LayoutsKept) -> bool {
-        let _alone = self.membership.entering.lock();
-        let moves = self.membership.layouts.is_placed_otherwise(kept);
-        // Before and after: nothing of a round that began before is to be counted.
+        let _alone = self.entering.lock();
+        let moves = self.layouts.is_placed_otherwise(kept);
+        // The fence is forgotten before and after the change: nothing of a round that began before
+        // may count.
         if moves {
-            self.repair.proofs.forget_seal();
-            self.membership.placed_at.store(self.clock.last(), Ordering::Relaxed);
+            self.proofs.forget_seal();
+            self.placed_at.store(self.clock.last(), Ordering::Relaxed);
         }
         let lacks = kept.lacks(self.own);
         if lacks != Lacks::Nothing {
             self.note_lacks(lacks);
             if moves {
-                self.membership.moves.begin();
+                self.moves.begin();
             }
         }
-        let is_later = self.membership.layouts.kept(kept, &self.membership.views);
+        let is_later = self.layouts.kept(kept, &self.views);
         if moves {
-            self.repair.proofs.forget_seal();
+            self.proofs.forget_seal();
         }
-        // By whatever is in force by now.
-        self.note_lacks(self.membership.layouts.lacks(self.own));
+        // Another layout may be in force by now.
+        self.note_lacks(self.layouts.lacks(self.own));
         is_later
     }
 
-    /// Everything that this node had stored when keys were placed as they are now was written up to
-    /// that time.
+    /// Returns the clock when the present placement of keys began: this node's records from before
+    /// have times up to it.
     pub fn placed_at(&self) -> u64 {
-        self.membership.placed_at.load(Ordering::Relaxed)
+        self.placed_at.load(Ordering::Relaxed)
     }
 
-    /// The view in force. To make several decisions by the same view, keep what this returns.
+    /// Returns the view in force. To make several decisions by the same view, keep the returned
+    /// `Arc`.
     pub fn view(&self) -> Arc<View> {
-        self.membership.views.current()
+        self.views.current()
     }
 
-    /// A handshake reported what is proven to another node's knowledge. If this node's directory is
-    /// older than that, it holds what was purged since, and nothing of it counts: at once, for what
-    /// is asked next must not bring that back.
+    /// Notes that a handshake reported what is proven, by another node's knowledge. If this node's
+    /// directory is older than that proof, it still holds records that were purged since, and none
+    /// of its records count: from now on, as the next requests must not bring them back.
     pub fn seen_with_proof(&self, node: NodeId, proven: RoundId) {
         self.joins_after(proven);
-        if self.repair.proofs.is_outdated_by(proven) {
+        if self.proofs.is_outdated_by(proven) {
             self.received_proof(node, Proof { proven, ..Proof::default() });
         }
     }
 
-    /// Another node has reported what it knows of proofs.
+    /// Notes another node's report of its proof state.
     pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
         self.joins_after(theirs.proven);
-        if self.repair.proofs.is_outdated_by(theirs.proven) {
-            self.membership.state.outdated();
+        if self.proofs.is_outdated_by(theirs.proven) {
+            self.membership.outdated();
         }
-        self.repair.proofs.received(node, theirs);
+        self.proofs.received(node, theirs);
     }
 
-    /// As long as a node is about to join, its directory holds nothing, whatever is proven.
+    /// A node that is about to join has an empty directory, whatever is proven.
     fn joins_after(&self, proven: RoundId) {
-        if self.membership.views.with(|view| view.awaits(self.own)) {
-            self.repair.proofs.holds_nothing_of(proven);
+        if self.views.with(|view| view.awaits(self.own)) {
+            self.proofs.holds_nothing_of(proven);
         }
     }
 
-    /// The name of a node that belongs to the cluster, or did: see [`Views::name_of`].
+    /// Returns the name of a node that belongs to the cluster, or did: see [`Views::name_of`].
     pub fn name_of(&self, node: NodeId) -> String {
-        self.membership.views.name_of(node)
+        self.views.name_of(node)
     }
 
-    /// Whether this node is among the first `copies` replicas of a key, 0 being the default number,
-    /// and stores what it is sent of it. While partitions move, that is so of those that leave it
-    /// until they have left, and of those that come to it once it holds nothing of another time.
+    /// True if this node is among the first `copies` replicas of a key, 0 being the default number,
+    /// and stores records of the key that it is sent. While partitions move, nodes that lose the
+    /// key hold it until they have left, and nodes that gain it hold it once they are free of
+    /// records of an earlier placement.
     pub fn holds(&self, key: &[u8], copies: u8) -> bool {
-        self.membership.views.with(|view| {
+        self.views.with(|view| {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
-            // Noted before such a view is in force, so it is looked at afterwards.
+            // Noted before such a view is in force, so it is loaded afterwards.
             is_read || !self.is_to_be_emptied() && view.places(self.own, key, copies)
         })
     }
 
-    /// How many nodes there are, those included that are about to come or to go.
+    /// Returns the number of nodes, including nodes that are about to join or to leave.
     pub fn nodes(&self) -> usize {
-        self.membership.views.with(View::nodes)
+        self.views.with(View::nodes)
     }
 
-    /// Whether this node is the only one.
+    /// True if this node is the only one.
     pub fn is_alone(&self) -> bool {
-        self.membership.views.with(View::is_alone)
+        self.views.with(View::is_alone)
     }
 
-    /// Whether this node belongs to the cluster no more: nothing that it holds counts.
+    /// True if this node no longer belongs to the cluster: nothing that it holds counts.
     pub fn is_removed(&self) -> bool {
-        self.membership.views.with(|view| !view.has(self.own))
+        self.views.with(|view| !view.has(self.own))
     }
 
-    /// The greatest time of a version of this key that this node may have acknowledged and lost, if
-    /// that is not below `time`: `lost_before`, or the time of a record that is too far ahead of
-    /// its clock to be streamed back.
+    /// Returns the greatest time of a version of this key that this node may have acknowledged and
+    /// lost, if it is not below `time`: `lost_before`, or the time of a record that is too far
+    /// ahead of this node's clock to be streamed back.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
-        let lost_before = self.membership.state.lost()?;
-        let ahead = self.transfer.missed.since(self.own, partition_of(key));
+        let lost_before = self.membership.lost()?;
+        let ahead = self.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
-    /// Whether this process knows that a conditional write is in a record that it has stored.
+    /// True if this process knows that it has stored a record with this conditional write in it.
     pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
-        matches!(
-            self.paxos.recent.recall(key, WriteName { id, digest }, 0),
-            Recalled::Stored { .. }
-        )
+        matches!(self.recent.recall(key, WriteName { id, digest }, 0), Recalled::Stored { .. })
     }
 
     /// Promises a ballot for all keys. Returns `false` if that can't be done yet.
     pub(crate) fn promise_all(&self, now: Now, ballot: u64, max_skew_micros: u64) -> bool {
-        self.clock.admit(ballot, now, max_skew_micros) && self.paxos.promises.raise(ballot)
+        self.clock.admit(ballot, now, max_skew_micros) && self.promises.raise(ballot)
     }
 
-    /// Marks that a node missed a write that no hint will bring it. A node alone is not marked:
-    /// nobody else could stream the write to it.
+    /// Marks that a node missed a write that no hint will bring it. A node alone in its cluster is
+    /// not marked: no other node could stream the write to it.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
         if !self.is_alone() {
-            self.transfer.missed.mark(node, self.mark_of(key, record));
+            self.missed.mark(node, self.mark_of(key, record));
         }
     }
 
-    /// The mark of a node that missed this write.
+    /// Returns the mark of a node that missed this write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
         let partition = Some(partition_of(key));
         Mark { partition, since: record.when() }

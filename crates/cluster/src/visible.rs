@@ -1,12 +1,12 @@
-//! Characters that nobody sees, or that turn the text around them: control characters, zero-width
-//! and bidirectional ones. Raw in a name or a key, they make a line say something else than its
-//! bytes, and end it where it does not.
+//! Invisible characters, and characters that reverse the text around them: control characters,
+//! zero-width and bidirectional ones. Raw in a name or a key, they make a line read differently
+//! from its bytes, or end it early.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The Unicode characters of category Cf (format) and those that are drawn as nothing: first and
-/// last of each range; and the control characters that JSON leaves as they are.
+/// The invisible characters, as the first and last of each range: the Unicode category Cf (format),
+/// characters that are drawn as nothing, and the control characters that JSON leaves as they are.
 const INVISIBLE: [(char, char); 21] = [
     ('\u{7f}', '\u{9f}'),
     ('\u{ad}', '\u{ad}'),
@@ -31,13 +31,13 @@ const INVISIBLE: [(char, char); 21] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// Whether nobody sees a character, or it turns the text around it.
+/// True if a character is invisible or reverses the text around it.
 pub fn is_invisible(one: char) -> bool {
     let last = INVISIBLE.partition_point(|(first, _)| *first <= one);
     last.checked_sub(1).is_some_and(|place| one <= INVISIBLE[place].1)
 }
 
-/// The text with such characters as JSON writes them, `\u202e`: what was JSON means the same.
+/// Returns the text with invisible characters escaped as in JSON, `\u202e`: JSON keeps its meaning.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_plain = text.bytes().all(|byte| byte < 0x7f);
     if is_plain || !text.chars().any(is_invisible) {
@@ -55,9 +55,9 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A key, or a part of one, on one line: `kvorum scan --escaped` reads the same bytes from it.
-/// Text stays text; a backslash, a control character, an invisible one ([`is_invisible`]) and what
-/// is no UTF-8 are written as `\\`, `\n`, `\t` or `\xNN`.
+/// Returns a key, or a part of one, on one line: `kvorum scan --escaped` reads the same bytes from
+/// it. Text stays text; a backslash, a control character, an invisible one ([`is_invisible`]) and
+/// bytes that are not UTF-8 are written as `\\`, `\n`, `\t` or `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -91,7 +91,7 @@ mod tests {
             assert!(matches!(visible(same), Cow::Borrowed(text) if text == same), "{same:?}");
         }
         assert_eq!(visible("a\u{202e}b\u{200b}"), "a\\u202eb\\u200b");
-        // A terminal takes U+009B for an escape and a bracket, and U+0085 ends a line.
+        // A terminal reads U+009B as an escape and a bracket, and U+0085 as the end of a line.
         assert_eq!(visible("\u{9b}2J\u{85}\u{2028}\u{7f}"), "\\u009b2J\\u0085\\u2028\\u007f");
         assert_eq!(visible("\u{feff}x\u{e0041}"), "\\ufeffx\\udb40\\udc41");
         assert!(INVISIBLE.windows(2).all(|pair| pair[0].1 < pair[1].0), "they are sorted");

@@ -10,8 +10,8 @@
 //!        └─────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! [`Background`] hands each event to the type that owns the state. Whatever waits for another node
-//! is a task (`task.rs`).
+//! [`Background`] hands each event to the type that owns the state. Work that waits for another
+//! node is a task (`task.rs`).
 
 pub(crate) mod effect;
 pub(crate) mod task;
@@ -40,37 +40,37 @@ use crate::shared::Shared;
 use crate::transfer::cleanup::Cleanup;
 use crate::transfer::{Hints, Inbound, Marks};
 
-/// Ticks after which what the others reported of their logs is stored again, if it changed: a small
-/// write for each of them.
+/// The number of ticks after which the other nodes' reports of their logs are stored again, if they
+/// changed: a small write for each node.
 const REMEMBER_TICKS: u64 = 4;
 
-/// What a node is informed of.
+/// An input of a node's background work.
 #[derive(Debug, Clone)]
 pub enum NodeEvent {
     /// A connection to a peer was made, by this node or by the peer.
     PeerSeen {
         /// The peer at the other end.
         peer: NodeId,
-        /// Its incarnation: which disk it has.
+        /// The peer's incarnation: the id of its disk.
         incarnation: Incarnation,
-        /// What it knows of this node's disk, if anything.
+        /// The peer's knowledge of this node's disk, if any.
         knows_us: Option<Claim>,
-        /// Whether the disk that it knows is the only one of this node that it ever knew.
+        /// True if the disk that the peer knows is the only disk of this node that it ever knew.
         never_another: bool,
-        /// The cluster that it belongs to; `None` = none yet.
+        /// The cluster that the peer belongs to; `None` = none yet.
         cluster: Option<ClusterId>,
     },
-    /// Hints that were delivered could not be removed: the store has them still, and will hand
-    /// them out again.
+    /// Delivered hints could not be removed: the store still has them, and will hand them out
+    /// again.
     HintsStay {
-        /// The node that they are for.
+        /// The node that the hints are for.
         peer: NodeId,
-        /// How many hints.
+        /// The number of hints.
         hints: u64,
-        /// Bytes that they count for ([`hint_bytes`](crate::hint_bytes)).
+        /// The bytes that the hints count for ([`hint_bytes`](crate::hint_bytes)).
         bytes: u64,
     },
-    /// A call is over.
+    /// A call has returned.
     Returned {
         /// The call that is over.
         call: CallId,
@@ -79,40 +79,41 @@ pub enum NodeEvent {
     },
     /// This node was fenced: see [`Membership::fence`](crate::Membership::fence).
     Fenced,
-    /// A membership state was stored on disk, or could not be.
+    /// A membership state was stored on disk, or storing it failed.
     Stood {
         /// The membership state.
         state: MembershipState,
-        /// Whether it was stored.
+        /// True if the state was stored.
         kept: bool,
     },
-    /// The cluster's id was stored on disk, or could not be.
+    /// The cluster's id was stored on disk, or storing it failed.
     ClusterIdKept {
         /// The id that was to be stored.
         id: ClusterId,
-        /// Whether it was stored.
+        /// True if the id was stored.
         kept: bool,
     },
-    /// A node's marks were stored on disk, or could not be.
+    /// A node's marks were stored on disk, or storing them failed.
     MissedKept {
-        /// The node whose marks they are.
+        /// The node that the marks are of.
         node: NodeId,
-        /// Whether they were stored.
+        /// True if the marks were stored.
         kept: bool,
     },
-    /// Somebody wants this layout to be the next one; what becomes of it is in
-    /// [`Layouts::change`](crate::Layouts::change).
+    /// A caller proposes this layout as the next one; [`Layouts::change`](crate::Layouts::change)
+    /// tells the outcome.
     Propose(Arc<Layout>),
     /// Another node goes by a later layout than this one.
     Behind,
-    /// What this node knows of layouts was stored on disk, or could not be.
+    /// This node's knowledge of layouts was stored on disk, or storing it failed.
     LayoutsKept {
-        /// Whether it was stored.
+        /// True if the knowledge was stored.
         kept: bool,
     },
-    /// What is placed on other nodes was dropped from the store, or some of it may be there still.
+    /// Orphaned records, placed on other nodes by now, were dropped from the store, or some may
+    /// remain.
     LeftoversDropped {
-        /// Whether nothing of it is left.
+        /// True if no orphaned record remains.
         done: bool,
     },
     /// Time has passed.
@@ -140,7 +141,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// The background work of a node that has just started.
+    /// Makes the background work of a node that has just started.
     pub fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
         let tasks = Tasks::new(Arc::clone(&shared), config);
         let mut identity = Identity::default();
@@ -163,7 +164,7 @@ impl Background {
         }
     }
 
-    /// Handles one event; appends what is to be done to `out`.
+    /// Handles one event; appends the effects to carry out to `out`.
     pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
         self.tasks.handles_at(now);
         let cx = self.tasks.context().clone();
@@ -199,7 +200,7 @@ impl Background {
         self.tasks.drain_effects(out);
     }
 
-    /// Another view may be in force.
+    /// Follows the view in force, if it has changed.
     fn follow_view(&mut self) {
         if self.view.epoch == self.shared.membership.views.epoch() {
             return;
@@ -212,7 +213,7 @@ impl Background {
             self.inbound.placement_changes(&mut self.tasks, &mut self.identity);
             self.identity.stand_if_confirmed(self.tasks.context());
         }
-        // Nodes may have come or gone without any key being placed otherwise.
+        // Nodes may have joined or left without any change of placement.
         self.founding.follow_view(self.tasks.context());
     }
 
@@ -246,8 +247,8 @@ impl Background {
         self.tasks.stop_any(pick)
     }
 
-    /// How far the rebuild of this node is: nodes that have streamed all that this node is marked
-    /// to lack, of all others.
+    /// Returns the progress of this node's rebuild: the number of nodes that have streamed
+    /// everything this node is marked to lack, and of all other nodes.
     pub fn repaired(&self) -> (usize, usize) {
         self.inbound.repaired(self.tasks.context())
     }

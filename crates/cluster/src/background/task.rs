@@ -8,19 +8,19 @@
 //!        └────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A task is polled only while its node handles an event, in the order in which answers come; no
-//! thread wakes a task, and a task reads no clock but the event's. So a node with tasks stays a
-//! function of its state, the time and the event.
+//! The executor polls a task only while its node handles an event, in the order in which answers
+//! come; no thread wakes a task, and a task reads no clock but the event's. So a node with tasks
+//! stays a function of its state, the time and the event.
 //!
-//! Whoever starts a task owns it, and starts the next one of its kind only after the last has
-//! ended: a round of repair, a rebuild from each other node, the decision about a layout. Whether a
-//! task is under way is asked of [`Tasks::is_under_way`], never kept in a flag: a task may be
-//! dropped.
+//! The code that starts a task owns it, and starts the next one of its kind only after the last has
+//! ended: a repair round, a rebuild from each other node, the decision about a layout. Owners ask
+//! [`Tasks::is_under_way`] whether a task is under way, and never keep that in a flag: a task may
+//! be dropped.
 //!
 //! Every wait ends: a call returns by the deadline of its class, and each condition that a task
-//! waits for includes a time. A task holds nothing of its node's state across a wait: the world
-//! may have changed meanwhile. Whoever owns a task drops it with [`Tasks::stop`]; that drops its
-//! calls, and an answer which comes later is nobody's.
+//! waits for includes a time. A task holds nothing of its node's state across a wait: the world may
+//! have changed meanwhile. The owner drops a task with [`Tasks::stop`]; that drops the task's
+//! calls, and a later answer is ignored.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::view::View;
 use crate::shared::Shared;
 
-/// Names a task of a node, until the node's process ends.
+/// The id of a task, unique until the node's process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId(u64);
 
@@ -53,7 +53,7 @@ struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
 }
 
-/// What a task sees of its node, and acts through.
+/// The access of a task to its node.
 #[derive(Clone)]
 pub(crate) struct Context(Rc<ContextInner>);
 
@@ -66,7 +66,7 @@ struct ContextInner {
     polled: Cell<TaskId>,
     /// Ticks since the start.
     ticks: Cell<u64>,
-    /// Whether what this node knows of layouts is being stored.
+    /// True while this node's knowledge of layouts is being stored.
     keeps_layouts: Cell<bool>,
     next_call: Cell<u64>,
     calls: RefCell<BTreeMap<CallId, WaitingCall>>,
@@ -97,17 +97,17 @@ impl Tasks {
         Self { context: Context(Rc::new(inner)), tasks: BTreeMap::new(), next: 0 }
     }
 
-    /// The context that the node's tasks act through.
+    /// Returns the context that the node's tasks act through.
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The node handles an event at this time.
+    /// Sets the time of the event that the node handles.
     pub(crate) fn handles_at(&self, now: Now) {
         self.context.0.now.set(now);
     }
 
-    /// Another view is in force.
+    /// Sets the view in force.
     pub(crate) fn follow(&self, view: &Arc<View>) {
         *self.context.0.view.borrow_mut() = Arc::clone(view);
     }
@@ -137,13 +137,13 @@ impl Tasks {
         self.tasks.remove(&id).map(|task| task.name)
     }
 
-    /// Whether a task has not ended.
+    /// True if a task has not ended.
     pub(crate) fn is_under_way(&self, id: TaskId) -> bool {
         self.tasks.contains_key(&id)
     }
 
-    /// A call has returned: the task that made the call goes on. Returns `false` if no task waits
-    /// for the call: it was dropped.
+    /// Resumes the task that made a call, now that the call has returned. Returns `false` if no
+    /// task waits for the call: the task or the call was dropped.
     pub(crate) fn answered(&mut self, call: CallId, result: CallResult) -> bool {
         let task = {
             let mut calls = self.context.0.calls.borrow_mut();
@@ -155,7 +155,7 @@ impl Tasks {
         true
     }
 
-    /// Time has passed: tasks that wait for a condition look at it.
+    /// Counts a tick: tasks that wait for a condition check it.
     pub(crate) fn tick(&mut self) {
         self.context.0.ticks.set(self.ticks() + 1);
         for id in self.tasks.keys().copied().collect::<Vec<_>>() {
@@ -163,12 +163,12 @@ impl Tasks {
         }
     }
 
-    /// Ticks since the start.
+    /// Returns the number of ticks since the start.
     pub(crate) fn ticks(&self) -> u64 {
         self.context.0.ticks.get()
     }
 
-    /// Moves what tasks have asked for to the node's effects.
+    /// Moves the effects that tasks have asked for to the node's effects.
     pub(crate) fn drain_effects(&self, out: &mut Vec<NodeEffect>) {
         out.append(&mut self.context.0.effects.borrow_mut());
     }
@@ -184,19 +184,19 @@ impl Tasks {
 }
 
 impl Context {
-    /// The time of the event that is being handled. It changes with every wait.
+    /// Returns the time of the event that is being handled. It changes with every wait.
     pub(crate) fn now(&self) -> Now {
         self.0.now.get()
     }
 
-    /// The view in force. It may change with every wait.
+    /// Returns the view in force. It may change with every wait.
     pub(crate) fn view(&self) -> Arc<View> {
         Arc::clone(&self.0.view.borrow())
     }
 
-    /// All other nodes of the view, of both sets while partitions move. A node that is about to
-    /// leave may be the only one that holds a write, or a mark; one that is about to join takes
-    /// part in writes, and misses some like any other.
+    /// Returns all other nodes of the view, of both sets while partitions move. A node that is
+    /// about to leave may be the only one that holds a write, or a mark; a node that is about to
+    /// join takes part in writes, and misses some like any other.
     pub(crate) fn others(&self) -> Vec<NodeId> {
         let own = self.0.shared.own;
         self.0.view.borrow().ids().filter(|node| *node != own).collect()
@@ -210,17 +210,17 @@ impl Context {
         &self.0.config
     }
 
-    /// The greatest time of a version that this node stores at present.
+    /// Returns the greatest time of a version that this node stores at present.
     pub(crate) fn takes_up_to(&self) -> u64 {
         self.0.shared.clock.takes_up_to(self.now(), self.0.config.max_skew_micros)
     }
 
-    /// Whether a time of a version is so far ahead of this node's clock that nobody stores it.
+    /// True if a version's time is too far ahead of this node's clock to be stored.
     pub(crate) fn is_ahead(&self, time: u64) -> bool {
         self.0.shared.clock.is_ahead(time, self.now(), self.0.config.max_skew_micros)
     }
 
-    /// A number that no other call of this node has.
+    /// Returns the next call id, which no other call of this node has.
     fn next_call(&self) -> CallId {
         let next = self.0.next_call.get();
         self.0.next_call.set(next + 1);
@@ -231,15 +231,15 @@ impl Context {
         self.0.effects.borrow_mut().push(effect);
     }
 
-    /// Has stored what this node knows of layouts, unless that is under way.
+    /// Has this node's knowledge of layouts stored, unless that is under way.
     pub(crate) fn keep_layouts(&self) {
         if !self.0.keeps_layouts.replace(true) {
             self.effect(NodeEffect::KeepLayouts);
         }
     }
 
-    /// The record of layouts was stored, or could not be: then that is tried again with the next
-    /// tick.
+    /// Notes that the record of layouts was stored, or that storing it failed. A failed store is
+    /// tried again with the next tick.
     pub(crate) fn layouts_kept(&self, kept: bool) {
         self.0.keeps_layouts.set(false);
         if kept && self.0.shared.membership.layouts.is_unkept() {
@@ -247,7 +247,7 @@ impl Context {
         }
     }
 
-    /// Asks a node, which may be this one, once the future is polled. Returns by the deadline of
+    /// Calls a node, which may be this one, once the future is polled. Returns by the deadline of
     /// the class.
     pub(crate) fn call(&self, node: NodeId, class: Class, request: Request) -> PendingCall {
         self.call_for(move |call| NodeEffect::Call { call, node, class, request })
@@ -261,14 +261,14 @@ impl Context {
         PendingCall { context: self.clone(), state: CallState::Meant(Box::new(effect)) }
     }
 
-    /// Waits for so many microseconds, rounded up to the node's tick.
+    /// Waits for a number of microseconds, rounded up to the node's tick.
     pub(crate) async fn pause(&self, micros: u64) {
         let until = self.now().mono + micros;
         self.until(|now| now.mono >= until).await;
     }
 
-    /// Waits until a condition holds. The condition is looked at with each tick, and has to come
-    /// true by some time.
+    /// Waits until a condition holds. The condition is checked with each tick, and must come true
+    /// eventually.
     pub(crate) async fn until(&self, condition: impl Fn(Now) -> bool) {
         std::future::poll_fn(|_| match condition(self.now()) {
             true => Poll::Ready(()),
@@ -278,10 +278,10 @@ impl Context {
     }
 }
 
-/// What a call returns.
+/// The result of a call: the reply, or why there is none.
 pub(crate) type CallResult = Result<Reply, FailureKind>;
 
-/// A call, and what it returns.
+/// The future of a call's result.
 pub(crate) struct PendingCall {
     context: Context,
     state: CallState,
@@ -331,7 +331,7 @@ impl Drop for PendingCall {
     }
 }
 
-/// Calls to several nodes, at most one to each, whose results come one by one.
+/// Calls to several nodes, at most one to each, whose results are taken one by one.
 pub(crate) struct Asked {
     context: Context,
     calls: Vec<(NodeId, PendingCall)>,
@@ -342,7 +342,7 @@ impl Asked {
         Self { context: context.clone(), calls: Vec::new() }
     }
 
-    /// Asks a node, unless a call to it is under way.
+    /// Calls a node, unless a call to it is under way.
     pub(crate) fn ask(&mut self, node: NodeId, class: Class, request: Request) {
         if self.calls.iter().all(|(asked, _)| *asked != node) {
             self.calls.push((node, self.context.call(node, class, request)));
@@ -354,7 +354,7 @@ impl Asked {
         self.calls.clear();
     }
 
-    /// The next result; `None` = none has come before the next tick.
+    /// Returns the next result; `None` = none has come before the next tick.
     pub(crate) async fn next_in_this_tick(&mut self) -> Option<(NodeId, CallResult)> {
         let ticks = self.context.0.ticks.get();
         std::future::poll_fn(|cx| {
@@ -375,13 +375,14 @@ impl Asked {
     }
 }
 
-/// Waits for all of these at once; their results, in the same order.
+/// Runs all futures at once, and returns their results in the same order.
 pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let results = bounded(futures.into_iter().map(|future| (0, future)), usize::MAX, u64::MAX);
     results.await
 }
 
-/// Waits for all of these at once, or for the first that fails: the others are dropped then.
+/// Runs all futures at once, until all are ready or the first one fails: then the others are
+/// dropped.
 pub(crate) async fn try_all<T, E, F>(futures: impl IntoIterator<Item = F>) -> Result<Vec<T>, E>
 where
     F: Future<Output = Result<T, E>>,
@@ -404,9 +405,9 @@ where
     Ok(waiting.into_iter().filter_map(|(_, result)| result).collect())
 }
 
-/// Runs jobs, at most `most` at once and of a weight of at most `most_weight` altogether, or a
-/// single one that weighs more; their results, in the same order. A job is begun when there is room
-/// for it.
+/// Runs jobs concurrently, and returns their results in the same order. At most `most` jobs with a
+/// total weight of at most `most_weight` run at once; a job that weighs more runs alone. A job
+/// begins when there is room for it.
 pub(crate) async fn bounded<F: Future>(
     jobs: impl IntoIterator<Item = (u64, F)>,
     most: usize,

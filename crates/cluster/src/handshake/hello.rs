@@ -1,5 +1,4 @@
-//! What a node says about itself before it trusts the other.
-//!
+//! The HELLO: a node's claims about itself before it trusts the other side.
 //! ```text
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
 //!  incarnation 8 │ knows you as 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
@@ -18,7 +17,7 @@ use crate::repair::watermark::RoundId;
 
 const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 
-/// Who made the connection.
+/// A side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The side that made the connection.
@@ -28,7 +27,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The other side's.
+    /// Returns the role of the other side.
     pub(super) fn other(self) -> Self {
         match self {
             Self::Dialer => Self::Acceptor,
@@ -37,49 +36,53 @@ impl Role {
     }
 }
 
-/// What a connection is for. The dialer's requests go out on it and their replies come back on it.
+/// The purpose of a connection. The dialer's requests go out on it and their replies come back on
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionKind {
     /// Short requests, which somebody waits for.
     Small,
-    /// Long ones, pages and hints.
+    /// Long requests: pages and hints.
     Bulk,
 }
 
-/// What both sides say first.
+/// The first message of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The least and the greatest version of the protocol that it speaks.
+    /// The least and the greatest version of the protocol that the sender speaks.
     pub versions: (u16, u16),
-    /// Optional parts of the protocol that it speaks; those of both are in use. There are none yet.
+    /// The optional parts of the protocol that the sender speaks; the parts common to both are in
+    /// use. There are none yet.
     pub features: u64,
-    /// Which side of the connection it is.
+    /// The sender's side of the connection.
     pub role: Role,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub connection: ConnectionKind,
-    /// Its cluster; `None` = it has none yet.
+    /// The sender's cluster; `None` = it has none yet.
     pub cluster: Option<ClusterId>,
-    /// Its incarnation: which disk it has; a random number.
+    /// The sender's incarnation: the random id of its disk.
     pub incarnation: Incarnation,
-    /// Its life: which process on that disk it is; greater than those before.
+    /// The sender's process start id: greater than those of earlier processes on its disk.
     pub life: LifeId,
-    /// What it knows of the other side's disk; on the wire an incarnation of 0 = nothing.
+    /// The sender's knowledge of the other side's disk; `None` = none, on the wire an incarnation
+    /// of 0.
     pub knows_you: Option<Claim>,
-    /// Whether it knew another disk of the other side before that one, or may have.
+    /// True if the sender knew, or may have known, another disk of the other side before.
     pub knew_another: bool,
-    /// The last round that is proven to its knowledge.
+    /// The last proven round that the sender knows.
     pub proven: RoundId,
-    /// The view that it works by.
+    /// The view that the sender goes by.
     pub view: ViewId,
-    /// Which voter it is ([`Voter`](crate::membership::layout::Voter)); `None` = it does not say.
+    /// The voter that the sender is ([`Voter`](crate::membership::layout::Voter)); `None` = not
+    /// stated.
     pub voter: Option<VoterId>,
-    /// Its id, which tells it from one that had its name before.
+    /// The sender's id, which tells it from an earlier node of its name.
     pub node: NodeId,
     /// Fresh random bytes.
     pub nonce: Nonce,
     /// The sender's name.
     pub name: String,
-    /// The name that it takes the other side to have.
+    /// The name by which the sender knows the other side.
     pub to: String,
 }
 
@@ -117,7 +120,7 @@ impl Hello {
         out
     }
 
-    /// Bytes behind the last field are those of a later version, and are left alone.
+    /// Decodes a HELLO. Bytes behind the last field belong to a later version, and are ignored.
     pub(super) fn decode(input: &[u8]) -> Result<Self, &'static str> {
         let mut input = Input(input);
         if input.array()? != *MAGIC {
@@ -196,7 +199,7 @@ impl Input<'_> {
         let (name, rest) = self.0.split_at_checked(length).ok_or("a hello that ends too early")?;
         self.0 = rest;
         let name = std::str::from_utf8(name).map_err(|_| "a name that is not UTF-8")?;
-        // It will be in log lines.
+        // Names go into log lines.
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err("a name with unprintable characters");
         }

@@ -1,4 +1,5 @@
-//! How two nodes come to trust each other, on a connection that anybody may have opened.
+//! The handshake by which two nodes come to trust each other, on a connection that anybody may have
+//! opened.
 //!
 //! ```text
 //!   dialer                                  acceptor
@@ -11,14 +12,16 @@
 //! ```
 //!
 //! The secret never crosses the wire. A proof covers the other side's nonce, so that no proof is
-//! good twice, and the role, so that none can be sent back to the node that made it. The acceptor
-//! proves nothing to a stranger. Topologies are described after both proofs only, and only if they
-//! differ, so that both sides can log what differs. Whoever goes by a later layout than the other
-//! side sends it with its verdict, whatever that is; if it is one of a fork, the nodes part.
+//! good twice, and the role, so that a proof can't be sent back to the node that made it. The
+//! acceptor proves nothing to a stranger. A topology is described only after both proofs, and only
+//! if the two topologies differ, so that both sides can log the difference. A side that goes by a
+//! later layout sends it with its verdict, whatever the verdict is; if the layout belongs to a
+//! fork, the nodes part.
 //!
-//! Over TLS a proof also covers the connection's exporter. Nobody checks whose certificate it is:
-//! somebody in the middle has two connections with two exporters, and can pass on no proof. Without
-//! TLS this guards against strangers, not against somebody who can change packets on their way.
+//! Over TLS a proof also covers the connection's exporter. Nodes do not check the owner of each
+//! other's certificate: a man in the middle has two connections with two exporters, and can relay
+//! no proof. Without TLS the handshake guards against strangers, not against somebody who can
+//! change packets on their way.
 
 mod hello;
 mod own_identity;
@@ -44,31 +47,32 @@ use crate::message::NodeId;
 use crate::placement::view::{FIRST_EPOCH, View};
 use crate::repair::watermark::RoundId;
 
-/// Versions of the protocol that this node speaks: the least and the greatest. A release that
-/// changes the protocol raises the greatest alone: two nodes speak the greatest that both know, so
-/// a cluster is upgraded, or goes back, one node after the other.
+/// The least and the greatest version of the protocol that this node speaks. A release that changes
+/// the protocol raises only the greatest: two nodes speak the greatest version that both know, so a
+/// cluster is upgraded, or downgraded, one node after the other.
 pub const VERSIONS: (u16, u16) = (1, 1);
 
-/// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
+/// The longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
 
-/// Longest name of a node, in bytes.
+/// The longest name of a node, in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// Longest frame after that, in bytes: the description of a topology of thousands of nodes.
+/// The longest frame after the proof, in bytes: the description of a topology of thousands of
+/// nodes.
 pub const VERDICT_MAX: usize = 512 << 10;
 
-/// Bytes of a proof.
+/// The length of a proof, in bytes.
 const PROOF_LEN: usize = 32;
 
-/// Random bytes that each side brings.
+/// The random bytes that each side contributes.
 pub type Nonce = [u8; 32];
 
-/// What tells a TLS connection from every other one, and is known to its two ends only: its
-/// exporter (RFC 8446, 7.5).
+/// The TLS exporter of a connection (RFC 8446, 7.5): differs between all connections, and only the
+/// two ends know it.
 pub type Channel = [u8; 32];
 
-/// Bytes before a frame's body: its length and type.
+/// The bytes before a frame's body: its length and type.
 const FRAME_HEAD: usize = 5;
 
 mod frame {
@@ -77,41 +81,41 @@ mod frame {
     pub(super) const VERDICT: u8 = 3;
 }
 
-/// A node that has proved itself.
+/// A node that has proved its membership in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSeen {
     /// The node's id.
     pub node: NodeId,
-    /// Its incarnation: which disk it has.
+    /// The node's incarnation: the id of its disk.
     pub incarnation: Incarnation,
-    /// Its life: which process on that disk it is.
+    /// The node's process start id: the process on that disk.
     pub life: LifeId,
-    /// What it knows of this node's disk; `None` = it never knew any.
+    /// The node's knowledge of this node's disk; `None` = it never knew any.
     pub knows_us: Option<Claim>,
-    /// Whether the disk that it knows is the only one of this node that it ever knew.
+    /// True if the disk that the node knows is the only disk of this node that it ever knew.
     pub never_another: bool,
-    /// The last round that is proven to its knowledge.
+    /// The last proven round that the node knows.
     pub proven: RoundId,
-    /// Which voter it is.
+    /// The voter that the node is in decisions about layouts.
     pub voter: Option<VoterId>,
-    /// Its cluster; `None` = it has none yet.
+    /// The node's cluster; `None` = it has none yet.
     pub cluster: Option<ClusterId>,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub connection: ConnectionKind,
-    /// The greatest version of the protocol that both speak: what a later one adds is not sent to
-    /// a node of an earlier one.
+    /// The greatest version of the protocol that both speak: additions of a later version are not
+    /// sent to a node of an earlier one.
     pub version: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HandshakeStage {
-    /// Waits for the other's HELLO.
+    /// Waits for the other side's HELLO.
     Hello,
-    /// Waits for its PROOF.
+    /// Waits for the other side's PROOF.
     Proof,
-    /// Waits for its VERDICT.
+    /// Waits for the other side's VERDICT.
     Verdict,
-    /// It is over.
+    /// Has ended.
     Over,
 }
 
@@ -119,33 +123,33 @@ enum HandshakeStage {
 #[derive(Debug)]
 pub struct Handshake {
     identity: Arc<HandshakeIdentity>,
-    /// The view that it began with.
+    /// The view when the handshake began.
     view: Arc<View>,
     role: Role,
     stage: HandshakeStage,
     nonce: Nonce,
-    /// The secrets that are accepted, as of its beginning, and the one that this side proves itself
-    /// with: as acceptor, the one that the dialer has.
+    /// The secrets accepted, as of the handshake's start, and the secret that this side proves
+    /// itself with: as acceptor, the dialer's.
     secrets: Arc<HeldSecrets>,
     secret: Secret,
-    /// What the connection is, if it is one of TLS.
+    /// The channel of the connection, if it uses TLS.
     channel: Option<Channel>,
     connection: ConnectionKind,
-    /// Whom this side wanted to reach, if it made the connection.
+    /// The node that this side wanted to reach, if it made the connection.
     to: Option<NodeId>,
     /// Both HELLOs as they were sent: the dialer's, then the acceptor's.
     hellos: [Vec<u8>; 2],
     theirs: Option<Hello>,
-    /// What this side's HELLO says: its cluster, and which disk of the other side it knows.
+    /// The content of this side's HELLO: its cluster, and its knowledge of the other side's disk.
     said: (Option<ClusterId>, Option<Claim>),
-    /// What this side has against the other.
+    /// This side's reason to refuse the other, if any.
     against: Option<Reason>,
     input: Vec<u8>,
 }
 
 impl Handshake {
-    /// The side that made the connection, to reach `to`. `nonce` must be fresh and random. What is
-    /// to be sent is appended to `out`, here and later.
+    /// Begins the dialer's side, to reach `to`. `nonce` must be fresh and random. Bytes to be sent
+    /// are appended to `out`, here and later.
     pub fn dial(
         identity: Arc<HandshakeIdentity>,
         to: NodeId,
@@ -164,7 +168,7 @@ impl Handshake {
         this
     }
 
-    /// The side that took the connection.
+    /// Begins the acceptor's side.
     pub fn accept(identity: Arc<HandshakeIdentity>, nonce: Nonce) -> Self {
         Self::new(identity, Role::Acceptor, ConnectionKind::Small, nonce)
     }
@@ -197,13 +201,13 @@ impl Handshake {
         }
     }
 
-    /// The same on a TLS connection, for whose ends alone its proofs are good.
+    /// Binds the handshake to a TLS connection: its proofs are valid between the two ends only.
     pub fn over(self, channel: Option<Channel>) -> Self {
         Self { channel, ..self }
     }
 
-    /// Takes what the other side sent. With `Ok(Some)` the handshake is done; what came behind it
-    /// is in [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
+    /// Handles bytes from the other side. With `Ok(Some)` the handshake is done; the bytes behind
+    /// it are in [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
     pub fn receive(
         &mut self,
         input: &[u8],
@@ -221,12 +225,12 @@ impl Handshake {
         Ok(None)
     }
 
-    /// What was received behind the handshake's end.
+    /// Returns the bytes received behind the handshake's end.
     pub fn rest(self) -> Vec<u8> {
         self.input
     }
 
-    /// Who the other side says that it is: not proved.
+    /// Returns the name that the other side claims, which is not proved.
     pub fn claims(&self) -> Option<&str> {
         self.theirs.as_ref().map(|hello| hello.name.as_str())
     }
@@ -257,7 +261,7 @@ impl Handshake {
             (HandshakeStage::Hello, frame::HELLO) => self.receive_hello(body, out)?,
             (HandshakeStage::Proof, frame::PROOF) => self.check(body, out)?,
             (HandshakeStage::Verdict, frame::VERDICT) => return self.conclude(body, out),
-            // What can be said before any proof, and need not be believed.
+            // These verdicts can come before any proof, and need not be believed.
             (_, frame::VERDICT) => {
                 return Err(self.refuse(match body.first().copied().and_then(Reason::of_code) {
                     Some(reason @ (Reason::Version | Reason::Secret)) => reason,
@@ -269,7 +273,7 @@ impl Handshake {
         Ok(None)
     }
 
-    /// Takes a HELLO.
+    /// Handles a HELLO.
     fn receive_hello(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), HandshakeRefused> {
         let hello = Hello::decode(body).map_err(|what| self.refuse(Reason::Malformed(what)))?;
         let (role, versions, connection) = (hello.role, hello.versions, hello.connection);
@@ -285,7 +289,7 @@ impl Handshake {
             self.hellos[0] = body.to_vec();
             self.said.1 = node.and_then(|node| self.identity.logs.claim(node));
             self.hellos[1] = self.hello(name, node).encode();
-            // Before a refusal too: by it the dialer can say which versions this side speaks.
+            // Before a refusal too: the dialer can then log which versions this side speaks.
             put_frame(out, frame::HELLO, &self.hellos[1]);
         }
         if !has_version {
@@ -302,12 +306,12 @@ impl Handshake {
         Ok(())
     }
 
-    /// Takes a PROOF.
+    /// Handles a PROOF.
     fn check(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), HandshakeRefused> {
         if body.len() != PROOF_LEN {
             return Err(self.refuse(Reason::Malformed("a proof of another length")));
         }
-        // Takes the same time wherever the first difference is.
+        // Constant time, wherever the first difference is.
         let proves =
             |secret: &Secret| self.mac(secret, self.role.other()).verify_slice(body).is_ok();
         let Some(secret) = self.secrets.find(proves).cloned() else {
@@ -323,7 +327,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Takes a VERDICT.
+    /// Handles a VERDICT.
     fn conclude(
         &mut self,
         body: &[u8],
@@ -367,7 +371,7 @@ impl Handshake {
         }
     }
 
-    /// What this side has against a node that has proved itself.
+    /// Returns this side's reason to refuse a node that has proved itself, if any.
     fn classify(&self) -> Option<Reason> {
         let (ours, theirs) = (&self.identity, self.theirs.as_ref()?);
         if theirs.name == ours.own_name() {
@@ -377,7 +381,7 @@ impl Handshake {
         // Of two views, one is behind, and will learn of the other.
         let is_of_another_time = theirs.view.epoch != self.view.epoch;
         if !is_of_another_time && !self.view.agrees_with(theirs.view) {
-            // Layouts that were decided agree, unless there is a fork.
+            // Decided layouts agree, unless there is a fork.
             let is_first = self.view.epoch == FIRST_EPOCH;
             return Some(if is_first { Reason::Topology } else { Reason::Forked });
         }
@@ -401,15 +405,16 @@ impl Handshake {
         ours.logs.is_taken(node, theirs.incarnation).then_some(Reason::Taken)
     }
 
-    /// Which node of the view the other side is: that of the id that it says, if its name is that
-    /// one's.
+    /// Returns the node of the view that the other side is: the node of the id in the HELLO, if the
+    /// names agree.
     fn node_of(&self, hello: &Hello) -> Option<NodeId> {
         self.view.has_named(hello.node, &hello.name).then_some(hello.node)
     }
 
-    /// What the other side knows to be the cluster's layout, as it said with its verdict: who can't
-    /// be met for it was removed, or for others came while it was away, has no other way to hear of
-    /// that. Returns whether this node can go on with it.
+    /// Learns the layout that the other side sent with its verdict as the cluster's. A node whose
+    /// handshakes fail, because it was removed or because new members came while it was away, has
+    /// no other way to hear of the layout. Returns false if the layout belongs to a fork, so that
+    /// the nodes must part.
     fn learn(&self, layout: &[u8]) -> bool {
         let Some(layout) = Layout::from_bytes(layout).ok().filter(|layout| self.may_learn(layout))
         else {
@@ -419,11 +424,11 @@ impl Handshake {
         layouts.learn(&Arc::new(layout.clone())) || layouts.known().is_of_one_line(&layout)
     }
 
-    /// Whether the other side is of another cluster: by its id or, if not both have one, by the
-    /// disks that the two sides know. Of one cluster at most one side knows another disk than the
-    /// other has: a node that was seen with its present disk has met the other's present one, or
-    /// one before it. A node without an id that holds data, and knows others, is none whose disk
-    /// was replaced.
+    /// True if the other side belongs to another cluster: by the clusters' ids or, if not both
+    /// sides have one, by the disks that the two sides know. Within one cluster at most one side
+    /// knows another disk than the other side has: a node that was seen with its present disk has
+    /// met the other's present disk, or an earlier one. A node without an id that holds data and
+    /// knows other nodes does not have a replaced disk.
     fn is_of_another_cluster(&self, theirs: &Hello) -> bool {
         let (cluster, known) = self.said;
         let ours = &self.identity;
@@ -437,14 +442,15 @@ impl Handshake {
         is_another && (knows_another || has_company)
     }
 
-    /// Whether the two have one id; `None` = not both have one.
+    /// Compares the two clusters' ids; `None` = at least one side has none.
     fn have_one_id(&self) -> Option<bool> {
         let (theirs, own) = self.theirs.as_ref()?.cluster.zip(self.said.0)?;
         Some(theirs == own)
     }
 
-    /// Whether this node may go by a layout that the other side sends: both have one id; or one
-    /// of them has none, and this node met that disk before, or has a place in the layout.
+    /// True if this node may go by a layout that the other side sends: both have the same cluster
+    /// id; or one of them has none, and this node met that disk before, or has a place in the
+    /// layout.
     fn may_learn(&self, layout: &Layout) -> bool {
         let (ours, Some(theirs)) = (&self.identity, &self.theirs) else { return false };
         let (own, own_name) = (ours.own(), ours.own_name());
@@ -454,7 +460,7 @@ impl Handshake {
         self.have_one_id().unwrap_or_else(|| !are_two && (has_place() || was_met()))
     }
 
-    /// Whom this side, the dialer, wanted to reach.
+    /// Returns the name of the node that this side, the dialer, wanted to reach.
     fn asked_for(&self) -> String {
         Hello::decode(&self.hellos[0]).map(|hello| hello.to).unwrap_or_default()
     }
@@ -510,7 +516,7 @@ impl Handshake {
         put_frame(out, frame::VERDICT, &body);
     }
 
-    /// Refuses and says so, to somebody who has proved nothing.
+    /// Refuses the other side, which has proved nothing, and sends it the reason.
     fn turn_down(&self, reason: Reason, out: &mut Vec<u8>) -> HandshakeRefused {
         put_frame(out, frame::VERDICT, &[reason.code()]);
         self.refuse(reason)
@@ -520,7 +526,7 @@ impl Handshake {
         self.refused(reason, b"")
     }
 
-    /// `description` is the other side's topology, if it said it.
+    /// Makes the error of a refusal. `description` is the other side's topology, if it was sent.
     fn refused(&self, reason: Reason, description: &[u8]) -> HandshakeRefused {
         let dialed = if self.role == Role::Dialer { self.asked_for() } else { String::new() };
         words::refused(reason, &self.identity, self.theirs.as_ref(), &dialed, description)

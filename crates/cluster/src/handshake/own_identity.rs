@@ -1,4 +1,4 @@
-//! Who a node is, whom it expects, and what proves that it belongs there.
+//! This node's identity in handshakes: its name, the nodes it expects, and its proof of membership.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::message::NodeId;
 use crate::placement::view::Views;
 use crate::repair::watermark::Proofs;
 
-/// Who this node is, and whom it expects: shared by all its handshakes.
+/// This node's identity and the nodes that it expects, shared by all its handshakes.
 #[derive(Debug)]
 pub struct HandshakeIdentity {
-    /// [`VERSIONS`], save in tests of an upgrade.
+    /// [`VERSIONS`], except in tests of an upgrade.
     pub(super) versions: (u16, u16),
     pub(super) views: Arc<Views>,
     own: NodeId,
@@ -21,16 +21,16 @@ pub struct HandshakeIdentity {
     /// The cluster that this node belongs to.
     pub(super) cluster: Arc<OwnCluster>,
     pub(super) secrets: Arc<Secrets>,
-    /// What is known of the nodes' disks, this one's included.
+    /// The known disks of all nodes, including this one's.
     pub(super) logs: Arc<Logs>,
-    /// What this node knows of proofs.
+    /// This node's proof state.
     pub(super) proofs: Arc<Proofs>,
-    /// Which voter it is.
+    /// The layouts this node knows, and the voter that it is.
     pub(super) layouts: Arc<Layouts>,
 }
 
 impl HandshakeIdentity {
-    /// Node `own` of the cluster.
+    /// Makes the identity of node `own` of the cluster.
     pub fn new(
         views: Arc<Views>,
         own: NodeId,
@@ -43,7 +43,7 @@ impl HandshakeIdentity {
         Self { versions, views, own, own_name, cluster, secrets, logs, proofs, layouts }
     }
 
-    /// The id of this node.
+    /// Returns the id of this node.
     pub fn own(&self) -> NodeId {
         self.own
     }

@@ -1,5 +1,5 @@
-//! What proves that a node belongs to the cluster, and what does so besides while one secret
-//! replaces another on one node after the other.
+//! The secret that proves a node's membership in the cluster, and a second one that does so too
+//! while secrets are rotated node by node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use sha2::Sha256;
 
 use super::{Channel, Role};
 
-/// What proves that a node belongs to the cluster. Empty if none is configured.
+/// The secret that proves a node's membership in the cluster. Empty if none is configured.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// A secret of any bytes.
+    /// Makes a secret of any bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// What shows that one has it, for these parts under this label.
+    /// Returns a proof of possession: a MAC of these parts under this label.
     pub fn prove(&self, label: &[u8], parts: &[&[u8]]) -> [u8; 32] {
         self.mac_of(label, parts).finalize().into_bytes().into()
     }
 
-    /// Whether somebody else has shown that. It takes the same time wherever the first difference
-    /// is.
+    /// True if `proof` is such a proof. The comparison takes constant time, wherever the first
+    /// difference is.
     pub fn is_proven(&self, label: &[u8], parts: &[&[u8]], proof: &[u8]) -> bool {
         self.mac_of(label, parts).verify_slice(proof).is_ok()
     }
@@ -42,7 +42,8 @@ impl Secret {
         mac
     }
 
-    /// What one side of a handshake proves itself with, on a connection of this channel.
+    /// Returns the MAC by which a side of a handshake proves itself, on a connection of this
+    /// channel.
     pub(super) fn mac(
         &self,
         role: Role,
@@ -66,14 +67,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The secrets of a node: the one it proves itself with, and another one that it also accepts.
+/// The secrets of a node: the one it proves itself with, and a second one that it accepts too.
 #[derive(Debug, Default)]
 pub struct Secrets {
     held: ArcSwap<HeldSecrets>,
     replaced: AtomicU64,
 }
 
-/// Those of a moment.
+/// A snapshot of a node's secrets.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct HeldSecrets {
     own: Secret,
@@ -81,12 +82,12 @@ pub(super) struct HeldSecrets {
 }
 
 impl Secrets {
-    /// A node with these.
+    /// Makes the secrets of a node.
     pub fn new(own: Secret, also: Option<Secret>) -> Self {
         Self { held: ArcSwap::from_pointee(HeldSecrets { own, also }), replaced: AtomicU64::new(0) }
     }
 
-    /// From now on others. Connections that are there stay; returns whether anything is different.
+    /// Replaces the secrets. Existing connections stay; returns true if the new secrets differ.
     pub fn replace(&self, own: Secret, also: Option<Secret>) -> bool {
         let held = HeldSecrets { own, also };
         let differs = **self.held.load() != held;
@@ -97,17 +98,17 @@ impl Secrets {
         differs
     }
 
-    /// How often they were replaced by others.
+    /// Returns how often the secrets were replaced by different ones.
     pub fn replaced(&self) -> u64 {
         self.replaced.load(Ordering::Relaxed)
     }
 
-    /// The one that it proves itself with; `None` = it has none.
+    /// Returns the secret that the node proves itself with; `None` = it has none.
     pub fn own(&self) -> Option<Secret> {
         Some(self.held.load().own.clone()).filter(|own| *own != Secret::default())
     }
 
-    /// The first one that `fits`, of those that are accepted.
+    /// Returns the first accepted secret that `fits`.
     pub fn find(&self, fits: impl Fn(&Secret) -> bool) -> Option<Secret> {
         self.held().find(fits).cloned()
     }

@@ -39,7 +39,7 @@ impl Default for Someone {
 
 impl Someone {
     fn identity(&self) -> Arc<HandshakeIdentity> {
-        /// Placing all keys takes milliseconds.
+        /// Made once, as placing all keys takes milliseconds.
         static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(["a", "b", "c"], 3));
         let usual = self.nodes == ["a", "b", "c"] && self.replicas == 3;
         let topology = if usual { USUAL.clone() } else { topology(self.nodes, self.replicas) };
@@ -71,7 +71,7 @@ fn named(name: &'static str) -> Someone {
 
 const TO_B: NodeId = NodeId(1);
 
-/// What each side makes of the other, with the bytes handed over `step` at a time.
+/// The outcome of a side of a handshake.
 type Outcome = Result<PeerSeen, HandshakeRefused>;
 
 fn shake_in_steps(
@@ -112,7 +112,7 @@ fn between(
     (dialed.unwrap(), accepted.unwrap())
 }
 
-/// What a side has that was closed on.
+/// The error of a side whose connection was closed.
 fn unheard() -> HandshakeRefused {
     HandshakeRefused { reason: Reason::Malformed("closed"), text: String::new() }
 }
@@ -129,7 +129,7 @@ fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
 fn two_secrets_are_accepted_while_one_replaces_the_other() {
     let (old, new) = ("open sesame", "open barley!");
     let with = |name, secret, also| Someone { secret, also, ..named(name) };
-    // In the order in which an operator goes from node to node: whichever was done already.
+    // The steps of a secret's rotation, which an operator takes node by node.
     let steps = [(old, None), (old, Some(new)), (new, Some(old)), (new, None)];
     for pair in steps.windows(2) {
         for (of_a, of_b) in [(pair[0], pair[1]), (pair[1], pair[0]), (pair[0], pair[0])] {
@@ -163,7 +163,7 @@ fn a_proof_is_good_on_its_channel_only() {
     let good = Some([7; 32]);
     let (dialed, accepted) = shake(&over("a", good), &over("b", good));
     assert!(dialed.is_ok() && accepted.is_ok());
-    // Somebody in the middle has two connections, or takes TLS off one of them.
+    // A man in the middle has two connections, or takes TLS off one of them.
     for (of_a, of_b) in [(good, Some([8; 32])), (good, None), (None, good)] {
         let (dialed, accepted) = shake(&over("a", of_a), &over("b", of_b));
         assert_eq!(dialed.unwrap_err().reason, Reason::Secret, "{of_a:?} {of_b:?}");
@@ -286,7 +286,7 @@ fn a_difference_is_told_from_both_sides() {
     assert!(accepted.contains("3 in our topology, 2 in a's"), "{accepted}");
 }
 
-/// The frames of a whole, good handshake: dialer's and acceptor's.
+/// Returns the frames of a whole, good handshake: the dialer's and the acceptor's.
 fn recorded(nonces: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
     let (a, b) = (named("a").identity(), named("b").identity());
     let (mut dialer, mut acceptor) = (Vec::new(), Vec::new());
@@ -319,7 +319,7 @@ fn a_replayed_proof_is_refused() {
     assert!(!out.windows(32).any(|bytes| bytes == proof(&dialer)), "nothing is proved to it");
 }
 
-/// The PROOF in what one side sent: the second frame.
+/// Returns the PROOF in a side's bytes: the second frame.
 fn proof(sent: &[u8]) -> &[u8] {
     let hello = u32::from_le_bytes(sent[..4].try_into().unwrap()) as usize;
     &sent[FRAME_HEAD + hello + FRAME_HEAD..][..PROOF_LEN]
@@ -356,7 +356,7 @@ fn what_is_thrown_back_is_refused() {
     assert_eq!(refused.reason, Reason::Secret);
 }
 
-/// What a release that speaks these versions makes of one that speaks those.
+/// Shakes hands between releases that speak these versions, and returns the outcomes of both sides.
 fn shake_between(dialer: (u16, u16), acceptor: (u16, u16)) -> (Outcome, Outcome) {
     let (a, b) = (named("a"), named("b"));
     let speaking = |who: Someone, versions| Someone { versions, ..who }.identity();
@@ -383,7 +383,7 @@ fn no_common_version_is_said() {
     }
 }
 
-/// A refusal that comes without a HELLO.
+/// The refusal comes without a HELLO.
 #[test]
 fn a_node_that_does_not_say_its_versions_is_refused_for_them() {
     let (a, out) = (named("a").identity(), &mut Vec::new());
@@ -394,8 +394,8 @@ fn a_node_that_does_not_say_its_versions_is_refused_for_them() {
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
-/// A cluster of three goes from a release that speaks version 1 to one that speaks 2 as well, one
-/// node after the other, and back down. (No release speaks 2.)
+/// A cluster of three is upgraded from a release that speaks version 1 to one that speaks 2 as
+/// well, node by node, and downgraded again. (No release speaks 2.)
 #[test]
 fn a_cluster_is_upgraded_and_goes_back_one_node_after_the_other() {
     let (older, later) = ((1, 1), (1, 2));
@@ -420,7 +420,7 @@ fn a_cluster_is_upgraded_and_goes_back_one_node_after_the_other() {
     }
 }
 
-/// A later version may add to the HELLO, behind what this one knows.
+/// A later version may add fields to the HELLO, behind those that this version knows.
 #[test]
 fn the_hello_of_a_later_version_is_read() {
     let mut sent = Vec::new();
@@ -435,7 +435,7 @@ fn first() -> Layout {
     Layout::first(&topology(["a", "b", "c"], 3), |_| String::new())
 }
 
-/// Node `name` of a cluster that has become another one, by a change of its first members.
+/// Makes node `name` of a cluster whose first layout was changed.
 fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
     let mut layout = first().planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
@@ -444,7 +444,7 @@ fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
     going_by(name, layout)
 }
 
-/// Node `name`, which goes by that layout.
+/// Makes node `name`, which goes by this layout.
 fn going_by(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.own(name).unwrap();
@@ -472,7 +472,7 @@ fn d_joins() -> PlanChange {
 fn who_was_away_hears_of_a_joiner_from_it() {
     for d_dials in [true, false] {
         let (b, d) = (named("b").identity(), changed("d", &d_joins()));
-        // By what B knows there is no D: it dials others only, and A is at D's address.
+        // B knows no D: B dials others only, and A is at D's address.
         let (dialer, acceptor, to) = if d_dials { (&d, &b, TO_B) } else { (&b, &d, NodeId(0)) };
         let (dialed, accepted) = shake_in_steps(dialer.clone(), acceptor.clone(), to, 7);
         let refused = if d_dials { accepted } else { dialed };
@@ -515,7 +515,7 @@ fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
     }
 }
 
-/// Node `own` decided alone what follows.
+/// Returns the layout that node `own` forced alone after `base`.
 fn decreed(base: &Layout, own: u16, voter: u64) -> Layout {
     base.decreed(NodeId(own), VoterId(voter), &[]).unwrap()
 }
@@ -525,8 +525,9 @@ fn of_council(base: &Layout, name: &str) -> Layout {
     base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(1))).unwrap()
 }
 
-/// A node that is behind hears of a decree; one that knows more, or of another decree, is on a
-/// fork. Whoever dials, each side that can know it says so, and nobody learns anything.
+/// A node that is behind hears of a forced layout; a node that knows more, or another forced
+/// layout, is on a fork. Whoever dials, each side that can know of the fork says so, and neither
+/// learns anything.
 #[test]
 fn who_is_on_a_fork_is_refused_and_who_is_behind_follows() {
     let later = of_council(&first(), "b");
@@ -558,7 +559,7 @@ fn who_is_on_a_fork_is_refused_and_who_is_behind_follows() {
     }
 }
 
-/// It has the name of one that was removed, but not its id.
+/// The hello has the name of a removed node, but not its id.
 #[test]
 fn an_earlier_node_of_a_name_is_not_taken_for_the_later_one() {
     let hello = |node| Hello { node, ..sample("c") };
@@ -569,7 +570,7 @@ fn an_earlier_node_of_a_name_is_not_taken_for_the_later_one() {
     assert_eq!(accepting.node_of(&hello(NodeId(9))), None);
 }
 
-/// What a node of that name says.
+/// Returns the HELLO of a node of this name.
 fn sample(name: &'static str) -> Hello {
     let mut sent = Vec::new();
     Handshake::dial(named(name).identity(), TO_B, ConnectionKind::Small, [9; 32], &mut sent);

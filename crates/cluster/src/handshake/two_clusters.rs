@@ -1,4 +1,5 @@
-//! Whether two nodes are of one cluster, by their ids and by the disks that they know: every case.
+//! Tests of every case in which two nodes tell whether they are of one cluster, by their ids and by
+//! the disks that they know.
 
 use super::*;
 use crate::membership::cluster_id::OwnCluster;
@@ -12,7 +13,7 @@ use crate::repair::watermark::{Proof, Proofs};
 const G: u64 = 5;
 const H: u64 = 6;
 
-/// Which disk of the other side a node knows.
+/// A node's knowledge of the other side's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Acquaintance {
     Nothing,
@@ -22,7 +23,7 @@ enum Acquaintance {
 
 use Acquaintance::{Another, Its, Nothing};
 
-/// One side of a handshake, as the table below has it.
+/// One side of a handshake in the table below.
 #[derive(Debug, Clone, Copy)]
 struct Side {
     id: u64,
@@ -62,7 +63,7 @@ fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
     Arc::new(HandshakeIdentity::new(Views::fixed(topology), own, Arc::new(cluster), secrets, known))
 }
 
-/// Node a dials node b; what comes of it on both sides.
+/// Has node `a` dial node `b`, and returns the outcomes of both sides.
 fn shake(a: Side, b: Side) -> [Result<PeerSeen, HandshakeRefused>; 2] {
     let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
     let (a, b) = (identity(a, NodeId(0)), identity(b, NodeId(1)));
@@ -81,12 +82,12 @@ fn shake(a: Side, b: Side) -> [Result<PeerSeen, HandshakeRefused>; 2] {
 #[test]
 fn who_is_taken_in_and_who_is_of_another_cluster() {
     let cases = [
-        // Ids decide, whatever is known of disks: disks are replaced.
+        // Ids decide, whatever disks are known: disks are replaced.
         ("one id", side(G, Its), side(G, Its), true),
         ("one id, and both disks were replaced", side(G, Another), side(G, Another), true),
         ("two ids", side(G, Nothing), side(H, Nothing), false),
         ("two ids, and a copied directory", side(G, Its), side(H, Its), false),
-        // A new list.
+        // Nodes of a new list.
         ("two new nodes meet", side(0, Nothing), side(0, Nothing), true),
         ("two new nodes meet again", side(0, Its), side(0, Its), true),
         ("one of them was killed early", side(0, Its), side(0, Nothing), true),
@@ -111,7 +112,7 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
             in_company(side(0, Another)),
             true,
         ),
-        // Two clusters of which one has no id yet, or both.
+        // Two clusters, one or both without an id yet.
         ("each knows another one", side(G, Another), side(0, Another), false),
         ("each knows another one, without ids", side(0, Another), side(0, Another), false),
         (

@@ -1,45 +1,46 @@
-//! Why two nodes do not work together, for people.
+//! Reasons why two nodes do not work together, in words for people.
 
 use super::{HandshakeIdentity, Hello};
 use crate::placement::topology::difference;
 use crate::placement::view::View;
 
-/// What one side has against the other.
+/// A side's reason to refuse the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It does not speak this protocol.
+    /// The other side does not speak this protocol.
     Malformed(&'static str),
     /// There is no version that both speak.
     Version,
-    /// It does not know the secret.
+    /// The other side does not know the secret.
     Secret,
-    /// It belongs to another cluster.
+    /// The other side belongs to another cluster.
     Cluster,
-    /// Its settings name other nodes, zones, weights or replicas.
+    /// The other side's settings name other nodes, zones, weights or replicas.
     Topology,
-    /// It is not the node that was dialed.
+    /// The other side is not the node that was dialed.
     Name,
-    /// One of the two has left the cluster, as far as this node knows. The other side is told the
-    /// same as of another name.
+    /// One of the two has left the cluster, as far as this node knows. On the wire the reason is
+    /// the same as `Name`.
     Removed,
-    /// It has this node's name, and another disk.
+    /// The other side has this node's name, and another disk.
     Namesake,
-    /// It is this node.
+    /// The other side is this node.
     Itself,
-    /// A later process with its disk is known.
+    /// A later process with the other side's disk is known.
     Outlived,
     /// The other side knows a later process with this node's disk.
     Fenced,
-    /// A process with another disk is connected as that node.
+    /// A process with another disk is connected as the other side's node.
     Taken,
     /// The other side is connected to a process with another disk as this node.
     Replaced,
-    /// It goes by what was decided after the cluster was recovered without knowing of it.
+    /// The two sides are on a fork: the cluster was recovered from a directory that did not know
+    /// the layout of one of them.
     Forked,
 }
 
 impl Reason {
-    /// As one word.
+    /// Returns the reason as one word.
     pub fn label(self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
@@ -59,7 +60,7 @@ impl Reason {
         }
     }
 
-    /// As a number on the wire.
+    /// Returns the reason as a number on the wire.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Malformed(_) => 1,
@@ -93,17 +94,17 @@ impl Reason {
     }
 }
 
-/// A handshake that failed.
+/// The error of a failed handshake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct HandshakeRefused {
-    /// What it failed for.
+    /// The reason of the failure.
     pub reason: Reason,
-    /// The same in words, in one line.
+    /// The reason in words, in one line.
     pub text: String,
 }
 
-/// Whether the other side is none of the nodes that this one knows.
+/// True if the other side is none of the nodes that this node knows.
 fn is_unknown(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> bool {
     theirs.is_some_and(|theirs| !ours.views.current().has_named(theirs.node, &theirs.name))
 }
@@ -119,7 +120,7 @@ fn forked(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Strin
     )
 }
 
-/// A range of versions in words.
+/// Returns a range of versions in words.
 fn named((least, greatest): (u16, u16)) -> String {
     if least == greatest {
         format!("version {least}")
@@ -128,7 +129,7 @@ fn named((least, greatest): (u16, u16)) -> String {
     }
 }
 
-/// What is said of two nodes that are of different clusters.
+/// Returns the text for two nodes of different clusters.
 fn of_two_clusters(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     let (own, layout) = (ours.own_name(), ours.layouts.entered());
     let at = |name: &str| {
@@ -155,7 +156,7 @@ fn of_two_clusters(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>)
     )
 }
 
-/// What is said by a node that is alone to one that takes it for a member of its cluster.
+/// Returns the text for a node that is alone and meets a node that takes it for a member.
 fn of_a_store_of_its_own(ours: &HandshakeIdentity, theirs: &Hello) -> String {
     let (own, name, to) = (ours.own_name(), &theirs.name, &theirs.to);
     let cluster = theirs.cluster.map_or(String::new(), |id| format!(" {id}"));
@@ -170,7 +171,7 @@ fn of_a_store_of_its_own(ours: &HandshakeIdentity, theirs: &Hello) -> String {
     )
 }
 
-/// A name that does not fit is that of a removal if one of the two has left.
+/// Turns a name mismatch into a removal if one of the two has left.
 fn of_who_has_left(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
     let known = ours.layouts.known();
     let peer = theirs.map(|hello| hello.node);
@@ -201,7 +202,7 @@ fn replaced(name: &str, own: &str) -> String {
 
 fn removed(name: &str, ours: &HandshakeIdentity) -> String {
     let own = ours.own_name();
-    // It may just have been told.
+    // This node may just have learned of its own removal.
     let who = match ours.layouts.known().is_gone(ours.own()) {
         true => format!("{name} refuses this node, {own}, which"),
         false => name.to_owned(),
@@ -212,8 +213,8 @@ fn removed(name: &str, ours: &HandshakeIdentity) -> String {
     )
 }
 
-/// `dialed` is whom this side wanted to reach, if it made the connection; `description` is the
-/// other side's topology, if it said it.
+/// Makes the error of a refusal. `dialed` is the node that this side wanted to reach, if it made
+/// the connection; `description` is the other side's topology, if it was sent.
 pub(super) fn refused(
     reason: Reason,
     ours: &HandshakeIdentity,

@@ -1,76 +1,76 @@
-//! Pages: part of a range of keys, as it is asked for and as it comes.
+//! Page requests and pages: parts of a range of keys.
 
 use bytes::Bytes;
 
 use crate::node_id::NodeId;
 use record::Record;
 
-/// A part of a range of keys, small enough to be read at once. Nothing of it is remembered between
-/// two pages.
+/// A request for a part of a range of keys, small enough to be read at once. The answering node
+/// keeps no state between two pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// The least key that may be in it.
+    /// The least key that may be in the page.
     pub start: Bytes,
-    /// The least key that is beyond it; `None` = there is no such key.
+    /// The first key beyond the range; `None` = the range has no end.
     pub end: Option<Bytes>,
-    /// Which keys are meant.
+    /// The keys of the range that are wanted.
     pub filter: Filter,
-    /// Bytes of keys and records after which the page ends; one item is always taken.
+    /// The size of keys and records, in bytes, at which the page ends; one item is always taken.
     pub max_bytes: u32,
 }
 
-/// Which of a node's keys are meant.
+/// A choice among a node's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
-    /// Keys of which the answering node is among the first `ack` of the first `from` replicas, when
-    /// those are put into the order of `preference`. Nodes that are not in it are not asked.
+    /// Keys of which the answering node is among the first `ack` of the first `from` replicas, in
+    /// the order of `preference`. Nodes not in `preference` are not asked.
     Chosen {
-        /// How many replicas of each partition are asked.
+        /// The number of replicas of each partition that are asked.
         ack: u8,
-        /// Out of how many.
+        /// The number of replicas of each partition to choose them from.
         from: u8,
         /// The nodes that are asked, best first.
         preference: Vec<NodeId>,
     },
-    /// Keys whose record belongs onto a node, by the record's own number of copies.
+    /// Keys whose record is placed on a node, by the record's own number of copies.
     HeldBy {
-        /// The node that the records belong onto.
+        /// The node that the records are placed on.
         node: NodeId,
-        /// The least time of a version that is meant.
+        /// The least time of a version to include.
         since: u64,
-        /// The node that is asked promises this ballot for all keys, as the one that asks has: a
-        /// conditional write that is under way while records go over must not be counted twice.
+        /// The ballot that the answering node promises for all keys, as the asker has: a
+        /// conditional write that is under way while records are copied must not be counted twice.
         promise: u64,
-        /// The partitions that are meant, at most [`MAX_LISTED`](crate::MAX_LISTED); none = all.
+        /// The partitions to include, at most [`MAX_LISTED`](crate::MAX_LISTED); empty = all.
         partitions: Vec<u16>,
     },
-    /// Keys whose record moves to a node, or whose replicas become fewer, that one among them.
+    /// Keys whose record moves to a node, or that lose replicas and keep the node as one.
     Moved {
         /// The node that the keys move to, or that stays one of their replicas.
         node: NodeId,
-        /// Whether only those are meant that the answering node is the first replica of, and that
-        /// were written before it placed keys so.
+        /// True to include only keys of which the answering node is the first replica and which
+        /// were written before that node placed keys this way.
         first: bool,
-        /// What the digests begin with.
+        /// The seed of the digests.
         seed: u64,
         /// Digests of records that the node holds among these keys, at most
-        /// [`MAX_KNOWN`](crate::MAX_KNOWN): they are not meant.
+        /// [`MAX_KNOWN`](crate::MAX_KNOWN), to be excluded.
         known: Vec<u64>,
     },
-    /// No keys, but what is remembered of writes with an idempotency key, by its names, of
-    /// partitions that move to a node or whose replicas become fewer, that one among them; or of
-    /// partitions that it holds, if it has lost what it remembered. The page is authoritative if
-    /// the node has forgotten none of them within a day.
+    /// No keys, but the memory of writes with an idempotency key, by their names: for partitions
+    /// that move to a node, or that lose replicas and keep the node as one; or for all partitions
+    /// that the node holds, if it has lost its memory. The page is authoritative if the answering
+    /// node has forgotten no such write within a day.
     Remembered {
         /// The node that the partitions move to, or that stays one of their replicas.
         node: NodeId,
-        /// Whether it has lost what it remembered.
+        /// True if the node has lost its memory of such writes.
         lost: bool,
     },
 }
 
 impl Filter {
-    /// The least time of a version that is meant.
+    /// Returns the least time of a version to include.
     pub fn since(&self) -> u64 {
         match self {
             Self::Chosen { .. } | Self::Moved { .. } | Self::Remembered { .. } => 0,
@@ -79,13 +79,13 @@ impl Filter {
     }
 }
 
-/// Part of a range.
+/// A part of a range: the reply to a page request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Keys and records, tombstones too, in the order of the keys.
     pub items: Vec<(Bytes, Record)>,
-    /// Where the range goes on; `None` = it is at its end.
+    /// The key at which the range goes on; `None` = the range is at its end.
     pub next: Option<Bytes>,
-    /// Whether the node is authoritative for what is absent.
+    /// True if the node is authoritative for absent keys.
     pub authoritative: bool,
 }

@@ -62,7 +62,7 @@ impl Cx<'_> {
     }
 
     /// Replies to a request that the replica has carried out. A node that asked under a view of
-    /// another placement is told [`Reply::Superseded`] instead: its view does not count the reply.
+    /// another placement gets [`Reply::Superseded`] instead: its view does not count the reply.
     pub(crate) fn done(&mut self, op: OpId, reply: Reply) {
         let own = self.core.view.id();
         let is_of_before = match op {
@@ -89,13 +89,14 @@ impl Core {
         node == self.shared.own || self.peers.is_up(node)
     }
 
-    /// The errand of a node that is asked now.
+    /// Makes the errand of a node that is asked now.
     pub(crate) fn errand_to(&self, now: Now, node: NodeId) -> Errand {
         let way = if self.is_up(node) { Way::Sent } else { Way::Waits };
         Errand { since: now.mono, way }
     }
 
-    /// Microseconds that a call, or another node's request, of this class may take.
+    /// Returns the time that a call, or another node's request, of this class may take, in
+    /// microseconds.
     pub(crate) fn patience(&self, class: Class) -> u64 {
         let deadline = self.config.deadline_micros;
         match class {
@@ -104,8 +105,8 @@ impl Core {
         }
     }
 
-    /// For how long the work of another node's request is of use: as long as that node waits, but
-    /// no longer than any request of its class may take here.
+    /// Returns the demand of another node's request: as long as that node waits, but no longer than
+    /// any request of its class may take here.
     pub(crate) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
         let remaining = (u64::from(remaining_ms) * 1000).min(self.patience(class));
         Demand { class, until: now.mono + remaining }
@@ -130,41 +131,40 @@ impl Core {
         replicas.filter(|node| !holders.contains(node)).collect()
     }
 
-    /// Returns whether a record's version is further ahead of this node's wall clock than clocks
-    /// may be.
+    /// True if a record's version is further ahead of this node's wall clock than clocks may be.
     pub(crate) fn is_ahead(&self, now: Now, record: &Record) -> bool {
         self.is_future(now, record.when())
     }
 
-    /// Returns whether a record that was written at `when` is a future record.
+    /// True if a record that was written at `when` is a future record.
     pub(crate) fn is_future(&self, now: Now, when: u64) -> bool {
         when > self.takes_up_to(now)
     }
 
-    /// Returns whether a record of this time is too far ahead for this node's clock to follow.
+    /// True if a record of this time is too far ahead for this node's clock to follow.
     pub(crate) fn is_unreachable(&self, now: Now, time: u64) -> bool {
         self.shared.clock.is_ahead(time, now, self.config.max_skew_micros)
     }
 
-    /// The greatest time of a record that is not a future one.
+    /// Returns the greatest time of a record that is not a future one.
     pub(crate) fn takes_up_to(&self, now: Now) -> u64 {
         self.shared.clock.takes_up_to(now, self.config.max_skew_micros)
     }
 
-    /// The time by which values have expired.
+    /// Returns the time by which values have expired, in microseconds since 1970.
     pub(crate) fn time_of_expiries(&self, now: Now) -> u64 {
         self.shared.clock.time_of_expiries(now, self.config.max_skew_micros)
     }
 
-    /// Returns whether this node's store may hold a newer record than this one, which is about to
-    /// be written. A cluster of one notes that too: a node that joins later may write something
-    /// older.
+    /// True if this node's store may hold a newer record than this one, which is about to be
+    /// written. A cluster of one calls this too, to note the version: a node that joins later may
+    /// write an older one.
     pub(crate) fn must_look(&self, record: &Record) -> bool {
         let (newest, origin) = (&self.shared.replica.newest, self.shared.clock.origin());
         newest.may_hide(record.version(), origin, self.view.is_alone())
     }
 
-    /// This node's state of repair rounds, as it tells others.
+    /// Returns this node's state of repair rounds, as other nodes are told it.
     pub(crate) fn round_state(&self, now: Now) -> RoundState {
         let shared = &self.shared;
         RoundState {
@@ -181,9 +181,9 @@ impl Core {
         self.shared.received_proof(node, state.proof);
     }
 
-    /// Returns whether a record that a replica reported counts as absent: others may have purged
-    /// it, and must not be sent it again. A record of a replica that is not authoritative, as this
-    /// node may be itself, counts as absent if it was written before any watermark: the replica's
+    /// True if a record that a replica reported counts as absent: others may have purged it, and
+    /// must not be sent it again. A record of a replica that is not authoritative, as this node may
+    /// be itself, counts as absent if it was written before any known watermark: the replica's
     /// directory may be an older copy.
     ///
     /// A watermark is a time of versions, whose clock may be ahead of all wall clocks: the

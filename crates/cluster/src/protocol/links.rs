@@ -1,4 +1,4 @@
-//! Events of the links to other nodes: replies, and what becomes of requests whose link is lost.
+//! Events of the links to other nodes: replies, and requests whose link is lost.
 
 use super::Protocol;
 use crate::clock::Now;
@@ -8,7 +8,7 @@ use crate::request::Requests;
 use crate::request::slots::SlotKind;
 
 impl Protocol {
-    /// A node replied: another one, or this one as a replica.
+    /// Handles a reply of a node: another one, or this one as a replica.
     pub(super) fn replied(
         &mut self,
         now: Now,
@@ -27,7 +27,7 @@ impl Protocol {
         self.perform_own(now, out);
     }
 
-    /// A link is up.
+    /// Notes that a link is up.
     pub(super) fn up(&mut self, peer: NodeId) {
         self.core.peers.up(peer);
         self.parts.reads.up(peer);
@@ -36,7 +36,7 @@ impl Protocol {
         self.parts.calls.up(peer);
     }
 
-    /// A link is lost.
+    /// Handles the loss of a link, with its unanswered requests.
     pub(super) fn lost(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
         self.core.peers.down(peer);
         let (parts, mut cx) = self.lend(now, out);
@@ -46,7 +46,7 @@ impl Protocol {
         parts.calls.lost(&mut cx, peer);
     }
 
-    /// There is no link to a node, and none can be made.
+    /// Handles a node to which no link can be made.
     pub(super) fn unreachable(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
         self.core.peers.down(peer);
         let (parts, mut cx) = self.lend(now, out);
@@ -56,7 +56,7 @@ impl Protocol {
         parts.calls.unreachable(&mut cx, peer);
     }
 
-    /// A message was dropped: too much waits for its node already.
+    /// Handles a dropped message: too much waits for its node already.
     pub(super) fn overflow(&mut self, now: Now, peer: NodeId, id: SlotId, out: &mut Vec<Effect>) {
         let (parts, mut cx) = self.lend(now, out);
         match SlotKind::of(id) {

@@ -1,6 +1,6 @@
 //! One event loop's part in the protocol: it coordinates its clients' requests, and answers other
-//! nodes as a replica. A pure state machine: what happens comes in as an [`Event`], what is to be
-//! done goes out as [`Effect`]s, and nothing in here waits, reads a clock or touches a socket.
+//! nodes as a replica. A pure state machine: an [`Event`] goes in, the [`Effect`]s to carry out
+//! come out, and nothing in here waits, reads a clock or touches a socket.
 //!
 //! ```text
 //!  clients ──▶ Get, Write ─┐              ┌─▶ Read, Write, Page ──▶ this node's store ──┐
@@ -14,9 +14,10 @@
 //! [`Protocol`] hands each event to the part that owns the state: reads, writes, changes and calls
 //! (`request/`, `paxos/`), or the node's replica (`replica/`), and lends it the context.
 //!
-//! A request that is under way has a *slot*, and in it a *vote* for each replica. It is decided as
-//! soon as enough votes are in. The slot stays until the others are in too, or its deadline is
-//! over, because they are still of use: for repairs after reads, for hints after writes.
+//! A request under way has a *slot*, and in the slot a *vote* for each replica. The request is
+//! decided as soon as enough votes are in. The slot stays until the other votes are in too, or its
+//! deadline is over, because late votes are still of use: for repairs after reads, for hints after
+//! writes.
 
 pub(crate) mod core;
 mod links;
@@ -49,10 +50,10 @@ use crate::request::{RequestCx, Requests};
 use crate::shared::Shared;
 use record::{Outline, Record};
 
-/// How often slots are looked at for deadlines, in microseconds: a fraction of the least deadline.
+/// The period of checking slots for deadlines, in microseconds: a fraction of the least deadline.
 const SWEEP_MICROS: u64 = 20_000;
 
-/// The answer to a client of a fenced node.
+/// Returns the answer to a client of a fenced node.
 fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
     let (failure, acked, unknown, detail) = (FailureKind::Fenced, 0, false, None);
     let (parts, since) = (Vec::new(), now.mono);
@@ -86,7 +87,7 @@ impl Core {
 }
 
 impl Protocol {
-    /// A protocol without requests.
+    /// Makes a protocol without requests.
     pub fn new(shared: Arc<Shared>, config: Config) -> Self {
         let view = Rc::new(View::clone(&shared.view()));
         let core = Core {
@@ -102,7 +103,7 @@ impl Protocol {
         Self { core, parts, replica, missed, next_sweep: 0 }
     }
 
-    /// The requests under way, and the context that their methods are lent.
+    /// Returns the requests under way, and the context that their methods are lent.
     fn lend<'a>(
         &'a mut self,
         now: Now,
@@ -112,7 +113,7 @@ impl Protocol {
         (parts, RequestCx { cx: core.cx(now, out), replica, missed })
     }
 
-    /// Handles one event; appends what is to be done to `out`.
+    /// Handles one event; appends the effects to carry out to `out`.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         if self.core.view.epoch != self.core.shared.membership.views.epoch() {
             self.look_at_views(now, out);
@@ -166,7 +167,8 @@ impl Protocol {
         while self.go_on(now, out) {}
     }
 
-    /// Goes on with one thing that the event has made possible. Returns `false` if there is none.
+    /// Carries out one step that the event has made possible. Returns `false` if there is none
+    /// left.
     fn go_on(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
         if !self.parts.calls.to_perform.is_empty() {
             self.perform_own(now, out);
@@ -182,20 +184,21 @@ impl Protocol {
         true
     }
 
-    /// Returns whether a read of this key needs no other node: no partition moves, `ack` is one,
-    /// and it is not the turn of all replicas to be asked.
+    /// True if a read of this key needs no other node: no partition moves, `ack` is one, and the
+    /// read is not due to ask all replicas.
     pub fn reads_alone(&self, key: &[u8], asked: AskedQuorum) -> bool {
         self.parts.reads.reads_alone(&self.core, key, asked)
     }
 
-    /// The answer to a read that needs no other node, by what this node's store has of the key;
-    /// `None` = the store's record does not count: this node is not authoritative for it, or it is
-    /// a future record.
+    /// Returns the answer to a read that needs no other node, by this node's record of the key;
+    /// `None` = the record does not count: this node is not authoritative for it, or it is a future
+    /// record.
     pub fn answer_alone(&mut self, now: Now, held: Option<Record>) -> Option<Answer> {
         self.parts.reads.answer_alone(&self.core, now, held)
     }
 
-    /// When [`Event::Tick`] is due at the latest, by the monotonic clock; `None` = nothing waits.
+    /// Returns when [`Event::Tick`] is due at the latest, by the monotonic clock in microseconds;
+    /// `None` = no work waits.
     pub fn next_wake(&mut self) -> Option<u64> {
         let acceptor = &self.replica.acceptor;
         if self.is_empty() && acceptor.is_empty() && self.replica.waiting.is_empty() {
@@ -206,13 +209,13 @@ impl Protocol {
         hedges.into_iter().flatten().chain([self.next_sweep]).min()
     }
 
-    /// Requests under way.
+    /// Returns the number of requests under way.
     pub fn len(&self) -> usize {
         let Parts { reads, writes, changes, calls } = &self.parts;
         reads.len() + writes.len() + changes.len() + calls.len()
     }
 
-    /// Whether no request is under way.
+    /// True if no request is under way.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -241,7 +244,7 @@ impl Protocol {
         parts.calls.expire_late(&mut cx);
     }
 
-    /// Another node sent a request.
+    /// Handles a request of another node.
     fn requested(
         &mut self,
         now: Now,
@@ -258,8 +261,8 @@ impl Protocol {
         }
     }
 
-    /// Carries out a request, of another node or of this one: as the coordinator that it asks for,
-    /// or as a replica.
+    /// Carries out a request, of another node or of this one: as its coordinator, if the request
+    /// asks for that, or as a replica.
     fn perform(
         &mut self,
         now: Now,
@@ -280,14 +283,14 @@ impl Protocol {
         }
     }
 
-    /// Carries out what calls have asked of this node itself.
+    /// Carries out the requests that calls have made to this node itself.
     fn perform_own(&mut self, now: Now, out: &mut Vec<Effect>) {
         for OwnRequest { id, demand, request } in std::mem::take(&mut self.parts.calls.to_perform) {
             self.perform(now, OpId::Slot(id), demand, request, out);
         }
     }
 
-    /// The store read.
+    /// Handles a result of a read of the store.
     fn was_read(
         &mut self,
         now: Now,
@@ -304,14 +307,14 @@ impl Protocol {
                 let reply = reply_to_read(&cx.core.shared, result);
                 parts.calls.done_here(&mut cx, id, reply);
             }
-            // It was read to store what a conditional write made, which another view gave up since.
+            // The read served an accept of a conditional write, which another view gave up since.
             SlotKind::Change => {}
             // A plain write has no ballot, so this node's acceptor has no part in it.
             SlotKind::Write => unreachable!("a write reads nothing"),
         }
     }
 
-    /// The store read a record that is too long for whoever asked.
+    /// Handles a read of the store that found a record too long for the asker.
     fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
         let own: Own<_> = self.replica.outlined(&mut self.core.cx(now, out), op, outline);
         let Some((id, outline)) = own else { return };
@@ -328,7 +331,7 @@ impl Protocol {
         }
     }
 
-    /// The store wrote.
+    /// Handles a result of a write to the store.
     fn was_written(
         &mut self,
         now: Now,
@@ -342,14 +345,14 @@ impl Protocol {
         match SlotKind::of(id) {
             SlotKind::Read => parts.reads.wrote_here(&mut cx, id, result),
             SlotKind::Write => parts.writes.wrote_here(&mut cx, id, result),
-            // Of a conditional write it is a plain record that is brought to a majority.
+            // A conditional write's plain record, brought to a majority.
             SlotKind::Change | SlotKind::Call => {
                 self.replied(now, self.core.shared.own, id, reply_to_write(&result), out);
             }
         }
     }
 
-    /// The store looked for a conditional write.
+    /// Handles a result of a lookup of a conditional write.
     fn was_recalled(
         &mut self,
         now: Now,
@@ -364,7 +367,7 @@ impl Protocol {
         recall::recalled(&mut self.core.cx(now, out), op, partition, result);
     }
 
-    /// The store read a page, or compared one.
+    /// Handles a page that the store read, or a comparison.
     fn was_scanned(
         &mut self,
         now: Now,

@@ -1,17 +1,17 @@
-//! What is under way when a view of another placement comes into force: who has not been answered
-//! is counted by that one, from the beginning.
+//! The change to a view of another placement, for requests under way: the new view counts each
+//! unanswered request from the beginning.
 //!
 //! ```text
 //!  view 7: read old ── a slot: asked, two replies ─┐            replies under the old id: stale
 //!  view 8: read new ───────────────────────────────┴─▶ new id, new votes ─▶ asked again ─▶ answer
 //! ```
 //!
-//! Whether enough have done their part is said of the sets of one view, and of replies that were
-//! given under it. So nothing of the earlier one counts; but that a write may have been done is not
-//! forgotten. The deadline stays.
+//! A quorum is defined by the replica sets of one view, and by replies given under that view. So
+//! nothing of the earlier view counts; but that a write may have been done is not forgotten. The
+//! deadline stays.
 //!
-//! This node's own replica needs no check of the view: its part is asked under the slot's id, and
-//! that is renewed in the same call that sees the later view.
+//! This node's own replica needs no check of the view: its part is asked under the slot's id, which
+//! is renewed in the same call that sees the later view.
 
 use std::rc::Rc;
 
@@ -24,17 +24,17 @@ use crate::request::Requests;
 use crate::request::slots::SlotKind;
 
 impl Protocol {
-    /// The view by which replies to what the last event's effects ask are counted. What is sent to
-    /// other nodes bears it.
+    /// Returns the view by which replies to the last event's requests are counted. Messages to
+    /// other nodes bear it.
     pub fn under(&self) -> ViewId {
         self.core.view.id()
     }
 
-    /// Another view may be in force.
+    /// Follows the view in force, if it has changed.
     pub(super) fn look_at_views(&mut self, now: Now, out: &mut Vec<Effect>) {
         let view = self.core.shared.view();
         if view.epoch == self.core.view.epoch {
-            // The epoch is ahead of the view that is installed: the next event looks again.
+            // The epoch is ahead of the installed view: the next event checks again.
             return;
         }
         let before = std::mem::replace(&mut self.core.view, Rc::new(View::clone(&view)));
@@ -54,9 +54,8 @@ impl Protocol {
         self.take_waiting(now, out);
     }
 
-    /// A later view is in force, or this node's disk is known: requests that have waited for that
-    /// are served. What this node asks itself waits by the id of its slot, which a later view
-    /// renews.
+    /// Serves requests that have waited for a later view, now in force, or for this node's disk to
+    /// be known. This node's own requests wait by the id of their slot, which a later view renews.
     pub(super) fn take_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
         let ready = self.replica.waiting.take(&self.core.cx(now, out));
         for WaitingRequest { op, demand, under, request } in ready {

@@ -14,13 +14,13 @@ const COUNTS: u8 = 2;
 pub struct BeforeWrites(AtomicU8);
 
 impl BeforeWrites {
-    /// Whether any check is on.
+    /// True if any check is on.
     #[inline]
     pub fn are_any(&self) -> bool {
         self.get() != 0
     }
 
-    /// Whether stored bytes are counted, because there are quotas.
+    /// True if stored bytes are counted, because there are quotas.
     pub fn count(&self) -> bool {
         self.get() & COUNTS != 0
     }
@@ -30,7 +30,7 @@ impl BeforeWrites {
         self.set(COUNTS, whether);
     }
 
-    /// Whether the node refuses records of partitions that move to it.
+    /// True if the node refuses records of partitions that move to it.
     pub(crate) fn empty(&self) -> bool {
         self.get() & EMPTIES != 0
     }

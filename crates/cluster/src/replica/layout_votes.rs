@@ -1,4 +1,4 @@
-//! This node's vote about layouts, when another node asks for it: what it says waits until it is
+//! This node's vote about layouts, when another node asks for it: the reply waits until the vote is
 //! durable.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use crate::membership::layout::{VoteReply, VoteRequest};
 use crate::message::Reply;
 use crate::protocol::core::Cx;
 
-/// Votes that are being stored, and what is to be said then.
+/// Votes that are being stored, each with its reply.
 #[derive(Debug, Default)]
 pub(crate) struct Votes {
     storing: BTreeMap<OpId, VoteReply>,
@@ -16,12 +16,13 @@ pub(crate) struct Votes {
 
 impl Votes {
     pub(crate) fn council_asked(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
-        // Its directory is a copy: it must not vote beside the other one.
+        // The directory of a fenced node is a copy: two copies must not vote.
         if cx.core.shared.membership.state.is_fenced() {
             return cx.done(op, Reply::Council(VoteReply::NoVote));
         }
-        // The directory may be an earlier state of itself: whoever has had a vote of it says so,
-        // and learns of the next one when that claim is settled. The asker tries again.
+        // The directory may be an earlier state of itself: nodes that have had a vote of the later
+        // state say so, and learn of the next vote when that claim is settled. The asker tries
+        // again.
         let is_vote = matches!(asked, VoteRequest::Prepare { .. } | VoteRequest::Accept { .. });
         let is_known = cx.core.shared.membership.state.is_confirmed()
             && !cx.core.shared.membership.logs.is_in_doubt();
@@ -37,7 +38,7 @@ impl Votes {
         }
     }
 
-    /// What was kept of a vote is durable, or is not.
+    /// Handles the end of storing a vote, and replies.
     pub(crate) fn was_kept(
         &mut self,
         cx: &mut Cx<'_>,

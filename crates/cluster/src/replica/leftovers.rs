@@ -1,43 +1,45 @@
-//! Whether this node's store may hold *leftovers*, records of keys that are placed on other nodes
-//! by now, that are to go.
+//! Requests to drop *orphaned records* (leftovers) from this node's store: records of keys that are
+//! placed on other nodes by now.
 //!
 //! ```text
 //!  want ─▶ wanted() ─▶ DropLeftovers ─▶ the store has dropped them ─▶ no
 //! ```
 //!
-//! Whoever wants it does so once the view is in force by which they are leftovers, and what was let
-//! pass under an earlier one is in the store: what comes later may stay.
+//! A caller requests the drop only once the view under which the records are orphaned is in force,
+//! and all writes admitted under an earlier view are in the store: records that come later may
+//! stay.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module.
+/// The count of requests to drop orphaned records, and of those carried out.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// How often they were wanted to go …
+    /// The number of requests so far.
     wanted: AtomicU64,
-    /// … and up to which of these times they are gone.
+    /// The number of requests that were carried out.
     dropped: AtomicU64,
 }
 
 impl Leftovers {
-    /// From now on those are wanted to go that are in the store, by the view that is in force.
+    /// Requests that the records now in the store that are orphaned by the view in force be
+    /// dropped.
     pub fn want(&self) {
         self.wanted.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether some may not be gone that were wanted to go. Until then the node stores nothing of a
-    /// key that it does not hold ([`Shared::holds`](crate::Shared::holds)), and no such key becomes
-    /// one that it holds.
+    /// True if some orphaned records may remain after a request. Until they are gone the node
+    /// stores no record of a key that it does not hold ([`Shared::holds`](crate::Shared::holds)),
+    /// and no such key becomes one that it holds.
     pub fn wanted(&self) -> bool {
         self.dropped.load(Ordering::Acquire) < self.times()
     }
 
-    /// How often they were wanted to go.
+    /// Returns the number of requests so far.
     pub(crate) fn times(&self) -> u64 {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// Those are gone that were there when they were wanted to go for so many times.
+    /// Notes that the first `times` requests were carried out.
     pub(crate) fn dropped(&self, times: u64) {
         self.dropped.fetch_max(times, Ordering::AcqRel);
     }
@@ -58,7 +60,7 @@ mod tests {
 
     const KEY: &[u8] = b"k";
 
-    /// The nodes from the one of this id on; the first has no key if it is not there.
+    /// The nodes from this id to 2. Node 0 holds the key exactly if it is among them.
     fn nodes(from: u16) -> Topology {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         Topology::of((from..3).map(|id| (NodeId(id), member(id))).collect(), 3).unwrap()

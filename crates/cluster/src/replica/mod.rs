@@ -1,9 +1,9 @@
-//! A node's replica: what other nodes, and this node's own requests, ask of its store.
+//! A node's replica: carries out the requests of other nodes, and this node's own, on its store.
 //!
 //! ```text
 //!  a request ─▶ Replica ─┬─▶ store: read, write, page, compare ──▶ the reply
 //!                        ├─▶ Acceptor: promises, records of conditional writes
-//!                        ├─▶ Proving:  seals and watermarks of repair rounds
+//!                        ├─▶ Proving:  fences and watermarks of repair rounds
 //!                        ├─▶ Votes:    layouts
 //!                        └─▶ Waiting:  under a later view, or until this disk is known
 //! ```
@@ -37,7 +37,7 @@ use record::{Outline, Record};
 use reply::{long, reply_to_read, reply_to_write};
 use waiting::Waiting;
 
-/// What came of an operation of the store that a slot of this loop asked for.
+/// The result of a store operation that a slot of this loop asked for.
 pub(crate) type Own<T> = Option<(SlotId, T)>;
 
 /// The replica's part of one event loop.
@@ -47,13 +47,13 @@ pub(crate) struct Replica {
     pub(crate) waiting: Waiting,
     proving: Proving,
     votes: Votes,
-    /// Writes to this node's store that are under way and that a record which this node has lost
-    /// may be above, with that record's greatest time. Empty unless the node lacks something.
+    /// Writes to this node's store under way that a lost record of this node may outrank, with that
+    /// record's greatest time. Empty unless the node lacks something.
     overtaken: BTreeMap<OpId, u64>,
 }
 
 impl Replica {
-    /// Looks at a request of another node. Returns its id if it is to be carried out now.
+    /// Checks a request of another node. Returns its id if it is to be carried out now.
     pub(crate) fn requested(
         &mut self,
         cx: &mut Cx<'_>,
@@ -73,7 +73,7 @@ impl Replica {
         let is_of_proof = matches!(request, Request::Round { .. });
         let membership = &cx.core.shared.membership.state;
         if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
-            // Nothing is changed, and nothing of what is here is disclosed.
+            // The refusal changes nothing, and discloses nothing of the store.
             cx.respond(op, Reply::WrongEpoch);
             return None;
         }
@@ -84,7 +84,7 @@ impl Replica {
         Some((op, request))
     }
 
-    /// Carries out a request, of another node or of this one, that asks this replica alone.
+    /// Carries out a request, of another node or of this one, to this replica alone.
     pub(crate) fn perform(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
         if !cx.core.shared.membership.known_disk.acknowledges() && is_acknowledged(op, &request) {
             return self.waiting.wait_until_known(cx, op, demand, request);
@@ -103,8 +103,8 @@ impl Replica {
             Request::Prepare { key, ballot, most, watermark: _ } => {
                 self.acceptor.prepare(cx, op, (key, ballot, most), demand);
             }
-            // Whatever its class: once it is stored it would hide every write of the key until its
-            // time comes, and read repair would spread it.
+            // A future record is refused whatever the request's class: stored, it would hide every
+            // write of the key until its time comes, and read repair would spread it.
             Request::Write { record, .. } | Request::AcceptNext { record, .. }
                 if cx.core.is_ahead(cx.now, &record) =>
             {
@@ -134,7 +134,8 @@ impl Replica {
                 }
             }
             Request::Writes { items } => self.hold_all(cx, op, items, demand),
-            // Asked again a little later: what is being stored below that ballot is stored by then.
+            // The asker retries a little later: records being stored below that ballot are stored
+            // by then.
             Request::Page(request) if !promises_for(cx, &request) => {
                 cx.done(op, Reply::Busy);
             }
@@ -144,8 +145,8 @@ impl Replica {
         }
     }
 
-    /// Stores records that come as one batch, or none of them: hints, or what this node takes or is
-    /// streamed.
+    /// Stores records that come as one batch, all or nothing: hints, or records that this node
+    /// pulls or that are streamed to it.
     fn hold_all(
         &mut self,
         cx: &mut Cx<'_>,
@@ -164,7 +165,7 @@ impl Replica {
             for (_, record) in &items {
                 cx.core.must_look(record);
             }
-            // What this node takes or is streamed may be older than its seal.
+            // Pulled and streamed records may be older than the repair fence.
             let lacks = cx.core.shared.membership.lacks.load(Ordering::SeqCst);
             let is_brought = demand.class == Class::Repair
                 && (lacks || !cx.core.shared.membership.state.is_member());
@@ -172,11 +173,12 @@ impl Replica {
         }
     }
 
-    /// Carries out a request that is about the node as a whole, of the task of another one or its
-    /// own.
+    /// Carries out a request about the node as a whole, which a task of this node or another one
+    /// made.
     fn perform_for_node(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
         match request {
-            // What is not here yet comes otherwise, and must not be taken for what others lack.
+            // Records that are still to come by other ways must not be taken for records that
+            // others lack.
             Request::Compare(_) if !cx.core.shared.membership.state.is_authoritative_for_all() => {
                 cx.done(op, Reply::Absent { authoritative: false });
             }
@@ -215,8 +217,8 @@ impl Replica {
         }
     }
 
-    /// Stores a record once this node's disk is known, unless a conditional write made the record
-    /// and this node has promised otherwise.
+    /// Stores a record once other nodes know this node's disk, unless a conditional write made the
+    /// record and this node has promised a higher ballot.
     pub(crate) fn hold_record(
         &mut self,
         cx: &mut Cx<'_>,
@@ -237,7 +239,7 @@ impl Replica {
         }
     }
 
-    /// Writes a record to the store. The result will say whether a newer one is here, or may have
+    /// Writes a record to the store. The result tells whether a newer record is here, or may have
     /// been lost.
     fn write_to_store(
         &mut self,
@@ -255,7 +257,7 @@ impl Replica {
         cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
     }
 
-    /// The store read, for a client or for another node.
+    /// Handles a result of a read of the store, for a client or for another node.
     pub(crate) fn was_read(
         &mut self,
         cx: &mut Cx<'_>,
@@ -271,7 +273,7 @@ impl Replica {
         }
         match op {
             OpId::Slot(id) => return Some((id, result)),
-            // It was read for a write, which was given up since: its time is over.
+            // The read served a write that was given up since, past its deadline.
             OpId::Peer { partition: None, .. } => {}
             OpId::Peer { partition: Some(_), .. } => {
                 let reply = reply_to_read(&cx.core.shared, result);
@@ -281,7 +283,7 @@ impl Replica {
         None
     }
 
-    /// The store read a record that is too long for whoever asked.
+    /// Handles a read of the store that found a record too long for the asker.
     pub(crate) fn outlined(&mut self, cx: &mut Cx<'_>, op: OpId, outline: Outline) -> Own<Outline> {
         if self.acceptor.reads(op) {
             self.acceptor.accepts_read(cx, op, Ok(Reply::Long { outline, authoritative: true }));
@@ -298,7 +300,7 @@ impl Replica {
         None
     }
 
-    /// The store wrote, for a client or for another node.
+    /// Handles a result of a write to the store, for a client or for another node.
     pub(crate) fn was_written(
         &mut self,
         cx: &mut Cx<'_>,
@@ -322,16 +324,16 @@ impl Replica {
     }
 }
 
-/// Returns whether it is a plain write that no client waits for and that is placed elsewhere, in
-/// each topology of the view in force: it is of no use here, and would be an orphaned record. Who
-/// reads brings records to their replicas only, by the same placement, so nobody counts on it.
+/// True for a plain write that no client waits for and that is placed elsewhere in each topology of
+/// the view in force: stored here it would be an orphaned record, of no use. Readers bring records
+/// only to their replicas, by the same placement, so no reader counts on it.
 fn is_of_others(core: &Core, class: Class, key: &[u8], record: &Record) -> bool {
     let is_plain = class != Class::Client && record.ballot() == 0;
     is_plain && !core.view.places(core.shared.own, key, record.copies())
 }
 
-/// Promises what a node that is to be sent records has promised. Returns `false` if that can't
-/// be done yet.
+/// Promises the ballot that the node which asks for this page has promised. Returns `false` if that
+/// can't be done yet.
 fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
     match page.filter {
         Filter::HeldBy { promise, .. } if promise > 0 => {
@@ -341,8 +343,8 @@ fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
     }
 }
 
-/// Whether the reply to a request counts as this node's part of a write, as that to a single record
-/// does. What this node streams to itself is counted by nobody.
+/// True if the reply to a request counts as this node's part of a write, as the reply to a single
+/// record does. Records that this node streams to itself count for no write.
 fn is_acknowledged(op: OpId, request: &Request) -> bool {
     match request {
         Request::AcceptNext { .. } | Request::Prepare { .. } => true,

@@ -4,33 +4,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use record::Version;
 
-/// The greatest time of any version that was handed to the store: a write with a greater one can't
+/// The greatest time of any version that was handed to the store: a write with a greater time can't
 /// meet a newer record there.
 ///
-/// A node that is alone in its cluster need not look for what it wrote itself: its one clock issued
-/// the newer version later, so of two such writes neither had ended when the other began. The node
-/// does look for records that other nodes wrote: before they left, or after, for a node that has
-/// left still answers its clients.
+/// A node that is alone in its cluster need not look for records that it wrote itself: its one
+/// clock issued the newer version later, so of two such writes neither had ended when the other
+/// began. The node does look for records that other nodes wrote: before they left, or after, as a
+/// node that has left still answers its clients.
 #[derive(Debug)]
 pub struct Newest {
     of_all: AtomicU64,
-    /// Of versions that other nodes issued.
+    /// The greatest time of versions that other nodes issued.
     of_others: AtomicU64,
 }
 
 impl Newest {
-    /// Of a store in which no version has a greater time, whoever issued it.
+    /// Starts from a store in which no version has a greater time, of any origin.
     pub(crate) fn new(time: u64) -> Self {
         Self { of_all: AtomicU64::new(time), of_others: AtomicU64::new(time) }
     }
 
-    /// The greatest time of all.
+    /// Returns the greatest time of any version.
     pub fn time(&self) -> u64 {
         self.of_all.load(Ordering::Relaxed)
     }
 
-    /// A version is handed to the store. Returns whether a newer one may be there that matters, to
-    /// a node of this origin that is alone or is not.
+    /// Notes a version handed to the store. Returns true if the store may hold a newer version that
+    /// matters, to a node of this origin that is alone (`is_alone`) or not.
     pub fn may_hide(&self, version: Version, own_origin: u32, is_alone: bool) -> bool {
         let Version { time, origin } = version;
         let may_be_newer = self.of_all.fetch_max(time, Ordering::Relaxed) >= time;

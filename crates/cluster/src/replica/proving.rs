@@ -1,4 +1,5 @@
-//! The replica's side of rounds that prove something: seals, watermarks, and what a round brings.
+//! The replica's side of repair rounds that prove something: fences (seals), watermarks, and the
+//! records that a round brings.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +14,14 @@ use crate::protocol::core::{Core, Cx};
 use crate::repair::watermark::{MissedRound, Proof, RoundId, RoundStep};
 use record::Record;
 
-/// Steps of rounds of which something is being stored.
+/// The steps of rounds whose proof state is being stored.
 #[derive(Debug, Default)]
 pub(crate) struct Proving {
     storing: BTreeSet<OpId>,
 }
 
 impl Proving {
-    /// A step of a round.
+    /// Carries out a step of a round.
     pub(crate) fn step_of_round(
         &mut self,
         cx: &mut Cx<'_>,
@@ -30,7 +31,7 @@ impl Proving {
         let shared = &cx.core.shared;
         let known = shared.repair.proofs.known();
         let skew = cx.core.config.max_skew_micros;
-        // What it does not hold yet must not be taken for what nobody holds.
+        // Records that this node does not hold yet must not be taken for records that nobody holds.
         let takes_part = shared.membership.state.is_authoritative_for_all();
         let kept = match step {
             RoundStep::Ask if shared.clock.is_ahead(round.time, cx.now, skew) => {
@@ -51,8 +52,8 @@ impl Proving {
                     shared.received_proof(shared.own, proof);
                     return reply_round_state(cx, op);
                 }
-                // Who was promised something before must ask again, lest he go on from what is
-                // gone.
+                // A coordinator with an earlier promise must ask again, or it might continue from a
+                // record that is purged.
                 if !shared.promise_all(cx.now, floor + 1, u64::MAX) {
                     return cx.done(op, Reply::Busy);
                 }
@@ -78,7 +79,8 @@ impl Proving {
                 }
                 Proof { seal: round, ..known }
             }
-            // Who is about to join takes no part in it, and would be outdated by what it proves.
+            // A node that is about to join takes no part in the round, and the proof would outdate
+            // it.
             RoundStep::Ready if shared.membership.views.with(View::awaits_nodes) => {
                 return reply_round_state(cx, op);
             }
@@ -91,7 +93,7 @@ impl Proving {
         cx.out.push(Effect::KeepProof { op, proof: kept });
     }
 
-    /// What was kept of a round's step is durable, or is not.
+    /// Handles the end of storing a step's proof state, and replies.
     pub(crate) fn was_kept(
         &mut self,
         cx: &mut Cx<'_>,
@@ -108,7 +110,7 @@ impl Proving {
         true
     }
 
-    /// A round brings what another node holds.
+    /// Stores a record that a round brings from another node.
     pub(crate) fn bring(
         &self,
         cx: &mut Cx<'_>,
@@ -146,15 +148,15 @@ fn reply_round_state(cx: &mut Cx<'_>, op: OpId) {
     cx.done(op, Reply::Round(state));
 }
 
-/// Returns whether another node drives the round that is under way: a later one waits for its end.
+/// True if another node drives the round under way: a later round waits for its end.
 fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
     core.shared.repair.rounds.is_active(now)
         && core.shared.repair.proofs.known().seal.node != round.node
 }
 
-/// Returns whether a record is placed elsewhere, and such records are to go: nothing of these is
-/// stored meanwhile. What a conditional write made would replace an older one that is placed here,
-/// and then go too: nothing would be left of the key.
+/// True if a record is placed elsewhere while orphaned records are to be dropped: none of them is
+/// stored meanwhile. A record that a conditional write made would replace an older one that is
+/// placed here, and then be dropped too: nothing would be left of the key.
 fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
     let is_placed = core.view.places(core.shared.own, key, record.copies());
     !is_placed

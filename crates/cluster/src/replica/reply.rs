@@ -1,11 +1,11 @@
-//! Replies to what a replica was asked, by what its store returned.
+//! Replies to requests to a replica, by the results of its store.
 
 use crate::event::StoreError;
 use crate::message::Reply;
 use crate::shared::Shared;
 use record::{Outline, Record};
 
-/// The reply to a read, by what this node's store returned.
+/// Returns the reply to a read, by the store's result.
 pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, StoreError>) -> Reply {
     let authoritative = |time| shared.membership.state.is_authoritative(time);
     match result {
@@ -18,13 +18,13 @@ pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, Stor
     }
 }
 
-/// The reply to a read of a record that is longer than was asked for.
+/// Returns the reply to a read of a record that is too long for the asker.
 pub(crate) fn long(shared: &Shared, outline: Outline) -> Reply {
     let authoritative = shared.membership.state.is_authoritative(Some(outline.rank.when()));
     Reply::Long { outline, authoritative }
 }
 
-/// The reply to another node's write, by what the store made of it.
+/// Returns the reply to another node's write, by the store's result.
 pub(crate) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply {
     match result {
         Ok(None) => Reply::Stored,
@@ -33,7 +33,7 @@ pub(crate) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply 
     }
 }
 
-/// The reply to another node's request that this node's store failed.
+/// Returns the reply to another node's request that this node's store failed.
 pub(crate) fn reply_to_error(error: &StoreError) -> Reply {
     match error {
         StoreError::Busy(_) => Reply::Busy,

@@ -1,11 +1,11 @@
-//! Why what an earlier run of a node stored can't be read.
+//! Reasons why data stored by an earlier run of a node can't be read.
 
-/// See the module.
+/// The reason why stored data can't be read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// A later release wrote it, in a format of this number: nothing is wrong with it.
+    /// A later release wrote the data, in a format of this number: nothing is wrong with it.
     Later(u8),
-    /// It is not what was written; why.
+    /// The data is damaged; the text says how.
     Damaged(String),
 }
 

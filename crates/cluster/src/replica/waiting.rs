@@ -1,16 +1,16 @@
-//! Requests that wait: of nodes that go by another view than this one, and those that this node
-//! must not acknowledge before the others know its disk (`membership/known_disk.rs`).
+//! Requests that wait: requests under another view than this node's, and requests that this node
+//! must not acknowledge before the other nodes know its disk (`membership/known_disk.rs`).
 //!
 //! ```text
 //!  a request under view 8 ─▶ this node goes by ─┬─ one of the same placement ─▶ carried out
 //!                                               ├─ a later one: Superseded, nothing was done
 //!                                               └─ an earlier one: waits until it does not
-//!  what is done by then ───▶ is the placement still in force? ─┬─ yes ─▶ the reply
+//!  after the work ─────────▶ is the placement still in force? ─┬─ yes ─▶ the reply
 //!                                                              └─ no ──▶ Superseded: may be done
 //! ```
 //!
-//! The second look makes the order of the two right, whatever store and disk take: a reply that
-//! counts under a view was given before this node went by another one.
+//! The second check keeps the order right, however long store and disk take: a reply that counts
+//! under a view was given before this node went by another one.
 
 use std::collections::VecDeque;
 
@@ -20,9 +20,9 @@ use crate::message::{Reply, Request};
 use crate::placement::view::ViewId;
 use crate::protocol::core::Cx;
 
-/// So many requests wait on one loop for a view that is decided and has not come here; more are
-/// refused as overload. It takes a round of messages to come, and a busy loop has some hundreds of
-/// requests under way at once.
+/// The most requests that wait on one loop for a view that is decided and has not come here; more
+/// are refused as overload. A view takes a round of messages to come, and a busy loop has some
+/// hundreds of requests under way at once.
 const MAX_WAITING: usize = 512;
 
 /// A request under a later view, or one that waits until this node's disk is known.
@@ -34,7 +34,7 @@ pub(crate) struct WaitingRequest {
     pub(crate) request: Request,
 }
 
-/// Those that wait.
+/// The requests that wait on one loop.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     waiting: VecDeque<WaitingRequest>,
@@ -45,14 +45,15 @@ impl Waiting {
         self.waiting.is_empty()
     }
 
-    /// Nobody waits for the replies to some of them any more.
+    /// Drops requests whose deadline is over.
     pub(crate) fn drop_late(&mut self, now: Now) {
         self.waiting.retain(|ahead| ahead.demand.until > now.mono);
     }
 }
 
 impl Waiting {
-    /// A request of a node that goes by a view of another placement.
+    /// Handles a request of a node that goes by a view of another placement: a request under a
+    /// later view waits for the view, any other is refused.
     pub(crate) fn of_another_view(
         &mut self,
         cx: &mut Cx<'_>,
@@ -91,8 +92,7 @@ impl Waiting {
         }
     }
 
-    /// Takes the requests that wait for nothing any more: their view is in force, or this node's
-    /// disk is known.
+    /// Takes the requests that are ready: their view is in force, or this node's disk is known.
     pub(crate) fn take(&mut self, cx: &Cx<'_>) -> VecDeque<WaitingRequest> {
         let epoch = cx.core.view.epoch;
         let is_ready = |request: &WaitingRequest| request.under.epoch <= epoch;

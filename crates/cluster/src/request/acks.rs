@@ -1,30 +1,30 @@
-//! Which replicas had acknowledged a write when it was answered: what a receipt says.
+//! The replicas that had acknowledged a write when it was answered: the content of a receipt.
 
-/// Some of a key's first replicas, by their places in the key's order.
+/// A set of a key's first replicas, by their places in the key's order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReplicaSet(pub(crate) u8);
 
 impl ReplicaSet {
-    /// Replicas of a key that can be told of: as many as topologies store.
+    /// The number of replicas of a key that a set can hold: as many as topologies store.
     pub const MOST: u8 = u8::BITS as u8;
 
-    /// Those at these places, as far as they can be told of.
+    /// Makes a set of the replicas at these places; places from `MOST` on are left out.
     pub fn of(places: impl Iterator<Item = usize>) -> Self {
         Self(places.fold(0, |set, place| set | 1_u8.checked_shl(place as u32).unwrap_or(0)))
     }
 
-    /// Whether the replica at this place is one of them.
+    /// True if the replica at this place is in the set.
     pub fn has(self, place: usize) -> bool {
         place < usize::from(Self::MOST) && self.0 >> place & 1 == 1
     }
 }
 
-/// Who had acknowledged a write when it was answered.
+/// The replicas that had acknowledged a write when it was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acks {
-    /// The epoch of the view that says which replicas the key has.
+    /// The epoch of the view by which the key's replicas are counted.
     pub epoch: u64,
-    /// Those of its replicas that hold the write, and had said so.
+    /// The replicas that hold the write, and had said so.
     pub by: ReplicaSet,
 }
 

@@ -1,5 +1,5 @@
-//! Calls: one request to one node, which may be this one, for ranges, hints and repair, which
-//! decide for themselves what the replies amount to.
+//! Calls: single requests to a single node, which may be this one. Ranges, hints and repair make
+//! them, and decide themselves what the replies amount to.
 
 use std::rc::Rc;
 
@@ -36,8 +36,8 @@ pub(crate) struct OwnRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     slots: Slots<Call>,
-    /// Requests to this node itself, which may be for any part of the protocol: carried out as soon
-    /// as the method that added them returns.
+    /// Requests to this node itself, for any part of the protocol: carried out as soon as the
+    /// method that added them returns.
     pub(crate) to_perform: Vec<OwnRequest>,
 }
 
@@ -98,7 +98,7 @@ impl Calls {
         }
     }
 
-    /// This node has carried out a call's request. Its deadline may be over.
+    /// Ends a call whose request this node has carried out, unless its deadline is over.
     pub(crate) fn done_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: Reply) {
         if self.is_under_way(id) {
             self.end(cx, id, Ok(reply));
@@ -133,7 +133,7 @@ impl Requests for Calls {
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let request = &self.slots.work(id).request;
         if is_chosen_page(request) {
-            // Whoever walks over a range asks others now.
+            // The caller, a walk over a range, asks other nodes now.
             self.end(cx, id, Ok(Reply::Busy));
         } else if !request.is_of_any_view() {
             let id = self.slots.renew(id);
@@ -154,7 +154,7 @@ impl Requests for Calls {
     }
 }
 
-/// Returns whether a request is a part of a client's range: which keys it has depends on the view.
+/// True if a request is a page of a client's range: its keys depend on the view.
 fn is_chosen_page(request: &Request) -> bool {
     matches!(request, Request::Page(PageRequest { filter: Filter::Chosen { .. }, .. }))
 }

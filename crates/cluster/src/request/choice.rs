@@ -1,17 +1,18 @@
-//! Who is asked for a range: for every partition the first `ack` of its first `from` replicas, in
-//! the order of preference.
+//! The choice of nodes for a range read: for every partition the first `ack` of its first `from`
+//! replicas, in the order of preference.
 //!
-//! Which nodes are asked for any partition at all follows from the zones, without a look at the
+//! The nodes that are asked for any partition at all follow from the zones, without a look at the
 //! partitions: a node is not asked if `ack` nodes that come before it are replicas of everything
-//! that it holds. Only if more nodes are missing than a quorum can spare are the partitions that
-//! those hold looked at.
+//! that it holds. The partitions of missing nodes are looked at only if more nodes are missing than
+//! a quorum can spare.
 
 use crate::message::NodeId;
 use crate::placement::topology::Topology;
 use crate::request::quorum::Quorum;
 
-/// Those of `preference` that may be chosen for some partition, in a large cluster perhaps a few
-/// more; `None` if one has fewer than `ack` of its replicas in there.
+/// Returns the nodes of `preference` that may be chosen for some partition, in a large cluster
+/// perhaps a few more; `None` if some partition has fewer than `ack` of its replicas in
+/// `preference`.
 pub(crate) fn asked<'a>(
     topology: &Topology,
     quorum: Quorum,
@@ -23,7 +24,8 @@ pub(crate) fn asked<'a>(
     preference.iter().for_each(|node| is_missing[topology.place(*node)] = false);
     let missing: Vec<NodeId> =
         topology.ids().filter(|node| is_missing[topology.place(*node)]).collect();
-    // Those that are not asked before a node in question is: the missing ones, it, and all behind.
+    // The nodes not asked before the node in question: the missing ones, the node itself, and all
+    // behind it.
     let mut behind = topology.overlap(quorum.from);
     missing.iter().for_each(|node| behind.add(topology.place(*node)));
     if behind.most() > spare && topology.have_more_than(spare, &missing, quorum.from) {
@@ -40,22 +42,23 @@ pub(crate) fn asked<'a>(
     Some(&preference[..count])
 }
 
-/// Works out who of a partition's replicas is asked.
+/// Chooses the replicas of a partition to ask.
 #[derive(Debug)]
 pub(crate) struct Chooser<'a> {
     topology: &'a Topology,
     quorum: Quorum,
-    /// Each node's turn in the order of preference, by its place; [`u16::MAX`] = it is not asked.
+    /// The position of each node in the order of preference, by its place; [`u16::MAX`] = the node
+    /// is not asked.
     turns: Vec<u16>,
-    /// Whether all nodes are replicas and all of them are asked.
+    /// True if all nodes are replicas and all of them are asked.
     everybody: bool,
-    /// Whether only one node is asked for each key.
+    /// True if only one node is asked for each key.
     alone: bool,
     replicas: Vec<NodeId>,
 }
 
 impl<'a> Chooser<'a> {
-    /// For a quorum, and the nodes that are asked, best first.
+    /// Makes a chooser for a quorum and the nodes that are asked, best first.
     pub(crate) fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
         let mut turns = vec![u16::MAX; topology.nodes()];
         for (node, turn) in preference.iter().zip(0..) {
@@ -68,17 +71,17 @@ impl<'a> Chooser<'a> {
         Self { topology, quorum, turns, everybody, alone, replicas: Vec::new() }
     }
 
-    /// Whether every node is asked for every key.
+    /// True if every node is asked for every key.
     pub(crate) fn is_everybody(&self) -> bool {
         self.everybody
     }
 
-    /// Whether only one node is asked for each key.
+    /// True if only one node is asked for each key.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
     }
 
-    /// Those that are asked, at most `ack`.
+    /// Returns the replicas of a partition to ask, at most `ack`.
     pub(crate) fn choose(&mut self, partition: u16) -> &[NodeId] {
         self.topology.replicas(partition, self.quorum.from, &mut self.replicas);
         let turn = |node: &NodeId| self.turns[self.topology.place(*node)];
@@ -100,14 +103,14 @@ mod tests {
         Topology::new((0..nodes).map(member).collect(), 3).unwrap()
     }
 
-    /// All nodes from `own` on, without those that are `missing`.
+    /// Returns all nodes from `own` on, without the `missing` ones.
     fn order(topology: &Topology, own: u16, missing: &[u16]) -> Vec<NodeId> {
         let nodes = topology.nodes() as u16;
         let all = (0..nodes).map(|n| (own + n) % nodes);
         all.filter(|node| !missing.contains(node)).map(NodeId).collect()
     }
 
-    /// The nodes that are chosen for any partition, by looking at all of them.
+    /// Returns the nodes that are chosen for any partition, by looking at all partitions.
     fn chosen(topology: &Topology, quorum: Quorum, preference: &[NodeId]) -> Option<Vec<NodeId>> {
         let mut chooser = Chooser::new(topology, quorum, preference);
         let mut chosen = vec![false; topology.nodes()];
@@ -157,7 +160,7 @@ mod tests {
                 assert_eq!(work::take(), 0, "{nodes} nodes in {zones} zones, {quorum:?}");
             }
         }
-        // A whole zone is spared as one node is.
+        // A whole zone is spared like a single node.
         let topology = topology(21, 3);
         let zone: Vec<u16> = (0..21).filter(|node| node % 3 == 1).collect();
         assert!(
@@ -166,7 +169,7 @@ mod tests {
         assert_eq!(work::take(), 0);
     }
 
-    /// Then it has to be known whether some partition lacks too many of its replicas.
+    /// With more missing, the choice must know whether some partition lacks too many replicas.
     #[test]
     fn with_too_many_missing_only_what_they_hold_is_looked_at() {
         for nodes in [5, 20, 100, 400] {

@@ -1,5 +1,5 @@
-//! Hints on their way into this node's store, until it is known whether the store has them. What
-//! the store does not take becomes a mark, so that the replica is repaired instead.
+//! Hints on their way into this node's store, until the store has them or has refused them. A
+//! refused hint becomes a mark, so that the replica is repaired instead.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::transfer::ledger::hint_bytes;
 use crate::transfer::missed::Mark;
 use record::Record;
 
-/// A hint that is not known to be stored yet.
+/// A hint that is being stored.
 #[derive(Debug)]
 struct HintUnderWay {
     peer: NodeId,
-    /// Bytes that the ledger has reserved for it.
+    /// The bytes that the ledger has reserved for the hint.
     bytes: u64,
-    /// The mark that takes its place if it can't be stored.
+    /// The mark that takes the hint's place if it can't be stored.
     mark: Mark,
 }
 
-/// Hints that are not known to be stored: as many as the ledger has room for.
+/// The hints that are being stored: as many as the ledger has room for.
 #[derive(Debug, Default)]
 pub(crate) struct MissedWrites {
     under_way: BTreeMap<HintId, HintUnderWay>,
@@ -31,7 +31,7 @@ pub(crate) struct MissedWrites {
 }
 
 impl MissedWrites {
-    /// A node missed a write: that becomes a hint, or a mark if there is no room for a hint. This
+    /// Keeps a hint for a node that missed a write, or a mark if there is no room for a hint. This
     /// node keeps no hints for itself.
     pub(crate) fn missed_by(&mut self, cx: &mut Cx<'_>, peer: NodeId, key: Bytes, record: Record) {
         let shared = &cx.core.shared;
@@ -47,7 +47,7 @@ impl MissedWrites {
         cx.out.push(Effect::Hint { hint, peer, key, record });
     }
 
-    /// A hint was stored, or could not be.
+    /// Notes that a hint was stored, or that storing it failed.
     pub(crate) fn hinted(&mut self, shared: &Shared, hint: HintId, kept: bool) {
         let hinted = self.under_way.remove(&hint);
         let HintUnderWay { peer, bytes, mark } = hinted.expect("each hint is completed once");

@@ -53,13 +53,13 @@ impl<'a> DerefMut for RequestCx<'a> {
     }
 }
 
-/// What each kind of request does with replies, failures, deadlines and later views.
+/// The handling of replies, failures, deadlines and later views, for one kind of request.
 pub(crate) trait Requests {
     type Work: Work;
 
     fn slots(&mut self) -> &mut Slots<Self::Work>;
 
-    /// A node replied to what it was asked. The reply is not stale.
+    /// Handles a node's reply, which is not stale.
     fn on_reply(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -69,31 +69,31 @@ pub(crate) trait Requests {
         reply: Reply,
     );
 
-    /// A node did not do its part in a slot that is under way.
+    /// Handles a node's failure to do its part in a slot under way.
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError);
 
-    /// Asks a node again for what it has not done.
+    /// Asks a node again for the part that it has not done.
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId);
 
-    /// Begins a request anew by the view in force, which places keys otherwise.
+    /// Begins a request anew by the view in force, which places keys differently.
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
 
     /// Answers a request whose deadline is over, and frees its slot.
     fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
 
-    /// Returns whether a node may be sent a slot's request a second time.
+    /// True if a node may be sent a slot's request a second time.
     fn may_ask_twice(&mut self, _: SlotId) -> bool {
         true
     }
 
-    /// Handles the refusal of a node that goes by another view, if this kind does that in a way of
-    /// its own: then returns `true`. `is_later`: the node's view is later than this node's.
+    /// Handles the refusal of a node that goes by another view, if this kind does so in its own
+    /// way: then returns `true`. `is_later`: the node's view is later than this node's.
     fn on_superseded(&mut self, _: &mut RequestCx<'_>, _: SlotId, is_later: bool) -> bool {
         let _ = is_later;
         false
     }
 
-    /// A node replied: another one, or this one as a replica.
+    /// Handles a reply of a node: another one, or this one as a replica.
     fn replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, reply: Reply) {
         // Stale: the slot is gone or was renewed, or has this node's reply already.
         let Some(slot) = self.slots().find_mut(id) else { return };
@@ -104,7 +104,8 @@ pub(crate) trait Requests {
         self.on_reply(cx, id, peer, errand, reply);
     }
 
-    /// A node has refused, for it goes by another view than this one did when it asked.
+    /// Handles the refusal of a node that goes by another view than the one under which it was
+    /// asked.
     fn superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
         let is_later = epoch > cx.core.view.epoch;
         let work = self.slots().work(id);
@@ -112,29 +113,29 @@ pub(crate) trait Requests {
         if work.is_answered() {
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
-            // This node is about to enter that view, and the slot restarts then.
+            // This node is about to enter the later view, and the slot restarts then.
         } else if way == Way::Resent {
-            // It was asked again under the view in force.
+            // The node was asked again under the view in force.
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else {
             self.ask_once_more(cx, id, peer);
         }
     }
 
-    /// Asks a node again. What it was sent before may have arrived.
+    /// Asks a node again. The request that it was sent before may have arrived.
     fn ask_once_more(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         self.ask_again(cx, id, peer);
         self.slots().errand(id, peer).way = Way::Resent;
     }
 
-    /// A link is up: what was sent to the node before is on its way.
+    /// Notes that a link is up: requests sent to the node before are on their way.
     fn up(&mut self, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             self.slots().errand(id, peer).goes_out();
         }
     }
 
-    /// A link is lost, and with it all requests that were not answered: they are sent once more.
+    /// Handles the loss of a link, and with it of all unanswered requests: they are sent once more.
     fn lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             let way = self.slots().errand(id, peer).way;
@@ -146,7 +147,7 @@ pub(crate) trait Requests {
         }
     }
 
-    /// There is no link to a node, and none can be made.
+    /// Handles a node to which no link can be made.
     fn unreachable(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             let has_arrived = self.slots().errand(id, peer).may_have_arrived();
@@ -155,7 +156,7 @@ pub(crate) trait Requests {
         }
     }
 
-    /// A message was dropped: too much waits for its node already.
+    /// Handles a dropped message: too much waits for its node already.
     fn overflow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         let slot = self.slots().find_mut(id);
         if slot.is_some_and(|slot| slot.work.errand_of(peer).is_some()) {
@@ -163,12 +164,12 @@ pub(crate) trait Requests {
         }
     }
 
-    /// Another view is in force. Requests that are not answered are counted by it, and begin anew
-    /// if it places keys otherwise.
+    /// Counts unanswered requests by the view now in force, and restarts them if it places keys
+    /// differently.
     fn view_changed(&mut self, cx: &mut RequestCx<'_>, is_another: bool) {
         let view = Rc::clone(&cx.core.view);
         for id in self.slots().count_by(&view) {
-            // One that began anew may have ended others.
+            // A restarted request may have ended others.
             if is_another && self.slots().find(id).is_some() {
                 self.restart(cx, id);
             }

@@ -1,37 +1,38 @@
-//! One replica's part in a request: what it was asked, and why it did not do its part.
+//! A replica's part in a request: what it was asked, and why it did not do its part.
 
 use crate::event::{FailureKind, Part};
 use crate::message::{Refused, Reply};
 
-/// Why a replica did not do its part.
+/// The reason why a replica did not do its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplicaError {
-    /// Refused, nothing was changed.
+    /// The replica refused, too busy; nothing was changed.
     Busy,
-    /// Refused, nothing was changed.
+    /// The replica refused, its disk is full; nothing was changed.
     NoSpace,
-    /// Its store refused, nothing was changed.
+    /// The replica's store refused; nothing was changed.
     Refused,
-    /// Refused, nothing was changed: the timestamp is too far ahead of its clock, or it works by
-    /// another layout.
+    /// The replica refused, and nothing was changed: the timestamp is too far ahead of its clock,
+    /// or it goes by another layout.
     Declined,
-    /// Refused, nothing was changed: it has promised a higher ballot, or just stores another
-    /// record.
+    /// The replica refused, and nothing was changed: it has promised a higher ballot, or is just
+    /// storing another record.
     Outbid,
-    /// It can't promise anything: it is new, or being rebuilt.
+    /// The replica can't promise anything: it is new, or being rebuilt.
     NotAuthoritative,
-    /// It stored the record, but holds a future record, which hides this one from every read.
+    /// The replica stored the record, but holds a future record, which hides this one from every
+    /// read.
     Hidden,
-    /// Its store failed; a write may have been done.
+    /// The replica's store failed; a write may have been carried out.
     Failed,
-    /// No answer; a write may have been done.
+    /// The replica did not answer; a write may have been carried out.
     Silent,
-    /// Nothing was sent.
+    /// The replica was sent nothing.
     Unreached,
 }
 
 impl ReplicaError {
-    /// Why a node did not do what it was asked, by its reply.
+    /// Returns the reason for a refusal, by the node's reply.
     pub(crate) fn of_refusal(reply: &Reply) -> Self {
         match reply.refusal() {
             Some(Refused::Busy) => Self::Busy,
@@ -43,7 +44,7 @@ impl ReplicaError {
         }
     }
 
-    /// How the client sees it.
+    /// Returns the part that the client is told.
     pub(crate) fn part(self) -> Part {
         match self {
             Self::Busy | Self::Outbid => Part::Busy,
@@ -58,7 +59,7 @@ impl ReplicaError {
     }
 }
 
-/// Why the request failed if no replica did its part, by the errors so far.
+/// Returns why a request failed in which no replica did its part, by the errors so far.
 pub(crate) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> FailureKind {
     let all = |is: fn(ReplicaError) -> bool| {
         let mut failed = failed.clone().peekable();
@@ -75,36 +76,36 @@ pub(crate) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> Fai
     }
 }
 
-/// A vote, by its place in its request's list.
+/// The place of a vote in its request's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VoteAt(pub(crate) usize);
 
-/// Something that a node was asked and has not answered.
+/// A request that a node was sent and has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errand {
-    /// When it was asked.
+    /// The time when the node was asked, by the monotonic clock in microseconds.
     pub(crate) since: u64,
     pub(crate) way: Way,
 }
 
-/// How far an errand is on its way.
+/// The progress of an errand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It waits for a connection: nobody has seen it.
+    /// The errand waits for a connection: no node has seen it.
     Waits,
-    /// The connection stood, or stands by now: it may have arrived.
+    /// The connection stood, or stands by now: the errand may have arrived.
     Sent,
-    /// The connection was lost, and it was sent once more: it may have arrived twice.
+    /// The connection was lost, and the errand was sent once more: it may have arrived twice.
     Resent,
 }
 
 impl Errand {
-    /// Whether the node may have received it.
+    /// True if the node may have received the errand.
     pub(crate) fn may_have_arrived(self) -> bool {
         self.way != Way::Waits
     }
 
-    /// The connection stands.
+    /// Notes that the connection stands.
     pub(crate) fn goes_out(&mut self) {
         if self.way == Way::Waits {
             self.way = Way::Sent;

@@ -1,27 +1,27 @@
-//! What one loop knows of the other nodes: whether a link to them is up, and how long they take.
-//! All of it only orders replicas; none of it ever keeps one from being asked.
+//! One loop's knowledge of the other nodes: whether a link to them is up, and how long they take.
+//! It only orders replicas, and never keeps a replica from being asked.
 
 use crate::message::NodeId;
 
-/// Answers after which a latency is worked out anew, and the past counts half.
+/// The number of answers after which a latency is computed anew, and the past counts half.
 const WINDOW: u32 = 256;
 
-/// Buckets of a quarter of an octave each, from 1 µs to about 16 s.
+/// The number of latency buckets, a quarter of an octave each, from 1 µs to about 16 s.
 const BUCKETS: usize = 96;
 
-/// Share of the answers that may come later than the hedge: one in a hundred is asked for twice.
+/// The share of answers that may come later than the hedge: one in a hundred is asked for twice.
 const LATE_SHARE: u32 = 100;
 
-/// A peer that nothing is known of is hedged after this long, in microseconds.
+/// The hedge delay of a peer without known latencies, in microseconds.
 const FIRST_HEDGE: u64 = 20_000;
 
-/// A hedge is never earlier than this: below it the second request costs more than it saves.
+/// The least hedge delay, in microseconds: below it the second request costs more than it saves.
 const LEAST_HEDGE: u64 = 1_000;
 
-/// … nor later than this, for a whole second of patience is the default deadline.
+/// The greatest hedge delay, in microseconds: the default deadline is a second.
 const MOST_HEDGE: u64 = 200_000;
 
-/// What became of the last attempt to reach a peer.
+/// The outcome of the last attempt to reach a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reached {
     NotTried,
@@ -32,14 +32,14 @@ enum Reached {
 #[derive(Debug)]
 struct Peer {
     reached: Reached,
-    /// Moving average of its answers' time, in microseconds.
+    /// The moving average of the peer's answer times, in microseconds.
     mean: u64,
     late_after: u64,
     seen: u32,
     buckets: [u32; BUCKETS],
 }
 
-/// All nodes of which anything is known, by their ids.
+/// The reachability and latencies of other nodes, by their ids.
 #[derive(Debug, Default)]
 pub(crate) struct PeerLatencies {
     peers: Vec<Peer>,
@@ -52,7 +52,7 @@ fn bucket_of(micros: u64) -> usize {
     (((octave - 2) * 4) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// The least time that is beyond a bucket.
+/// Returns the least time beyond a bucket, in microseconds.
 fn beyond(bucket: usize) -> u64 {
     let (octave, quarter) = (bucket / 4, bucket as u64 % 4);
     (5 + quarter) << octave
@@ -113,17 +113,18 @@ impl PeerLatencies {
         self.of(node).reached = Reached::Failed;
     }
 
-    /// A read was answered. (A write takes as long as a sync, and whoever refuses is quick.)
+    /// Notes the time of an answered read. (A write takes as long as a sync, and a refusal is
+    /// quick.)
     pub(crate) fn took(&mut self, node: NodeId, micros: u64) {
         self.of(node).took(micros);
     }
 
-    /// How long after it was asked a node is late.
+    /// Returns the time after which an asked node is late, in microseconds.
     pub(crate) fn late_after(&self, node: NodeId) -> u64 {
         self.known(node).map_or(FIRST_HEDGE, |peer| peer.late_after)
     }
 
-    /// The node with the least rank is asked first.
+    /// Returns a node's rank: the node with the least rank is asked first.
     pub(crate) fn rank(&self, node: NodeId) -> (bool, u64) {
         self.known(node).map_or((false, 0), |peer| (peer.reached == Reached::Failed, peer.mean))
     }

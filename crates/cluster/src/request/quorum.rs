@@ -1,41 +1,42 @@
-//! How many replicas hold a key and how many of them must answer.
+//! Quorums: how many replicas hold a key, and how many of them must answer.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::placement::topology::Topology;
 
-/// The largest number of copies: it has one byte in a record.
+/// The largest number of copies: a record stores it in one byte.
 const MAX_FROM: u32 = u8::MAX as u32;
 
-/// `ack` of `from` replicas must answer: `1 <= ack <= from`, unless members went since it was asked
-/// for, so that nothing satisfies it.
+/// A quorum of `ack` of `from` replicas: `1 <= ack <= from`, unless members left since the client
+/// asked for it, so that nothing satisfies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quorum {
-    /// How many must answer.
+    /// The number of replicas that must answer.
     pub ack: u8,
-    /// How many hold the key.
+    /// The number of replicas that hold the key.
     pub from: u8,
 }
 
-/// What a client said of a quorum. What it did not say is the default of the topology that the
-/// request is counted by, and differs from one to the next.
+/// A quorum as a client asked for it. A number that the client left out takes the default of the
+/// topology by which the request is counted, and the defaults differ between topologies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AskedQuorum {
-    /// How many must answer; `None` = a majority.
+    /// The number of replicas that must answer; `None` = a majority.
     pub ack: Option<u8>,
-    /// How many hold the key; `None` = the default number of copies.
+    /// The number of replicas that hold the key; `None` = the default number of copies.
     pub from: Option<u8>,
 }
 
 impl AskedQuorum {
-    /// What it is by a topology. What was said stays, though it may have too few nodes by now.
+    /// Returns the quorum by a topology. Numbers that the client gave stay, though the topology may
+    /// have too few nodes by now.
     pub fn by(self, topology: &Topology) -> Quorum {
         let from = self.from.unwrap_or_else(|| topology.default_copies());
         Quorum { ack: self.ack.unwrap_or(from / 2 + 1), from }
     }
 }
 
-/// `2/3`; what was not said is `-`.
+/// Formats as `2/3`; a number that was left out is `-`.
 impl Display for AskedQuorum {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let said = |number: Option<u8>| number.map_or("-".to_owned(), |number| number.to_string());
@@ -43,48 +44,48 @@ impl Display for AskedQuorum {
     }
 }
 
-/// Both were said.
+/// Makes a quorum with both numbers given.
 impl From<Quorum> for AskedQuorum {
     fn from(Quorum { ack, from }: Quorum) -> Self {
         Self { ack: Some(ack), from: Some(from) }
     }
 }
 
-/// Why a pair of `ack` and `from` makes no sense here.
+/// The reason why a pair of `ack` and `from` is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// An answer from nobody is no answer.
+    /// `ack` is 0: some replica must answer.
     #[error("ack is 0: at least one replica must answer")]
     NoAck,
-    /// Nothing is stored nowhere.
+    /// `from` is 0: some node must hold the key.
     #[error("from is 0: at least one node must hold the key")]
     NoFrom,
-    /// More answers wanted than there are replicas.
+    /// `ack` exceeds the number of replicas.
     #[error("ack={ack} must not exceed from={from}")]
     AckOverFrom {
-        /// `ack` as asked for.
+        /// The requested `ack`.
         ack: u32,
-        /// `from` as asked for, or the default.
+        /// The requested `from`, or the default.
         from: u32,
     },
-    /// More copies wanted than there are nodes.
+    /// `from` exceeds the number of nodes.
     #[error("from={from} must not exceed the number of nodes, {nodes}")]
     FromOverNodes {
-        /// `from` as asked for.
+        /// The requested `from`.
         from: u32,
-        /// Nodes of the cluster.
+        /// The number of nodes of the cluster.
         nodes: u32,
     },
-    /// More copies wanted than a record can say.
+    /// `from` exceeds the number of copies that a record can store.
     #[error("from={from} must not exceed {MAX_FROM}")]
     FromOverByte {
-        /// `from` as asked for.
+        /// The requested `from`.
         from: u32,
     },
 }
 
-/// Fills in what was not said (`from` = min(`nodes`, `replicas`), `ack` = a majority of `from`) and
-/// refuses what can't be.
+/// Fills in the numbers left out (`from` = min(`nodes`, `replicas`, 255), `ack` = a majority of
+/// `from`), and refuses impossible quorums.
 pub fn quorum(
     ack: Option<u32>,
     from: Option<u32>,

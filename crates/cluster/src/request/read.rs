@@ -1,5 +1,4 @@
-//! Reads: the newest record that enough replicas report, which enough of them hold before the
-//! client is answered.
+//! Reads: return the newest record that enough replicas report, once enough of them hold it.
 //!
 //! ```text
 //!  ask `ack` ──▶ all replied ──▶ enough hold the newest ──────────────────▶ answer ──▶ the others
@@ -10,11 +9,12 @@
 //!
 //! **A future record**, with a timestamp further ahead of this node's wall clock than clocks may
 //! be, comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
-//! also hides whatever its replica held before. So a replica that reports one does not count at
-//! first, and the next is asked. If `ack` others reply, that record can't have been acknowledged by
-//! a quorum that this read must see, for the two have a replica in common: the newest of what the
-//! others reported is the answer. If fewer are left, it may have been acknowledged: then it is the
-//! answer if `ack` hold it, and otherwise the read fails, for the next read might not find it.
+//! also hides whatever its replica held before. So a replica that reports a future record does not
+//! count at first, and the next replica is asked. If `ack` others reply, the future record can't
+//! have been acknowledged by a quorum that this read must see, as the two quorums have a replica in
+//! common: the newest of the records that the others reported is the answer. If fewer are left, the
+//! future record may have been acknowledged: then it is the answer if `ack` replicas hold it, and
+//! otherwise the read fails, as the next read might not find it.
 //!
 //! Other nodes send records up to `brief_bytes` at once, and outlines of longer ones. A long record
 //! is fetched only if it is the newest and this node does not have it, once there is room for it.
@@ -41,28 +41,28 @@ use read_votes::{Read, ReadStage, ReadState, ReadVote, Reader};
 use record::Record;
 use tally::{ReadStep, Tally, to_repair};
 
-/// One read in so many asks all replicas, so that latencies are known and differences are found
-/// that no quorum of the usual ones would show.
+/// The number of reads of which one asks all replicas, so that latencies are known and differences
+/// are found that no quorum of the usual replicas would show.
 const ASK_ALL_EVERY: u64 = 64;
 
-/// After this many microseconds replicas that were not authoritative are asked again, then after
-/// twice that, and so on …
+/// The pause, in microseconds, before replicas that were not authoritative are asked again; it
+/// doubles each time.
 const ASK_AGAIN_MICROS: u64 = 5_000;
 
-/// … so many times; or until the deadline, if it is this node that is about to become
-/// authoritative. With another node that may take as long as it takes to stream a disk.
+/// The number of such pauses, unless this node itself is about to become authoritative: then the
+/// read asks until its deadline. Another node may take as long as streaming a disk takes.
 const ASK_AGAIN_TIMES: u32 = 5;
 
-/// Why a replica's reply does not count.
+/// The detail for the client when a future record keeps a replica from counting.
 const FUTURE: &str = "a record of this key with a timestamp ahead of this node's clock by more \
     than --max-clock-skew";
 
-/// How long a long record may take, in microseconds, from this node's store, where it may have to
-/// wait for memory, or from another node, before the next node is asked to send it.
+/// The time that a long record may take before the next node is asked to send it, in microseconds:
+/// from this node's store, where it may have to wait for memory, or from another node.
 pub(crate) const LONG_LATE: u64 = 200_000;
 
-/// A read whose newest record can't be brought to a majority under the record's own ballot: it goes
-/// on as a conditional write, which brings the record there under a new one.
+/// A read whose newest record can't be brought to a majority under the record's own ballot: it
+/// continues as a conditional write, which brings the record there under a new ballot.
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) deadline: u64,
@@ -78,11 +78,11 @@ pub(crate) struct Reads {
     hedges: Hedges,
     /// Emptied lists of votes, to be used again.
     spare: Vec<Vec<ReadVote>>,
-    /// Reads so far, to have all replicas asked once in a while.
+    /// The number of reads so far, by which every 64th asks all replicas.
     begun: u64,
-    /// Repairs under way for which no client waits.
+    /// The number of repairs under way that no client waits for.
     background: usize,
-    /// Reads that go on as conditional writes, once an event is handled.
+    /// The reads to continue as conditional writes, once the event is handled.
     pub(crate) to_complete: Vec<Completion>,
 }
 
@@ -114,7 +114,7 @@ impl Reads {
         self.begin_read(cx, Reader::Client(client), deadline, key, quorum);
     }
 
-    /// Another node wants to know what a majority holds.
+    /// Begins a read for another node, which asks what a majority of the replicas holds.
     pub(crate) fn read_quorum_for(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -151,7 +151,7 @@ impl Reads {
         self.ask_first(cx, id, all);
     }
 
-    /// Asks as many as must answer, and of the other set as many as must hold what is told.
+    /// Asks as many replicas as must answer, and in the other set as many as must hold the answer.
     pub(crate) fn ask_first(&mut self, cx: &mut RequestCx<'_>, id: SlotId, all: bool) {
         let ack = self.slots.get(id).ack();
         let mut asked = PerSet::default();
@@ -165,7 +165,7 @@ impl Reads {
         self.arm_hedge(cx, id);
     }
 
-    /// Asks a replica what it holds: of a long record another node reports the outline.
+    /// Asks a replica for its record: of a long record another node reports the outline.
     fn ask(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
         let errand = cx.core.errand_to(cx.now, node);
@@ -174,7 +174,7 @@ impl Reads {
         self.ask_for(cx, id, node, cx.core.config.brief_bytes);
     }
 
-    /// Asks a node for its record, if that has at most `most` bytes; this node for one of any
+    /// Asks a node for its record, if it has at most `most` bytes; this node for a record of any
     /// length.
     fn ask_for(&self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, most: u32) {
         let slot = self.slots.get(id);
@@ -197,14 +197,14 @@ impl Reads {
         let others = read.votes.iter().filter(|vote| vote.node != cx.core.shared.own);
         let late_after = |vote: &ReadVote| cx.core.peers.late_after(vote.node);
         let asked = others.clone().filter(|vote| vote.state.errand().is_some());
-        // A local read that waits for the disk is hedged like one of the quickest peer.
+        // A local read that waits for the disk is hedged like a read of the quickest peer.
         let late = asked.map(late_after).max();
         let late = late.or_else(|| others.map(late_after).min()).unwrap_or(0);
         self.hedges.at(cx.now.mono + late, id);
     }
 
-    /// The hedge is due: the replicas that were asked, or are being repaired, are late, and the
-    /// next one is taken.
+    /// Handles a due hedge: the replicas that were asked, or are being repaired, are late, and the
+    /// next one is asked.
     pub(crate) fn hedge_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
@@ -243,12 +243,13 @@ impl Reads {
         }
     }
 
-    /// The newest record can't be brought to enough replicas: one has promised a higher ballot.
-    /// Most likely another one is about to come; if not, that promise stands in the way for ever.
+    /// Handles a read whose newest record can't be brought to enough replicas, as a replica has
+    /// promised a higher ballot. Most likely a record of that ballot is about to come; if not, the
+    /// promise stands in the way for ever.
     fn outbid(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
-        // Who is about to hold the partition takes nothing from before, whoever tries again.
+        // A replica about to take the partition accepts no earlier record, however often asked.
         let is_moving = slot.view.other.is_some();
         let read = self.slots.work(id);
         let reader = read.reader;
@@ -261,7 +262,7 @@ impl Reads {
         }
     }
 
-    /// Forgets what was reported. What was asked before is stale.
+    /// Forgets all reports, and begins anew later. Replies to earlier requests are stale.
     fn begin_anew_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         let read = self.slots.work(id);
@@ -283,7 +284,7 @@ impl Reads {
         for vote in 0..read.votes.len() {
             let voter = &mut self.slots.work(id).votes[vote];
             if voter.state == (ReadState::Reported { authoritative: false }) {
-                // It will report its record again.
+                // The replica will report its record again.
                 if let Some(reported) = &mut voter.reported {
                     reported.shed();
                 }
@@ -292,7 +293,7 @@ impl Reads {
         }
     }
 
-    /// A replica reported what it holds.
+    /// Notes a replica's report of its record, or of none.
     fn reported(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -307,7 +308,7 @@ impl Reads {
         let Some(VoteAt(vote)) = read.awaited(node) else { return };
         let voter = &mut read.votes[vote];
         if voter.state.is_repairing() {
-            // A reply to what it was asked before; the one to the repair is yet to come.
+            // A late reply to the read request; the reply to the repair is yet to come.
             return;
         }
         voter.state = ReadState::Reported { authoritative };
@@ -325,14 +326,14 @@ impl Reads {
         self.advance_read(cx, id);
     }
 
-    /// This node's store read for a slot.
+    /// Handles a read of this node's store for a slot.
     pub(crate) fn read_here(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
         result: Result<Option<Record>, StoreError>,
     ) {
-        // Its deadline may be over.
+        // The slot is gone if its deadline is over.
         let Some(slot) = self.slots.find_mut(id) else { return };
         let own = cx.core.shared.own;
         match result {
@@ -378,7 +379,7 @@ impl Reads {
         }
     }
 
-    /// From here on the newest of what was reported is the answer, whatever comes later.
+    /// Fixes the newest reported record as the answer, whatever is reported later.
     fn decide(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         if !slot.work.is_decided() {
@@ -387,8 +388,9 @@ impl Reads {
         }
     }
 
-    /// Asks a replica to send its record, whose length is known. Until it comes, the contents of
-    /// all other records are dropped: a read that waits for memory must not hold memory.
+    /// Asks a replica to send its record, whose length is known. Until the record comes, the
+    /// contents of all other records are dropped: a read that waits for memory must not hold
+    /// memory.
     fn fetch(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
         let errand = cx.core.errand_to(cx.now, node);
@@ -412,7 +414,7 @@ impl Reads {
         let read = self.slots.work(id);
         let reader = read.reader;
         read.stage = ReadStage::Answered(newest.clone());
-        // Repairs that turned out not to be needed: nobody waits for them any more.
+        // Repairs that turned out not to be needed: no client waits for them any more.
         self.background += read.count_states(ReadState::is_repairing);
         reader.answer(cx, Answer::Found(newest));
     }
@@ -446,7 +448,7 @@ impl Reads {
         slot
     }
 
-    /// A replica did not do its part.
+    /// Handles a replica's failure to do its part.
     fn vote_failed(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -460,7 +462,7 @@ impl Reads {
         }
         let voter = &mut self.slots.work(id).votes[vote];
         if voter.state.is_fetching() {
-            // It does not send its record, so the newest of the others is looked for.
+            // The replica does not send its record, so the newest record of the others is sought.
             voter.reported = None;
         }
         voter.state = ReadState::Failed(error);
@@ -469,7 +471,7 @@ impl Reads {
 }
 
 impl Reads {
-    /// When the next hedge is due, by the monotonic clock.
+    /// Returns when the next hedge is due, by the monotonic clock in microseconds.
     pub(crate) fn next_hedge(&mut self) -> Option<u64> {
         self.hedges.next(&self.slots)
     }
@@ -485,7 +487,7 @@ impl Reads {
 }
 
 impl Reads {
-    /// This node's store can't report its record.
+    /// Handles this node's store failing to report its record.
     pub(crate) fn failed_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if self.slots.find(id).is_some() {
             let own = cx.core.shared.own;
@@ -528,7 +530,7 @@ impl Requests for Reads {
     }
 
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
-        // A node that has replied already is not awaited: then this is stale.
+        // A node that has replied already is not awaited: then the failure is stale.
         if let Some(vote) = self.slots.get(id).work.awaited(node) {
             self.vote_failed(cx, id, vote, error);
         }
@@ -544,7 +546,7 @@ impl Requests for Reads {
         }
     }
 
-    /// Asks anew: nothing that was reported under the view before counts.
+    /// Restarts the read: nothing that was reported under the earlier view counts.
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         let slot = self.slots.get_mut(id);
@@ -567,8 +569,8 @@ impl Requests for Reads {
     }
 }
 
-/// Fills a list with a vote for each replica of both sets, in the order in which they are asked. A
-/// replica of both sets answers and confirms at once.
+/// Fills a list with a vote for each replica of both sets, in the order of asking. A replica of
+/// both sets comes early, as its vote counts in both.
 fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<ReadVote>) {
     let core = &mut *cx.cx.core;
     core.look_up_replicas(key, from);

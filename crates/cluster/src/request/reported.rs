@@ -1,13 +1,14 @@
-//! What a replica reported of a key.
+//! A replica's report of its record of a key.
 
 use record::{Outline, Rank, Record};
 
-/// What a replica reported of its record.
+/// A record as a replica reported it.
 #[derive(Debug, Clone)]
 pub(crate) enum ReportedRecord {
-    /// All of it.
+    /// The whole record.
     Whole(Record),
-    /// Without its content: it is long and was not sent, or the content was dropped.
+    /// The record without its content: the record is long and was not sent, or the content was
+    /// dropped.
     Outline(Outline),
 }
 
@@ -19,7 +20,7 @@ impl ReportedRecord {
         }
     }
 
-    /// When the record was written; see [`Rank::when`].
+    /// Returns when the record was written; see [`Rank::when`].
     pub(crate) fn when(&self) -> u64 {
         match self {
             Self::Whole(record) => record.when(),
@@ -41,7 +42,7 @@ impl ReportedRecord {
         }
     }
 
-    /// Drops the content.
+    /// Drops the record's content.
     pub(crate) fn shed(&mut self) {
         if let Self::Whole(record) = self {
             *self = Self::Outline(record.outline());

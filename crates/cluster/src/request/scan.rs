@@ -1,4 +1,4 @@
-//! A range over the whole cluster: pages of several nodes, merged into one walk over the keys.
+//! A range read over the whole cluster: pages of several nodes, merged into one walk over the keys.
 //!
 //! ```text
 //!  nodes asked, in the order of preference      pages, each sorted
@@ -8,11 +8,12 @@
 //! ```
 //!
 //! For every partition, the first `ack` nodes of its first `from` replicas in the order of
-//! preference send what they hold, so a range sees what as many reads would. Nodes keep nothing
-//! between two pages. When one fails, it is taken off the list and the walk goes on from where it
-//! is, with the next replicas in its place. So it does when a view of another placement comes into
-//! force, with the nodes of that one: pages of two placements don't fit together. While partitions
-//! move, the set that is read is asked, as reads do; what is told need not be held by the other.
+//! preference send what they hold, so a range read sees what as many single reads would. Nodes keep
+//! no state between two pages. When a node fails, the walk drops it from the list and continues
+//! from its position, with the next replicas in its place. When a view of another placement comes
+//! into force, the walk continues from its position with the nodes of that view: pages of two
+//! placements don't fit together. While partitions move, the walk asks the set that is read, as
+//! reads do; the other set need not hold what the range returns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,21 +27,21 @@ use crate::request::quorum::{AskedQuorum, Quorum};
 use crate::shared::Shared;
 use record::{Kind, Record};
 
-/// Bytes of one page.
+/// The size of a page, in bytes.
 pub const PAGE_BYTES: u32 = 64 * 1024;
 
-/// What a range read does next.
+/// The next step of a range read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanStep {
     /// The next key and its newest record, which is a value.
     Item(Bytes, Record),
-    /// Ask this node for this page, and hand it in.
+    /// Ask this node for this page, and hand the page in.
     Ask(NodeId, PageRequest),
-    /// Nothing can be done before a page comes.
+    /// Wait for a page.
     Wait,
-    /// There are no more keys.
+    /// End the range: it has no more keys.
     End,
-    /// For some partition fewer than `ack` of its replicas can be asked.
+    /// Fail: for some partition fewer than `ack` of its replicas can be asked.
     OutOfReach,
 }
 
@@ -48,52 +49,52 @@ pub enum ScanStep {
 struct Source {
     node: NodeId,
     items: VecDeque<(Bytes, Record)>,
-    /// Items of the page when it came.
+    /// The number of items of the page when it came.
     page_len: usize,
-    /// Where its next page begins.
+    /// The key at which the next page begins; `None` = there is none.
     next: Option<Bytes>,
     asked: bool,
-    /// Whether any page of it came.
+    /// True if any page of the node came.
     answered: bool,
 }
 
 impl Source {
-    /// Whether most of a page was taken and there is another.
+    /// True if most of a page was taken and there is a next one.
     fn is_low(&self) -> bool {
         !self.asked && self.next.is_some() && self.items.len() <= self.page_len / 4
     }
 }
 
-/// One range read.
+/// A range read under way.
 #[derive(Debug)]
 pub struct Scan {
     views: Arc<Views>,
     own: NodeId,
-    /// The view that its pages are of.
+    /// The view that the pages belong to.
     view: Arc<View>,
     asked: AskedQuorum,
-    /// What that is by the view.
+    /// The quorum by the view.
     quorum: Quorum,
-    /// The least key that was not passed yet.
+    /// The least key that the walk has not passed yet.
     start: Bytes,
     end: Option<Bytes>,
-    /// Nodes that can be asked, best first.
+    /// The nodes that can be asked, best first.
     preference: Vec<NodeId>,
     sources: Vec<Source>,
     out_of_reach: bool,
     begins_anew: bool,
-    /// Whether only this node is asked, for all that it holds.
+    /// True if only this node is asked, for everything that it holds.
     local: bool,
 }
 
 impl Scan {
-    /// A walk over `start ≤ key < end`. This node is asked first, then the others in the order
-    /// of the topology.
+    /// Begins a walk over `start ≤ key < end`. This node is asked first, then the others in the
+    /// order of the topology.
     pub fn new(shared: &Shared, asked: AskedQuorum, start: Bytes, end: Option<Bytes>) -> Self {
         Self::of(shared, asked, start, end, false)
     }
 
-    /// A walk over what this node holds, whoever else does.
+    /// Begins a walk over this node's own records.
     pub fn local(shared: &Shared, start: Bytes, end: Option<Bytes>) -> Self {
         Self::of(shared, AskedQuorum::default(), start, end, true)
     }
@@ -124,7 +125,7 @@ impl Scan {
         scan
     }
 
-    /// Asks whoever is to be asked of all nodes of the view.
+    /// Begins from the walk's position with all nodes of the view as candidates.
     fn begin_with_all(&mut self) {
         let topology = &self.view.topology;
         if self.local {
@@ -134,14 +135,14 @@ impl Scan {
         } else {
             self.quorum = self.asked.by(topology);
             self.preference = topology.ids().collect();
-            // A node that is about to join is none of those that are read yet.
+            // A node that is about to join is not in the set that is read yet.
             self.preference.rotate_left(topology.place_of(self.own).unwrap_or(0));
         }
         self.begin();
     }
 
-    /// Whether a view of another placement has come into force: then the walk begins anew by that
-    /// one, from where it is.
+    /// Restarts the walk at its position if a view of another placement has come into force, and
+    /// returns true then.
     fn is_of_before(&mut self) -> bool {
         if self.view.epoch == self.views.epoch() {
             return false;
@@ -156,11 +157,11 @@ impl Scan {
         is_of_before
     }
 
-    /// Asks whoever is to be asked, from where the walk is.
+    /// Begins from the walk's position with the nodes to be asked among the candidates.
     fn begin(&mut self) {
         let Quorum { ack, from } = self.quorum;
         let topology = &self.view.topology;
-        // Members may have gone since it was asked for.
+        // Members may have left since the client asked for this quorum.
         let is_possible = ack <= from && usize::from(from) <= topology.nodes();
         let asked = if self.local {
             Some(&self.preference[..]).filter(|nodes| !nodes.is_empty())
@@ -184,7 +185,7 @@ impl Scan {
         }
     }
 
-    /// What to do next.
+    /// Returns the next step.
     pub fn step(&mut self) -> ScanStep {
         if self.out_of_reach {
             return ScanStep::OutOfReach;
@@ -216,7 +217,7 @@ impl Scan {
         }
     }
 
-    /// The newest record of `key`, taken out of all pages.
+    /// Takes the newest record of `key` out of all pages.
     fn take(&mut self, key: &Bytes) -> Record {
         let mut newest: Option<Record> = None;
         for source in &mut self.sources {
@@ -231,7 +232,7 @@ impl Scan {
         newest.expect("some page has the key")
     }
 
-    /// A page came. A page of a node that is not authoritative does not count: see
+    /// Hands in a page. A page of a node that is not authoritative does not count: see
     /// [`MembershipState`](crate::MembershipState).
     pub fn page(&mut self, node: NodeId, page: Page) {
         if self.is_of_before() {
@@ -251,8 +252,8 @@ impl Scan {
         source.page_len = source.items.len();
     }
 
-    /// A node can't be asked. The walk begins again with the others; pages that were asked for
-    /// before are void, and must not be handed in.
+    /// Notes that a node can't be asked. The walk begins again with the others; pages that were
+    /// asked for before are void, and must not be handed in.
     pub fn failed(&mut self, node: NodeId) {
         if self.is_of_before() {
             return;
@@ -262,8 +263,9 @@ impl Scan {
         self.begin();
     }
 
-    /// Drops all pages and asks for them again, from where the walk is: a range that waits for
-    /// memory must not hold memory that others wait for. Pages that were asked for before are void.
+    /// Drops all pages and asks for them again, from the walk's position: a range read that waits
+    /// for memory must not hold memory that others wait for. Pages that were asked for before are
+    /// void.
     pub fn anew(&mut self) {
         if !self.is_of_before() {
             self.begins_anew = true;
@@ -271,13 +273,13 @@ impl Scan {
         }
     }
 
-    /// Whether the walk began again since this was called last: pages that were asked for before
+    /// Returns true if the walk began again since the last call: pages that were asked for before
     /// are void.
     pub fn begins_anew(&mut self) -> bool {
         std::mem::take(&mut self.begins_anew)
     }
 
-    /// The least key that the range may still return; `None` = there are no more. The range has
+    /// Returns the least key that the range may still return; `None` = none is left. The range has
     /// returned all items before it.
     pub fn position(&self) -> Option<Bytes> {
         if self.out_of_reach {
@@ -290,19 +292,19 @@ impl Scan {
         self.sources.iter().filter_map(next).min()
     }
 
-    /// Drops all pages: the range ends where it is.
+    /// Drops all pages: the range ends at its position.
     pub fn stop(&mut self) {
         self.sources.clear();
         self.out_of_reach = false;
     }
 
-    /// Whether every node that is asked has sent a page: enough nodes answer, however far it is to
+    /// True if every node that is asked has sent a page: enough nodes answer, however far it is to
     /// the next item.
     pub fn is_served(&self) -> bool {
         !self.out_of_reach && self.sources.iter().all(|source| source.answered)
     }
 
-    /// A node is busy, or has refused: its page is to be asked for again.
+    /// Asks a node for its page again: the node is busy, or has refused.
     pub fn retry(&mut self, node: NodeId) {
         if self.is_of_before() {
             return;

@@ -1,13 +1,14 @@
-//! The two sets that a request is counted in while partitions move: the replicas that are read, and
-//! the *other* ones, which are written too and hold what is told. Their votes are the union; each
-//! knows of which set it is, and what is enough is enough in each of them, never in their sum.
+//! The two replica sets by which a request is counted while partitions move: the set that is
+//! *read*, and the *other* set, which is written too and must hold each answer that is given. The
+//! request's votes are the union of both; each vote knows its sets, and a quorum is a quorum of
+//! each set, never of their sum.
 //!
 //! ```text
 //!  read set A B C ─┐  votes:  A (0, 0)  B (1, 1)  C (2, –)  D (–, 2)     each with its places
 //!  other    A B D ─┘  2 of 3 in both: A and B; or A, C and D; but not C and D
 //! ```
 //!
-//! Without a move the two are one, and so are both numbers of whatever is counted.
+//! Without a move the two sets are one, and so are both numbers of each count.
 
 use std::ops::Add;
 
@@ -20,7 +21,7 @@ use record::Record;
 /// The place of a node that is not in a set: behind all places.
 const NOWHERE: u8 = u8::MAX;
 
-/// One number for each set: how many of them there are, or the place in it.
+/// A pair of numbers, one for each set: counts of replicas, or a replica's places.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PerSet {
     pub(crate) read: u8,
@@ -28,46 +29,46 @@ pub(crate) struct PerSet {
 }
 
 impl PerSet {
-    /// One in each.
+    /// A count of one in each set.
     pub(crate) const BOTH: Self = Self { read: 1, other: 1 };
 
-    /// Whether that is enough in both sets.
+    /// True if this count is enough in both sets.
     pub(crate) fn suffices(self, needed: Self) -> bool {
         self.read >= needed.read && self.other >= needed.other
     }
 
-    /// The lesser one in each set.
+    /// Returns the lesser number in each set.
     pub(crate) fn min(self, most: Self) -> Self {
         Self { read: self.read.min(most.read), other: self.other.min(most.other) }
     }
 
-    /// The sets in which that is not enough: 0 or 1 each.
+    /// Returns the sets in which this count is not enough: 0 or 1 each.
     pub(crate) fn short_of(self, needed: Self) -> Self {
         let (read, other) = (self.read < needed.read, self.other < needed.other);
         Self { read: read.into(), other: other.into() }
     }
 
-    /// Of a place: the sets in which it is among the first so many. 0 or 1 each.
+    /// For places: returns the sets in which the replica is among the first `first`, 0 or 1 each.
     pub(crate) fn within(self, first: Self) -> Self {
         Self { read: u8::from(self.read < first.read), other: u8::from(self.other < first.other) }
     }
 
-    /// Of a place: the sets that it is in.
+    /// For places: returns the sets that the replica is in, 0 or 1 each.
     pub(crate) fn sets(self) -> Self {
         self.within(Self { read: NOWHERE, other: NOWHERE })
     }
 
-    /// Of a place: whether it is in the set that is read.
+    /// For places: true if the replica is in the set that is read.
     pub(crate) fn is_read(self) -> bool {
         self.read != NOWHERE
     }
 
-    /// Of a place: whether it is in both.
+    /// For places: true if the replica is in both sets.
     pub(crate) fn is_in_both(self) -> bool {
         self.read != NOWHERE && self.other != NOWHERE
     }
 
-    /// Whether neither set has any.
+    /// True if the count is 0 in both sets.
     pub(crate) fn is_none(self) -> bool {
         self.read == 0 && self.other == 0
     }
@@ -82,12 +83,12 @@ impl Add for PerSet {
     }
 }
 
-/// How many votes there are in each set.
+/// Counts the votes in each set.
 pub(crate) fn count(votes: impl Iterator<Item = PerSet>) -> PerSet {
     votes.fold(PerSet::default(), |count, place| count + place.sets())
 }
 
-/// How many must do their part, in each set.
+/// The quorums of a request, one for each set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quorums {
     pub(crate) asked: AskedQuorum,
@@ -102,7 +103,7 @@ impl Quorums {
         Self { asked, read, other }
     }
 
-    /// The same with a majority at least.
+    /// Returns the quorums of a request, raised to majorities at least.
     pub(crate) fn of_majorities(asked: AskedQuorum, view: &View) -> Self {
         let raised = |quorum: Quorum| Quorum { ack: quorum.ack.max(quorum.from / 2 + 1), ..quorum };
         let Self { read, other, .. } = Self::of(asked, view);
@@ -117,7 +118,7 @@ impl Quorums {
         PerSet { read: self.read.from, other: self.other.from }
     }
 
-    /// Whether it is a majority of the default number of copies.
+    /// True if each quorum is a majority of the default number of copies.
     pub(crate) fn is_majority_of_defaults(&self, view: &View) -> bool {
         let is = |quorum: Quorum, topology: &Topology| {
             let copies = topology.default_copies();
@@ -127,15 +128,15 @@ impl Quorums {
             && view.other.as_ref().is_none_or(|other| is(self.other, other))
     }
 
-    /// What a client that too few have answered is told: how many did their part in the set that
-    /// falls short, and how many of it had to.
+    /// Returns the numbers for a client whose request too few replicas answered: the replicas that
+    /// did their part in the set that falls short, and that set's quorum.
     pub(crate) fn short_of(&self, did: PerSet) -> (u8, Quorum) {
         let other_is_short = did.read >= self.read.ack && did.other < self.other.ack;
         if other_is_short { (did.other, self.other) } else { (did.read, self.read) }
     }
 }
 
-/// How many replicas are to hold a record, in each set.
+/// Returns the number of replicas that are to hold a record, in each set.
 pub(crate) fn copies_of(record: &Record, view: &View) -> PerSet {
     let of = |topology: &Topology| match record.copies() {
         0 => topology.default_copies(),
@@ -145,12 +146,12 @@ pub(crate) fn copies_of(record: &Record, view: &View) -> PerSet {
     PerSet { read, other: view.other.as_ref().map_or(read, of) }
 }
 
-/// A key's replicas, as they were looked up last.
+/// The replicas of the key that was looked up last.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
-    /// Those of the set that is read.
+    /// The replicas of the set that is read.
     pub(crate) read: Vec<NodeId>,
-    /// The others'; `None` = they are the same.
+    /// The replicas of the other set; `None` = the same.
     other: Option<Vec<NodeId>>,
 }
 
@@ -165,8 +166,8 @@ impl Replicas {
         });
     }
 
-    /// Adds something for each of them with its places: those of the set that is read in its order,
-    /// then the others in theirs.
+    /// Adds an entry for each replica, made of its places: the replicas of the set that is read in
+    /// their order, then the remaining ones in theirs.
     pub(crate) fn fill<T>(&self, into: &mut Vec<T>, new: impl Fn(NodeId, PerSet) -> T) {
         let Some(other) = &self.other else {
             let same =
@@ -186,7 +187,7 @@ impl Replicas {
         into.extend(others.map(|(node, other)| new(*node, PerSet { read: NOWHERE, other })));
     }
 
-    /// All of them with their places.
+    /// Returns all replicas with their places.
     pub(crate) fn all(&self) -> Vec<(NodeId, PerSet)> {
         let mut all = Vec::new();
         self.fill(&mut all, |node, place| (node, place));

@@ -1,12 +1,12 @@
-//! Requests of one kind that are under way, in a slab: a slot's place is reused, its id is not.
+//! A slab of the requests of one kind under way: a slot's place is reused, its id is not.
 //!
 //! ```text
 //!  SlotId:  generation (32 bits) │ place (30 bits) │ kind (2 bits)
 //! ```
 //!
-//! An id that comes from outside may be *stale*: its slot has ended, or was renewed.
-//! [`Slots::find`] looks such an id up. An id that was found is known to be under way:
-//! [`Slots::get`] and the others assert that. The kind in the id says whose slab the slot is in.
+//! An id from outside may be *stale*: its slot has ended, or was renewed. [`Slots::find`] looks
+//! such an id up. An id that was found is known to be under way: [`Slots::get`] and the others
+//! assert that. The kind in the id names the slab that holds the slot.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +21,7 @@ use crate::message::{Class, NodeId};
 use crate::placement::view::View;
 use record::Record;
 
-/// The kinds of requests, as slots' ids tell them.
+/// The kinds of requests, as coded in slot ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotKind {
     Read = 0,
@@ -30,11 +30,11 @@ pub(crate) enum SlotKind {
     Call = 3,
 }
 
-/// Bits of a slot's id that tell its kind.
+/// The number of bits of a slot's id that code its kind.
 const KIND_BITS: u32 = 2;
 
 impl SlotKind {
-    /// The kind of the request that has this id, of any generation.
+    /// Returns the kind of the request with this id, of any generation.
     pub(crate) fn of(id: SlotId) -> Self {
         match id.0 & ((1 << KIND_BITS) - 1) {
             0 => Self::Read,
@@ -49,19 +49,19 @@ impl SlotKind {
 pub(crate) trait Work {
     const KIND: SlotKind;
 
-    /// Returns whether the client or node that asked has been answered.
+    /// True if the client or node that asked has been answered.
     fn is_answered(&self) -> bool;
 
-    /// The errand of a node that was asked something and has not replied.
+    /// Returns the errand of a node that was asked and has not replied.
     fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand>;
 }
 
-/// One request under way.
+/// A request under way.
 #[derive(Debug)]
 pub(crate) struct Slot<W> {
-    /// The view by which the request is counted: the one in force, until it is answered.
+    /// The view by which the request is counted: the view in force, until it is answered.
     pub(crate) view: Rc<View>,
-    /// End of the request, in microseconds of the monotonic clock.
+    /// The deadline of the request, in microseconds of the monotonic clock.
     pub(crate) deadline: u64,
     pub(crate) key: Bytes,
     pub(crate) quorums: Quorums,
@@ -71,17 +71,17 @@ pub(crate) struct Slot<W> {
 }
 
 impl<W> Slot<W> {
-    /// The demand on this node's store that this request makes.
+    /// Returns the demand that this request makes on this node's store.
     pub(crate) fn demand(&self, class: Class) -> Demand {
         Demand { class, until: self.deadline }
     }
 
-    /// How many replicas must do their part.
+    /// Returns the number of replicas that must do their part.
     pub(crate) fn ack(&self) -> PerSet {
         self.quorums.ack()
     }
 
-    /// How many of the key's replicas are to hold a record.
+    /// Returns the number of the key's replicas that are to hold a record.
     pub(crate) fn copies_of(&self, record: &Record) -> PerSet {
         copies_of(record, &self.view)
     }
@@ -107,7 +107,7 @@ struct Place<W> {
     slot: Option<Slot<W>>,
 }
 
-/// All requests of one kind under way.
+/// The requests of one kind under way.
 #[derive(Debug)]
 pub(crate) struct Slots<W> {
     places: Vec<Place<W>>,
@@ -133,8 +133,7 @@ impl<W: Work> Slots<W> {
         SlotId(u64::from(generation) << 32 | u64::from(place << KIND_BITS) | W::KIND as u64)
     }
 
-    /// Returns whether an id is of this kind. Another kind's slots have the same places and
-    /// generations.
+    /// True if an id is of this kind. Slots of other kinds have the same places and generations.
     fn is_of(id: SlotId) -> bool {
         SlotKind::of(id) == W::KIND
     }
@@ -143,7 +142,7 @@ impl<W: Work> Slots<W> {
         self.places.len() - self.free.len()
     }
 
-    /// Adds a request; its id is never used again.
+    /// Adds a request, under an id that no earlier request had.
     pub(crate) fn add(&mut self, slot: Slot<W>) -> SlotId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { generation: 0, slot: None });
@@ -155,40 +154,40 @@ impl<W: Work> Slots<W> {
         Self::id_of(place, held.generation)
     }
 
-    /// The slot of an id from outside; `None` = the id is stale.
+    /// Returns the slot of an id from outside; `None` = the id is stale.
     pub(crate) fn find(&self, id: SlotId) -> Option<&Slot<W>> {
         let place = self.places.get(place_of(id))?;
         place.slot.as_ref().filter(|_| place.generation == generation_of(id) && Self::is_of(id))
     }
 
-    /// The slot of an id from outside, to be changed.
+    /// Returns the slot of an id from outside, to be changed; `None` = the id is stale.
     pub(crate) fn find_mut(&mut self, id: SlotId) -> Option<&mut Slot<W>> {
         let place = self.places.get_mut(place_of(id))?;
         place.slot.as_mut().filter(|_| place.generation == generation_of(id) && Self::is_of(id))
     }
 
-    /// A slot that is known to be under way.
+    /// Returns a slot that is known to be under way.
     pub(crate) fn get(&self, id: SlotId) -> &Slot<W> {
         self.find(id).expect("a slot that is worked on is under way")
     }
 
-    /// A slot that is known to be under way, to be changed.
+    /// Returns a slot that is known to be under way, to be changed.
     pub(crate) fn get_mut(&mut self, id: SlotId) -> &mut Slot<W> {
         self.find_mut(id).expect("a slot that is worked on is under way")
     }
 
-    /// The request of a slot that is known to be under way.
+    /// Returns the request of a slot that is known to be under way.
     pub(crate) fn work(&mut self, id: SlotId) -> &mut W {
         &mut self.get_mut(id).work
     }
 
-    /// The errand of a node that a slot is known to have asked, and that has not replied.
+    /// Returns the errand of a node that a slot is known to have asked, and that has not replied.
     pub(crate) fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Errand {
         self.work(id).errand_of(node).expect("it was asked, and has not replied")
     }
 
-    /// Gives the slot another id, so that what was asked under the old one is not taken for an
-    /// answer to what is asked now.
+    /// Gives the slot another id, so that replies to earlier requests are not taken for replies to
+    /// later ones.
     pub(crate) fn renew(&mut self, id: SlotId) -> SlotId {
         assert!(self.find(id).is_some(), "only what is under way has its id renewed");
         let place = &mut self.places[place_of(id)];
@@ -196,7 +195,7 @@ impl<W: Work> Slots<W> {
         Self::id_of(place_of(id) as u32, place.generation)
     }
 
-    /// Ends a request.
+    /// Ends a request, and returns its slot.
     pub(crate) fn remove(&mut self, id: SlotId) -> Slot<W> {
         self.renew(id);
         let place = &mut self.places[place_of(id)];
@@ -204,7 +203,7 @@ impl<W: Work> Slots<W> {
         place.slot.take().expect("it was under way just now")
     }
 
-    /// Ids of the slots for which `wanted` holds.
+    /// Returns the ids of the slots for which `wanted` holds.
     pub(crate) fn ids(&self, wanted: impl Fn(&Slot<W>) -> bool) -> Vec<SlotId> {
         let wanted = |(n, place): (usize, &Place<W>)| {
             let slot = place.slot.as_ref()?;
@@ -213,12 +212,12 @@ impl<W: Work> Slots<W> {
         self.places.iter().enumerate().filter_map(wanted).collect()
     }
 
-    /// Ids of the slots whose deadline is over.
+    /// Returns the ids of the slots whose deadline is over.
     pub(crate) fn late(&self, now: u64) -> Vec<SlotId> {
         self.ids(|slot| slot.deadline <= now)
     }
 
-    /// Ids of the slots in which a node was asked something that it has not replied to.
+    /// Returns the ids of the slots in which a node was asked and has not replied.
     pub(crate) fn awaiting(&mut self, node: NodeId) -> Vec<SlotId> {
         let awaits = |(n, place): (usize, &mut Place<W>)| {
             let awaits = place.slot.as_mut()?.work.errand_of(node).is_some();
@@ -227,7 +226,7 @@ impl<W: Work> Slots<W> {
         self.places.iter_mut().enumerate().filter_map(awaits).collect()
     }
 
-    /// Has all requests that are not answered counted by this view, and returns their ids.
+    /// Counts all unanswered requests by this view, and returns their ids.
     pub(crate) fn count_by(&mut self, view: &Rc<View>) -> Vec<SlotId> {
         let ids = self.ids(|slot| !slot.work.is_answered());
         for id in &ids {
@@ -237,7 +236,7 @@ impl<W: Work> Slots<W> {
     }
 }
 
-/// Times at which requests are looked at again: a replica is late, or a pause is over.
+/// The timers of requests: a replica is late, or a pause is over.
 #[derive(Debug, Default)]
 pub(crate) struct Hedges {
     due: BinaryHeap<Reverse<(u64, SlotId)>>,
@@ -249,7 +248,7 @@ impl Hedges {
         self.due.push(Reverse((at, id)));
     }
 
-    /// The next id that is due, which may be stale or answered.
+    /// Returns the next id that is due, which may be stale or answered.
     pub(crate) fn pop(&mut self, now: u64) -> Option<SlotId> {
         let Reverse((at, _)) = self.due.peek()?;
         if *at > now {
@@ -258,7 +257,7 @@ impl Hedges {
         self.due.pop().map(|Reverse((_, id))| id)
     }
 
-    /// When the next hedge is due. Those whose slot is answered or gone are dropped.
+    /// Returns when the next hedge is due. Hedges whose slot is answered or gone are dropped.
     pub(crate) fn next<W: Work>(&mut self, slots: &Slots<W>) -> Option<u64> {
         while let Some(Reverse((at, id))) = self.due.peek().copied() {
             if slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {

@@ -1,4 +1,4 @@
-//! Writes: to all replicas at once, answered when enough of them hold the record.
+//! Writes: sent to all replicas at once, and answered when enough of them hold the record.
 //!
 //! ```text
 //!  all `from` asked ──▶ `ack` hold it ───────────────────────▶ answer ──▶ those that missed it:
@@ -7,13 +7,13 @@
 //! ```
 //!
 //! A replica with a newer record means that this node's clock is behind that of the node which
-//! issued an earlier write. Left at that, a write that was begun after the earlier one had been
-//! acknowledged would be lost; so it is given a new version, above what was seen, before the client
-//! is answered.
+//! issued an earlier write. Left as it is, a write begun after that earlier write was acknowledged
+//! would be lost; so it is given a new version, above all versions seen, before the client is
+//! answered.
 //!
-//! A future record (see `read.rs`) can't be followed. Its replica does not count: no read
-//! would find the write there. The others suffice, unless so many hold it that it may have been
-//! acknowledged before this write began: then this one is refused.
+//! A future record (see `read.rs`) can't be outranked. Its replica does not count: no read would
+//! find the write there. The other replicas suffice, unless so many replicas hold the future record
+//! that it may have been acknowledged before this write began: then this write is refused.
 
 use std::rc::Rc;
 
@@ -35,7 +35,7 @@ use write_votes::{Write, WriteStage, WriteState, WriteVote};
 
 pub(crate) mod write_votes;
 
-/// Why a write can't be given a version above a record that is there already.
+/// The detail for the client when a write can't be given a version above an existing record.
 pub(crate) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
     of this key by more than --max-clock-skew: correct the clock, or send the write to another \
     node; if the clock is correct, the record came from a wrong clock: a write with an \
@@ -114,7 +114,7 @@ impl Writes {
         }
     }
 
-    /// This node's store wrote for a slot.
+    /// Handles a write to this node's store for a slot.
     pub(crate) fn wrote_here(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -135,7 +135,8 @@ impl Writes {
         }
     }
 
-    /// A replica stored the record; `newer` is the time of a newer one that it holds too.
+    /// Notes that a replica stored the record; `newer` is the time of a newer record that it holds
+    /// too.
     fn stored(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
         if newer.is_some_and(|time| cx.core.is_unreachable(cx.now, time)) {
             return self.failed(cx, id, node, ReplicaError::Hidden);
@@ -144,8 +145,8 @@ impl Writes {
         let (ack, write) = (slot.ack(), &mut slot.work);
         let Some(VoteAt(vote)) = write.awaited(node) else { return };
         write.votes[vote].state = WriteState::Holds;
-        // `ack` of them must have replied: the first that holds a newer record need not be the one
-        // that holds the newest, and the new version must be above that.
+        // `ack` replicas must have replied: the first that holds a newer record need not hold the
+        // newest, and the new version must be above the newest.
         let held = write.held();
         if let WriteStage::Asking { overtaken } = &mut write.stage {
             *overtaken = (*overtaken).max(newer);
@@ -159,7 +160,7 @@ impl Writes {
         self.advance_write(cx, id);
     }
 
-    /// Sends the write once more, with a version above all that this node has seen by now.
+    /// Sends the write once more, with a version above all versions that this node has seen.
     fn write_anew(&mut self, cx: &mut RequestCx<'_>, id: SlotId, overtaken: u64) {
         let (clock, skew) = (&cx.core.shared.clock, cx.core.config.max_skew_micros);
         let in_reach = clock.merge(overtaken, cx.now, skew);
@@ -206,7 +207,7 @@ impl Writes {
         self.slots.work(id).answered();
     }
 
-    /// Answers the client as soon as that is possible; ends when no reply is awaited any more.
+    /// Answers the client as soon as possible; ends the write when no reply is awaited any more.
     fn advance_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let (ack, epoch) = (slot.ack(), slot.view.epoch);
@@ -226,9 +227,9 @@ impl Writes {
         }
     }
 
-    /// No reply is awaited any more, or the deadline is over: if any replica may hold the write,
-    /// there will be a hint for each that missed it. This node itself, and any node that there is
-    /// no room for hints for, is marked instead.
+    /// Ends a write when no reply is awaited any more, or its deadline is over: if any replica may
+    /// hold the record, each replica that missed it gets a hint. This node itself, and any node
+    /// without room for hints, is marked instead.
     pub(crate) fn end_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if !self.slots.work(id).is_answered() {
             self.deny_write(cx, id, |failed| failed);
@@ -283,7 +284,7 @@ impl Requests for Writes {
         match reply {
             Reply::Stored => self.stored(cx, id, peer, None),
             Reply::Newer { time } => self.stored(cx, id, peer, Some(time)),
-            // It takes nothing any more of when the write was given its version.
+            // The replica is fenced above the write's version: it takes a later version only.
             Reply::Outbid { promise } if self.slots.work(id).may_restart() => {
                 self.stored(cx, id, peer, Some(promise));
             }
@@ -293,7 +294,7 @@ impl Requests for Writes {
 
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
         let write = self.slots.work(id);
-        // A node that has replied already is not awaited: then this is stale.
+        // A node that has replied already is not awaited: then the failure is stale.
         let Some(VoteAt(vote)) = write.awaited(node) else { return };
         write.votes[vote].state.fail(error);
         self.advance_write(cx, id);
@@ -304,7 +305,7 @@ impl Requests for Writes {
         self.ask_to_hold(cx, id, vote);
     }
 
-    /// Sends the same record under the same version: a replica that has it says so.
+    /// Sends the same record again, under the same version: a replica that has it says so.
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         let slot = self.slots.get_mut(id);
@@ -332,7 +333,7 @@ fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<
     cx.core.replicas.fill(votes, |node, place| WriteVote { node, place, state });
 }
 
-/// The failure that the client is answered with when too few replicas hold the write.
+/// Returns the failure for the client of a write that too few replicas hold.
 fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailed {
     let write = &slot.work;
     let held = write.held();

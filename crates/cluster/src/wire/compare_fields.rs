@@ -1,4 +1,4 @@
-//! Comparisons as bytes: what is asked about a replica's records, and what it reports of them.
+//! Requests for comparisons of replicas, and their reports, as bytes.
 
 use bytes::Bytes;
 
@@ -101,7 +101,7 @@ impl Field for Sum {
     }
 }
 
-/// Ranges of keys of which blocks are to be given up.
+/// The ranges of keys whose unreadable blocks are to be given up.
 pub(super) struct Ranges;
 
 impl Field for Ranges {

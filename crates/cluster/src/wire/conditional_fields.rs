@@ -1,4 +1,4 @@
-//! Conditional writes as bytes: what is asked of a key's home, and what came of it.
+//! Conditional writes as bytes: the request to a key's leader, and the outcome.
 
 use super::Malformed;
 use super::field::{DigestIfAny, Field};
@@ -8,24 +8,24 @@ use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, 
 use crate::paxos::recent::Recalled;
 use record::Version;
 
-/// Bytes of a tag: time, origin, whether there is a last step, that, its id.
+/// The length of a tag in bytes: time, origin, whether there is a last step, the step, its id.
 const TAG_LEN: usize = 8 + 4 + 1 + 4 + 8;
 
-/// What a change begins with. Of a value that expires, when it does follows.
+/// The first byte of a requested change. For a value that expires, the expiry follows.
 const PUT: u8 = 0;
 const DELETE: u8 = 1;
 const ADD: u8 = 2;
 const PUT_EXPIRING: u8 = 3;
 const ADD_EXPIRING: u8 = 4;
 
-/// What a change that was made begins with.
+/// The first byte of a change that was made.
 const CHANGED: u8 = 0;
 const CHANGED_EXPIRING: u8 = 4;
-/// The same with a fence, which follows it.
+/// The first byte of a change with a fence, which follows.
 const CHANGED_FENCED: u8 = 6;
 const CHANGED_EXPIRING_FENCED: u8 = 7;
 
-/// Another request used the idempotency key.
+/// The first byte where another request used the idempotency key.
 const REUSED: u8 = 5;
 
 impl Field for Conditional {
@@ -33,7 +33,7 @@ impl Field for Conditional {
 
     fn put(value: &Self, out: &mut impl Out) {
         Condition::put(&value.condition, out);
-        // What is deleted does not expire.
+        // A deletion has no expiry.
         let expires = value.expiry_ms != 0;
         out.u8(match (&value.change, expires) {
             (Change::Put(_), false) => PUT,
@@ -108,7 +108,7 @@ impl Field for Condition {
     }
 }
 
-/// When a value expires, which follows only if it does.
+/// Reads an expiry, which is sent only for a value that expires.
 fn take_expiry(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     match from.u64()? {
         0 => Err(Malformed("an expiry of never")),
@@ -116,7 +116,7 @@ fn take_expiry(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     }
 }
 
-/// A fence, which follows only if there is one.
+/// Reads a fence, which is sent only if there is one.
 fn take_fence(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     match from.u64()? {
         0 => Err(Malformed("a fence of none")),

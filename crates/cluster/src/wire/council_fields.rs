@@ -1,7 +1,7 @@
-//! What is asked of councillors about layouts, and what they say, as bytes.
+//! Requests to the metadata quorum (council) about layouts, and its replies, as bytes.
 //!
 //! ```text
-//!   asked: step 1 │ ballot 8 │ layout            said: what 1 │ ballot 8 │ layout
+//!   request: step 1 │ ballot 8 │ layout            reply: kind 1 │ ballot 8 │ layout
 //!
 //!   layout = length 4 (0 = none) │ its bytes (`layout/bytes.rs`)
 //! ```

@@ -1,6 +1,6 @@
-//! Envelopes as they come, and the items in them. They may come from anybody: nothing here panics
-//! or takes memory by a length that was merely announced; [`Assembly`](super::Assembly) does, for
-//! whoever asked [`Announced`](super::Announced) and has set that memory aside.
+//! Received envelopes, and the items in them. They may come from anybody: nothing here panics or
+//! allocates memory by a length that was merely announced. [`Assembly`](super::Assembly) does, for
+//! a caller that asked [`Announced`](super::Announced) and has reserved that memory.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
@@ -15,7 +15,8 @@ use crate::membership::directory::LogPosition;
 use crate::message::Message;
 use crate::placement::view::ViewId;
 
-/// Bytes of the envelope that `input` begins with, head included; `None` = too few bytes to know.
+/// Returns the length in bytes of the envelope that `input` begins with, head included; `None` =
+/// too few bytes to know.
 pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(length) = input.get(8..12) else { return Ok(None) };
     let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
@@ -25,18 +26,18 @@ pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// An envelope whose check is right.
+/// An envelope whose checksum is right.
 #[derive(Debug)]
 pub struct Envelope {
     sender: Sender,
-    /// Items that were not taken yet, and where the next one begins.
+    /// The number of items that were not read yet, and where the next one begins.
     left: u32,
     at: usize,
     bytes: Bytes,
 }
 
 impl Envelope {
-    /// Takes a whole envelope, head included.
+    /// Opens a whole envelope, head included.
     pub fn open(bytes: Bytes) -> Result<Self, Malformed> {
         let Some((head, items)) = bytes.split_first_chunk::<ENVELOPE_HEAD>() else {
             return Err(Malformed("it ends too early"));
@@ -62,12 +63,12 @@ impl Envelope {
         Ok(Self { sender, left, at: ENVELOPE_HEAD, bytes })
     }
 
-    /// Who sent it.
+    /// Returns the sender's state.
     pub fn sender(&self) -> Sender {
         self.sender
     }
 
-    /// The next item; `None` = that was all.
+    /// Returns the next item; `None` = there are no more.
     pub fn next_item(&mut self) -> Result<Option<Item>, Malformed> {
         if self.left == 0 {
             return if self.at == self.bytes.len() {
@@ -90,7 +91,7 @@ impl Envelope {
     }
 }
 
-/// Items that are no messages.
+/// Reads an item other than a message.
 fn take_between(head: &Head, from: &mut FieldReader<'_>) -> Result<Item, Malformed> {
     let has_id = matches!(head.kind, kind::LINK_PING | kind::LINK_PONG);
     if !has_id && head.id != 0 {
@@ -112,7 +113,7 @@ fn take_between(head: &Head, from: &mut FieldReader<'_>) -> Result<Item, Malform
     })
 }
 
-/// The message that was put together from pieces.
+/// Returns the message that was reassembled from pieces.
 pub fn message_of(bytes: Bytes) -> Result<Message, Malformed> {
     let (head, mut from) = FieldReader::open(&bytes, 0)?;
     let message = take_message(head, &mut from)?;

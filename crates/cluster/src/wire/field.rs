@@ -1,4 +1,4 @@
-//! What bodies of messages consist of: how a part of one is written, and beside it how it is read.
+//! The fields of message bodies: the writing of each one beside its reading.
 
 use bytes::Bytes;
 
@@ -13,30 +13,32 @@ use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::{MAX_LISTED, Mark};
 use record::{Kind, Outline, Rank, Record, Version};
 
-/// A part of a body, as bytes. How many those are follows from what is written.
+/// A field of a body, as bytes. Its length follows from its content.
 pub(super) trait Field {
-    /// What it is in memory.
+    /// The field's type in memory.
     type Value;
 
     fn put(value: &Self::Value, out: &mut impl Out);
 
-    /// Takes what `put` wrote, and nothing else: whatever is read is written in the same way again.
+    /// Reads what `put` wrote, and nothing else: bytes that are read would be written in the same
+    /// way.
     fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed>;
 }
 
-/// Least bytes of an entry: a key's length, a byte of it, and a record's length.
+/// The least length of an entry in bytes: a key's length, a byte of it, and a record's length.
 const ENTRY_LEAST: usize = 2 + 1 + 4;
 
-/// Entries for which memory is taken before they were looked at: more than most messages have.
+/// The number of entries for which memory is allocated before they were read: more than most
+/// messages have.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Bytes of an outline: time, origin, ballot, kind, copies, check, length.
+/// The length of an outline in bytes: time, origin, ballot, kind, copies, check, length.
 pub(super) const OUTLINE_LEN: usize = 8 + 4 + 8 + 1 + 1 + 8 + 4;
 
-/// Bytes of a mark.
+/// The length of a mark in bytes.
 const MARK_LEN: usize = 12;
 
-/// What stands for all partitions in a mark.
+/// The code for all partitions in a mark.
 const ALL_PARTITIONS: u32 = u32::MAX;
 
 impl Field for u8 {
@@ -99,7 +101,7 @@ impl Field for NodeId {
     }
 }
 
-/// A cluster's id; 0 stands for none.
+/// A cluster's id; 0 = none.
 pub(super) struct IdIfAny;
 
 impl Field for IdIfAny {
@@ -126,7 +128,7 @@ impl Field for ReplicaSet {
     }
 }
 
-/// A flag in the head: the answering node is authoritative for what it does not hold.
+/// A flag in the head: the answering node is authoritative for its absences.
 pub(super) struct Authoritative;
 
 impl Field for Authoritative {
@@ -143,8 +145,8 @@ impl Field for Authoritative {
     }
 }
 
-/// The last field of a body: how many bytes of a record there is room for. Left out if there is
-/// room for any.
+/// The last field of a body: the longest record, in bytes, that there is room for. Left out if
+/// there is room for any record.
 pub(super) struct MostIfAny;
 
 impl Field for MostIfAny {
@@ -167,7 +169,7 @@ impl Field for MostIfAny {
     }
 }
 
-/// The digest of a client's request, at the end of a message: nothing where it is unknown.
+/// The digest of a client's request, at the end of a message: left out if it is unknown.
 pub(super) struct DigestIfAny;
 
 impl Field for DigestIfAny {
@@ -252,7 +254,7 @@ impl Field for Outline {
     }
 }
 
-/// Keys and records.
+/// Keys and their records.
 pub(super) struct Entries;
 
 impl Field for Entries {
@@ -268,7 +270,7 @@ impl Field for Entries {
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed> {
         let count = from.count(ENTRY_LEAST)?;
-        // An entry in memory is many times as long as the least one in bytes.
+        // An entry in memory is many times as long as the least entry in bytes.
         let mut entries = Vec::with_capacity(count.min(ENTRIES_AT_ONCE));
         for _ in 0..count {
             entries.push((Key::take(from)?, Record::take(from)?));

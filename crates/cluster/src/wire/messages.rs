@@ -1,5 +1,5 @@
-//! Every message's body: a line says of which type it is, of which fields it consists, and in which
-//! order these come. Reading, writing and the length follow from that line.
+//! Every message's body: one line defines its type and its fields, in their order. Reading, writing
+//! and the length follow from that line.
 //!
 //! ```text
 //!   message ─ put ──▶ head │ fields …      bytes of a connection, or of pieces
@@ -22,19 +22,19 @@ use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 use crate::request::acks::ReplicaSet;
 use record::{Outline, Record};
 
-/// Messages that may be long.
+/// The kinds of messages that may be long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LongKind {
-    /// Something to be done.
+    /// A request.
     Request,
     /// A record that was read.
     Found,
-    /// A page of a range, what a replica reports of one, or a layout.
+    /// A page of a range, a replica's report about one, or a layout.
     Page,
 }
 
-/// Makes the lines below into functions. A field is `name: how it is written`; of a variant without
-/// named fields the name is free.
+/// Makes the lines below into functions. A field is `name: encoding`; in a variant without named
+/// fields the name is free.
 macro_rules! bodies {
     ($of:ident of $types:pat, long $otherwise:expr, $(
         $kind:literal $name:ident
@@ -45,14 +45,14 @@ macro_rules! bodies {
         const _: () = assert!($(matches!($kind, $types))&&+, "a type that is not one of these");
 
         impl $of {
-            /// The type in its head.
+            /// Returns the type in the message's head.
             fn kind(&self) -> u8 {
                 match self {
                     $(Self::$name { .. } => $kind,)+
                 }
             }
 
-            /// As what one of this type may be long.
+            /// Returns the kind of long message that a type is; `None` = it is never long.
             pub(super) fn long_kind(kind: u8) -> Option<LongKind> {
                 match kind {
                     $($($kind => Some(LongKind::$long),)?)+
@@ -132,7 +132,7 @@ bodies! {
     0x95 ClusterId(id: IdIfAny),
 }
 
-/// Adds a message as it is inside an envelope, or cut into pieces.
+/// Adds a message as it stands inside an envelope, or is cut into pieces.
 pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
     let id = message.id;
     match &message.body {
@@ -152,7 +152,7 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
     }
 }
 
-/// Bytes that a message takes, head included.
+/// Returns the length of a message in bytes, head included.
 pub fn message_len(message: &Message) -> usize {
     let mut counted = Counted(ITEM_HEAD);
     match &message.body {
@@ -162,7 +162,7 @@ pub fn message_len(message: &Message) -> usize {
     counted.0
 }
 
-/// Takes the message that has this head.
+/// Reads the message that has this head.
 pub(super) fn take_message(head: Head, from: &mut FieldReader<'_>) -> Result<Message, Malformed> {
     let Head { kind, class, id, remaining_ms } = head;
     let body = if kind < kind::PIECE {

@@ -1,4 +1,4 @@
-//! How far a node is in a transition, as bytes.
+//! A node's progress in a transition, as bytes.
 //!
 //! ```text
 //!   epoch 8 │ has all 1 │ sources done 2, of 2 │ records 8 │ bytes 8 │

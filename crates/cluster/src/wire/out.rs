@@ -1,8 +1,9 @@
-//! Where the bytes of a message go: into what the connection will write, or nowhere, to be counted.
+//! The destinations of a message's bytes: the connection's output buffer, or a counter that
+//! measures their length.
 
 use super::{Head, ITEM_HEAD, flag};
 
-/// Takes the bytes of a message's body.
+/// A destination of the bytes of a message's body.
 pub(super) trait Out {
     fn bytes(&mut self, bytes: &[u8]);
 
@@ -29,13 +30,13 @@ pub(super) trait Out {
         self.u8(u8::from(yes));
     }
 
-    /// A key or a bound of a range: its length, and as many bytes.
+    /// Writes a key or a bound of a range: its length, and its bytes.
     fn key(&mut self, key: &[u8]) {
         self.u16(key.len() as u16);
         self.bytes(key);
     }
 
-    /// A bound of a range that may have none: a flag of the head says whether it follows.
+    /// Writes a bound of a range that may have none: a flag of the head says whether it follows.
     fn bound(&mut self, bound: Option<&[u8]>) {
         if let Some(bound) = bound {
             self.flag(flag::BOUNDED);
@@ -51,7 +52,7 @@ pub(super) struct OpenItem<'a> {
 }
 
 impl<'a> OpenItem<'a> {
-    /// Begins one at the end of `out`.
+    /// Begins an item at the end of `out`.
     pub(super) fn new(out: &'a mut Vec<u8>, head: Head) -> Self {
         let begin = out.len();
         out.extend_from_slice(&[head.kind, 0, head.class, 0]);
@@ -61,7 +62,7 @@ impl<'a> OpenItem<'a> {
         Self { out, begin }
     }
 
-    /// The body is complete.
+    /// Completes the item: its body is written.
     pub(super) fn close(self) {
         let length = (self.out.len() - self.begin - ITEM_HEAD) as u32;
         self.out[self.begin + 4..self.begin + 8].copy_from_slice(&length.to_le_bytes());
@@ -78,7 +79,7 @@ impl Out for OpenItem<'_> {
     }
 }
 
-/// How many bytes a body takes.
+/// A counter of the bytes that a body takes.
 #[derive(Debug, Default)]
 pub(super) struct Counted(pub(super) usize);
 

@@ -1,12 +1,12 @@
-//! Pages as bytes: which part of a range is asked for, and what of it comes.
+//! Page requests and pages as bytes.
 //!
 //! ```text
-//!   asked:  start │ end, if the head says so │ max bytes 4 │ filter, which the head names
+//!   request: start │ end, if the head says so │ max bytes 4 │ filter, which the head names
 //!     chosen:      ack 1 │ from 1 │ n 2 │ n × node 2
 //!     held by:     node 2 │ since 8 │ promise 8 │ n 2 │ n × partition 2
 //!     moved:       node 2 │ first 1 │ seed 8 │ n 4 │ n × digest 8
-//!     remembered:  node 2 │ 1, if that has lost what it remembered
-//!   comes:  next, if the head says so │ entries
+//!     remembered:  node 2 │ 1, if the node has lost its memory
+//!   page:    next, if the head says so │ entries
 //! ```
 
 use super::field::{Authoritative, Entries, Field};
@@ -69,7 +69,7 @@ fn put_filter(filter: &Filter, out: &mut impl Out) {
     }
 }
 
-/// Of a second filter the flag is left, and refused in the end.
+/// Reads a filter. The flag of a second filter is left, and refused in the end.
 fn take_filter(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
     if from.flag(flag::HELD_BY) {
         take_held_by(from)

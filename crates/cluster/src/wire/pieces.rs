@@ -1,4 +1,4 @@
-//! Long messages: cut here, put together there.
+//! Long messages: cut into pieces by the sender, and reassembled by the receiver.
 //!
 //! ```text
 //!  message ─▶ Cut ─▶ piece ─▶ piece ─▶ last piece ─▶ Assembly ─▶ message
@@ -6,8 +6,9 @@
 //!              └◀─────────────── credit ◀─────────────────┘ as many bytes again
 //! ```
 //!
-//! On one connection long messages travel one after the other in each direction, and whole ones
-//! between their pieces. The sender begins with a credit of [`WINDOW`](super::WINDOW) bytes.
+//! On one connection long messages travel one after the other in each direction, with whole
+//! messages between their pieces. The sender begins with a credit of [`WINDOW`](super::WINDOW)
+//! bytes.
 
 use bytes::Bytes;
 
@@ -20,15 +21,15 @@ use record::{MIN_RECORD_LEN, Record, Version};
 /// A long message of which a part may have been sent.
 #[derive(Debug)]
 pub struct Cut {
-    /// The message but for its last record's content, of which no more is copied than makes the
-    /// first piece a full one.
+    /// The message without its last record's content, of which only as much is copied as fills the
+    /// first piece.
     head: Vec<u8>,
     tail: Bytes,
     at: usize,
 }
 
 impl Cut {
-    /// Nothing of `message` is sent yet.
+    /// Makes a cut of `message`, of which nothing is sent yet.
     pub fn new(message: &Message) -> Self {
         let mut message = message.clone();
         let tail = take_last_record(&mut message);
@@ -47,12 +48,12 @@ impl Cut {
         Self { head, tail, at: 0 }
     }
 
-    /// Bytes that were not sent yet.
+    /// Returns the number of bytes that were not sent yet.
     pub fn left(&self) -> usize {
         self.head.len() + self.tail.len() - self.at
     }
 
-    /// Adds the next piece, if `credit` allows one; returns how many bytes it has.
+    /// Adds the next piece, if `credit` allows one; returns its number of bytes.
     pub fn next(&mut self, credit: usize, writer: &mut Writer) -> usize {
         let left = match self.at.checked_sub(self.head.len()) {
             None => &self.head[self.at..],
@@ -69,7 +70,7 @@ impl Cut {
     }
 }
 
-/// Takes the bytes of the record that a message ends with, if it does, and leaves one of
+/// Takes the bytes of the record that a message ends with, if it does, and leaves a record of
 /// [`MIN_RECORD_LEN`] in its place.
 fn take_last_record(message: &mut Message) -> Option<Bytes> {
     let record = match &mut message.body {
@@ -88,19 +89,19 @@ fn take_last_record(message: &mut Message) -> Option<Bytes> {
     record.map(|record| std::mem::replace(record, shortest()).bytes())
 }
 
-/// What the first piece of a long message says about it.
+/// The description of a long message in its first piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Announced {
-    /// What it is.
+    /// The kind of the message.
     pub kind: LongKind,
     /// The message's id.
     pub id: u64,
-    /// All its bytes.
+    /// The length of the whole message, in bytes.
     pub bytes: usize,
 }
 
 impl Announced {
-    /// By the first piece.
+    /// Reads the description from the first piece.
     pub fn by(piece: &[u8]) -> Result<Self, Malformed> {
         let Some((head, _)) = piece.split_first_chunk::<ITEM_HEAD>() else {
             return Err(Malformed("a first piece without a head"));
@@ -123,13 +124,13 @@ impl Announced {
 #[derive(Debug, Default)]
 pub struct Assembly {
     bytes: Vec<u8>,
-    /// How many there will be.
+    /// The length of the whole message, in bytes.
     total: usize,
 }
 
 impl Assembly {
-    /// Takes the next piece; returns the message's bytes, for
-    /// [`message_of`](super::message_of), if that was the last.
+    /// Takes the next piece; returns the message's bytes, for [`message_of`](super::message_of), if
+    /// the piece was the last.
     pub fn add(&mut self, piece: &[u8], last: bool) -> Result<Option<Bytes>, Malformed> {
         if self.bytes.is_empty() {
             self.total = Announced::by(piece)?.bytes;
@@ -142,7 +143,7 @@ impl Assembly {
         Ok(last.then(|| Bytes::from(std::mem::take(&mut self.bytes))))
     }
 
-    /// Bytes of a message that is not complete.
+    /// Returns the number of bytes held of an incomplete message.
     pub fn held(&self) -> usize {
         self.bytes.len()
     }

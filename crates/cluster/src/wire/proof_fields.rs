@@ -1,4 +1,4 @@
-//! Steps of rounds as bytes, and what a node reports of itself in one.
+//! Steps of repair rounds, and a node's state in a round, as bytes.
 
 use super::Malformed;
 use super::field::Field;
@@ -21,7 +21,7 @@ impl Field for RoundId {
     }
 }
 
-/// Which one it is, a ballot, and whether copies are uniform.
+/// The step's code, a ballot, and whether copies are uniform.
 impl Field for RoundStep {
     type Value = Self;
 
@@ -48,8 +48,8 @@ impl Field for RoundStep {
     }
 }
 
-/// The node's life, three rounds, when its directory was made, two ballots, and whether copies are
-/// uniform and a round is at work.
+/// The node's process start id, three rounds, when its directory was made, two ballots, and whether
+/// copies are uniform and a round is at work.
 impl Field for RoundState {
     type Value = Self;
 

@@ -1,26 +1,26 @@
-//! Bytes that came, taken piece by piece. They may be anybody's: nothing here panics or takes
-//! memory by a length that was merely announced.
+//! The reader of received items, field by field. The bytes may be anybody's: nothing here panics or
+//! allocates memory by a length that was merely announced.
 
 use bytes::Bytes;
 
 use super::{Head, KEY_MAX, Malformed, flag, kind};
 
-/// A key after which a range goes on is the last one with a zero byte behind it.
+/// The longest bound: a key after which a range goes on is followed by a zero byte.
 const BOUND_MAX: usize = KEY_MAX + 1;
 
-/// Reads one item.
+/// A reader of one item.
 #[derive(Debug)]
 pub(super) struct FieldReader<'a> {
     bytes: &'a Bytes,
     at: usize,
-    /// Where the item ends.
+    /// The place where the item ends.
     end: usize,
-    /// Flags of its head that nothing has asked for yet.
+    /// The flags of the item's head that no field has asked for yet.
     flags: u8,
 }
 
 impl<'a> FieldReader<'a> {
-    /// Reads the head of the item that begins there.
+    /// Reads the head of the item that begins at `at`.
     pub(super) fn open(bytes: &'a Bytes, at: usize) -> Result<(Head, Self), Malformed> {
         let mut reader = Self { bytes, at, end: bytes.len(), flags: 0 };
         let [kind, flags, class, zero] = reader.array()?;
@@ -40,8 +40,8 @@ impl<'a> FieldReader<'a> {
         Ok((Head { kind, class, id, remaining_ms }, reader))
     }
 
-    /// Where the next item begins, if this one was read to its end, and all that it says is
-    /// understood.
+    /// Returns where the next item begins, if this one was read to its end and all its flags are
+    /// known.
     pub(super) fn close(self) -> Result<usize, Malformed> {
         if self.left() != 0 {
             return Err(Malformed("an item of another length than it says"));
@@ -52,12 +52,12 @@ impl<'a> FieldReader<'a> {
         Ok(self.end)
     }
 
-    /// Bytes of the item that were not taken yet.
+    /// Returns the number of bytes of the item that were not read yet.
     pub(super) fn left(&self) -> usize {
         self.end - self.at
     }
 
-    /// Whether the head has this flag. One that nothing asks for is refused in the end.
+    /// True if the head has this flag. A flag that no field asks for is refused in the end.
     pub(super) fn flag(&mut self, flag: u8) -> bool {
         let has = self.flags & flag != 0;
         self.flags &= !flag;
@@ -109,7 +109,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// How many entries follow, each of so many bytes at least.
+    /// Reads the number of entries that follow, each of at least `least` bytes.
     pub(super) fn count(&mut self, least: usize) -> Result<usize, Malformed> {
         let count = self.u32()? as usize;
         if count > self.left() / least {
@@ -126,7 +126,7 @@ impl<'a> FieldReader<'a> {
         self.take(length)
     }
 
-    /// A bound of a range, or a key after which it goes on.
+    /// Reads a bound of a range, or a key after which the range goes on.
     pub(super) fn bound(&mut self) -> Result<Bytes, Malformed> {
         let length = usize::from(self.u16()?);
         if length > BOUND_MAX {
@@ -135,7 +135,7 @@ impl<'a> FieldReader<'a> {
         self.take(length)
     }
 
-    /// One that follows only if a flag says so.
+    /// Reads a bound that follows only if a flag says so.
     pub(super) fn bound_if_any(&mut self) -> Result<Option<Bytes>, Malformed> {
         if self.flag(flag::BOUNDED) { self.bound().map(Some) } else { Ok(None) }
     }

@@ -149,7 +149,7 @@ fn conditional() -> impl Strategy<Value = Conditional> {
     })
 }
 
-/// When a value expires, if it does.
+/// A value's expiry; 0 = none.
 fn expiry() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), any::<u64>()]
 }
@@ -343,7 +343,7 @@ fn encode(items: &[Item]) -> Vec<u8> {
     writer.sealed().to_vec()
 }
 
-/// Everything that a receiver would see, or why it would close.
+/// Returns every item that a receiver would see, or why it would close the connection.
 fn decode(mut input: &[u8]) -> Result<Vec<Item>, Malformed> {
     let mut items = Vec::new();
     while let Some(length) = envelope_len(input)? {
@@ -357,7 +357,8 @@ fn decode(mut input: &[u8]) -> Result<Vec<Item>, Malformed> {
     Ok(items)
 }
 
-/// As [`encode`], but with a right check over whatever the items' bytes are made into.
+/// Encodes as [`encode`] does, with the items' bytes changed by `forge` and a right checksum over
+/// them.
 fn forged(items: &[Item], forge: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = encode(items);
     forge(&mut bytes);
@@ -384,7 +385,7 @@ proptest! {
         let mut bytes = encode(&items);
         let bit = at.index(bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        // A longer length waits for more; everything else is an error.
+        // A longer length waits for more bytes; every other change is an error.
         prop_assert!(decode(&bytes).map_or(true, |items| items.is_empty()));
     }
 
@@ -400,7 +401,7 @@ proptest! {
                 *byte = *new;
             }
         });
-        // Either it is refused, or it is what those bytes mean: encoded again they are the same.
+        // The forged bytes are refused, or mean these items: encoded again they are the same.
         if let Ok(items) = decode(&forged) {
             let again = encode(&items);
             prop_assert_eq!(&again[ENVELOPE_HEAD..], &forged[ENVELOPE_HEAD..]);
@@ -497,7 +498,7 @@ fn long(value: usize) -> Message {
     Message { id: 5, body: Body::Request { remaining_ms: 9, class: Class::Client, request } }
 }
 
-/// The pieces of `message`, with all the credit in the world.
+/// Returns the pieces of `message`, with unlimited credit.
 fn pieces(message: &Message) -> Vec<(Bytes, bool)> {
     let mut cut = Cut::new(message);
     let mut writer = Writer::default();
@@ -575,12 +576,12 @@ fn sealed_envelopes_leave_in_any_portions() {
     assert_eq!(decode(writer.sealed()).unwrap(), [Item::Message(long(20))]);
 }
 
-/// A record, as text as far as it goes; its check is not its own.
+/// A record that is text as far as possible; its checksum is wrong.
 fn short() -> Record {
     Record::parse(Bytes::from_static(b"\0\0\0ctime....origvaluecheck...")).unwrap()
 }
 
-/// One of each kind, in the order of the document.
+/// Returns one item of each kind, in the order of the document.
 fn one_of_each() -> Vec<(&'static str, Item)> {
     let key = || Bytes::from_static(b"key");
     let page = |filter, end| {
@@ -688,7 +689,7 @@ fn moves() -> Vec<(&'static str, Item)> {
     ]
 }
 
-/// The same of comparisons.
+/// Returns one item of each kind for comparisons.
 fn comparisons() -> Vec<(&'static str, Item)> {
     let key = || Bytes::from_static(b"key");
     let outline = short().outline();
@@ -736,7 +737,7 @@ fn comparisons() -> Vec<(&'static str, Item)> {
     ]
 }
 
-/// The same of votes about layouts.
+/// Returns one item of each kind for votes about layouts.
 fn votes() -> Vec<(&'static str, Item)> {
     let ask = |request| {
         let (remaining_ms, class) = (0x01f4, Class::Client);

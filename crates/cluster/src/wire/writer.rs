@@ -1,4 +1,4 @@
-//! Envelopes on their way out: messages into bytes, straight into what the connection will write.
+//! The writer of envelopes: encodes messages straight into the connection's output buffer.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -7,24 +7,24 @@ use super::out::{OpenItem, Out};
 use super::{ENVELOPE_FULL, ENVELOPE_HEAD, Head, PIECE_MAX, Sender, flag, kind};
 use crate::message::Message;
 
-/// Envelopes on their way out of one connection: sealed ones, and at the end perhaps an open one.
+/// The outgoing envelopes of a connection: closed ones, and at the end perhaps an open one.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
-    /// Where the open envelope begins.
+    /// The place where the open envelope begins.
     open: usize,
-    /// Items in the open envelope.
+    /// The number of items in the open envelope.
     count: u32,
 }
 
 impl Writer {
-    /// Adds a message that is not too long to travel whole.
+    /// Adds a message that is short enough to travel whole.
     pub fn message(&mut self, message: &Message) {
         self.begin();
         put_message(&mut self.bytes, message);
     }
 
-    /// Adds a part of a long one.
+    /// Adds a part of a long message.
     pub fn piece(&mut self, bytes: &[u8], last: bool) {
         assert!(bytes.len() <= PIECE_MAX, "a piece of {} bytes", bytes.len());
         self.item(kind::PIECE, 0, |item| {
@@ -35,37 +35,37 @@ impl Writer {
         });
     }
 
-    /// Allows the receiver so many more bytes of pieces.
+    /// Allows the other end to send this many more bytes of pieces.
     pub fn credit(&mut self, bytes: u32) {
         self.item(kind::CREDIT, 0, |item| item.u32(bytes));
     }
 
-    /// Asks for a sign of life.
+    /// Adds a ping.
     pub fn ping(&mut self, token: u64) {
         self.item(kind::LINK_PING, token, |_| ());
     }
 
-    /// Gives one. `wall` is in microseconds since 1970.
+    /// Adds a pong. `wall` is in microseconds since 1970.
     pub fn pong(&mut self, token: u64, wall: u64) {
         self.item(kind::LINK_PONG, token, |item| item.u64(wall));
     }
 
-    /// Asks for no more requests.
+    /// Asks the other end to send no more requests.
     pub fn goodbye(&mut self) {
         self.item(kind::GOODBYE, 0, |_| ());
     }
 
-    /// Whether the open envelope has to be sealed before anything is added.
+    /// True if the open envelope must be closed before anything is added.
     pub fn is_full(&self) -> bool {
         self.count > 0 && self.bytes.len() - self.open >= ENVELOPE_FULL
     }
 
-    /// Whether there is an open envelope.
+    /// True if there is an open envelope.
     pub fn has_open(&self) -> bool {
         self.count > 0
     }
 
-    /// Closes the open envelope, if there is one; returns whether there was.
+    /// Closes the open envelope, if there is one; returns true if there was.
     pub fn seal(&mut self, sender: Sender) -> bool {
         if self.count == 0 {
             return false;
@@ -85,22 +85,22 @@ impl Writer {
         true
     }
 
-    /// All envelopes that are sealed.
+    /// Returns the closed envelopes.
     pub fn sealed(&self) -> &[u8] {
         &self.bytes[..self.open]
     }
 
-    /// Bytes of sealed and open envelopes.
+    /// Returns the bytes of closed and open envelopes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is nothing to be sent.
+    /// True if there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Forgets the first `bytes`, which were sent.
+    /// Drops the first `bytes`, which were sent.
     pub fn sent(&mut self, bytes: usize) {
         assert!(bytes <= self.open, "sent what is not sealed");
         self.open -= bytes;

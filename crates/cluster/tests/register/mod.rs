@@ -1,22 +1,22 @@
-//! What a key is to its clients, in the models of one key.
+//! The register model of one key: the key's value as its clients see it.
 
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 
-/// What a client wants.
+/// A client's operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Put(u8),
     Delete,
-    /// Append this id to the value, in one step, and tell the value.
+    /// Appends this id to the value atomically, and returns the value.
     Append(u8),
     Get,
 }
 
-/// The key's value.
+/// The key's value: the ids appended so far.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Register(Vec<u8>);
 
-/// What clients were told.
+/// The history of operations and their answers.
 pub(crate) type History = LinearizabilityTester<u8, Register>;
 
 impl SequentialSpec for Register {
@@ -34,7 +34,8 @@ impl SequentialSpec for Register {
     }
 }
 
-/// A history of what was done, in this order, and of what may have been.
+/// Returns the history of operations that were done, in this order, and of operations without an
+/// answer.
 pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     let mut register = Register(Vec::new());
     let mut history = History::new(register.clone());
@@ -48,7 +49,7 @@ pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     history
 }
 
-/// The value as of this operation.
+/// Returns the value as it was after this operation.
 pub(crate) fn up_to(value: &[u8], id: u8) -> Vec<u8> {
     let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
     value[..end].to_vec()

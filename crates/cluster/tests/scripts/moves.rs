@@ -1,7 +1,7 @@
 //! Whole small worlds in which a key moves from an old set of nodes to a new one, step by step as
-//! `docs/membership-model.md` has it: several coordinators with a store each, messages late, lost
-//! and in any order, views that come into force at each node at another moment. What clients are
-//! told must be linearizable, and what was acknowledged is found by every later majority read.
+//! `docs/membership-model.md` describes it: several coordinators with a store each, messages late,
+//! lost and in any order, views that come into force at each node at another moment. The answers to
+//! clients must be linearizable, and every later majority read finds all acknowledged writes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,19 +25,20 @@ const KEY: &[u8] = b"k";
 
 const DEADLINE: u64 = 150_000;
 
-/// All nodes of any world.
+/// The number of nodes of the largest world.
 const NODES: u16 = 6;
 
-/// Clients' operations of a world: what is checked grows exponentially with those without answer.
+/// The most client operations of a world: checking is exponential in the number of operations
+/// without an answer.
 const MOST_OPS: usize = 7;
 
-/// Requests for them.
+/// The most requests for those operations.
 const MOST_CLIENTS: usize = 12;
 
-/// Messages in a row without a look at stores and clocks.
+/// The most messages in a row without a look at stores and clocks.
 const MOST_MAIL: usize = 2_000;
 
-/// Old and new nodes, and how many copies there are by default.
+/// The old and the new nodes, and the default number of copies.
 const MOVES: [(&[u16], &[u16], u8); 8] = [
     (&[0], &[0, 1, 2], 3),
     (&[0], &[1, 2, 3], 3),
@@ -77,18 +78,18 @@ impl SequentialSpec for Number {
     }
 }
 
-/// What is known of a client's operation.
+/// The known facts of a client's operation.
 #[derive(Debug)]
 struct Asked {
     op: Op,
-    /// It may be sent again.
+    /// True if the operation may be sent again.
     has_idempotency_key: bool,
-    /// Requests for it that were not answered.
+    /// The number of its requests that were not answered.
     open: u32,
-    /// It may have been done, although no answer says so.
+    /// True if the operation may have been done, although no answer says so.
     may_be_done: bool,
     told: Option<Option<i64>>,
-    /// Versions under which a plain write was sent: it may be seen under each of them.
+    /// The versions under which a plain write was sent: it may be seen under each of them.
     versions: BTreeSet<u64>,
 }
 
@@ -111,11 +112,11 @@ struct Member {
     protocol: Protocol,
     held: Option<Record>,
     seal: u64,
-    /// What its store was asked and has not done.
+    /// The effects that the store was asked for and has not carried out.
     pending: VecDeque<Effect>,
     taken: BTreeSet<u16>,
     has_all: bool,
-    /// What it remembers of writes with an idempotency key, on its disk.
+    /// The memory of writes with an idempotency key, on the node's disk.
     traces: Traces,
 }
 
@@ -125,16 +126,16 @@ struct Moves {
     old: Vec<u16>,
     new: Vec<u16>,
     views: Vec<View>,
-    /// How many of them are decided.
+    /// The number of decided views.
     decided: usize,
     members: BTreeMap<u16, Member>,
     mail: Vec<Mail>,
-    /// Who is away, and for how many steps.
+    /// The node that is away, and for how many steps.
     away: Option<(u16, u32)>,
     asked: Vec<Asked>,
-    /// Which of them each client wants: those after the first of each have sent it again.
+    /// The operation of each client: clients after the first of an operation have sent it again.
     clients: Vec<usize>,
-    /// Calls, and answers with what was told, in their order.
+    /// The invocations, and the answers, in their order.
     history: Vec<(usize, Option<Option<i64>>)>,
 }
 
@@ -184,7 +185,8 @@ impl Moves {
         Now { mono: self.mono, wall: BASE + self.mono }
     }
 
-    /// A node begins with this view; one of the new set alone with nothing, sealed.
+    /// Starts a node with this view; a node of the new set alone starts with nothing, behind a
+    /// repair fence.
     fn starts(&mut self, node: u16, view: usize) {
         let copies = self.views[0].topology.default_copies().max(3);
         let clock = Arc::new(Clock::start(u32::from(node) + 7, BASE, 0));
@@ -253,7 +255,7 @@ impl Moves {
         }
     }
 
-    /// A plain write may be sent under another version than at first.
+    /// Notes the version of a plain write, which may differ from its first one.
     fn is_sent(&mut self, record: &Record) {
         let value = number(record);
         let is_it = |asked: &&mut Asked| value.is_some_and(|value| asked.op == Op::Put(value));
@@ -271,7 +273,7 @@ impl Moves {
             Answer::Found(found) => Some(found.as_ref().and_then(number)),
             Answer::Written(..) => Some(None),
             Answer::Done(Done::Changed { result, .. }, _) => Some(*result),
-            // It was begun before.
+            // The conditional write was begun before.
             Answer::Done(..) => None,
             Answer::Failed(failed) => {
                 asked.may_be_done |= asked.op != Op::Get && failed.unknown;
@@ -298,7 +300,7 @@ impl Moves {
         self.sends(node, place);
     }
 
-    /// A client asks a node for an operation, maybe again.
+    /// Has a client send an operation to a node, in some cases again.
     fn sends(&mut self, node: u16, place: usize) {
         let (client, key) = (ClientId(self.clients.len() as u64), Bytes::from(KEY));
         self.clients.push(place);
@@ -324,7 +326,7 @@ impl Moves {
         self.handle(node, event);
     }
 
-    /// The store does what it was asked first.
+    /// Has the store carry out its first pending effect.
     fn stores(&mut self, node: u16) {
         let Some(member) = self.members.get_mut(&node) else { return };
         let Some(effect) = member.pending.pop_front() else { return };
@@ -336,7 +338,7 @@ impl Moves {
             Effect::Write { op, record, via, look, .. } => {
                 let held = member.held.as_ref().map(|held| held.rank());
                 let result = if held.is_some_and(|held| held >= record.rank()) {
-                    // It is put below the newer one, and what it tells of is there.
+                    // The record is put below the newer one, and its operations are noted.
                     member.traces.note(&member.shared, &record, via);
                     let is_newer = |held: &cluster::Rank| look && *held > record.rank();
                     Ok(held.filter(is_newer).map(|held| held.version.time))
@@ -358,7 +360,7 @@ impl Moves {
         self.members.get(&node).map_or(0, |member| member.shared.membership.views.current().epoch)
     }
 
-    /// A node goes by a later view that is decided, not always the last one.
+    /// Has a node enter a later view that is decided, not always the last one.
     fn enters(&mut self, node: u16) {
         let next = self.epoch(node) as usize;
         if next >= self.decided {
@@ -384,7 +386,7 @@ impl Moves {
         self.members.get(&node).is_some_and(|member| member.has_all)
     }
 
-    /// The next layout is decided once it may be.
+    /// Decides the next layout once that is allowed.
     fn decides(&mut self) {
         let may = match self.decided {
             1 => true,
@@ -398,7 +400,7 @@ impl Moves {
         self.decided += usize::from(may);
     }
 
-    /// A node takes what another one holds, which has entered.
+    /// Has a node take the records of another one, which has entered.
     fn takes(&mut self) {
         let takers = self.takers();
         if takers.is_empty() || self.decided < 2 {
@@ -411,7 +413,7 @@ impl Moves {
         if self.epoch(node) < 2 || self.epoch(source) < 2 || self.members[&node].has_all {
             return;
         }
-        // All that was let pass before is visible.
+        // All writes admitted before are visible.
         while !self.members[&source].pending.is_empty() {
             self.stores(source);
         }
@@ -421,7 +423,7 @@ impl Moves {
                 self.members[node].held.as_ref().is_some_and(|held| held.rank() == record.rank())
             };
             if self.old.iter().filter(holds).count() <= self.old.len() / 2 {
-                // It is completed first.
+                // The conditional write is completed first.
                 return self.asks_if_few(source, Op::Get, false);
             }
         }
@@ -431,7 +433,8 @@ impl Moves {
         let member = self.members.get_mut(&node).expect("it has entered");
         let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank());
         if let Some(record) = held.filter(|held| Some(held.rank()) > rank(&member.held)) {
-            // As of all that a node stores: who writes something older is told of it.
+            // Noted as for every stored record: a node that writes an older record is told of this
+            // one.
             member.shared.replica.newest.may_hide(record.version(), u32::from(node) + 7, false);
             member.traces.note(&member.shared, &record, Via::Replica);
             member.held = Some(record);
@@ -448,7 +451,7 @@ impl Moves {
         }
     }
 
-    /// A node that has taken all is told what others remember, who have all entered.
+    /// Has a node that has taken all be told the memory of the others, which have all entered.
     fn remembers(&mut self, node: u16) {
         let before = self.old.clone();
         if before.iter().any(|source| self.epoch(*source) < 2) {
@@ -477,7 +480,7 @@ impl Moves {
         }
     }
 
-    /// A client that has an idempotency key sends its write again.
+    /// Has a client with an idempotency key send its write again.
     fn says_again(&mut self) {
         let may = |asked: &Asked| asked.has_idempotency_key && asked.open < 2;
         let places: Vec<usize> =
@@ -569,7 +572,7 @@ impl Moves {
         }
     }
 
-    /// All is delivered and answered, the move goes on to its end, and somebody reads.
+    /// Delivers and answers everything, completes the move, and reads.
     fn ends(&mut self) {
         self.away = None;
         for _ in 0..60 {
@@ -594,7 +597,7 @@ impl Moves {
 
     fn settles(&mut self) {
         for _ in 0..40 {
-            // Nobody asks without end while no time passes.
+            // No request is repeated without end while no time passes.
             for n in 0.. {
                 if self.mail.is_empty() {
                     break;
@@ -627,7 +630,7 @@ impl Moves {
                 None => {
                     tester.on_invoke(*place, asked.op).expect("one each");
                     if asked.versions.len() > 1 {
-                        // It may be seen under its first version before the second is there.
+                        // The write may be seen under its first version before the second is there.
                         tester.on_invoke(1000 + *place, asked.op).expect("one each");
                     }
                 }
@@ -672,34 +675,34 @@ proptest! {
     }
 }
 
-/// What this node was reading, to store a conditional write that was answered meanwhile, another
-/// view gave up: the store's reply to that is nobody's.
+/// This node was reading, to store a conditional write that was answered meanwhile, when another
+/// view gave the accept up: the store's reply to the read is ignored.
 #[test]
 fn a_reply_to_what_was_given_up_is_nobodys() {
     assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());
 }
 
-/// What a node has taken is newer than what is written next, by another clock: that is told.
+/// A taken record is newer than the next write by another clock, and the write is told of it.
 #[test]
 fn what_is_taken_is_looked_at_by_who_writes() {
     assert!(run(15_352_397_974_940_723_940, 1, 115).is_linearizable());
 }
 
-/// A node that is alone notes how new what it writes is: with others it looks by that.
+/// A node that is alone notes the versions that it writes: with others it looks for newer records
+/// by them.
 #[test]
 fn what_a_node_wrote_alone_is_looked_at_by_who_writes_once_others_have_joined() {
     assert!(run(5_253_317_634_787_021_014, 0, 107).is_linearizable());
 }
 
-/// A node that has left and does not know what another one wrote answers its clients still: who is
-/// alone by now looks whether it holds something newer.
+/// A node that has left, and does not know what another one wrote, still answers its clients: a
+/// node that is alone by now looks whether it holds a newer record.
 #[test]
 fn a_node_that_is_alone_looks_for_what_others_wrote() {
     assert!(run(9_250_833_366_283_705_318, 6, 178).is_linearizable());
 }
 
-/// The worlds are not so rough that nothing comes of anything: most moves end, and most clients are
-/// told something.
+/// The worlds are not too rough for progress: most moves end, and most clients get an answer.
 #[test]
 fn most_moves_end_and_most_clients_are_served() {
     let (mut ended, mut served, mut all) = (0, 0, 0);

@@ -1,5 +1,5 @@
-//! How the worlds of a model are gone through: by their first states, and by random walks to their
-//! ends.
+//! Searches of a model's worlds: breadth first through the first states, and by random walks to the
+//! end.
 
 use std::env;
 use std::fmt::Debug;
@@ -7,14 +7,14 @@ use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
 
-/// States that a search comes to, one that it comes to again included, until a rule is missed that
-/// is left out.
+/// The number of states, repeated ones included, within which a search must find the violation of a
+/// rule that is left out.
 pub(crate) const MOST_STATES: usize = 2_000_000;
 
-/// How long a trace may be that shows it.
+/// The longest trace that may show the violation.
 const MOST_STEPS: usize = 20;
 
-/// What can be gone through.
+/// A model that can be searched.
 pub(crate) trait Searched:
     Model<
         State: Hash + Send + Sync + Clone + PartialEq + 'static,
@@ -26,20 +26,20 @@ pub(crate) trait Searched:
 {
 }
 
-/// What a search came to.
+/// The result of a search.
 pub(crate) struct Seen {
-    /// What must hold and does not, after how many steps.
+    /// The property that does not hold, and the number of steps until then.
     pub(crate) broken: Option<(&'static str, usize)>,
-    /// Whether there is a way to the end.
+    /// True if there is a way to the end.
     pub(crate) has_ended: bool,
 }
 
-/// States that `MODEL_STATES` asks for.
+/// Returns the number of states that `MODEL_STATES` asks for.
 pub(crate) fn wanted() -> Option<usize> {
     env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
 }
 
-/// Looks at a world's first states, until something does not hold.
+/// Searches a world's first states, until a property does not hold.
 pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
     let checker = world.clone().checker().target_state_count(most);
     let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -50,7 +50,7 @@ pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
     seen
 }
 
-/// Follows random traces to their ends, until something does not hold, or this.
+/// Follows random traces to their ends, until any property does not hold, or the one of `only`.
 pub(crate) fn walk<M: Searched>(
     name: &str,
     world: &M,
@@ -67,7 +67,7 @@ pub(crate) fn walk<M: Searched>(
     seen
 }
 
-/// Whether there is a way to the end among a world's first states.
+/// True if there is a way to the end among a world's first states.
 pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     let may = world.properties().into_iter().filter(|may| !may.expectation.discovery_is_failure());
     let until = HasDiscoveries::AllOf(may.map(|may| may.name).collect());
@@ -77,11 +77,11 @@ pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     seen.has_ended
 }
 
-/// How many steps it takes in a world until a property does not hold; the fewest, if `MODEL_STATES`
-/// is given.
+/// Returns the number of steps in a world until a property does not hold; the fewest, if
+/// `MODEL_STATES` is given.
 pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option<usize> {
     let mut found: Option<Path<M::State, M::Action>> = None;
-    // The first trace that is found need not be the shortest.
+    // The first trace found need not be the shortest.
     loop {
         let until = HasDiscoveries::AnyOf([property].into());
         let most = found.as_ref().map_or(MOST_STEPS, |path| path.clone().into_actions().len() - 1);
@@ -110,7 +110,7 @@ impl Seen {
     }
 }
 
-/// The length of a trace, which `MODEL_TRACES` shows.
+/// Returns the length of a trace, and prints the trace if `MODEL_TRACES` is given.
 fn shown<S: Clone, A: Clone + Debug>(path: &Path<S, A>) -> usize {
     let actions = path.clone().into_actions();
     if env::var("MODEL_TRACES").is_ok() {

@@ -7,7 +7,7 @@ use crate::placement::topology::{Member, Topology};
 
 const A: NodeId = NodeId(0);
 
-/// The tasks of a node of three that has just started.
+/// Makes the tasks of a node of three that has just started.
 pub(crate) fn tasks() -> Tasks {
     let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
     let names = ["a", "b", "c"].map(member);
@@ -19,8 +19,8 @@ pub(crate) fn tasks() -> Tasks {
     Tasks::new(shared, NodeConfig::IDLE)
 }
 
-/// The calls that tasks have made since this was asked last: whom they ask, for what, and under
-/// which number.
+/// Returns the calls that tasks have made since the last query: the node, the request and the id of
+/// each.
 pub(crate) fn requests(tasks: &Tasks) -> Vec<(NodeId, CallId, Request)> {
     let mut effects = Vec::new();
     tasks.drain_effects(&mut effects);
@@ -39,7 +39,7 @@ fn ask(context: &Context, node: u16) -> PendingCall {
     context.call(NodeId(node), Class::Repair, Request::Ping)
 }
 
-/// What a task under test notes.
+/// The notes of a task under test.
 type Notes = Rc<RefCell<Vec<String>>>;
 
 fn note(notes: &Notes, what: impl Into<String>) {
@@ -80,7 +80,7 @@ fn a_task_that_sleeps_goes_on_with_the_first_tick_after_that() {
     assert_eq!(*notes.borrow(), ["at 130"]);
 }
 
-/// What a stopped task waited for is nobody's, and what it held is dropped.
+/// A stopped task's answer is ignored, and what the task held is dropped.
 #[test]
 fn a_stopped_task_leaves_nothing() {
     let (mut tasks, held) = (tasks(), Rc::new(()));
@@ -122,7 +122,7 @@ fn jobs_begin_as_there_is_room_for_them() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     let (context, told) = (tasks.context().clone(), Rc::clone(&notes));
     tasks.spawn("jobs", async move {
-        // The second is heavier than all that may be under way, and goes alone.
+        // The second job is heavier than the limit, and runs alone.
         let weights = [3, 100, 4, 4, 4];
         let jobs = weights.iter().zip(1..).map(|(weight, node)| (*weight, ask(&context, node)));
         let results = bounded(jobs, 2, 10).await;

@@ -1,5 +1,5 @@
-//! Reads that this node's store decides alone: one replica must reply, and this node is one that is
-//! asked first. They have no slot and no votes, and are answered as any other read would be.
+//! Reads that this node's store decides alone: one replica must reply, and this node is among the
+//! replicas. Such reads have no slot and no votes, and are answered as any other read would be.
 //!
 //! ```text
 //!  reads_alone? ──yes──▶ the store's record ──▶ answer_alone ──some──▶ the answer
@@ -16,8 +16,8 @@ use crate::request::reported::ReportedRecord;
 use record::Record;
 
 impl Reads {
-    /// Whether a read of this key needs no other node: no partition moves, `ack` is one, and it is
-    /// not the turn of all replicas to be asked.
+    /// True if a read of this key needs no other node: no partition moves, `ack` is one, and the
+    /// read is not due to ask all replicas.
     pub(crate) fn reads_alone(&self, core: &Core, key: &[u8], asked: AskedQuorum) -> bool {
         let (view, shared) = (&core.view, &core.shared);
         let quorum = asked.by(&view.topology);
@@ -35,8 +35,8 @@ impl Reads {
             && is_replica()
     }
 
-    /// The answer to such a read, by what this node's store has of the key; `None` = that does not
-    /// count: this node is not authoritative for it, or it is a future record.
+    /// Returns the answer to such a read, by this node's record of the key; `None` = the record
+    /// does not count: this node is not authoritative for it, or it is a future record.
     pub(crate) fn answer_alone(
         &mut self,
         core: &Core,

@@ -1,4 +1,4 @@
-//! What is known of a read under way, and of each replica's part in it.
+//! The state of a read under way, and each replica's part in it.
 
 use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, Part};
 use crate::message::{NodeId, Reply};
@@ -8,15 +8,15 @@ use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
 use record::Record;
 
-/// Who wants to know the value.
+/// The client or node that a read answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reader {
     Client(ClientId),
-    /// Another node reads on behalf of its client.
+    /// Another node, on behalf of its client.
     Peer {
-        /// The request that it sent.
+        /// The request of the node.
         op: OpId,
-        /// Bytes of a record that it has room for.
+        /// The longest record, in bytes, that the node has room for.
         most: u32,
     },
 }
@@ -41,70 +41,70 @@ impl Reader {
     }
 }
 
-/// A read under way.
+/// A read under way, and its votes.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) reader: Reader,
     pub(crate) stage: ReadStage,
-    /// How often it was outbid.
+    /// The number of times that the read was outbid.
     pub(crate) outbid: u32,
-    /// One for each replica, in the order in which they are asked.
+    /// The vote of each replica, in the order of asking.
     pub(crate) votes: Vec<ReadVote>,
 }
 
-/// How far a read is.
+/// A stage of a read.
 #[derive(Debug)]
 pub(crate) enum ReadStage {
-    /// Replicas are being asked what they hold.
+    /// Replicas are being asked for their records.
     Asking {
-        /// How often replicas that were not authoritative were asked again.
+        /// The number of times that replicas that were not authoritative were asked again.
         asked_again: u32,
-        /// Whether that is about to happen once more.
+        /// True if they are about to be asked once more.
         asks_again: bool,
     },
-    /// This is the answer, whatever is reported later; it is being written to enough replicas.
+    /// The answer is fixed, whatever is reported later; it is being written to enough replicas.
     Decided(Option<Record>),
-    /// The client was answered. Replicas that report something older are repaired with this, the
-    /// newest record so far.
+    /// The client was answered. Replicas that report an older record are repaired with this one,
+    /// the newest so far.
     Answered(Option<Record>),
 }
 
-/// One replica's part in a read.
+/// A replica's part in a read.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadVote {
     pub(crate) node: NodeId,
-    /// Its place among the key's replicas, from 0.
+    /// The replica's place among the key's replicas, from 0.
     pub(crate) place: PerSet,
     pub(crate) state: ReadState,
-    /// What it holds, as far as it reported that.
+    /// The record that the replica reported; `None` = it reported none, or nothing yet.
     pub(crate) reported: Option<ReportedRecord>,
-    /// Whether this read has sent the replica a read request.
+    /// True if this read has sent the replica a read request.
     pub(crate) was_asked: bool,
 }
 
-/// What a replica does in a read.
+/// The state of a replica in a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadState {
-    /// It was not asked yet.
+    /// The replica was not asked yet.
     Idle,
-    /// It was asked what it holds.
+    /// The replica was asked for its record.
     Asked(Errand),
-    /// It reported that; see [`ReadVote::reported`].
+    /// The replica reported its record, or that it has none; see [`ReadVote::reported`].
     Reported {
-        /// Whether it is authoritative for that.
+        /// True if the replica is authoritative for its report.
         authoritative: bool,
     },
-    /// It reported a long record, and was asked to send it.
+    /// The replica reported a long record, and was asked to send it.
     Fetching {
-        /// Whether it is authoritative for what it reported.
+        /// True if the replica is authoritative for its report.
         authoritative: bool,
         errand: Errand,
     },
-    /// It was asked to store the newest record.
+    /// The replica was asked to store the newest record.
     Repairing(Errand),
-    /// It stored the newest record.
+    /// The replica stored the newest record.
     Holds,
-    /// It did not do its part.
+    /// The replica did not do its part.
     Failed(ReplicaError),
 }
 
@@ -134,7 +134,7 @@ impl ReadState {
         matches!(self, Self::Repairing(_))
     }
 
-    /// Whether the replica reported what it holds, and is authoritative for it.
+    /// True if the replica made a report for which it is authoritative.
     pub(crate) fn is_authoritative(self) -> bool {
         matches!(
             self,
@@ -148,9 +148,9 @@ impl ReadVote {
         Self { node, place, state: ReadState::Idle, reported: None, was_asked: false }
     }
 
-    /// Whether the replica is known to hold a record, or a newer one that covers it. One that is
-    /// being rebuilt was sent its records by others: that it has one of a conditional write does
-    /// not show that it stored it.
+    /// True if the replica is known to hold a record, or a newer one that covers it. A replica that
+    /// is being rebuilt was sent its records by others: its copy of a conditional write's record
+    /// does not show that it accepted the record.
     pub(crate) fn holds(&self, record: &Record) -> bool {
         let covers = |reported: &ReportedRecord| reported.rank().covers(&record.rank());
         let counts = record.ballot() == 0 || self.state.is_authoritative();
@@ -163,7 +163,7 @@ impl Read {
         !matches!(self.stage, ReadStage::Asking { .. })
     }
 
-    /// The answer, once it is decided, or what is newer than that by now.
+    /// Returns the answer, once it is fixed, or a newer record reported since.
     pub(crate) fn newest(&self) -> Option<&Record> {
         match &self.stage {
             ReadStage::Asking { .. } => None,
@@ -171,7 +171,7 @@ impl Read {
         }
     }
 
-    /// Whether all that was reported is the answer: no replica that replied lacks it.
+    /// True if all replies report the answer: no replica that replied lacks it.
     pub(crate) fn is_unanimous(&self) -> bool {
         let answer = self.newest().map(Record::rank);
         self.votes.iter().all(|vote| match (&vote.reported, vote.state) {
@@ -181,17 +181,17 @@ impl Read {
         })
     }
 
-    /// How many there are in each set.
+    /// Counts the wanted votes in each set.
     pub(crate) fn count(&self, wanted: impl Fn(&ReadVote) -> bool) -> PerSet {
         sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
     }
 
-    /// How many there are in the set that is read: what these report is what counts.
+    /// Counts the wanted votes in the set that is read, whose reports are the ones that count.
     pub(crate) fn count_read(&self, wanted: impl Fn(&ReadVote) -> bool) -> usize {
         self.votes.iter().filter(|vote| vote.place.is_read() && wanted(vote)).count()
     }
 
-    /// How many votes there are, of whichever set.
+    /// Counts the votes of the wanted states, in either set.
     pub(crate) fn count_states(&self, wanted: impl Fn(ReadState) -> bool) -> usize {
         self.votes.iter().filter(|vote| wanted(vote.state)).count()
     }
@@ -200,7 +200,7 @@ impl Read {
         self.votes.iter().position(wanted).map(VoteAt)
     }
 
-    /// The next one of the set that is read that was not asked yet.
+    /// Returns the next vote of the set that is read whose replica was not asked yet.
     pub(crate) fn first_idle(&self) -> Option<VoteAt> {
         self.first(|vote| vote.state == ReadState::Idle && vote.place.is_read())
     }
@@ -209,20 +209,20 @@ impl Read {
         self.votes.iter().any(|vote| vote.state.errand().is_some())
     }
 
-    /// The vote of a node that has yet to reply; `None` = what it says is stale.
+    /// Returns the vote of a node that has yet to reply; `None` = the node's message is stale.
     pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
         self.first(|vote| vote.node == node && vote.state.errand().is_some())
     }
 
-    /// The deadline is over for replicas that have not replied.
+    /// Marks replicas that have not replied as silent: the deadline is over.
     pub(crate) fn fall_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.errand().is_some()) {
             vote.state = ReadState::Failed(ReplicaError::Silent);
         }
     }
 
-    /// How many replicas did their part: are authoritative for what they reported, or hold the
-    /// answer.
+    /// Counts the replicas that did their part: they are authoritative for their reports, or hold
+    /// the answer.
     pub(crate) fn acked(&self) -> PerSet {
         match self.newest() {
             Some(newest) => self.count(|vote| vote.holds(newest)),
@@ -247,7 +247,7 @@ impl Read {
         if self.count_states(did) > 0 { FailureKind::TooFew } else { failure(failed) }
     }
 
-    /// What each replica did.
+    /// Returns the part of each replica.
     pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |vote: &ReadVote| match vote.state {
             ReadState::Idle => Part::Unasked,

@@ -12,8 +12,8 @@ use crate::request::part::{ReplicaError, VoteAt};
 use crate::request::slots::Work;
 use crate::request::{RequestCx, Requests};
 
-/// Repairs at once for which no client waits. Nothing depends on them, and reads are not the way to
-/// bring a replica up to date that lacks much.
+/// The most repairs at once that no client waits for. Nothing depends on them, and reads are not
+/// the way to bring a replica up to date that lacks much.
 const MAX_BACKGROUND: usize = 256;
 
 impl Reads {
@@ -32,7 +32,7 @@ impl Reads {
             let arrived = Arrived { key, record, goes_on: false };
             cx.replica.acceptor.accept(&mut cx.cx, OpId::Slot(id), arrived, demand);
         } else if node == cx.core.shared.own {
-            // Whether a newer record is held already does not matter: the repair is done.
+            // A newer record in the store does not matter: the repair is done either way.
             cx.core.must_look(&record);
             let (op, via, look, durable) = (OpId::Slot(id), Via::Replica, false, false);
             cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
@@ -43,8 +43,7 @@ impl Reads {
         }
     }
 
-    /// After the answer: repairs replicas that reported an older record, with nobody waiting for
-    /// it.
+    /// Repairs replicas that reported an older record, after the answer: no client waits.
     pub(super) fn repair_behind(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
@@ -83,7 +82,7 @@ impl Reads {
         }
     }
 
-    /// A replica that was to store the newest record replied.
+    /// Handles the reply of a replica that was to store the newest record.
     pub(super) fn repair_replied(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -95,7 +94,8 @@ impl Reads {
         let is_conditional = newest.is_some_and(|newest| newest.ballot() > 0);
         let error = match reply {
             Reply::Stored => return self.repaired(cx, id, peer, None),
-            // It may be another conditional write on the same base, without what this one did.
+            // The newer record may be another conditional write's on the same base, without the
+            // effect of this one.
             Reply::Newer { .. } if is_conditional => ReplicaError::Outbid,
             Reply::Newer { time } => return self.repaired(cx, id, peer, Some(*time)),
             refusal => ReplicaError::of_refusal(refusal),
@@ -103,7 +103,7 @@ impl Reads {
         self.failed(cx, id, peer, error);
     }
 
-    /// This node's store wrote the newest record.
+    /// Handles a write of the newest record to this node's store.
     pub(crate) fn wrote_here(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -121,14 +121,15 @@ impl Reads {
         }
     }
 
-    /// A replica was repaired: it holds the newest record, or the one of time `newer`.
+    /// Notes that a replica was repaired: it holds the newest record, or the newer one of time
+    /// `newer`.
     fn repaired(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
         if newer.is_some_and(|time| cx.core.is_unreachable(cx.now, time)) {
             return self.failed(cx, id, node, ReplicaError::Hidden);
         }
         let read = self.slots.work(id);
         let is_it = |vote: &&mut ReadVote| vote.node == node && vote.state.is_repairing();
-        // Otherwise it was not asked to store anything: a faulty peer.
+        // A faulty peer, which was not asked to store anything.
         let Some(vote) = read.votes.iter_mut().find(is_it) else { return };
         vote.state = ReadState::Holds;
         if node != cx.core.shared.own {
@@ -139,7 +140,7 @@ impl Reads {
         self.advance_read(cx, id);
     }
 
-    /// So many repairs that nobody waits for have ended.
+    /// Notes the end of repairs that no client waits for.
     pub(super) fn end_background(&mut self, repairs: usize) {
         assert!(self.background >= repairs, "each repair behind an answer was counted");
         self.background -= repairs;

@@ -1,5 +1,5 @@
-//! The tally of a read's votes: the newest record by what its replicas reported so far, and the
-//! next step of the read.
+//! The tally of a read's votes: the newest record by its replicas' reports so far, and the next
+//! step of the read.
 
 use super::ASK_AGAIN_TIMES;
 use super::read_votes::{Read, ReadStage, ReadState, ReadVote};
@@ -12,26 +12,26 @@ use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
 use record::Record;
 
-/// What a read does next.
+/// The next step of a read.
 pub(super) enum ReadStep {
     /// Write the newest record to this replica; a client waits.
     Repair(VoteAt),
-    /// Ask this replica what it holds.
+    /// Ask this replica for its record.
     Ask(VoteAt),
     /// Ask this replica to send the newest record, of which only the outline is here.
     Fetch(VoteAt),
     Wait,
     /// Ask the replicas that were not authoritative once more, a little later.
     AskAgain,
-    /// Begin anew, a little later: the newest record is one that a conditional write made, and
-    /// another one outranks it, or is about to.
+    /// Begin anew, a little later: a conditional write made the newest record, and another record
+    /// outranks it, or is about to.
     BeginAnew,
-    /// The newest record is the answer, if there is one.
+    /// Answer with the newest record, if there is one.
     Answer(Option<Record>),
     Deny,
 }
 
-/// The votes of a read as of now.
+/// A view of a read's votes as they are now.
 #[derive(Clone, Copy)]
 pub(super) struct Tally<'a> {
     core: &'a Core,
@@ -64,7 +64,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The next step until enough replicas have reported what they hold; `None` = they have.
+    /// Returns the next step until enough replicas have reported their records; `None` = they have.
     fn step_of_asking(self, asked_again: u32) -> Option<ReadStep> {
         let (read, ack) = (&self.slot.work, usize::from(self.slot.quorums.read.ack));
         let settled = self.settled();
@@ -93,8 +93,8 @@ impl<'a> Tally<'a> {
         })
     }
 
-    /// The next step until the newest record is held by `ack` of the replicas that it belongs to,
-    /// in both sets.
+    /// Returns the next step until the newest record is held by `ack` of the replicas that it
+    /// belongs to, in both sets.
     fn step_of_repairing(self, newest: &Record) -> ReadStep {
         let read = &self.slot.work;
         let copies = self.slot.copies_of(newest);
@@ -116,12 +116,12 @@ impl<'a> Tally<'a> {
         if repairing.suffices(wanted) {
             return ReadStep::Wait;
         }
-        // A future record would be refused there, and this node must not store it either.
+        // A replica would refuse a future record, and this node must not store it either.
         if !future && let Some(vote) = to_repair(self.slot, newest, repairing.short_of(wanted)) {
             return ReadStep::Repair(vote);
         }
-        // One that was asked what it holds is repaired once it has replied: its reply to the first
-        // request would be taken for one to the second, which has the same id.
+        // A replica that was asked for its record is repaired once it has replied: its reply to the
+        // read would be taken for the reply to the repair, which has the same id.
         let asked = belongs(&|vote| vote.state.is_asked());
         let outbid = |state| state == ReadState::Failed(ReplicaError::Outbid);
         let is_unasked =
@@ -129,7 +129,8 @@ impl<'a> Tally<'a> {
         if (repairing + asked).suffices(wanted) {
             ReadStep::Wait
         } else if let Some(vote) = read.first(is_unasked) {
-            // It may hold the record: after a round a replica refuses to be written what it holds.
+            // The replica may hold the record: after a repair round a replica refuses a write of a
+            // record that it holds.
             ReadStep::Ask(vote)
         } else if read.count_states(outbid) > 0 {
             ReadStep::BeginAnew
@@ -138,20 +139,20 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Whether a replica reported a future record, and thus nothing of what that one hides.
+    /// True if a replica reported a future record, and thus none of the records that it hides.
     pub(super) fn hides(self, vote: &ReadVote) -> bool {
         vote.reported
             .as_ref()
             .is_some_and(|reported| self.core.is_future(self.now, reported.when()))
     }
 
-    /// Whether a replica reported a newer record, once that was the newest.
+    /// True if a replica reported a newer record, after this one had been the newest.
     fn outranks(self, vote: &ReadVote, newest: &Record) -> bool {
         vote.reported.as_ref().is_some_and(|reported| reported.rank() > newest.rank())
             && !self.hides(vote)
     }
 
-    /// How many replicas of the set that is read are authoritative for what they reported, and
+    /// Counts the replicas of the set that is read that are authoritative for their reports, and
     /// reported no future record.
     fn settled(self) -> usize {
         let most = self.core.takes_up_to(self.now);
@@ -159,21 +160,21 @@ impl<'a> Tally<'a> {
         self.slot.work.count_read(|vote| self.counts(vote) && !is_future(vote))
     }
 
-    /// Whether a replica is authoritative for what it reported. This node may have been told
-    /// meanwhile that its directory is an older copy.
+    /// True if a replica is authoritative for its report. This node may have learned meanwhile that
+    /// its directory is an older copy.
     fn counts(self, vote: &ReadVote) -> bool {
         let is_own = vote.node == self.core.shared.own;
         vote.state.is_authoritative()
             && !(is_own && self.core.shared.membership.state.is_outdated())
     }
 
-    /// What a replica reported that was not purged since.
+    /// Returns a replica's reported record, unless it was purged since.
     fn left_of(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
         let greatest = self.core.shared.repair.proofs.reported_watermark();
         vote.reported.as_ref().filter(|r| r.when() > greatest || self.counts(vote))
     }
 
-    /// What was reported, without future records if enough replicas reported none.
+    /// Returns the reported records, without future records if enough replicas reported none.
     fn reported_of(self) -> impl Iterator<Item = &'a ReportedRecord> {
         let settled = self.settled() >= usize::from(self.slot.quorums.read.ack);
         let most = if settled { self.core.takes_up_to(self.now) } else { u64::MAX };
@@ -181,14 +182,14 @@ impl<'a> Tally<'a> {
         reported.filter(move |reported| reported.when() <= most)
     }
 
-    /// The newest of the records that are here whole.
+    /// Returns the newest of the records that are here whole.
     pub(super) fn newest(self) -> Option<&'a Record> {
         let whole = self.reported_of().filter_map(ReportedRecord::whole);
         whole.max_by(|one, other| one.rank().cmp(&other.rank()))
     }
 
-    /// Which replica is to send its record: one that reported the newest, if that is not here
-    /// whole; preferably one that was not asked to send it yet.
+    /// Returns the replica to ask for its whole record: one that reported the newest record, if it
+    /// is not here whole; preferably one that was not asked to send it yet.
     pub(super) fn to_fetch(self) -> Option<VoteAt> {
         let read = &self.slot.work;
         let is_long = |vote: &ReadVote| matches!(vote.reported, Some(ReportedRecord::Outline(_)));
@@ -208,8 +209,8 @@ impl<'a> Tally<'a> {
         read.first(has_reported).or_else(|| read.first(is_asked))
     }
 
-    /// Since when the read has waited for a long record: from a replica that was asked to send it,
-    /// or from this node's store, which mostly has it too.
+    /// Returns the time since which the read has waited for a long record: from a replica that was
+    /// asked to send it, or from this node's store, which mostly has it too.
     pub(super) fn long_under_way(self) -> Option<u64> {
         let own = self.core.shared.own;
         let awaited = |vote: &ReadVote| match vote.state {
@@ -220,9 +221,9 @@ impl<'a> Tally<'a> {
         self.slot.work.votes.iter().filter_map(awaited).max()
     }
 
-    /// Whether replicas that were not authoritative may be so soon: a node that has just started
-    /// finds out what the others know of it. Together with those that have yet to reply they must
-    /// be enough.
+    /// True if replicas that are not authoritative may become so soon: a node that has just started
+    /// finds out what the others know of it. Together with the replicas that have yet to reply they
+    /// must be enough.
     fn may_settle(self, asked_again: u32) -> bool {
         let read = &self.slot.work;
         let counts = |vote: &ReadVote| {
@@ -239,9 +240,9 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Returns whether `ack` replicas must hold the answer before it is given. With `ack` = 1 of
-/// several nothing has to be held first; with `from` = 1 the only copy may be in the set that is
-/// about to go, so it has to be.
+/// True if `ack` replicas must hold the answer before it is given. With `ack` = 1 of several
+/// nothing has to be held first; with `from` = 1 the only copy may be in the set that is about to
+/// go, so it has to be.
 fn must_be_held(slot: &Slot<Read>) -> bool {
     let (ack, from) = (slot.ack(), slot.quorums.from());
     let is_alone = |ack, from| ack > 1 || from == 1;
@@ -251,7 +252,7 @@ fn must_be_held(slot: &Slot<Read>) -> bool {
         || (is_alone(ack.read, from.read) || is_alone(ack.other, from.other)) && is_moving()
 }
 
-/// Which replica the newest record is to be written to next, of a set in which too few hold it: one
+/// Returns the replica to write the newest record to next, of a set in which too few hold it: one
 /// that is known not to hold it, then one that was not asked.
 pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Option<VoteAt> {
     let (read, copies) = (&slot.work, slot.copies_of(newest));

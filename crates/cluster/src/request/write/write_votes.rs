@@ -1,4 +1,4 @@
-//! What is known of a write under way, and of each replica's part in it.
+//! The state of a write under way, and each replica's part in it.
 
 use crate::event::{ClientId, FailureKind, Part};
 use crate::message::NodeId;
@@ -8,36 +8,38 @@ use crate::request::sets::{self, PerSet};
 use crate::request::slots::Work;
 use record::Record;
 
-/// A write under way.
+/// A write under way, and its votes.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) client: ClientId,
     pub(crate) record: Record,
     pub(crate) stage: WriteStage,
-    /// Whether some node may hold it by what was asked under an earlier view.
+    /// True if some node may hold the record, sent to it under an earlier view.
     pub(crate) may_be_held: bool,
-    /// One for each replica.
+    /// The vote of each replica.
     pub(crate) votes: Vec<WriteVote>,
 }
 
-/// How far a write is.
+/// A stage of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteStage {
-    /// Its replicas are asked to store it under its first version.
+    /// The replicas are asked to store the record under its first version.
     Asking {
-        /// The greatest time of a newer record's version that a replica holds beside it.
+        /// The greatest time of a newer record's version that a replica holds besides; `None` = no
+        /// replica does.
         overtaken: Option<u64>,
     },
-    /// The same under a second version. Replicas that stored the first one still hold that.
+    /// The replicas are asked to store the record under a second version. Replicas that stored the
+    /// first version still hold it.
     Anew,
     /// The client was answered; the replies to come decide about hints.
     Answered {
-        /// Whether it had been given a second version.
+        /// True if the write had been given a second version.
         anew: bool,
     },
 }
 
-/// One replica's part in a write.
+/// A replica's part in a write.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteVote {
     pub(crate) node: NodeId,
@@ -45,18 +47,18 @@ pub(crate) struct WriteVote {
     pub(crate) state: WriteState,
 }
 
-/// What a replica did with a write.
+/// The state of a replica in a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteState {
-    /// It was asked to store it.
+    /// The replica was asked to store the record.
     Asked(Errand),
-    /// It stored it.
+    /// The replica stored the record.
     Holds,
-    /// It did not do its part.
+    /// The replica did not do its part.
     Failed {
-        /// Why the replica failed.
+        /// The reason for the replica's failure.
         error: ReplicaError,
-        /// Whether the write had been sent twice: a replica that refuses the second one may have
+        /// True if the write had been sent twice: a replica that refuses the second copy may have
         /// stored the first.
         was_resent: bool,
     },
@@ -74,9 +76,9 @@ impl WriteState {
         matches!(self, Self::Asked(_))
     }
 
-    /// Whether the replica holds the write, or may: it was sent the write and did not refuse it. A
+    /// True if the replica holds the write, or may: it was sent the write and did not refuse it. A
     /// message that waits for a connection goes out once there is one: [`Write::is_worth_waiting`]
-    /// waits for that, but at the deadline it may still be waiting.
+    /// waits for that, but at the deadline the message may still be waiting.
     pub(crate) fn may_hold(self) -> bool {
         match self {
             Self::Asked(_) | Self::Holds | Self::Failed { was_resent: true, .. } => true,
@@ -86,7 +88,7 @@ impl WriteState {
         }
     }
 
-    /// Whether the write may have reached the replica, and be held there.
+    /// True if the write may have reached the replica, and be held there.
     pub(crate) fn has_arrived(self) -> bool {
         match self {
             Self::Asked(errand) => errand.may_have_arrived(),
@@ -101,7 +103,7 @@ impl WriteState {
 }
 
 impl Write {
-    /// Returns whether the write can be given a new version yet.
+    /// True if the write can still be given a new version.
     pub(super) fn may_restart(&self) -> bool {
         matches!(self.stage, WriteStage::Asking { .. })
     }
@@ -123,7 +125,7 @@ impl Write {
         self.count(|state| state == WriteState::Holds)
     }
 
-    /// How many hold it, and how many have yet to reply.
+    /// Counts the replicas that hold the record, and those that have yet to reply.
     pub(crate) fn held_and_open(&self) -> (PerSet, PerSet) {
         let (mut held, mut open) = (PerSet::default(), PerSet::default());
         for vote in &self.votes {
@@ -136,25 +138,25 @@ impl Write {
         (held, open)
     }
 
-    /// Whether some replica may hold it.
+    /// True if some replica may hold the record.
     pub(crate) fn may_hold(&self) -> bool {
         let may_hold = |vote: &WriteVote| vote.state.may_hold();
         self.may_be_held || self.is_anew() || self.votes.iter().any(may_hold)
     }
 
-    /// Those of the set that is read.
+    /// Returns the replicas of the set that is read that hold the record.
     pub(crate) fn held_by(&self) -> ReplicaSet {
         let held = self.votes.iter().filter(|vote| vote.state == WriteState::Holds);
         ReplicaSet::of(held.map(|vote| usize::from(vote.place.read)))
     }
 
-    /// The vote of a node that has yet to reply; `None` = what it says is stale.
+    /// Returns the vote of a node that has yet to reply; `None` = the node's message is stale.
     pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
         let place = self.votes.iter().position(|vote| vote.node == node && vote.state.is_open());
         place.map(VoteAt)
     }
 
-    /// The deadline is over for replicas that have not replied.
+    /// Marks replicas that have not replied as silent: the deadline is over.
     pub(crate) fn fall_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.is_open()) {
             vote.state.fail(ReplicaError::Silent);
@@ -172,9 +174,9 @@ impl Write {
         if !self.held().is_none() { FailureKind::TooFew } else { failure(self.failures()) }
     }
 
-    /// Whether a write that can't succeed any more waits for its open votes nevertheless: they
-    /// decide whether *all* replicas were busy or full, and whether none was sent it, so that it
-    /// may safely be tried again.
+    /// True if a write that can't succeed any more waits for its open votes nevertheless: they
+    /// decide whether *all* replicas were busy or full, and whether none was sent the write, so
+    /// that it may safely be tried again.
     pub(crate) fn is_worth_waiting(&self) -> bool {
         let none =
             !self.is_anew() && !self.may_be_held && self.count(WriteState::has_arrived).is_none();
@@ -182,7 +184,7 @@ impl Write {
         is_open && (none || self.failure() != FailureKind::TooFew)
     }
 
-    /// What each replica did.
+    /// Returns the part of each replica.
     pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |vote: &WriteVote| match vote.state {
             WriteState::Asked(_) => Part::Open,

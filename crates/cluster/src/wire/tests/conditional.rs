@@ -1,8 +1,8 @@
-//! One of each message of conditional writes.
+//! Tests' messages of conditional writes, one of each.
 
 use super::*;
 
-/// Each with its name in the fixture.
+/// Returns one message of each kind, with its name in the fixture.
 pub(super) fn conditional_writes() -> Vec<(&'static str, Item)> {
     let version = Version { time: 0x0908, origin: 0x0a };
     let (plain, tag) = (Tag { version, last: None }, Tag { version, last: Some((3, 5)) });
