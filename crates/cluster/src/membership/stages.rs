@@ -48,7 +48,7 @@ struct Reports {
 }
 
 impl Reports {
-    /// True if the stage is complete. A node declared lost counts as having left.
+    /// True if the stage is complete. A node declared lost adopts no layout: it counts as entered.
     fn are_through(&self, layout: &Layout) -> bool {
         let reported = self.by_node.borrow();
         let before = layout.before.iter().flat_map(|before| &before.nodes);

@@ -38,7 +38,7 @@ pub struct Decree {
 /// An error in forcing a layout. Nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoDecree {
-    /// The node is leaving, or was joining a change that is aborted.
+    /// The node is leaving, or was joining in a transition that is aborted.
     #[error("this node is not a member of that layout: take the directory of a node that is one")]
     NoMember,
     /// The cluster has the maximum number of forced layouts.
