@@ -322,7 +322,7 @@ impl Layouts {
     }
 
     /// Notes that another node has adopted the layout of `epoch`. Returns true if it is later than
-    /// this node's and all others reported so far.
+    /// this node's, than all others reported so far, and than known forks.
     pub fn received_epoch(&self, node: NodeId, epoch: u64) -> bool {
         let mut state = self.state();
         let known = state.reported.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);

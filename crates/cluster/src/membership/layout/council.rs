@@ -60,7 +60,7 @@ pub enum VoteRequest {
     Decided(Arc<Layout>),
 }
 
-/// The reply to a [`VoteRequest`].
+/// The reply to a vote request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VoteReply {
     /// The ballot is promised; carries the ballot and the layout accepted before.

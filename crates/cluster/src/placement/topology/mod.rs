@@ -269,7 +269,7 @@ impl Topology {
         self.buckets.get_or_init(new)
     }
 
-    /// Returns an empty [`Overlap`], which counts nodes among the first `from` replicas of
+    /// Returns an empty `Overlap`, which counts nodes among the first `from` replicas of
     /// partitions.
     pub(crate) fn overlap(&self, from: u8) -> Overlap<'_> {
         self.holdings.overlap(from)
