@@ -1,5 +1,5 @@
 //! Announcement of this node's disk: asks the other nodes to store the disk, as long as this node
-//! is no member; see `known_disk.rs`.
+//! is not a member; see `known_disk.rs`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const RETRY_MICROS: u64 = 100_000;
 pub(crate) struct Announcement(BTreeMap<NodeId, TaskId>);
 
 impl Announcement {
-    /// Asks the nodes that have not confirmed the disk, as long as this node is no member.
+    /// Asks the nodes that have not confirmed the disk, as long as this node is not a member.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let (shared, others) = (context.shared(), context.others());

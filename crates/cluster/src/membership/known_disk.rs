@@ -1,6 +1,6 @@
-//! The other nodes' knowledge of this node's disk. While a node is no member, another process may
-//! run as the same node with the previous disk. A new disk therefore acknowledges no write until
-//! all other nodes have stored that they know it: from then on they refuse the other process.
+//! The other nodes' knowledge of this node's disk. While a node is not a member, another process
+//! may run as the same node with the previous disk. A new disk therefore acknowledges no write
+//! until all other nodes have stored that they know it: from then on they refuse the other process.
 //!
 //! ```text
 //!   no member ─▶ KnowsDisk ─▶ each other node ─┬─ Pong: known, as long as it is connected
@@ -64,8 +64,8 @@ impl KnownDisk {
         !self.waits.load(Ordering::Acquire)
     }
 
-    /// Sets whether this node waits until its disk is known, because it is no member or may prove
-    /// to be none.
+    /// Sets whether this node waits until its disk is known, because it is not a member or may
+    /// prove not to be.
     pub fn set_waiting(&self, waits: bool) {
         self.waits.store(waits, Ordering::Release);
     }

@@ -17,7 +17,7 @@ pub struct Moves {
     /// Number of nodes from which everything is pulled, and of all nodes to pull from.
     sources: AtomicU64,
     of_sources: AtomicU64,
-    /// The future record that this node waits for.
+    /// The source whose future records this node waits for, and until when.
     waits: Mutex<Option<Waits>>,
     /// Progress reported by the nodes, if this node drives the transition.
     reported: Mutex<BTreeMap<NodeId, MovesState>>,
@@ -58,7 +58,8 @@ impl Moves {
         self.of_sources.store(of as u64, Ordering::Relaxed);
     }
 
-    /// Sets the future record that this node waits for, if any. Returns true if it changed.
+    /// Sets the source whose future records this node waits for, if any. Returns true if that
+    /// changed.
     pub(crate) fn waits(&self, waits: Option<Waits>) -> bool {
         std::mem::replace(&mut *self.waits.lock(), waits) != waits
     }

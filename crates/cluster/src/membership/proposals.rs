@@ -18,8 +18,8 @@ use crate::membership::layout::{Layout, Proposal, Proposed, VoteReply, VoteReque
 use crate::membership::layouts::{ChangeReport, Progress};
 use crate::message::{Class, NodeId, Reply, Request};
 
-/// Base backoff of an outbid proposal in microseconds: multiplied by 1 to 16 by the node's id, and
-/// doubled with each retry.
+/// Base backoff of an outbid proposal in microseconds: multiplied by 1 to 16, depending on the
+/// node's id, and doubled with each retry.
 const OUTBID_WAIT: u64 = 50_000;
 
 /// Maximum number of doublings. A backoff lets another proposal finish only if it is longer than
@@ -196,8 +196,8 @@ async fn pull(cx: Context, node: NodeId) {
 }
 
 impl Proposals {
-    /// Proposes a layout as the successor of its base. A decision under way here takes precedence
-    /// unless it is decided, since the voters on the next layout are told of it.
+    /// Proposes a layout as the successor of its base. A change requested here before takes
+    /// precedence unless it is decided; the voters on the next layout are then told of it.
     pub(crate) fn propose(&mut self, tasks: &mut Tasks, wanted: &Arc<Layout>) {
         let cx = tasks.context().clone();
         let layouts = &cx.shared().layouts;

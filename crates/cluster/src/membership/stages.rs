@@ -2,9 +2,9 @@
 //! nodes for their progress, and have the next layout decided once the stage is complete.
 //!
 //! ```text
-//!  prepare ─▶ all nodes of after are up, and have no orphaned records
-//!  read old ─▶ all nodes of after have pulled all
-//!  read new ─▶ most nodes of before have entered ─▶ settled
+//!  prepare ─▶ all nodes of the new set are up, and have no orphaned records
+//!  read old ─▶ all nodes of the new set have pulled all
+//!  read new ─▶ most nodes of the old set have entered ─▶ settled
 //! ```
 //!
 //! The first quorum member does this; each of the others begins a little after the one before it,

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// Whether a node's report that it does *not* hold a record counts.
+/// A state that decides whether a node's report that it does *not* hold a record counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MembershipState {

@@ -39,13 +39,13 @@ pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// Number of tries begun.
     pub(crate) tries: u8,
-    /// True if the client may begin anew, because a request was refused.
+    /// True if the client may try again, because a request was refused.
     pub(crate) refused: bool,
     /// A wrong time that the coordinator's clock gives at first; `None` = it is right.
     pub(crate) skewed: Option<u8>,
     /// The epoch of the client's layout.
     pub(crate) epoch: u8,
-    /// The lowest epoch under which the client may begin anew.
+    /// The lowest epoch under which the client may try again.
     pub(crate) least: u8,
     /// The thread of the last try in the history.
     pub(crate) thread: u8,
@@ -89,7 +89,7 @@ impl Client {
         }
     }
 
-    /// Begins, or begins anew, under a layout. Returns the message to send to all. `now` is the
+    /// Begins, or tries again, under a layout. Returns the message to send to all. `now` is the
     /// clock of all nodes.
     pub(crate) fn begin(&mut self, epoch: u8, now: &mut u8) -> Message {
         let skewed = self.skewed.take();

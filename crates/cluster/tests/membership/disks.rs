@@ -31,8 +31,8 @@ struct DiskRules {
     other_disk_is_doubted: bool,
     /// A new disk is a member once all others have streamed to it.
     all_stream: bool,
-    /// A process that is no member serves no requests before all others have answered it since its
-    /// last connection with them.
+    /// A process that is not a member serves no requests before all others have answered it since
+    /// its last connection with them.
     others_answer_first: bool,
     /// A node answers a process once its knowledge of the disk is durable.
     known_before_answered: bool,

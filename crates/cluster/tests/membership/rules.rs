@@ -41,7 +41,7 @@ pub(crate) struct Rules {
     pub(crate) leavers_are_taken: bool,
     /// If the new set is smaller, the nodes that stay pull the same records too.
     pub(crate) stayers_take_if_fewer: bool,
-    /// Of conditional records a receiver pulls those that a majority of the old set holds.
+    /// A receiver pulls a conditional record only if a majority of the old set holds it.
     pub(crate) chosen_is_taken: bool,
     /// Pulled records are durable before the receiver notes the source as done.
     pub(crate) data_before_cursor: bool,

@@ -59,7 +59,7 @@ pub(crate) struct State {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// A client begins, or begins anew, under the layout of an epoch.
+    /// A client begins, or tries again, under the layout of an epoch.
     Begin(usize, u8),
     /// A node enters the last layout.
     Enter(u8),

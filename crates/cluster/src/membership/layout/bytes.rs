@@ -4,7 +4,7 @@
 //!   form = 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
 //!   forced layouts (`Decree`): n 1, n × (base 8, epoch 8, number 8)
 //!   metadata quorum (`Council`): n 1, n × (id 2, voter 8)
-//!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
+//!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ old nodes
 //!   sections
 //!
 //!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1

@@ -106,7 +106,7 @@ pub struct Layout {
     pub replicas: u8,
     /// The stage of the transition.
     pub stage: Stage,
-    /// The epoch in which the placement in force began: the one in which partitions began to move,
+    /// The epoch in which the current placement began: the one in which partitions began to move,
     /// or in which all had moved.
     pub began: u64,
     /// The members, sorted by name.

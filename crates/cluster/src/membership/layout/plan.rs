@@ -20,7 +20,8 @@ pub struct Joiner {
     pub disk: Option<Incarnation>,
 }
 
-/// A requested change of the membership. Repeated names count once.
+/// A requested change of the membership. A name repeated in a list of removals or in the metadata
+/// quorum counts once, the last of repeated weights counts, and adding a name twice is an error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlanChange {
     /// The nodes that join.
@@ -31,9 +32,9 @@ pub struct PlanChange {
     pub remove_lost: Vec<String>,
     /// Names and new weights of the nodes whose weight changes.
     pub weights: Vec<(String, u32)>,
-    /// The new default number of copies of a key.
+    /// The new default number of copies of a key; `None` = unchanged.
     pub replicas: Option<u8>,
-    /// The names of the new metadata quorum's members.
+    /// The names of the new metadata quorum's members; `None` = chosen automatically.
     pub council: Option<Vec<String>>,
     /// Current URLs of nodes, to be recorded in the next layouts, for leaving nodes too.
     pub urls: Vec<(NodeId, String)>,

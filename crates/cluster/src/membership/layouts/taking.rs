@@ -52,7 +52,7 @@ pub(crate) struct Taking {
     /// A version time. For conditional-write attempts before it this node does not know whether a
     /// source stored them, in any partition, because it joined then.
     pub(super) joined: u64,
-    /// The same for the partitions that moved to this node later.
+    /// A version time like `joined`, for the partitions that moved to this node later.
     pub(super) received: Since,
     /// Partitions whose idempotency records before a version time were not all received from their
     /// previous replicas.

@@ -24,8 +24,8 @@ use crate::node_id::NodeId;
 /// would move more than it gains.
 const SLACK: f64 = 0.05;
 
-/// The same for a new node, of which nothing moves twice: one or two partitions in a cluster of a
-/// thousand nodes.
+/// Maximum relative deviation of a new node, of which nothing moves twice: one or two partitions in
+/// a cluster of a thousand nodes.
 const SLACK_OF_NEW: f64 = 0.01;
 
 /// Maximum number of tuning rounds. About ten reach what is reachable.

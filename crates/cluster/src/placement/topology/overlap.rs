@@ -69,7 +69,7 @@ impl Holdings {
 pub(super) struct Zones {
     /// The zone number of each node, by position.
     pub(super) of: Vec<u16>,
-    /// For each number from 0 on, how many zones have more nodes.
+    /// Number of zones with more than `n` nodes, for each `n` from 0 on.
     larger: Vec<usize>,
 }
 

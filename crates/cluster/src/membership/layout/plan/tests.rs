@@ -214,7 +214,7 @@ fn a_council_whose_majority_is_down_is_not_seated() {
     assert_eq!(layout.planned(&three, up(&["c", "d", "e"])), down(&["a", "b", "c"]));
     assert!(layout.planned(&three, up(&["b", "c", "e"])).is_ok());
     assert_eq!(layout.planned(&grow, |_| None), down(&["a", "b", "c"]));
-    // Of three two are left: the seat of the node that is down goes.
+    // Two of three are left: the seat of the node that is down goes.
     let three = first(&["a", "b", "c"], 2);
     let fewer = PlanChange { remove: names(&["b"]), ..PlanChange::default() };
     let fewer = three.planned(&fewer, up(&["b", "c"])).unwrap();
