@@ -104,9 +104,9 @@ fn mark_lost_hints(cx: &Context) {
 }
 
 /// Makes this node a new voter if its directory may be older than the last vote given from it: on
-/// another disk, or restored to an earlier state. A log that lost its end in a power cut implies
-/// lost votes only if every write is synced before it is acknowledged, because votes are always
-/// synced. Returns true if the voter is new.
+/// another disk, or restored to an earlier state. Unless every write is synced before it is
+/// acknowledged, a power cut may explain a log that lost its end; the voter then stays, because
+/// votes are always synced. Returns true if the voter is new.
 fn lose_votes(cx: &Context, all: bool) -> bool {
     let layouts = &cx.shared().layouts;
     (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().logs.voter())
@@ -134,8 +134,8 @@ impl Identity {
         self.settle(cx);
     }
 
-    /// Handles the discovery of a later process with this disk: writes that it acknowledges are not
-    /// in this process. Every later boot of this directory lacks them too.
+    /// Handles the discovery of a later process with this disk. The writes that the other process
+    /// acknowledges are missing here, and in every later boot of this directory.
     pub(crate) fn fenced(&mut self, cx: &Context) {
         self.lose(cx, None, (0, false));
     }

@@ -27,8 +27,8 @@ pub struct ViewId {
     /// The view's epoch: a node with a lower one is behind.
     pub epoch: u64,
     /// Digest of everything that decides where keys are written and read. Views with equal digests
-    /// are equivalent, whatever their epochs: their layouts differ only in the metadata quorum,
-    /// tokens or quotas.
+    /// are equivalent, whatever their epochs: their layouts may differ in the metadata quorum, in
+    /// tokens and quotas, and in a transition that is only prepared.
     pub placement: u64,
 }
 

@@ -63,7 +63,7 @@ pub enum VoteRequest {
 /// The reply to a vote request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VoteReply {
-    /// The ballot is promised; carries the ballot and the layout accepted before.
+    /// The requested ballot is promised; carries the layout accepted before, and its ballot.
     Promise(Option<(Ballot, Arc<Layout>)>),
     /// The layout is accepted and stored.
     Accepted,
@@ -72,7 +72,8 @@ pub enum VoteReply {
     Learned,
     /// A higher ballot, or the prepared one, was promised before; carries that ballot.
     Outbid(Ballot),
-    /// A layout of that epoch, or of a later one, is decided.
+    /// The latest layout that the node knows to be decided: the answer to `Ask`, and the refusal of
+    /// a request that this layout makes obsolete or contradicts.
     Known(Arc<Layout>),
     /// The node has no vote on this layout: it has no seat, its disk is not the one that has the
     /// seat, or it does not know the base.
