@@ -132,14 +132,15 @@ impl Membership {
         self.set(MembershipState::Rebuilding);
     }
 
-    /// Notes that a peer knows more of this node's log than exists: the node is not authoritative
-    /// for anything until its state is set again.
+    /// Notes that a peer knows more of this node's log than exists: until its state is set again,
+    /// the node is authoritative only for records newer than all that it may have lost.
     pub fn doubt(&self) {
         self.doubted.store(true, Ordering::Release);
     }
 
     /// Notes that this directory may hold deleted records whose tombstones are purged everywhere
-    /// else: the node is not authoritative for anything any more.
+    /// else: nothing that the node holds or lacks counts any more. The callers of
+    /// `is_authoritative` check `is_outdated` too.
     pub fn outdated(&self) {
         self.outdated.store(true, Ordering::Release);
     }
