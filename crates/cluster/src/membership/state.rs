@@ -139,8 +139,8 @@ impl Membership {
     }
 
     /// Notes that this directory may hold deleted records whose tombstones are purged everywhere
-    /// else: nothing that the node holds or lacks counts any more. The callers of
-    /// `is_authoritative` check `is_outdated` too.
+    /// else: the replica refuses all requests of other nodes but those of repair rounds, and
+    /// nothing that this node holds or lacks counts in its own reads.
     pub fn outdated(&self) {
         self.outdated.store(true, Ordering::Release);
     }
