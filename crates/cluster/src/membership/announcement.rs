@@ -1,20 +1,20 @@
-//! Asks the other nodes whether they know this node's disk, as long as this node is no member: see
-//! `known_disk.rs`.
+//! Announcement of this node's disk: asks the other nodes to store the disk, as long as this node
+//! is not a member; see `known_disk.rs`.
 
 use std::collections::BTreeMap;
 
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::message::{Class, NodeId, Reply, Request};
 
-/// Microseconds after which a node is asked again that did not say that it knows the disk.
+/// Delay in microseconds before a node that has not confirmed the disk is asked again.
 const RETRY_MICROS: u64 = 100_000;
 
-/// The tasks that ask the other nodes.
+/// The running tasks, by the node that each asks.
 #[derive(Debug, Default)]
 pub(crate) struct Announcement(BTreeMap<NodeId, TaskId>);
 
 impl Announcement {
-    /// Asks whoever is not known to know the disk, as long as this node is no member.
+    /// Asks the nodes that have not confirmed the disk, as long as this node is not a member.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let (shared, others) = (context.shared(), context.others());
@@ -35,7 +35,7 @@ impl Announcement {
     }
 }
 
-/// Asks a node until it knows this node's disk.
+/// Asks a node until it confirms this node's disk.
 async fn announce(context: Context, node: NodeId) {
     let shared = context.shared();
     let request = Request::KnowsDisk {

@@ -1,16 +1,16 @@
-//! Which cluster a node belongs to.
+//! The cluster id, by which nodes of different clusters refuse each other.
 //!
 //! ```text
-//!   a directory for a node alone ──▶ its id, at once
-//!   a directory for a list: no id ─┬─ the founder asks all others; none has one ─▶ the id is born
-//!                                  └─ another node has one ─▶ taken over, once
+//!   a directory for a node alone ──▶ an id at once
+//!   a directory for a list: no id ─┬─ the founder asks all others; none has one ─▶ a new id
+//!                                  └─ another node has one ─▶ adopted, once
 //!   durable here ─▶ told to others
 //! ```
 //!
 //! The founder is the node of the view whose name comes first. The id is a hash of the names and of
-//! the founder's incarnation, so that two clusters with the same names have different ones. A node
-//! that stores an id answers no question about it until that is durable: the founder is told *none*
-//! only by nodes that take no other id afterwards. Nodes with different ids refuse each other.
+//! the founder's incarnation, so that two clusters with the same names have different ids. A node
+//! that is storing an id answers no question about it until the id is durable: so a node that told
+//! the founder *none* takes no other id afterwards.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,22 +21,23 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::membership::directory::Incarnation;
 use crate::node_id::NodeId;
 
-/// The id of a cluster. On the wire and on disk 0 stands for none, here `None` does.
+/// A cluster id. 0 on the wire and on disk stands for none; in memory `None` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub u64);
 
 impl ClusterId {
-    /// That of a number on the wire or on disk, where 0 stands for none.
+    /// Converts a number from the wire or disk, where 0 stands for none.
     pub fn of_number(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))
     }
 
-    /// The number of an id, or 0 for none.
+    /// Converts an id for the wire or disk; 0 = none.
     pub fn number(id: Option<Self>) -> u64 {
         id.map_or(0, |id| id.0)
     }
 
-    /// The id that a founder with this disk gives the cluster of these nodes. `names` are sorted.
+    /// Returns the id that a founder with this disk gives the cluster of these nodes. `names` are
+    /// sorted.
     pub fn born(names: &[&str], founder: Incarnation) -> Self {
         let names = names.join("\n");
         Self(xxh3_64(&[names.as_bytes(), &founder.0.to_le_bytes()].concat()).max(1))
@@ -49,21 +50,21 @@ impl std::fmt::Display for ClusterId {
     }
 }
 
-/// The cluster that this node belongs to, for all its threads.
+/// The cluster id of this node, shared by all its threads.
 #[derive(Debug)]
 pub struct OwnCluster {
-    /// The id that is durable; 0 = none.
+    /// The durable id; 0 = none.
     id: AtomicU64,
     /// The id that is being stored.
     storing: Mutex<Option<ClusterId>>,
-    /// This node has no id, holds data, and knows other nodes.
+    /// True if this node has no id, holds data, and knows other nodes.
     has_company: AtomicBool,
-    /// Nodes that a link leads to and that belong to another cluster.
+    /// Linked nodes that belong to another cluster.
     foreign: Mutex<BTreeSet<NodeId>>,
 }
 
 impl OwnCluster {
-    /// The cluster that the directory says.
+    /// Creates the state from the id in the directory.
     pub fn new(id: Option<ClusterId>) -> Self {
         Self {
             id: AtomicU64::new(ClusterId::number(id)),
@@ -73,18 +74,18 @@ impl OwnCluster {
         }
     }
 
-    /// The id, once it is durable.
+    /// Returns the id once it is durable.
     pub fn id(&self) -> Option<ClusterId> {
         ClusterId::of_number(self.id.load(Ordering::Acquire))
     }
 
-    /// The answer to another node; `None` = an id is being stored, so no answer can be given yet.
+    /// Returns the answer for another node; `None` while an id is being stored.
     pub(crate) fn answer(&self) -> Option<Option<ClusterId>> {
         let storing = self.storing.lock();
         storing.is_none().then(|| self.id())
     }
 
-    /// An id is to be stored; `false` = there is one, or one is being stored.
+    /// Begins to store an id. Returns false if there is an id or one is being stored.
     pub(crate) fn begins_to_store(&self, id: ClusterId) -> bool {
         let mut storing = self.storing.lock();
         let is_free = storing.is_none() && self.id().is_none();
@@ -94,7 +95,7 @@ impl OwnCluster {
         is_free
     }
 
-    /// The id is durable.
+    /// Notes that the id is durable.
     pub fn stored(&self, id: ClusterId) {
         let mut storing = self.storing.lock();
         assert!(self.id().is_none_or(|own| own == id), "a node takes one id, once");
@@ -102,7 +103,7 @@ impl OwnCluster {
         *storing = None;
     }
 
-    /// This node holds data that it took together with others, and has no id.
+    /// Notes that this node holds data written together with other nodes, and has no id.
     pub(crate) fn notes_company(&self) {
         self.has_company.store(true, Ordering::Relaxed);
     }
@@ -111,7 +112,7 @@ impl OwnCluster {
         self.has_company.load(Ordering::Relaxed)
     }
 
-    /// A node to which a link leads belongs to another cluster, or does not any more.
+    /// Notes whether a linked node belongs to another cluster.
     pub(crate) fn notes_foreign(&self, node: NodeId, is_foreign: bool) {
         let mut foreign = self.foreign.lock();
         if is_foreign {
@@ -121,8 +122,8 @@ impl OwnCluster {
         }
     }
 
-    /// Whether the links to a node are to be closed: it belongs to another cluster, which was not
-    /// known when they were made.
+    /// True if the links to a node must be closed: it belongs to another cluster, which was unknown
+    /// when they were made.
     pub fn is_foreign(&self, node: NodeId) -> bool {
         self.foreign.lock().contains(&node)
     }

@@ -1,41 +1,41 @@
-//! What numbers say of a node's data directory, each by a type of its own: which one it is, which
-//! process works on it, and how far its log reaches (`logs.rs`).
+//! Identifiers of a node's data directory, each a type of its own: the directory, the process that
+//! runs on it, and a position in its log (`logs.rs`).
 
-/// Which data directory, and so which disk, a node has: a random number, given once to the
-/// directory. On the wire and on disk 0 stands for none, here `None` does.
+/// Identifies a node's data directory, and so its disk: a random number assigned once to the
+/// directory. 0 on the wire and on disk stands for none; in memory `None` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
-    /// That of a number on the wire or on disk, where 0 stands for none.
+    /// Converts a number from the wire or disk, where 0 stands for none.
     pub fn of_number(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))
     }
 }
 
-/// Which process it is on a data directory: greater than those before it there. On the wire and on
-/// disk 0 stands for none, here `None` does.
+/// The boot id: identifies a process on a data directory, and is greater than those of earlier
+/// processes there. 0 on the wire and on disk stands for none; in memory `None` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LifeId(pub u64);
 
 impl LifeId {
-    /// That of a number on the wire or on disk, where 0 stands for none.
+    /// Converts a number from the wire or disk, where 0 stands for none.
     pub fn of_number(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))
     }
 
-    /// That of a process that begins at this time, given as a version's, after earlier ones.
+    /// Returns the boot id of a process started at `time`, a version time, after `earlier` boots.
     pub fn begun(time: u64, earlier: Option<Self>) -> Self {
         Self(time.max(earlier.map_or(0, |earlier| earlier.0) + 1))
     }
 }
 
-/// A place in a node's log: a sequence number of its store. 0 is before the first one, and says
-/// nothing of what is in the log.
+/// A position in a node's log: a sequence number of its store. 0 is before the first record, and
+/// says nothing about the log's contents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition(pub u64);
 
 impl LogPosition {
-    /// Before all that a log holds.
+    /// The position before all records of a log.
     pub const START: Self = Self(0);
 }

@@ -1,14 +1,14 @@
-//! How a node without a cluster id gets one, and how it is known which links lead to another
-//! cluster: `cluster_id.rs`.
+//! Assignment of the cluster id to a node without one, and detection of links that lead to another
+//! cluster: see `cluster_id.rs`.
 //!
 //! ```text
 //!   no id ── ClusterId? ─▶ peers ─┬─ one ──▶ stored, then told
-//!                                 └─ none, say all others to the founder ─▶ the id is born
+//!                                 └─ none, say all others to the founder ─▶ a new id
 //!   an id ── ClusterId? ─▶ peers that had none ── another one ─▶ the links to them are closed
 //! ```
 //!
-//! A founder whose disk is replaced asks anew. A peer that answers it has seen the new disk, and
-//! takes nothing any more from a process with the old one ([`Logs::received`]).
+//! A founder whose disk is replaced asks again. A peer that answers it has seen the new disk, and
+//! accepts nothing any more from a process with the old one ([`Logs::received`]).
 //!
 //! [`Logs::received`]: crate::Logs::received
 
@@ -23,15 +23,14 @@ use crate::event::FailureKind;
 use crate::membership::cluster_id::ClusterId;
 use crate::message::{Class, NodeId, Reply, Request};
 
-/// Peers that a node asks in one tick, unless it is the founder: in a large cluster all nodes ask
-/// all others once.
+/// Maximum number of peers asked in one tick, except by the founder: in a large cluster every node
+/// asks every other once.
 const ASKED_AT_ONCE: usize = 8;
 
-/// Times of versions above this one are those of records: what a node keeps of itself is numbered
-/// from 1 on.
+/// The lowest version time of a client record: a node's own records are numbered from 1 on.
 const FIRST_RECORD: u64 = 1 << 40;
 
-/// What is under way about the cluster's id.
+/// The exchange of cluster ids with the peers.
 #[derive(Debug, Default)]
 pub(crate) struct Founding {
     /// Tasks that ask peers.
@@ -41,10 +40,10 @@ pub(crate) struct Founding {
     told: Rc<RefCell<Told>>,
 }
 
-/// What peers have told of their clusters.
+/// Answers of peers about their cluster.
 #[derive(Debug, Default)]
 struct Told {
-    /// The cluster that each peer which was met said last that it belongs to; `None` = none.
+    /// The cluster id that each peer reported last; `None` = it has none.
     clusters: BTreeMap<NodeId, Option<ClusterId>>,
     /// Peers that told this founder that they have no id.
     without: BTreeSet<NodeId>,
@@ -57,7 +56,7 @@ async fn ask(cx: Context, peer: NodeId, told: Rc<RefCell<Told>>) {
 }
 
 impl Founding {
-    /// A connection with a peer was made, which said that it is of this cluster.
+    /// Handles a new connection with a peer, whose handshake carried its cluster id.
     pub(crate) fn seen(&self, cx: &Context, peer: NodeId, cluster: Option<ClusterId>) {
         cx.shared().membership.cluster.notes_foreign(peer, false);
         self.told.borrow_mut().clusters.insert(peer, cluster);
@@ -66,7 +65,7 @@ impl Founding {
         }
     }
 
-    /// Asks peers for their cluster's id: all that have not said one, a few at a time.
+    /// Asks the peers that have reported no id for their cluster's id, a few at a time.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, identity: &Identity) {
         let cx = tasks.context().clone();
         note_company(&cx);
@@ -94,7 +93,7 @@ impl Founding {
         }
     }
 
-    /// The id was stored, or could not be: then that is tried again.
+    /// Handles the end of storing the id; retries it if it failed.
     pub(crate) fn stored(&self, cx: &Context, id: ClusterId, is_stored: bool) {
         if !is_stored {
             return cx.effect(NodeEffect::KeepClusterId(id));
@@ -106,7 +105,7 @@ impl Founding {
         }
     }
 
-    /// Nodes may have come or gone.
+    /// Restarts the founding after a view change, because nodes may have come or gone.
     pub(crate) fn follow_view(&self, cx: &Context) {
         let mut told = self.told.borrow_mut();
         told.without.clear();
@@ -115,7 +114,7 @@ impl Founding {
 }
 
 impl Told {
-    /// A peer said its cluster's id, or could not be asked.
+    /// Handles a peer's answer, or the failure to ask it.
     fn told(&mut self, cx: &Context, peer: NodeId, result: &Result<Reply, FailureKind>) {
         match result {
             Ok(Reply::ClusterId(Some(id))) => {
@@ -155,14 +154,14 @@ fn store(cx: &Context, id: ClusterId) {
     }
 }
 
-/// Returns whether this node gives the cluster its id, if no other node has one.
+/// Returns whether this node is the founder: it gives the cluster an id if no other node has one.
 fn founds(cx: &Context) -> bool {
     let own = cx.shared().own;
     cx.shared().membership.cluster.id().is_none()
         && cx.view().ids().min_by_key(|id| cx.shared().name_of(*id)) == Some(own)
 }
 
-/// Data that was taken together with others is not to get into another cluster.
+/// Notes data that was written together with other nodes, so that it gets into no other cluster.
 fn note_company(cx: &Context) {
     let cluster = &cx.shared().membership.cluster;
     if cluster.id().is_none()

@@ -1,17 +1,18 @@
-//! Whether this node's directory is the one that the others know: its membership state follows from
-//! that.
+//! Check of this node's data directory against the peers' records of it; the result determines the
+//! membership state.
 //!
 //! ```text
-//!   start ─▶ all others are pinged ─▶ each was seen or is away ─▶ a Member is authoritative
+//!   start ─▶ all peers are pinged ─▶ each was seen or is away ─▶ a Member is authoritative
 //!   a peer knows another disk of this name, or this one is fenced ─▶ Rebuilding: all is streamed
 //!   a peer knows more of this log than there is ─▶ Rebuilding: what may be lost is streamed
-//!   Verifying: all others stream what is newer than this log's end ─▶ Member
-//!   Joining: all others say that they never knew another disk ─▶ Member
+//!   Verifying: all peers stream the records newer than this log's end ─▶ Member
+//!   Joining: all peers say that they never knew another disk ─▶ Member
 //! ```
 //!
-//! What makes this node authoritative is stored first; what ends that takes effect at once. A peer
-//! may forget what it knows of an earlier life only when what follows from that is durable here:
-//! until then nothing of the present one is reported to it (`logs.rs`).
+//! A state that makes this node authoritative is stored before it takes effect; a loss of authority
+//! takes effect at once. A peer may forget its record of an earlier boot only when the consequences
+//! are durable here: until then this node reports no log position of the current boot to it
+//! (`logs.rs`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,55 +27,55 @@ use crate::message::{Class, NodeId, Request};
 use crate::transfer::missed::Mark;
 use record::COUNTER_BITS;
 
-/// What is known of another node since the start.
+/// Progress of the check with one peer since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Check {
     #[default]
     Unknown,
-    /// It was pinged, and has not replied.
+    /// The peer was pinged and has not replied.
     Asked(TaskId),
-    /// It could not be reached.
+    /// The peer could not be reached.
     Away,
-    /// It was seen, and what it knows of this node was looked at.
+    /// The peer was seen, and its claim about this node was checked.
     Seen,
 }
 
-/// What is known of all others together.
+/// Progress of the check with all peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Checks {
-    /// Some are still to be asked, or to reply.
+    /// Some peers have not been asked or have not replied.
     UnderWay,
-    /// Each was seen or is away, and some are away.
+    /// Each peer was seen or is away, and some are away.
     SomeAway,
-    /// Each was seen.
+    /// Each peer was seen.
     AllSeen,
 }
 
-/// A peer's incarnation and check.
+/// A peer's incarnation and the progress of its check.
 #[derive(Debug, Default)]
 struct PeerCheck {
-    /// Its incarnation, if it was seen since the start.
+    /// The peer's incarnation, if it was seen since the start.
     seen: Option<Incarnation>,
-    /// Whether it said that it never knew another disk of this node.
+    /// True if the peer said that it never knew another disk of this node.
     confirmed: bool,
     check: Check,
 }
 
-/// Whether peers that were pinged have replied, in the order in which that became known.
+/// Replies to the pings: each peer and whether it replied, in the order of the outcomes.
 type Pinged = Rc<RefCell<Vec<(NodeId, bool)>>>;
 
-/// This node's identity: what the peers know of it, and its membership state.
+/// This node's identity as the peers know it, and the changes of its membership state.
 #[derive(Debug, Default)]
 pub(crate) struct Identity {
     peers: BTreeMap<NodeId, PeerCheck>,
-    /// What is known of all peers together; `None` = that is to be looked at.
+    /// Progress of the check with all peers; `None` = to be computed again.
     checks: Option<Checks>,
     pinged: Pinged,
-    /// Peers that this node reports its position to once its membership state is stored.
+    /// Peers to which this node reports its log position once its membership state is stored.
     unsettled: Vec<NodeId>,
-    /// A membership state that is being stored.
+    /// The membership state that is being stored.
     state_under_way: Option<MembershipState>,
-    /// Whether it is to be stored once more: this node was marked to lack more meanwhile.
+    /// True if it must be stored once more, because this node was marked to lack more meanwhile.
     stands_again: bool,
 }
 
@@ -84,15 +85,17 @@ async fn ping(cx: Context, peer: NodeId, pinged: Pinged) {
     pinged.borrow_mut().push((peer, has_replied));
 }
 
-/// The least time of this node's mark for all partitions, if there is one.
+/// Returns the version time of this node's own missed-writes mark for all partitions, if it has
+/// one.
 pub(crate) fn lacks_since(cx: &Context) -> Option<u64> {
     let marks = cx.shared().transfer.missed.of(cx.shared().own);
     let all = marks.iter().find(|marked| marked.mark.partition.is_none());
     all.map(|marked| marked.mark.since)
 }
 
-/// Hints that this node kept for the others since its log's end are gone with that: the others
-/// are marked, so that they have it streamed. (On an empty disk there is no telling since when.)
+/// Marks the peers as lacking writes since this log's end, so that others stream them: the hints
+/// that this node kept for them since then are lost with the end of the log. (With an empty disk
+/// the time is unknown.)
 fn mark_lost_hints(cx: &Context) {
     let since = cx.shared().membership.logs.end();
     for peer in cx.others().into_iter().filter(|_| since > 0) {
@@ -100,18 +103,19 @@ fn mark_lost_hints(cx: &Context) {
     }
 }
 
-/// The directory may be older than the last vote that was given from it: on another disk, or
-/// put back to an earlier state. Unless every write is synced before it is acknowledged, a log
-/// that lost its end in a power cut does not imply lost votes, because votes are always synced.
-/// Returns whether this node is another voter now.
+/// Makes this node a new voter if its directory may be older than the last vote given from it: on
+/// another disk, or restored to an earlier state. Unless every write is synced before it is
+/// acknowledged, a power cut may explain a log that lost its end; the voter then stays, because
+/// votes are always synced. Returns true if the voter is new.
 fn lose_votes(cx: &Context, all: bool) -> bool {
     let layouts = &cx.shared().membership.layouts;
     (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().membership.logs.voter())
 }
 
 impl Identity {
-    /// A node that lacked something when it stopped still lacks it: everything, if there is no mark
-    /// that says less. A copy lacks at least what came after it was made, whatever the others know.
+    /// Initializes the check after a start. A node that lacked something when it stopped still
+    /// lacks it: everything, unless a mark says less. A copied directory lacks at least what came
+    /// after the copy, whatever the peers know.
     pub(crate) fn begin(&mut self, cx: &Context) {
         let since = match cx.shared().membership.state.state() {
             MembershipState::Joining | MembershipState::Rebuilding => Some(0),
@@ -130,8 +134,8 @@ impl Identity {
         self.settle(cx);
     }
 
-    /// A later process with this disk is known: what that acknowledges is not here. So it is for
-    /// all later lives of this directory.
+    /// Handles the discovery of a later process with this disk. The writes that the other process
+    /// acknowledges are missing here, and in every later boot of this directory.
     pub(crate) fn fenced(&mut self, cx: &Context) {
         self.lose(cx, None, (0, false));
     }
@@ -164,8 +168,9 @@ impl Identity {
         }
     }
 
-    /// A peer knows that what this node acknowledged since that time may be lost. `keeps_votes`:
-    /// the loss is older than this node's voter id, so the votes under that id are intact.
+    /// Handles a peer's knowledge that writes acknowledged since that version time may be lost.
+    /// `keeps_votes` is true if the loss is older than this node's voter id, so that the votes
+    /// under that id are intact.
     fn lose(&mut self, cx: &Context, peer: Option<NodeId>, (since, keeps_votes): (u64, bool)) {
         let known = cx.shared().membership.state.state() == MembershipState::Rebuilding
             && lacks_since(cx).is_some_and(|lacks| lacks <= since);
@@ -177,10 +182,10 @@ impl Identity {
                 .state
                 .lose((cx.now().wall + cx.config().max_skew_micros) << COUNTER_BITS);
         }
-        // It may have voted since it began to be rebuilt, if a layout has seated it meanwhile.
+        // The node may have voted during its rebuild, if a layout has seated it meanwhile.
         let loses_votes = !keeps_votes && lose_votes(cx, peer.is_none() || since == 0);
         if loses_votes || !known {
-            // What is under way may not have this mark, so it is stored once more after that.
+            // The store operation under way may not contain this mark, so another one follows it.
             self.stands_again = self.state_under_way == Some(MembershipState::Rebuilding);
             self.stand(cx, MembershipState::Rebuilding);
         }
@@ -191,8 +196,8 @@ impl Identity {
         }
     }
 
-    /// A peer knows nothing that contradicts this node's membership state; `denies` = the peer
-    /// never knew another disk of this node.
+    /// Handles a peer whose knowledge does not contradict this node's membership state. `denies` is
+    /// true if the peer never knew another disk of this node.
     fn confirm(&mut self, cx: &Context, peer: NodeId, denies: bool) {
         if cx.shared().membership.state.state() != MembershipState::Joining || !denies {
             return;
@@ -201,8 +206,8 @@ impl Identity {
         self.stand_if_confirmed(cx);
     }
 
-    /// A new node is a member once all others have confirmed it: one that is missing may be the
-    /// only one that knows more.
+    /// Makes a joining node a member once all peers have confirmed it: a missing one may be the
+    /// only one that knows another disk.
     pub(crate) fn stand_if_confirmed(&mut self, cx: &Context) {
         if cx.shared().membership.state.state() != MembershipState::Joining {
             return;
@@ -213,12 +218,12 @@ impl Identity {
         }
     }
 
-    /// Whether this membership state is being stored.
+    /// True if this membership state is being stored.
     pub(crate) fn stands_soon(&self, state: MembershipState) -> bool {
         self.state_under_way == Some(state)
     }
 
-    /// Has a membership state stored; see [`Identity::stood`].
+    /// Stores a membership state; see [`Identity::stood`].
     pub(crate) fn stand(&mut self, cx: &Context, state: MembershipState) {
         if self.state_under_way != Some(state) {
             self.state_under_way = Some(state);
@@ -226,7 +231,7 @@ impl Identity {
         }
     }
 
-    /// A membership state was stored, or could not be: then it is tried again.
+    /// Handles the end of storing a membership state; retries it if it failed.
     pub(crate) fn stood(&mut self, cx: &Context, state: MembershipState, kept: bool) {
         if self.state_under_way != Some(state) {
             return;
@@ -249,7 +254,7 @@ impl Identity {
         }
     }
 
-    /// Pings all others once after the start.
+    /// Pings each peer once after the start.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         for peer in tasks.context().others() {
             let is_due = match self.peers.entry(peer).or_default().check {
@@ -264,11 +269,11 @@ impl Identity {
         }
     }
 
-    /// Notes which of the peers that were pinged have replied.
+    /// Notes which of the pinged peers have replied.
     pub(crate) fn look_at_pinged(&mut self) {
         for (peer, has_replied) in self.pinged.take() {
             if matches!(self.peers.entry(peer).or_default().check, Check::Asked(_)) {
-                // A peer that replies was seen, and what it knows of this node was looked at.
+                // A peer that replied was seen, and its claim about this node was checked.
                 self.note_check(peer, if has_replied { Check::Seen } else { Check::Away });
             }
         }
@@ -279,7 +284,7 @@ impl Identity {
         self.peers.get(&peer).is_some_and(|peer| peer.check == Check::Seen)
     }
 
-    /// Another view is in force: it may have other nodes.
+    /// Resets the check because the nodes of a new view may differ.
     pub(crate) fn follow_view(&mut self) {
         self.checks = None;
     }
@@ -291,7 +296,8 @@ impl Identity {
         }
     }
 
-    /// Looked at once for each change: there are many events, and in a large cluster many others.
+    /// Returns the progress with all peers. Cached until it changes: there are many events, and
+    /// many peers in a large cluster.
     fn checks(&mut self, cx: &Context) -> Checks {
         if let Some(checks) = self.checks {
             return checks;
@@ -325,8 +331,8 @@ impl Identity {
         membership.settles(is_open || self.state_under_way.is_some());
     }
 
-    /// Has stored what other nodes reported since, and disks that could not be stored when they
-    /// were seen.
+    /// Stores the log positions that peers reported since, and the disks that could not be stored
+    /// when they were seen.
     pub(crate) fn remember(&self, cx: &Context) {
         let logs = &cx.shared().membership.logs;
         for peer in cx.others() {

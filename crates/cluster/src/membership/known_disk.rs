@@ -1,17 +1,18 @@
-//! The other nodes that know this node's disk. While a node is no member, another process may run
-//! as the same node with the disk of before. A new disk therefore acknowledges no write until all
-//! other nodes have stored that they know it: from then on they refuse the other process.
+//! The other nodes' knowledge of this node's disk. While a node is not a member, another process
+//! may run as the same node with the previous disk. A new disk therefore acknowledges no write
+//! until all other nodes have stored that they know it: from then on they refuse the other process.
 //!
 //! ```text
 //!   no member ─▶ KnowsDisk ─▶ each other node ─┬─ Pong: known, as long as it is connected
 //!                                              ├─ no connection: away, until there is one
 //!                                              └─ refused, for another disk: waited for
-//!   known by all that are not away ─▶ what is stored is acknowledged
+//!   known by all that are not away ─▶ stored writes are acknowledged
 //! ```
 //!
-//! Modelled in `tests/membership/disks.rs`. A node that is away is passed over, or one that is down
-//! would hold up all writes that need a new disk; if the node of before is connected with that one
-//! alone, the two are told apart only when the network is whole again (docs/membership-model.md).
+//! `tests/membership/disks.rs` models this. Nodes that are away are skipped, because a node that is
+//! down would otherwise hold up all writes that need a new disk. If the process with the previous
+//! disk is connected only to a skipped node, the two are told apart only when the network is whole
+//! again (docs/membership-model.md).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +21,13 @@ use parking_lot::Mutex;
 
 use crate::node_id::NodeId;
 
-/// What another node is known to know of this node's disk.
+/// Another node's knowledge of this node's disk, as far as this node knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Knows {
-    /// Nothing is known of that, or the node is connected with another disk.
+    /// Unknown, or the node is connected with another disk.
     #[default]
     Unknown,
-    /// The node knows it durably, and was connected ever since it said so.
+    /// The node has stored the disk, and has been connected ever since it said so.
     Known,
     /// The node could not be reached.
     Away,
@@ -35,40 +36,41 @@ enum Knows {
 #[derive(Debug, Default)]
 struct Other {
     knows: Knows,
-    /// Whether it refused the last connection, for it has one with another disk.
+    /// True if the node refused the last connection because it has one with another disk.
     refuses: bool,
-    /// How often the last connection with it was lost.
+    /// Number of times that the last connection with the node was lost.
     losses: u64,
 }
 
 impl Other {
-    /// Nothing is known of it any more. Its losses go on being counted: an answer from before
-    /// would count for a later connection otherwise.
+    /// Returns the entry without its knowledge. `losses` is kept: otherwise an answer from before
+    /// would count for a later connection.
     fn forgotten(&self) -> Self {
         Self { losses: self.losses, ..Self::default() }
     }
 }
 
-/// What other nodes know of this node's disk. Shared by the loops of a node.
+/// The other nodes' knowledge of this node's disk, shared by the loops of a node.
 #[derive(Debug, Default)]
 pub struct KnownDisk {
     others: Mutex<BTreeMap<NodeId, Other>>,
-    /// Whether what this node stores is not to be acknowledged yet.
+    /// True if stored writes are not to be acknowledged yet.
     waits: AtomicBool,
 }
 
 impl KnownDisk {
-    /// Whether what this node stores is to be acknowledged.
+    /// True if stored writes are to be acknowledged.
     pub(crate) fn acknowledges(&self) -> bool {
         !self.waits.load(Ordering::Acquire)
     }
 
-    /// Whether this node waits until its disk is known: it is no member, or may prove to be none.
+    /// Sets whether this node waits until its disk is known, because it is not a member or may
+    /// prove not to be.
     pub fn set_waiting(&self, waits: bool) {
         self.waits.store(waits, Ordering::Release);
     }
 
-    /// A connection with a node is made.
+    /// Notes a new connection with a node.
     pub fn connected(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
@@ -79,7 +81,7 @@ impl KnownDisk {
         }
     }
 
-    /// The last connection with a node is lost: it may listen to another disk by now.
+    /// Notes the loss of the last connection with a node, which may accept another disk by now.
     pub fn disconnected(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
@@ -90,7 +92,7 @@ impl KnownDisk {
         }
     }
 
-    /// A node refuses a connection, for it has one with another disk of this node.
+    /// Notes that a node refused a connection because it has one with another disk of this node.
     pub fn refused(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
@@ -98,22 +100,22 @@ impl KnownDisk {
         self.set_waiting(true);
     }
 
-    /// How often the last connection with a node was lost.
+    /// Returns the number of times that the last connection with a node was lost.
     pub(crate) fn losses(&self, node: NodeId) -> u64 {
         self.others.lock().get(&node).map_or(0, |other| other.losses)
     }
 
-    /// A node that was asked after so many losses of a connection says that it knows the disk.
+    /// Notes that a node confirmed the disk. `losses` is the count at the time of the request.
     pub fn answered(&self, node: NodeId, losses: u64) {
         self.note(node, losses, Knows::Known);
     }
 
-    /// A node that was asked after so many losses of a connection was not reached.
+    /// Notes that a node was not reached. `losses` is the count at the time of the request.
     pub(crate) fn unreached(&self, node: NodeId, losses: u64) {
         self.note(node, losses, Knows::Away);
     }
 
-    /// What comes of asking a node after so many losses of a connection.
+    /// Notes the outcome of a request, unless a connection was lost since or the node refuses.
     fn note(&self, node: NodeId, losses: u64, knows: Knows) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
@@ -122,12 +124,13 @@ impl KnownDisk {
         }
     }
 
-    /// Whether a node is known to know the disk.
+    /// True if the node has confirmed the disk.
     pub(crate) fn is_known_by(&self, node: NodeId) -> bool {
         self.others.lock().get(&node).is_some_and(|other| other.knows == Knows::Known)
     }
 
-    /// Acknowledges from now on if this node is a member or all others know the disk or are away.
+    /// Updates whether this node waits: not if it is a member, or if all `nodes` know the disk or
+    /// are away.
     pub(crate) fn look(&self, is_member: bool, nodes: &[NodeId]) {
         let mut others = self.others.lock();
         if is_member {
@@ -135,7 +138,7 @@ impl KnownDisk {
         }
         let is_settled =
             |node: &NodeId| others.get(node).is_some_and(|other| other.knows != Knows::Unknown);
-        // Whoever changes what is known holds the lock.
+        // The lock is held by every change of the entries, so the flag matches them.
         self.waits.store(!is_member && !nodes.iter().all(is_settled), Ordering::Release);
     }
 }
@@ -192,7 +195,8 @@ mod tests {
         disk.look(false, &[P]);
         assert!(disk.acknowledges());
     }
-    /// It says so of a connection that is lost, and was refused one, or was a member's, since.
+    /// The answer belongs to a connection that was lost; since then the node refused a connection,
+    /// or this node was a member.
     #[test]
     fn an_answer_from_before_does_not_count_for_a_later_connection() {
         let refused = |disk: &KnownDisk| {

@@ -1,13 +1,14 @@
-//! The layout that this node goes by, and its vote about the next one, for all threads of a node.
+//! The layout that this node has adopted and its vote on the next one, shared by all threads of the
+//! node.
 //!
 //! ```text
-//!   asked, sent ─▶ changed in memory ─▶ encoded ─▶ durable ─▶ kept: the reply goes out, and a
-//!                                                             later layout is in force
+//!   asked, learn ─▶ changed in memory ─▶ encoded ─▶ durable ─▶ kept: the reply is sent, and a
+//!                                                              later layout becomes active
 //! ```
 //!
 //! The record on disk: form 1 │ first voter 1 │ node 2 │ voter 8 │ promise 8 │ accepted: ballot 8,
-//! layout │ known: layout, each layout as length 4 and bytes; length 0 = none │ what was taken of
-//! partitions that move (`layouts/taking.rs`).
+//! layout │ known: layout, each layout as length 4 and bytes; length 0 = none │ rebalance progress
+//! (`layouts/taking.rs`).
 
 mod record;
 mod taking;
@@ -29,60 +30,62 @@ pub use record::LayoutsRecord;
 use taking::Taking;
 pub(crate) use taking::{Lacks, TakingStep};
 
-/// The form that is written. Others are refused.
+/// Version of the record's format. Decoding refuses any other.
 const FORM: u8 = 1;
 
-/// See the module.
+/// The node's adopted layout, its vote and its rebalance progress.
 #[derive(Debug)]
 pub struct Layouts(Mutex<LayoutsState>);
 
 #[derive(Debug)]
 struct LayoutsState {
     council: Council,
-    /// Changes so far, and up to which of them all is durable.
+    /// Number of changes so far, and of those that are durable.
     changes: u64,
     kept: u64,
-    /// The layout of the view in force.
+    /// The layout of the active view.
     entered: Arc<Layout>,
-    /// The latest epoch that another node goes by, and that node.
+    /// The highest epoch reported by another node, and that node.
     reported: Option<(u64, NodeId)>,
-    /// The latest epoch of another node's that turned out to be one of a fork.
+    /// The highest epoch of another node's that turned out to belong to a fork.
     forked: u64,
     change: Option<ChangeReport>,
-    /// The layout that this node proposed last for the sake of its access, and what became of it.
+    /// The id of the last layout that this node proposed to change only tokens or quotas, and the
+    /// outcome.
     access: Option<(u128, Option<ChangeReport>)>,
-    /// What is taken of partitions that move, and what of that is durable.
+    /// The rebalance progress in memory, and the part of it that is durable.
     taking: Taking,
     taking_kept: Taking,
 }
 
-/// What became of the last change that this node proposed.
+/// The outcome of the last change that this node proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeReport {
-    /// The layout that was wanted.
+    /// The proposed layout.
     pub layout: Arc<Layout>,
-    /// How far it is.
+    /// The progress of the decision.
     pub progress: Progress,
-    /// Councillors that said that they have no vote.
+    /// Members of the metadata quorum that replied that they have no vote.
     pub without_vote: Vec<NodeId>,
 }
 
-/// How far a change is.
+/// Progress of a proposed change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// Councillors are asked.
+    /// The metadata quorum is being asked.
     Asking,
-    /// It is decided, and a majority of the new council must still learn of it.
+    /// The change is decided; a majority of the new metadata quorum has yet to learn it.
     Decided,
-    /// A majority of the new council knows it.
+    /// A majority of the new metadata quorum has learned the change.
     Done,
-    /// Another one was decided instead.
+    /// Another layout was decided instead.
     Overtaken,
-    /// No majority of the council could be reached; it may be decided all the same.
+    /// No majority of the metadata quorum was reached; the change may have been decided all the
+    /// same.
     GivenUp,
 }
 
-/// What a record of this node's layout and vote says once it is durable.
+/// The contents of an encoded record, applied once the record is durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayoutsKept {
     changes: u64,
@@ -91,24 +94,26 @@ pub struct LayoutsKept {
 }
 
 impl LayoutsKept {
-    /// What the node lacks by the layout that is known, once that is in force.
+    /// Returns what the node lacks under the record's layout once that is active.
     pub(crate) fn lacks(&self, own: NodeId) -> Lacks {
         self.taking.lacks_by(&self.layout, own)
     }
 
-    /// Whether there are others by it, or soon will be, or were until now.
+    /// True if the layout has other nodes, counting those that join or leave.
     pub fn has_others(&self) -> bool {
         !self.layout.is_alone()
     }
 }
 
 impl Layouts {
-    /// Of a node whose disk knows no layout: it goes by the one that its settings make.
+    /// Returns the state of a node whose disk has no layout; it starts from the layout of its
+    /// settings.
     pub fn first(own: Voter, layout: Layout) -> Self {
         Self::of(Council::new(own, Arc::new(layout), Vote::default()), Taking::default())
     }
 
-    /// Of a node of a list that never changed, and that lost no vote.
+    /// Returns the state of a node of a fixed list that never changed, with a voter that never lost
+    /// a vote.
     pub fn fixed(topology: &Topology, own: NodeId) -> Self {
         let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
         Self::first(voter, Layout::first(topology, |_| String::new()))
@@ -131,9 +136,11 @@ impl Layouts {
         }))
     }
 
-    /// As the node's disk has it; or what is wrong with that. As long as only the first layout is
-    /// known, it is the one that the settings make: URLs may have changed, which is no difference
-    /// to what was accepted.
+    /// Decodes the record of the node's disk. As long as the node knows only the first layout,
+    /// `first`, built from the current settings, replaces the stored one: a changed URL makes no
+    /// difference to an accepted layout.
+    ///
+    /// Errors: the record is damaged or of a later version.
     pub fn decode(mut bytes: &[u8], first: Layout) -> Result<Self, Unreadable> {
         let (own, vote, known, taking) = read(&mut bytes)?;
         let follows = |(_, layout): &(Ballot, Arc<Layout>)| layout.base == first.id();
@@ -142,14 +149,15 @@ impl Layouts {
         Ok(Self::of(Council::new(own, known, vote), taking))
     }
 
-    /// Which node's record it is, and the layout that it knows, if that is later than the first
-    /// one: then it rules, whatever the settings say.
+    /// Returns the record's node and known layout if that is later than the first one; it then
+    /// takes precedence over the settings.
     pub fn rules(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, Unreadable> {
         let (own, _, known, _) = read(&mut bytes)?;
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
     }
 
-    /// Such a record of a node that may have lost votes: it is no voter until its life begins.
+    /// Returns the record without its votes, for a node that may have lost some: the node is no
+    /// voter until its next boot assigns a voter id.
     pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
         let (own, _, known, taking) = read(&mut bytes)?;
         let nobody = Voter { id: None, is_first: false, ..own };
@@ -157,12 +165,12 @@ impl Layouts {
         Ok(without.encode().0)
     }
 
-    /// Whether it is a voter at all: see [`Layouts::without_votes`].
+    /// True if the node has a voter id: see [`Layouts::without_votes`].
     pub fn has_votes(&self) -> bool {
         self.voter().id.is_some()
     }
 
-    /// The record of it all, and what it says.
+    /// Encodes the state as a record, and returns the record's contents with it.
     pub fn encode(&self) -> (Vec<u8>, LayoutsKept) {
         let state = self.state();
         let (own, vote, known) = (state.council.own(), state.council.vote(), state.council.known());
@@ -183,8 +191,8 @@ impl Layouts {
         (out, LayoutsKept { changes, layout, taking })
     }
 
-    /// Such a record is durable: a later layout is in force from now on. Returns whether one is
-    /// that was not before.
+    /// Notes that a record is durable and makes its layout active if that is later than the active
+    /// one. Returns true if it did.
     pub(crate) fn kept(&self, kept: &LayoutsKept, views: &Views) -> bool {
         let mut state = self.state();
         if kept.changes >= state.kept {
@@ -199,12 +207,12 @@ impl Layouts {
         is_later
     }
 
-    /// Whether keys are placed otherwise by what such a record says.
+    /// True if the record's layout places keys differently from the active one.
     pub(crate) fn is_placed_otherwise(&self, kept: &LayoutsKept) -> bool {
         let state = self.state();
         let of = |layout: &Layout| {
             let stage = match layout.stage {
-                // Nothing moves yet.
+                // No partition moves in this stage.
                 Stage::Prepare => Stage::Settled,
                 stage => stage,
             };
@@ -213,39 +221,40 @@ impl Layouts {
         kept.layout.epoch > state.entered.epoch && of(&kept.layout) != of(&state.entered)
     }
 
-    /// The view of the layout that it goes by, as it follows on one that is placed already.
+    /// Returns the view of the active layout, reusing the tables of `view`, which is the view of
+    /// `placed`.
     pub fn view_after(&self, placed: &Layout, view: &View) -> View {
         view_after(&self.state().entered, placed, view)
     }
 
-    /// Whether something of it is not durable yet.
+    /// True if some change is not durable yet.
     pub fn is_unkept(&self) -> bool {
         let state = self.state();
         state.kept < state.changes
     }
 
-    /// The layout of the view in force.
+    /// Returns the layout of the active view.
     pub fn entered(&self) -> Arc<Layout> {
         Arc::clone(&self.state().entered)
     }
 
-    /// The last layout that is known to be decided.
+    /// Returns the latest layout that is known to be decided.
     pub fn known(&self) -> Arc<Layout> {
         Arc::clone(self.state().council.known())
     }
 
-    /// Who this node is as a voter.
+    /// Returns this node's voter identity.
     pub fn voter(&self) -> Voter {
         self.state().council.own()
     }
 
-    /// Whether it has a seat in the council of the last layout that it knows.
+    /// True if this node's voter has a seat in the metadata quorum of the latest known layout.
     pub fn has_seat(&self) -> bool {
         self.state().council.has_seat()
     }
 
-    /// Whether this node is in the council of the last layout that it knows, and has no vote: its
-    /// disk was replaced since it was seated.
+    /// True if this node is in the metadata quorum of the latest known layout but has no vote,
+    /// because its disk was replaced since it was seated.
     pub fn lacks_vote(&self) -> bool {
         let state = self.state();
         let own = state.council.own().node;
@@ -253,8 +262,8 @@ impl Layouts {
         is_in && !state.council.has_seat()
     }
 
-    /// This node is asked to vote, or told what was decided. The reply must wait until a record
-    /// that is made from now on is durable, if that is said.
+    /// Handles a vote request. Returns the reply, and true if the reply must wait until a record
+    /// encoded after this call is durable.
     pub fn asked(&self, request: &VoteRequest) -> (VoteReply, bool) {
         let mut state = self.state();
         let before = Arc::clone(state.council.known());
@@ -263,11 +272,11 @@ impl Layouts {
             state.changes += 1;
             state.learned(&before);
         }
-        // What another thread has changed just now may not be durable either.
+        // Another thread's latest change may not be durable either.
         (reply, state.kept < state.changes)
     }
 
-    /// A layout is decided. Returns whether that is news.
+    /// Notes that a layout is decided. Returns true if that is new.
     pub fn learn(&self, layout: &Arc<Layout>) -> bool {
         let mut state = self.state();
         let before = Arc::clone(state.council.known());
@@ -281,8 +290,8 @@ impl Layouts {
         is_news
     }
 
-    /// This node may have lost votes: it is another voter, with this id, from here on. Returns
-    /// whether that is news.
+    /// Gives this node a new voter id, because it may have lost votes. Returns true if the id is
+    /// new.
     pub fn loses_votes(&self, id: VoterId) -> bool {
         let mut state = self.state();
         let is_news = state.council.own().id != Some(id);
@@ -293,7 +302,7 @@ impl Layouts {
         is_news
     }
 
-    /// Nobody knows a former life of this node.
+    /// Notes that no peer knows an earlier boot of this node.
     pub fn has_no_former_life(&self) {
         let mut state = self.state();
         if !state.council.own().is_first {
@@ -302,18 +311,18 @@ impl Layouts {
         }
     }
 
-    /// A proposal of what this node accepted and has received no decision on.
+    /// Returns a proposal of the layout that this node accepted and has received no decision on.
     pub(crate) fn completed(&self) -> Option<Proposal> {
         self.state().council.completed()
     }
 
-    /// The greatest ballot that this node has promised.
+    /// Returns the highest ballot that this node has promised.
     pub(crate) fn promised(&self) -> u64 {
         self.state().council.vote().promise
     }
 
-    /// Another node goes by the layout of this epoch. Returns whether it is later than what this
-    /// node knows, or another one has reported.
+    /// Notes that another node has adopted the layout of `epoch`. Returns true if it is later than
+    /// this node's, than all others reported so far, and than known forks.
     pub fn received_epoch(&self, node: NodeId, epoch: u64) -> bool {
         let mut state = self.state();
         let known = state.reported.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);
@@ -324,31 +333,33 @@ impl Layouts {
         epoch > known
     }
 
-    /// Who goes by a later layout than this node knows.
+    /// Returns a node that has adopted a later layout than this node knows.
     pub(crate) fn ahead(&self) -> Option<NodeId> {
         let state = self.state();
         let known = state.council.known().epoch;
         state.reported.filter(|(epoch, _)| *epoch > known).map(|(_, node)| node)
     }
 
-    /// It could not be asked. Whoever says so next is.
+    /// Forgets the report of a node that could not be asked; the next node that reports a later
+    /// epoch is asked instead.
     pub(crate) fn is_not_reached(&self, node: NodeId) {
         let mut state = self.state();
         state.reported = state.reported.filter(|(_, reported)| *reported != node);
     }
 
-    /// What became of the last change that this node proposed.
+    /// Returns the outcome of the last change that this node proposed.
     pub fn change(&self) -> Option<ChangeReport> {
         self.state().change.clone()
     }
 
-    /// This node is about to propose the layout of this id, in which only the access is another:
-    /// what becomes of it is told apart from changes of the members.
+    /// Notes that this node is about to propose a layout that changes only tokens or quotas; its
+    /// outcome is reported by `Layouts::access_change`, apart from changes of the members.
     pub fn proposes_access(&self, id: u128) {
         self.state().access = Some((id, None));
     }
 
-    /// What became of that; `None` = nothing yet.
+    /// Returns the progress of the last proposed change of tokens or quotas; `None` if nothing is
+    /// reported yet.
     pub fn access_change(&self) -> Option<Progress> {
         self.state().access.as_ref()?.1.as_ref().map(|report| report.progress)
     }
@@ -392,8 +403,8 @@ fn layout(bytes: &mut &[u8]) -> Result<Option<Layout>, &'static str> {
     if layout.is_empty() { Ok(None) } else { Layout::from_bytes(layout).map(Some) }
 }
 
-/// The view of the layout that follows on one. Nodes that are placed by that already are not placed
-/// again: 65,536 partitions take a microsecond and more a node.
+/// Builds the view of `layout`, the successor of `entered`. Topologies of the same nodes are reused
+/// from `view`, because placing 65,536 partitions takes at least a microsecond per node.
 fn view_after(layout: &Layout, entered: &Layout, view: &View) -> View {
     let (after, before) = match entered.stage {
         Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.other.as_ref()),

@@ -1,18 +1,19 @@
-//! How far the nodes' logs are known to reach, so that a node that comes back with less is noticed:
-//! an older copy of its directory, a snapshot of its file system, a tail that a power cut took.
+//! Log positions that nodes report to each other, by which a node that comes back with less data is
+//! noticed: an older copy of its directory, a file system snapshot, a tail lost in a power cut.
 //!
 //! ```text
-//!   N ── each envelope: "my log holds what I acknowledged up to 812" ──▶ P remembers (life 7, 812)
-//!   N starts again, as life 8, with a log that ends at 640
-//!   N ◀── handshake: "I know you by life 7, up to 812" ── P
-//!   N: life 8 began at 640, so what life 7 wrote behind that is lost
+//!   N ── each envelope: "my log holds what I acknowledged up to 812" ──▶ P remembers (boot 7, 812)
+//!   N starts again, as boot 8, with a log that ends at 640
+//!   N ◀── handshake: "I know you by boot 7, up to 812" ── P
+//!   N: boot 8 began at 640, so what boot 7 wrote behind that is lost
 //! ```
 //!
-//! A *life* is one process on one data directory; each has a greater number than those before it,
-//! and all of a directory are in its [`Lineage`]. A *position* is a sequence number of the store's
-//! log. What a node reports is true of the life that reported it; so two copies of a directory that
-//! both went on are told apart too: neither knows the other's life. Of two processes that run at
-//! once the one with the greater life is accepted, and the other is refused.
+//! A *boot* (`Life`) is one process on one data directory; its id (`LifeId`) is greater than
+//! those of earlier boots, and all boots of a directory form its [`Lineage`]. A *position* is a
+//! sequence number of the store's log. A report holds for the boot that made it; so two copies of a
+//! directory that both ran on are told apart as well, because neither knows the other's boot. Of
+//! two processes running at once, the one with the greater boot id is accepted and the other is
+//! refused.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,44 +26,44 @@ use crate::membership::layout::VoterId;
 use crate::message::NodeId;
 use record::COUNTER_BITS;
 
-/// Lives that a directory remembers. A peer that has seen only older ones is compared with the
-/// oldest of these.
+/// Maximum number of boots that a directory remembers. A peer's report by an older one is compared
+/// with the oldest of these.
 pub const MAX_LIVES: usize = 64;
 
-/// Bytes of an encoded life.
+/// Length of an encoded boot in bytes.
 const LIFE_LEN: usize = 24;
 
-/// How much older than the newest record before a log's end a write may be that was acknowledged
-/// behind it, in microseconds: a deadline and twice the greatest skew, with a wide margin. Few
-/// records are that new, and a repair that streams some in vain costs little.
+/// Maximum age difference, in microseconds, between the newest record before a log's end and a
+/// write acknowledged after that end: a deadline plus twice the maximum clock skew, with a wide
+/// margin. Few records are that recent, so streaming some of them needlessly costs little.
 const TAIL_MICROS: u64 = 600_000_000;
 
-/// A process on a data directory.
+/// A boot: one run of a process on a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// Greater than that of every life before it: the wall clock's time when it began, as a
-    /// version's.
+    /// The boot id, greater than those of all earlier boots: the wall clock's time at the start,
+    /// encoded as a version time.
     pub id: LifeId,
-    /// The last sequence that its log held when it began.
+    /// The last sequence number in the log at the start.
     pub begins: LogPosition,
-    /// The greatest time of a version that the store held then.
+    /// The highest version time in the store at the start.
     pub newest: u64,
 }
 
 impl Life {
-    /// The least time of a version that may have been acknowledged behind the end that the log had
-    /// when the life began.
+    /// Returns the lowest version time that may have been acknowledged after the log's end at the
+    /// start.
     fn end(&self) -> u64 {
         self.newest.saturating_sub(TAIL_MICROS << COUNTER_BITS)
     }
 }
 
-/// The lives of a data directory, the oldest first; the last one is under way.
+/// The boots of a data directory, oldest first; the last one is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lineage(Vec<Life>);
 
 impl Lineage {
-    /// `earlier` lives, and one that begins now.
+    /// Appends the running boot to the `earlier` ones.
     pub fn new(mut earlier: Vec<Life>, now: Life) -> Self {
         assert!(earlier.last().is_none_or(|last| last.id < now.id), "lives grow");
         earlier.push(now);
@@ -70,18 +71,18 @@ impl Lineage {
         Self(earlier.split_off(from))
     }
 
-    /// The present life.
+    /// Returns the running boot.
     pub fn now(&self) -> Life {
         *self.0.last().expect("there is one")
     }
 
-    /// All of it, as it is kept.
+    /// Encodes the lineage as it is stored.
     pub fn encode(&self) -> Vec<u8> {
         let numbers = self.0.iter().flat_map(|life| [life.id.0, life.begins.0, life.newest]);
         numbers.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Lives as [`Lineage::encode`] gave them.
+    /// Decodes boots encoded by [`Lineage::encode`]; `None` if the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Vec<Life>> {
         if !bytes.len().is_multiple_of(LIFE_LEN) {
             return None;
@@ -97,18 +98,19 @@ impl Lineage {
         lives.is_sorted_by(|a, b| a.id < b.id).then_some(lives)
     }
 
-    /// Whether this node once reported more than its directory holds now: then the least time of a
-    /// version that may be lost. 0 = that is not known, so any may be.
+    /// Compares a position that this node once reported with the directory's log. Returns the
+    /// lowest version time that may be lost, 0 if any may be, or `None` if nothing is lost.
     pub fn lost(&self, reported: &Reported) -> Option<u64> {
         let by = reported.life.filter(|by| *by != self.now().id)?;
         let Some(next) = self.0.iter().find(|life| life.id > by) else {
-            // A greater life than this one: of another copy, which is not an earlier state of it.
+            // A greater boot id than this one: of another copy, which is not an earlier state of
+            // this one.
             return Some(0);
         };
         let known = self.0.iter().any(|life| life.id == by);
         let earlier = by < self.0[0].id;
         if reported.position > next.begins {
-            // What comes late is older than the log's end: hints, what a read repaired.
+            // Hints and read repairs arrive late: they can be older than the log's end.
             let is_tail = known && reported.late <= next.begins;
             return Some(if is_tail { next.end() } else { 0 });
         }
@@ -116,64 +118,64 @@ impl Lineage {
     }
 }
 
-/// What a node reported of its log to another one.
+/// Log position that a node reported to another one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// The life that reported it; `None` = none did.
+    /// The boot that reported it; `None` = none did.
     pub life: Option<LifeId>,
-    /// The greatest position it reported: all that it acknowledged up to there was in its log.
+    /// The highest position reported: all that the node acknowledged up to it was in its log.
     pub position: LogPosition,
-    /// The position behind which its log holds nothing that came late from the other node: no hint,
-    /// no repair.
+    /// The position after which the log holds no late write (hint or repair) from the other node.
     pub late: LogPosition,
 }
 
-/// What a node knows of another one's data directory.
+/// A node's knowledge of another node's data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Its incarnation: which disk it has.
+    /// The directory's incarnation, which identifies the disk.
     pub incarnation: Incarnation,
-    /// What it reported of its log.
+    /// The log position that the node reported.
     pub reported: Reported,
 }
 
 #[derive(Debug, Default)]
 struct PeerLog {
     known: Mutex<Known>,
-    /// Whether this node reports its position to it: what the peer claims of this node was looked
-    /// at.
+    /// True if this node reports its position to the peer: the peer's claim about this node was
+    /// checked.
     settled: AtomicBool,
-    /// Whether it claims more of this node's log than there is, and what follows is not durable.
+    /// True if the peer claims more of this node's log than exists, and the consequence is not
+    /// durable yet.
     doubts: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Its disk, as it is kept here.
+    /// The peer's disk as stored on this node's disk.
     incarnation: Option<Incarnation>,
-    /// The disk that was seen since the start, and the greatest life of it.
+    /// The disk seen since the start, and the highest boot id seen of it.
     seen: Option<(Incarnation, LifeId)>,
     reported: Reported,
     kept: Reported,
-    /// Whether another disk of it was seen before, or that is not known.
+    /// True if another disk of the peer was seen before, or that is unknown.
     had_another: bool,
-    /// Connections to it and from it.
+    /// Number of connections to and from the peer.
     connections: u32,
 }
 
-/// What is known of all nodes' logs. Shared by the loops of a node.
+/// The log positions known of all nodes, shared by the loops of a node.
 #[derive(Debug)]
 pub struct Logs {
-    /// This node's disk.
+    /// The incarnation of this node's disk.
     incarnation: Incarnation,
     lineage: Lineage,
-    /// How far this node's own log holds what it acknowledged.
+    /// The position up to which this node's log holds everything acknowledged.
     position: AtomicU64,
     peers: ByNode<PeerLog>,
 }
 
 impl Logs {
-    /// `incarnation` is this node's, `claims` what was stored of the others.
+    /// Creates the state from this node's `incarnation` and the stored `claims` about the others.
     pub fn new(incarnation: Incarnation, lineage: Lineage, claims: &[(NodeId, Claim)]) -> Self {
         let position = AtomicU64::new(lineage.now().begins.0);
         let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
@@ -187,24 +189,25 @@ impl Logs {
         logs
     }
 
-    /// The first life of a disk, which knows nobody.
+    /// Returns the state of a disk's first boot, which knows no peer.
     pub fn first(incarnation: Incarnation) -> Self {
         let life = Life { id: LifeId(1), begins: LogPosition::START, newest: 0 };
         let lineage = Lineage::new(Vec::new(), life);
         Self::new(incarnation, lineage, &[])
     }
 
-    /// Does something with what is known of a node.
+    /// Calls `what` with the entry of a node.
     fn with<T>(&self, node: NodeId, what: impl FnOnce(&mut Known) -> T) -> T {
         self.peers.with(node, |peer| what(&mut peer.known.lock()))
     }
 
-    /// This process's life.
+    /// Returns the boot id of this process.
     pub fn life(&self) -> LifeId {
         self.lineage.now().id
     }
 
-    /// The voter that this life makes of the node, if it may have lost votes: no other one's.
+    /// Returns the voter id derived from this boot, used if the node may have lost votes; no other
+    /// boot has it.
     pub fn voter(&self) -> VoterId {
         self.voter_of(self.life())
     }
@@ -214,8 +217,8 @@ impl Logs {
         VoterId(xxh3_64(of.as_flattened()).max(1))
     }
 
-    /// Whether a claim says nothing of what this voter voted: it is of a life before the one that
-    /// made the voter.
+    /// True if the claim was made by an earlier boot than the one that `voter` was derived from, so
+    /// that it says nothing about the votes of that voter.
     pub fn is_before_voter(&self, claim: &Claim, voter: Option<VoterId>) -> bool {
         let made_voter = |life: &&Life| voter == Some(self.voter_of(life.id));
         let maker = self.lineage.0.iter().find(made_voter).map(|life| life.id);
@@ -223,36 +226,36 @@ impl Logs {
             && maker.is_some_and(|maker| claim.reported.life.is_some_and(|life| life < maker))
     }
 
-    /// The least time of a version that may be missing if this log has lost its end, however much
-    /// of it; 0 = any.
+    /// Returns the lowest version time that may be missing if any length of the log's end is lost;
+    /// 0 = any.
     pub fn end(&self) -> u64 {
         self.lineage.now().end()
     }
 
-    /// This node's incarnation.
+    /// Returns this node's incarnation.
     pub fn own_incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Whether a node that claims this of this node knows of something that this node has lost:
-    /// then the least time of a version that may be lost.
+    /// Checks a peer's claim about this node for data that this node has lost. Returns the lowest
+    /// version time that may be lost, or `None` if nothing is.
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
-        // Another disk under this name, before or after this one: nobody knows what was on it.
-        // (Who has streamed all it holds to this disk has seen it.)
+        // Another disk of this name came before or after this one, and its contents are unknown. (A
+        // peer that has streamed all it holds to this disk has seen it.)
         let other = claim.incarnation != self.incarnation;
         if other { Some(0) } else { self.lineage.lost(&claim.reported) }
     }
 
-    /// All that this node has acknowledged so far is in its log up to here.
+    /// Notes that everything acknowledged so far is in the log up to `position`.
     pub fn wrote(&self, LogPosition(position): LogPosition) {
         if self.position.load(Ordering::Relaxed) < position {
             self.position.fetch_max(position, Ordering::Relaxed);
         }
     }
 
-    /// What a node claims of this one was looked at, and what followed from it is durable: from now
-    /// on this node reports its position to it, which replaces that claim.
+    /// Notes that a node's claim about this node was checked and the consequences are durable: from
+    /// now on this node reports its position to it, which replaces that claim.
     pub fn settle(&self, node: NodeId) {
         self.peers.with(node, |peer| {
             peer.settled.store(true, Ordering::Release);
@@ -260,30 +263,32 @@ impl Logs {
         });
     }
 
-    /// A node claims more of this node's log than there is: until that is settled this node does
-    /// not vote, for nothing tells the other node of the vote (`docs/membership-model.md`).
+    /// Notes that a node claims more of this node's log than exists. Until the claim is settled
+    /// this node does not vote, because nothing would tell the other node of the vote
+    /// (`docs/membership-model.md`).
     pub fn doubt(&self, node: NodeId) {
         self.peers.with(node, |peer| peer.doubts.store(true, Ordering::Release));
     }
 
-    /// Whether a node's claim is to be settled before this node votes.
+    /// True if some node's claim must be settled before this node votes.
     pub fn is_in_doubt(&self) -> bool {
         self.peers.any(|peer| peer.doubts.load(Ordering::Acquire))
     }
 
-    /// What an envelope to a node says of this node's log.
+    /// Returns the log position that envelopes to a node carry; `LogPosition::START` until its
+    /// claim is settled.
     pub fn position_for(&self, node: NodeId) -> LogPosition {
         let settled = self.peers.with(node, |peer| peer.settled.load(Ordering::Acquire));
         LogPosition(if settled { self.position.load(Ordering::Relaxed) } else { 0 })
     }
 
-    /// Whether a life of a node's disk is older than one that was seen.
+    /// True if a later boot of the node's disk was seen.
     pub fn is_outlived(&self, node: NodeId, incarnation: Incarnation, life: LifeId) -> bool {
         let outlives = |(disk, last)| disk == incarnation && last > life;
         self.with(node, |known| known.seen.is_some_and(outlives))
     }
 
-    /// There is one more connection with a node, or one less. Returns whether there is one.
+    /// Counts a connection with a node that was made or lost. Returns true if any is left.
     pub fn note_connection(&self, node: NodeId, is_new: bool) -> bool {
         self.with(node, |known| {
             assert!(is_new || known.connections > 0, "a connection ends that was there");
@@ -292,14 +297,14 @@ impl Logs {
         })
     }
 
-    /// Whether a node is connected with another disk than this one: of two processes that run as
-    /// one node with two directories the one that is connected counts.
+    /// True if the node is connected with another disk. If two processes run as one node with two
+    /// directories, the connected one counts.
     pub fn is_taken(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let has_another = |(disk, _)| disk != incarnation;
         self.with(node, |known| known.connections > 0 && known.seen.is_some_and(has_another))
     }
 
-    /// A node has proved who it is.
+    /// Notes the authenticated disk and boot of a node.
     pub fn saw(&self, node: NodeId, incarnation: Incarnation, life: LifeId) {
         self.with(node, |known| {
             let is_other = |disk: Incarnation| disk != incarnation;
@@ -311,7 +316,7 @@ impl Logs {
         });
     }
 
-    /// Whether a node was met with this disk.
+    /// True if the node was seen with this disk.
     pub(crate) fn has_met(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.with(node, |known| {
             let seen = known.seen.map(|(disk, _)| disk);
@@ -319,18 +324,18 @@ impl Logs {
         })
     }
 
-    /// The disk that is known of a node is the only one of it that this node ever knew.
+    /// Notes that the known disk of a node is the only one this node ever knew.
     pub fn note_first(&self, node: NodeId) {
         self.with(node, |known| known.had_another = false);
     }
 
-    /// Whether this node knew another disk of a node than the one that it knows, or may have.
+    /// True if this node knew, or may have known, another disk of the node before.
     pub fn had_another(&self, node: NodeId) -> bool {
         self.with(node, |known| known.had_another)
     }
 
-    /// An envelope of that life of a node's disk came. `false` = a later life was seen since, and
-    /// nothing that this one says counts any more.
+    /// Notes the log position of an envelope from this boot of a node's disk. Returns false if a
+    /// later boot was seen since; all its messages are then ignored.
     pub fn received(
         &self,
         node: NodeId,
@@ -351,23 +356,23 @@ impl Logs {
         })
     }
 
-    /// A node has stored something that came late: a hint or a repair, older than what it wrote
+    /// Notes that a node has stored a late write (hint or repair), which is older than the writes
     /// around it.
     pub fn stored_late(&self, node: NodeId) {
         self.with(node, |known| known.reported.late = known.reported.position);
     }
 
-    /// A node's incarnation, as it is stored here.
+    /// Returns a node's stored incarnation.
     pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         self.claim(node).map(|claim| claim.incarnation)
     }
 
-    /// A node's incarnation is stored here from now on.
+    /// Notes that a node's incarnation is stored.
     pub fn know(&self, node: NodeId, incarnation: Incarnation) {
         self.with(node, |known| {
             if known.incarnation != Some(incarnation) {
                 known.incarnation = Some(incarnation);
-                // What was reported so far is of the new disk only if that was seen.
+                // The reports so far belong to the new disk only if that disk was seen making them.
                 let by = known.reported.life;
                 let is_of = |(disk, life)| disk == incarnation && by == Some(life);
                 if !known.seen.is_some_and(is_of) {
@@ -377,19 +382,19 @@ impl Logs {
         });
     }
 
-    /// What this node knows of another one's disk, and claims in the handshake.
+    /// Returns this node's knowledge of another node's disk, sent as a claim in the handshake.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
         let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.reported));
         Some(Claim { incarnation: incarnation?, reported })
     }
 
-    /// The same, if it is not stored yet.
+    /// Returns the claim about a node if it is not stored yet.
     pub fn unkept(&self, node: NodeId) -> Option<Claim> {
         let is_kept = self.with(node, |known| known.reported == known.kept);
         self.claim(node).filter(|_| !is_kept)
     }
 
-    /// This claim is durable.
+    /// Notes that the claim is durable.
     pub fn kept(&self, node: NodeId, claim: &Claim) {
         self.with(node, |known| {
             if known.incarnation == Some(claim.incarnation) {
@@ -441,7 +446,7 @@ mod tests {
 
     #[test]
     fn an_older_copy_of_the_directory_knows_nothing_of_later_lives() {
-        // Lives 1, 3 and 5 were; the copy is of life 1, and begins as 7.
+        // The original ran boots 1, 3 and 5; the copy has boot 1, and starts as 7.
         let lineage = Lineage::new(vec![life(1, 0)], life(7, 80));
         assert!(lineage.lost(&reported(1, 100)).is_some());
         assert_eq!(lineage.lost(&reported(1, 80)), None);
@@ -451,10 +456,10 @@ mod tests {
 
     #[test]
     fn the_original_notices_that_its_copy_went_on() {
-        // The copy ran as life 4 beside life 3, and this is the original again.
+        // The copy ran as boot 4 beside boot 3; the original now runs again.
         let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 500));
         assert_eq!(lineage.lost(&reported(4, 120)), Some(0));
-        // The copy runs still.
+        // The copy is still running.
         assert_eq!(lineage.lost(&reported(6, 120)), Some(0));
     }
 

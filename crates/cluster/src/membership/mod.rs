@@ -1,12 +1,13 @@
-//! Who belongs to the cluster, and whether this node's directory is the one that the others know.
+//! Cluster membership: the layouts and the decisions that change them, and the check of this node's
+//! data directory against the peers' records of it.
 //!
 //! ```text
-//!  layout, layouts        the members as of one epoch, and which layout this node goes by
-//!  proposals, stages      how the next layout is decided, and a transition goes on  (tasks)
-//!  identity, state        this node's membership state, by what the others know of its disk
-//!  logs, directory        how far the others' logs and this one's are known to reach
+//!  layout, layouts        members as of one epoch; the layout that this node has adopted
+//!  proposals, stages      tasks that have the next layout decided and advance a transition
+//!  identity, state        this node's membership state, from what peers know of its disk
+//!  logs, directory        the log positions known of the peers and of this node
 //!  known_disk, announcement, founding, cluster_id
-//!                         a new disk is told to the others; the cluster's id, given once
+//!                         a new disk is announced to the peers; the cluster id, assigned once
 //! ```
 
 pub(crate) mod announcement;

@@ -1,4 +1,4 @@
-//! How far nodes are in a transition, for all threads of a node.
+//! Rebalance progress of the nodes in a transition, shared by all threads of a node.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,27 +8,27 @@ use parking_lot::Mutex;
 use crate::membership::layout::{Layout, Stage};
 use crate::message::{MovesState, NodeId, Waits};
 
-/// See the module.
+/// This node's rebalance progress and that reported by the other nodes.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Records that this node has taken in the transition under way, and their bytes.
+    /// Records, and their bytes, that this node has pulled in the current transition.
     records: AtomicU64,
     bytes: AtomicU64,
-    /// Nodes from which it has taken all, and how many there are to take from.
+    /// Number of nodes from which everything is pulled, and of all nodes to pull from.
     sources: AtomicU64,
     of_sources: AtomicU64,
-    /// What it waits for.
+    /// The source whose future records this node waits for, and until when.
     waits: Mutex<Option<Waits>>,
-    /// What the nodes have reported, if this one drives the transition.
+    /// Progress reported by the nodes, if this node drives the transition.
     reported: Mutex<BTreeMap<NodeId, MovesState>>,
 }
 
 impl Moves {
-    /// What this node reports of itself, which goes by that layout.
+    /// Returns this node's progress report under `layout`.
     pub(crate) fn state(&self, layout: &Layout, has_all: bool) -> MovesState {
         let epoch = layout.epoch;
         if layout.stage == Stage::Prepare {
-            // What it has taken was in the change before.
+            // The counters are those of the transition before.
             return MovesState { epoch, has_all, ..MovesState::default() };
         }
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Moves {
         MovesState { epoch, has_all, sources, records, bytes, waits }
     }
 
-    /// A transition begins in which it is to take something.
+    /// Resets the counters at the beginning of a transition.
     pub(crate) fn begin(&self) {
         for number in [&self.records, &self.bytes, &self.sources, &self.of_sources] {
             number.store(0, Ordering::Relaxed);
@@ -46,24 +46,25 @@ impl Moves {
         *self.waits.lock() = None;
     }
 
-    /// It has taken more.
+    /// Counts pulled records and bytes.
     pub(crate) fn took(&self, records: usize, bytes: usize) {
         self.records.fetch_add(records as u64, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// From so many nodes it has taken all, of so many.
+    /// Notes the number of nodes from which everything is pulled, of all nodes to pull from.
     pub(crate) fn has_taken_from(&self, done: usize, of: usize) {
         self.sources.store(done as u64, Ordering::Relaxed);
         self.of_sources.store(of as u64, Ordering::Relaxed);
     }
 
-    /// It waits for that, or for nothing. Returns whether that is news.
+    /// Sets the source whose future records this node waits for, if any. Returns true if that
+    /// changed.
     pub(crate) fn waits(&self, waits: Option<Waits>) -> bool {
         std::mem::replace(&mut *self.waits.lock(), waits) != waits
     }
 
-    /// What nodes have reported, by their ids; empty = this one does not drive a transition.
+    /// Returns the reported progress by node; empty if this node drives no transition.
     pub fn reported(&self) -> BTreeMap<NodeId, MovesState> {
         self.reported.lock().clone()
     }

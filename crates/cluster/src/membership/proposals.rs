@@ -1,10 +1,10 @@
-//! Layouts, as a node drives them: it has its own proposal decided, completes what it accepted and
-//! heard nothing of, and asks whoever goes by a later layout for that.
+//! Driver of layout decisions on a node: has proposals decided, completes those that it accepted
+//! without learning the outcome, and pulls later layouts from nodes that have them.
 //!
 //! ```text
-//!   Propose ─▶ decide (a task): prepare, accept, decided ─▶ councillors ─▶ their replies
-//!   accepted, and nothing heard of ─▶ decide
-//!   a later epoch is heard of ─▶ pull (a task): which layout ─▶ learned ─▶ KeepLayouts ─▶ in force
+//!   Propose ─▶ decide (a task): prepare, accept, decided ─▶ metadata quorum ─▶ replies
+//!   accepted, and no outcome learned ─▶ decide
+//!   a later epoch is reported ─▶ pull (a task): Ask ─▶ learned ─▶ KeepLayouts ─▶ active
 //! ```
 
 use std::cell::RefCell;
@@ -18,54 +18,56 @@ use crate::membership::layout::{Layout, Proposal, Proposed, VoteReply, VoteReque
 use crate::membership::layouts::{ChangeReport, Progress};
 use crate::message::{Class, NodeId, Reply, Request};
 
-/// How long after it was outbid a proposal is tried again at the earliest, in microseconds; so many
-/// times longer as its node has a greater place, and twice as long each time.
+/// Base backoff of an outbid proposal in microseconds: multiplied by 1 to 16, depending on the
+/// node's id, and doubled with each retry.
 const OUTBID_WAIT: u64 = 50_000;
 
-/// How often that is doubled at most. A proposal that waits lets others end only if they take less
-/// time than that: two phases, each with a sync of a disk that may be slow.
+/// Maximum number of doublings. A backoff lets another proposal finish only if it is longer than
+/// that takes: two phases, each with a sync of a disk that may be slow.
 const OUTBID_DOUBLED: u32 = 5;
 
-/// How long a proposal looks for a majority, in microseconds: longer than a node takes to start.
+/// Deadline of a proposal without a majority, in microseconds: longer than a node takes to start.
 const PROPOSAL_MICROS: u64 = 60_000_000;
 
-/// How long a councillor waits for what became of a layout that it accepted, in microseconds,
-/// before it asks the others itself; and longer, by its place.
+/// Delay in microseconds before a quorum member looks for the outcome of a layout that it accepted;
+/// staggered by node id.
 const COMPLETE_AFTER: u64 = 2_000_000;
 
-/// What this node has under way about layouts.
+/// The tasks of this node that decide or fetch layouts.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals {
-    /// The task that has a layout decided, and that layout.
+    /// The `decide` task and its decision.
     change: Option<(TaskId, Rc<RefCell<Decision>>)>,
-    /// The task that asks for a later layout.
+    /// The task that fetches a later layout.
     pull: Option<TaskId>,
-    /// Since when something is accepted of which nothing was received.
+    /// Time since which an accepted layout has no known outcome, in microseconds of the monotonic
+    /// clock.
     accepted_since: Option<u64>,
 }
 
-/// A layout that this node has decided.
+/// A layout that this node is having decided.
 #[derive(Debug)]
 struct Decision {
     proposal: Proposal,
-    /// What was wanted: another one may turn out to be accepted before.
+    /// The layout requested; the proposal may have taken up another one that was accepted before.
     wanted: Arc<Layout>,
-    /// Whether somebody wants it here; otherwise it is what this councillor accepted.
+    /// True if the layout was requested at this node; false if it is the next stage or one that
+    /// this quorum member accepted.
     is_own: bool,
-    /// Councillors that said last that they have no vote.
+    /// Quorum members whose last reply was that they have no vote.
     without_vote: BTreeSet<NodeId>,
     decided: bool,
-    /// Whether the task has reported the end.
+    /// True if the task has reported the end.
     has_ended: bool,
 }
 
-/// What the task does after a councillor's reply.
+/// The task's next step after a reply.
 enum Next {
     /// Waits for other replies.
     Wait,
-    /// Asks for what the proposal's next phase needs.
+    /// Sends the requests of the proposal's next phase.
     Ask,
-    /// Begins anew a little later, above this ballot: another proposal is at it.
+    /// Restarts after a backoff above this ballot, which a competing proposal has.
     Outbid(u64),
     End(Progress),
 }
@@ -79,18 +81,18 @@ impl Decision {
         }
     }
 
-    /// Reports the end: nothing more becomes of this decision here.
+    /// Reports the final progress of this decision.
     fn end(&mut self, cx: &Context, progress: Progress) {
         self.has_ended = true;
         self.report(cx, progress);
     }
 
-    /// What becomes of a decision that ends without a majority's answer.
+    /// Returns the progress of a decision that ends without a majority's answer.
     fn given_up(&self) -> Progress {
         if self.decided { Progress::Decided } else { Progress::GivenUp }
     }
 
-    /// A councillor answered, or could not be asked.
+    /// Handles a quorum member's reply, or the failure to ask it.
     fn voted(&mut self, cx: &Context, node: NodeId, result: Result<Reply, FailureKind>) -> Next {
         let Ok(Reply::Council(reply)) = result else { return Next::Wait };
         let is_without = reply == VoteReply::NoVote;
@@ -121,7 +123,8 @@ impl Decision {
             Some(Proposed::Overtaken(layout)) => {
                 cx.shared().membership.layouts.learn(&layout);
                 cx.keep_layouts();
-                // It may have taken up another one, and its own be decided by others meanwhile.
+                // The proposal may have taken up another layout, and its own been decided by others
+                // meanwhile.
                 let is_wanted = layout.id() == self.wanted.id();
                 Next::End(if is_wanted { Progress::Decided } else { Progress::Overtaken })
             }
@@ -130,7 +133,7 @@ impl Decision {
     }
 }
 
-/// Has a layout decided: asks the councillors, phase by phase, until they know it.
+/// Has a layout decided: asks the quorum members, phase by phase, until a majority knows it.
 async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
     let until = cx.now().mono + PROPOSAL_MICROS;
     let place = u64::from(cx.shared().own.0 % 16) + 1;
@@ -142,12 +145,12 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
             return end(given_up);
         }
         for (node, request) in change.borrow().proposal.requests() {
-            // A councillor may have left, and be no node of the view any more.
+            // A quorum member may have left the cluster and its view.
             if cx.view().has(node) {
                 asked.ask(node, Class::Client, Request::Council(request));
             }
         }
-        // A councillor that could not be asked is asked again with the next tick.
+        // A quorum member that could not be asked is asked again at the next tick.
         let next = loop {
             let Some((node, result)) = asked.next_in_this_tick().await else { break Next::Wait };
             match change.borrow_mut().voted(&cx, node, result) {
@@ -175,7 +178,7 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
     }
 }
 
-/// Asks a node that goes by a later layout for that.
+/// Fetches the layout of a node that has a later one.
 async fn pull(cx: Context, node: NodeId) {
     let request = Request::Council(VoteRequest::Ask);
     let layouts = &cx.shared().membership.layouts;
@@ -185,16 +188,16 @@ async fn pull(cx: Context, node: NodeId) {
     {
         cx.keep_layouts();
     }
-    // It could not be asked, or has another disk by now and is behind itself: whoever says next
-    // that it goes by a later layout is asked.
+    // The node could not be asked, or it has a new disk and is itself behind: the next node that
+    // reports a later epoch is asked.
     if layouts.ahead() == Some(node) {
         layouts.is_not_reached(node);
     }
 }
 
 impl Proposals {
-    /// Somebody wants this layout to follow on its base. What is under way here goes first, unless
-    /// it is decided: whoever votes about the next one is told of that.
+    /// Proposes a layout as the successor of its base. A change requested here before takes
+    /// precedence unless it is decided; the voters on the next layout are then told of it.
     pub(crate) fn propose(&mut self, tasks: &mut Tasks, wanted: &Arc<Layout>) {
         let cx = tasks.context().clone();
         let layouts = &cx.shared().membership.layouts;
@@ -207,7 +210,7 @@ impl Proposals {
         }
         let layout = Arc::clone(wanted);
         if id == base.id() {
-            // It is decided; whether a majority of its council knows it is to be found out.
+            // The layout is decided; a majority of its metadata quorum may not know it yet.
             self.begin(tasks, Proposal::of_decided(base), layout, Some(Progress::Decided));
         } else if wanted.base != base.id() {
             let (progress, without_vote) = (Progress::Overtaken, Vec::new());
@@ -218,13 +221,13 @@ impl Proposals {
         }
     }
 
-    /// Has a layout decided that nobody asked this node for: the next stage of a transition, or
-    /// what this councillor accepted.
+    /// Has a layout decided that was not requested at this node: the next stage of a transition, or
+    /// one that this quorum member accepted.
     pub(crate) fn decide(&mut self, tasks: &mut Tasks, proposal: Proposal, wanted: Arc<Layout>) {
         self.begin(tasks, proposal, wanted, None);
     }
 
-    /// Begins to have a layout decided; `progress` = what is reported to whoever wants it here.
+    /// Starts the `decide` task; `progress` is the first report if the layout was requested here.
     fn begin(
         &mut self,
         tasks: &mut Tasks,
@@ -266,7 +269,7 @@ impl Proposals {
         }
     }
 
-    /// Reports the end of a decision whose task was dropped: somebody waits for that.
+    /// Reports the end of a decision whose task was dropped, because a caller waits for it.
     fn end_dropped(&mut self, tasks: &Tasks) {
         let is_over = |(task, _): &mut (TaskId, _)| !tasks.is_under_way(*task);
         let Some((_, change)) = self.change.take_if(is_over) else { return };
@@ -277,7 +280,8 @@ impl Proposals {
         }
     }
 
-    /// Whoever proposed it may be gone, and nobody know that it is decided.
+    /// Completes a layout that this node accepted: its proposer may be gone, and no node may know
+    /// that it is decided.
     fn complete_accepted(&mut self, tasks: &mut Tasks) {
         let (shared, now) = (tasks.context().shared(), tasks.context().now());
         let completed =
@@ -295,7 +299,7 @@ impl Proposals {
         }
     }
 
-    /// Another node may go by a later layout: it is asked for that.
+    /// Fetches the layout of a node that reported a later epoch.
     pub(crate) fn pull(&mut self, tasks: &mut Tasks) {
         let cx = tasks.context().clone();
         let Some(node) = cx.shared().membership.layouts.ahead() else { return };

@@ -1,14 +1,14 @@
-//! A transition from one stage to the next: councillors ask all nodes how far they are, and have
-//! the next layout decided once it may be.
+//! Advance of a transition from one stage to the next: members of the metadata quorum poll all
+//! nodes for their progress, and have the next layout decided once the stage is complete.
 //!
 //! ```text
-//!  prepare ─▶ all nodes of after are up, and hold nothing of another time
-//!  read old ─▶ all nodes of after have taken all
-//!  read new ─▶ most of before have entered ─▶ settled
+//!  prepare ─▶ all nodes of the new set are up, and have no orphaned records
+//!  read old ─▶ all nodes of the new set have pulled all
+//!  read new ─▶ most nodes of the old set have entered ─▶ settled
 //! ```
 //!
-//! The first councillor does that; each of the others begins a little after the one before it, if
-//! the stage lasts.
+//! The first quorum member does this; each of the others begins a little after the one before it,
+//! if the stage lasts.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,13 +20,13 @@ use crate::background::task::{self, Context, TaskId, Tasks};
 use crate::membership::layout::{Layout, Proposal, Stage};
 use crate::message::{Class, MovesState, NodeId, Reply, Request};
 
-/// How often nodes are asked, in microseconds.
+/// Interval in microseconds at which a node is polled.
 const ASK_MICROS: u64 = 500_000;
 
-/// How much later than the one before it a councillor begins, in microseconds.
+/// Delay in microseconds between the starts of consecutive quorum members.
 const LATER_MICROS: u64 = 2_000_000;
 
-/// A councillor's part in the stage of a transition.
+/// This quorum member's part in the current stage.
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
     under_way: Option<StageUnderWay>,
@@ -36,19 +36,19 @@ pub(crate) struct Stages {
 struct StageUnderWay {
     /// The stage's epoch.
     epoch: u64,
-    /// The task that asks the nodes how far they are.
+    /// The task that polls the nodes.
     survey: TaskId,
     reports: Rc<Reports>,
 }
 
-/// How far nodes are, as they have reported last.
+/// The progress that nodes reported last.
 #[derive(Debug, Default)]
 struct Reports {
     by_node: RefCell<BTreeMap<NodeId, MovesState>>,
 }
 
 impl Reports {
-    /// Whether the stage is at its end. A node that is declared lost goes by nothing any more.
+    /// True if the stage is complete. A node declared lost adopts no layout: it counts as entered.
     fn are_through(&self, layout: &Layout) -> bool {
         let reported = self.by_node.borrow();
         let before = layout.before.iter().flat_map(|before| &before.nodes);
@@ -70,9 +70,8 @@ impl Reports {
     }
 }
 
-/// Asks all nodes of a stage how far they are, again and again, from this councillor's turn on. The
-/// nodes are those of the layout: the view that this node's tasks see may be that of the layout
-/// before.
+/// Polls all nodes of a stage repeatedly, after this quorum member's delay. The nodes are taken
+/// from the layout, because the tasks' view may still be that of the layout before.
 async fn survey(cx: Context, layout: Arc<Layout>, place: usize, reports: Rc<Reports>) {
     cx.pause(place as u64 * LATER_MICROS).await;
     let before = layout.before.iter().flat_map(|before| &before.nodes);
@@ -80,7 +79,7 @@ async fn survey(cx: Context, layout: Arc<Layout>, place: usize, reports: Rc<Repo
     task::all(nodes.into_iter().map(|node| ask(cx.clone(), node, Rc::clone(&reports)))).await;
 }
 
-/// Asks a node how far it is, again and again.
+/// Polls a node for its progress repeatedly.
 async fn ask(cx: Context, node: NodeId, reports: Rc<Reports>) {
     loop {
         let since = cx.now().mono;
@@ -120,7 +119,7 @@ impl Stages {
             );
             StageUnderWay { epoch: layout.epoch, survey, reports }
         });
-        // Another layout may be known, and not in force yet.
+        // A later layout may be known, and not active yet.
         let known = cx.shared().membership.layouts.known();
         let is_next = known.epoch == layout.epoch && !proposals.decides_already(tasks);
         let has_asked = !under_way.reports.by_node.borrow().is_empty();

@@ -1,4 +1,4 @@
-//! Which nodes hold which keys: pure functions of the members.
+//! Placement: the nodes that hold each key, a pure function of the members.
 
 pub(crate) mod topology;
 pub(crate) mod view;

@@ -1,47 +1,47 @@
-//! The chain of layouts: the next one is decided by the council of the last one, as the value of a
-//! key that is created once.
+//! The chain of layouts: the metadata quorum (`council`) of the last layout decides the next one,
+//! as the value of a key that is created once.
 //!
 //! ```text
-//!   plan on layout e ─▶ prepare ─▶ a majority of e's council promises ─▶ accept ─▶ a majority
-//!   stores: layout e + 1 is decided ─▶ a majority of *its* council knows it ─▶ done
+//!   plan on layout e ─▶ prepare ─▶ a majority of e's quorum promises ─▶ accept ─▶ a majority
+//!   stores: layout e + 1 is decided ─▶ a majority of *its* quorum knows it ─▶ done
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Model, Property};
 
-/// A councillor: a node, and which life of its directory.
+/// A seat in the metadata quorum: a node, and the number of its disk (`life`).
 pub(crate) type Seat = (u8, u8);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Layout {
     pub(crate) epoch: u8,
-    /// The plan that it is, and the one that this was made for.
+    /// The plan that made the layout, and the plan that it succeeds.
     pub(crate) plan: u8,
     pub(crate) base: u8,
     pub(crate) council: Vec<Seat>,
 }
 
-/// What can be left out.
+/// The rules of the chain, each of which can be switched off.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainRules {
-    /// A layout is decided by the council of the one before. If not, by its own.
+    /// A layout is decided by the metadata quorum of its predecessor. If off, by its own.
     pub(crate) council_of_base: bool,
-    /// A promise outlives a restart, …
+    /// A promise survives a restart.
     pub(crate) promise_is_durable: bool,
-    /// … and so does a layout that was accepted.
+    /// An accepted layout survives a restart.
     pub(crate) accept_is_durable: bool,
-    /// A layout that a councillor accepted under a lower ballot goes before one's own plan.
+    /// A layout accepted under a lower ballot takes precedence over the proposer's own plan.
     pub(crate) accepted_goes_first: bool,
-    /// A council names lives: a councillor with a new disk has no vote in it.
+    /// Seats name disks: a quorum member with a new disk has no vote.
     pub(crate) seats_name_lives: bool,
-    /// A node goes by a layout once it is known to be decided. If not, as soon as it accepts it.
+    /// A node adopts a layout once it is known to be decided. If off, as soon as it accepts it.
     pub(crate) decided_before_known: bool,
-    /// A plan that is overtaken is made anew. If not, it is put on the next layout as it is.
+    /// An overtaken plan is made again. If off, it is put on the next layout as it is.
     pub(crate) plan_has_one_base: bool,
-    /// A councillor finds out what became of a layout that it accepted.
+    /// A quorum member finds out the outcome of a layout that it accepted.
     pub(crate) accepted_is_completed: bool,
-    /// A change is done, and who left may go, when a majority of the new council knows it.
+    /// A change is done, and nodes that left may go, when a majority of the new quorum knows it.
     pub(crate) done_is_known: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) const CHAIN_RULES: ChainRules = ChainRules {
     done_is_known: true,
 };
 
-/// What a councillor said of one layout.
+/// A quorum member's vote on one layout.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Vote {
     promise: u8,
@@ -68,7 +68,7 @@ struct Vote {
 pub(crate) struct Node {
     life: u8,
     is_off: bool,
-    /// The last layout that it knows to be decided.
+    /// The latest layout that the node knows to be decided.
     known: Option<Layout>,
     votes: BTreeMap<u8, Vote>,
 }
@@ -84,7 +84,7 @@ enum Reply {
     Promise(Option<(u8, Layout)>),
     Accepted,
     Outbid,
-    /// It knows a layout of that epoch, or a later one.
+    /// The node knows a layout of that epoch, or a later one.
     Known(Layout),
     Nothing,
 }
@@ -98,29 +98,29 @@ enum Phase {
     Done,
 }
 
-/// Somebody who has a plan.
+/// A node with a plan to be decided.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Proposer {
     phase: Phase,
     tries: u8,
     refused: bool,
     plan: Option<Layout>,
-    /// Who votes about it.
+    /// The seats that vote on the plan.
     voters: Vec<Seat>,
 }
 
-/// What may fail, each once.
+/// A fault that happens at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
-    /// A node ends, with the plan that it was putting through, and starts again.
+    /// A node restarts, and the plan that it was proposing ends.
     Restart,
-    /// The disk of a node of the first council is replaced by an empty one.
+    /// The disk of a node of the first metadata quorum is replaced by an empty one.
     Wipe,
-    /// Whoever is not in the council of a change that is done is switched off for good.
+    /// Nodes outside the metadata quorum of a done change are switched off for good.
     Retire,
 }
 
-/// A node puts through that these are the council, in so many tries.
+/// The proposing node, the metadata quorum that it wants, and its number of tries.
 pub(crate) type Wish = (u8, Vec<u8>, u8);
 
 #[derive(Debug, Clone)]
@@ -138,9 +138,9 @@ pub(crate) struct State {
     proposers: Vec<Proposer>,
     sent: BTreeSet<(u8, u8, Message)>,
     faults: Vec<Fault>,
-    /// All that anybody took for decided.
+    /// All layouts that any node took for decided.
     decided: BTreeSet<Layout>,
-    /// The last change that was said to be done.
+    /// The last change reported as done.
     done: Option<Layout>,
 }
 
@@ -157,9 +157,9 @@ pub(crate) enum Action {
         from: usize,
         to: usize,
     },
-    /// A councillor finds that a majority has accepted what it has.
+    /// A quorum member finds that a majority has accepted the layout that it accepted.
     Complete(usize),
-    /// Who has a plan finds that its node knows what was decided.
+    /// A proposer finds that its node knows the decision.
     Notice(usize),
     Restart(usize),
     Wipe(usize),
@@ -310,7 +310,7 @@ impl State {
         }
     }
 
-    /// A majority of the council has accepted a layout.
+    /// Handles the acceptance of a layout by a majority of the metadata quorum.
     fn was_decided(&mut self, number: usize, at: usize, layout: Layout, rules: &ChainRules) {
         self.decide(&layout);
         self.nodes[at].learn(&layout);
@@ -328,7 +328,7 @@ impl State {
         }
     }
 
-    /// Its node knows what was decided: its own plan, or another one.
+    /// Handles the decision that the proposer's node has learned: its own plan, or another one.
     fn notice(&mut self, number: usize, at: usize) {
         let known = self.nodes[at].known.clone().expect("it knows one");
         let proposer = &mut self.proposers[number];
@@ -344,7 +344,7 @@ impl State {
         }
     }
 
-    /// What a node has accepted, if a majority of the council that it asks has so too.
+    /// Returns the layout that a node accepted, if a majority of the metadata quorum did too.
     fn accepted_by_majority(&self, node: usize) -> Option<Layout> {
         let known = self.nodes[node].known.as_ref()?;
         let vote = |node: &Node| node.votes.get(&(known.epoch + 1))?.accepted.clone();
@@ -359,7 +359,7 @@ impl State {
 
     fn retire(&mut self) {
         let done = self.done.clone().expect("a change is done");
-        // An id that has left is never given a seat again: who is seated since has not left.
+        // A node that has left is never seated again: a node seated since has not left.
         let mut since: Vec<&Layout> = vec![&done];
         since.extend(self.decided.iter().filter(|layout| layout.epoch > done.epoch));
         for (n, node) in self.nodes.iter_mut().enumerate() {
@@ -368,8 +368,8 @@ impl State {
         }
     }
 
-    /// Nothing can happen any more: everybody knows the last layout, and nobody waits but for a
-    /// council that is gone.
+    /// True if nothing can happen any more: every node knows the last layout, and no proposer
+    /// waits, except for a metadata quorum that is gone.
     fn has_ended(&self, chain: &Chain) -> bool {
         let last = self.decided.iter().max_by_key(|layout| layout.epoch).expect("the first");
         let is_there = |seat: &&Seat| {
@@ -522,7 +522,7 @@ impl Model for Chain {
 }
 
 impl State {
-    /// What a node was putting through ends with it.
+    /// Ends the proposals of a node that crashes.
     fn crash(&mut self, node: usize, chain: &Chain) {
         for (n, proposer) in self.proposers.iter_mut().enumerate() {
             if usize::from(chain.wishes[n].0) == node && proposer.phase != Phase::Done {
@@ -533,11 +533,11 @@ impl State {
     }
 }
 
-/// One layout for each epoch, each made for the one before.
+/// Each epoch has one layout, made for its predecessor.
 pub(crate) const CHAIN: &str = "a chain";
 
-/// When nothing more can happen, all know the last layout.
+/// When nothing more can happen, all nodes know the last layout.
 pub(crate) const CONVERGED: &str = "converged";
 
-/// There is a way to the end.
+/// Some path completes every change.
 pub(crate) const CHANGED: &str = "all is changed";

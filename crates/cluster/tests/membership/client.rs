@@ -8,20 +8,20 @@ use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 use crate::world::Message;
 
-/// What a reply is worth besides the record that it tells.
+/// The weight of a reply, apart from its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Worth {
-    /// It is a promise, or its absences count.
+    /// A promise, or a reply whose absences count.
     Counts,
-    /// It is a promise of a node that has not taken all.
+    /// A promise of a node that has not pulled all.
     Bound,
     Nothing,
 }
 
-/// What replicas told, and their watermarks.
+/// The records that replicas reported, the weight of each reply, and the watermarks.
 type Reports = BTreeMap<u8, (Option<Record>, Worth, u8)>;
 
-/// How far it is.
+/// The phase of the operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Ready,
@@ -37,35 +37,35 @@ pub(crate) enum Phase {
 pub(crate) struct Client {
     pub(crate) op: Op,
     pub(crate) phase: Phase,
-    /// How often it began.
+    /// Number of tries begun.
     pub(crate) tries: u8,
-    /// Whether it may begin anew: something was refused.
+    /// True if the client may try again, because a request was refused.
     pub(crate) refused: bool,
-    /// Its coordinator's clock is wrong: the time that it says at first.
+    /// A wrong time that the coordinator's clock gives at first; `None` = it is right.
     pub(crate) skewed: Option<u8>,
-    /// The layout that it goes by, …
+    /// The epoch of the client's layout.
     pub(crate) epoch: u8,
-    /// … and the least that it may begin anew with.
+    /// The lowest epoch under which the client may try again.
     pub(crate) least: u8,
-    /// What the history calls its last try.
+    /// The thread of the last try in the history.
     pub(crate) thread: u8,
-    /// A plain write needs another version.
+    /// True if a plain write needs another version.
     reissues: bool,
     /// The record of an earlier try that a replica may hold.
     tried: Option<Record>,
-    /// Who refused a conditional write because it holds something newer.
+    /// Replicas that refused a conditional write because they hold a newer record.
     newer_at: BTreeSet<u8>,
 }
 
-/// What comes of an event.
+/// The effect of an event.
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// What the client is told (`None` = it is done), and the record that this is by.
+    /// The answer to the client (`None` = done), and the record that it is based on.
     Answer(Option<Vec<u8>>, Option<Record>),
 }
 
-/// What a client goes by as it handles a reply.
+/// The layout, acknowledgement counts and rules by which a client handles a reply.
 pub(crate) struct By<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) acks: Acks,
@@ -89,7 +89,8 @@ impl Client {
         }
     }
 
-    /// Begins, or begins anew, under a layout: what is sent to all. `now`: the clocks of all nodes.
+    /// Begins, or tries again, under a layout. Returns the message to send to all. `now` is the
+    /// clock of all nodes.
     pub(crate) fn begin(&mut self, epoch: u8, now: &mut u8) -> Message {
         let skewed = self.skewed.take();
         (self.tries, self.refused) = (self.tries + 1, false);
@@ -112,7 +113,7 @@ impl Client {
         self.send(Record::plain(*now, &value))
     }
 
-    /// Whether its next try is another write.
+    /// True if the next try is another write.
     pub(crate) fn is_another(&self) -> bool {
         self.tries == 0 || self.reissues && !matches!(self.op, Op::Append(_) | Op::Get)
     }
@@ -123,7 +124,7 @@ impl Client {
         if record.ballot == 0 { Message::Write(record) } else { Message::Accept(record) }
     }
 
-    /// A replica answered.
+    /// Handles a replica's reply.
     pub(crate) fn receive(&mut self, from: u8, asked: &Message, reply: Reply, by: &By<'_>) -> Step {
         if let Reply::Entered(epoch) = reply {
             self.least = self.least.max(epoch);
@@ -140,7 +141,7 @@ impl Client {
         }
     }
 
-    /// What is sent once more, under the last layout, if a round need not keep to one.
+    /// Returns the message to send again, under the last layout, if a round need not keep to one.
     pub(crate) fn sends_again(
         &self,
         asked: &Message,
@@ -153,7 +154,7 @@ impl Client {
         (is_late && is_accept).then(|| asked.clone())
     }
 
-    /// A replica's disk was lost: what it stored of a write that is under way counts no more.
+    /// Discards the replies of a replica whose disk was lost.
     pub(crate) fn lost(&mut self, replica: u8) {
         match &mut self.phase {
             Phase::Writing { stored, .. } => stored.remove(&replica),
@@ -229,14 +230,14 @@ impl Client {
         self.promised(asked, newest)
     }
 
-    /// A majority has promised; `newest` is what it holds.
+    /// Sends the accept once enough nodes have promised; `newest` is the newest record reported.
     fn promised(&mut self, ballot: u8, newest: Option<Record>) -> Step {
         let Op::Append(id) = self.op else { unreachable!("only that asks for promises") };
         let mut record = newest.unwrap_or(Record::plain(0, &[]));
         record.ballot = ballot;
         if !record.value.contains(&id) {
             if self.tried.as_ref().is_some_and(|tried| tried.time != record.time) {
-                // Its earlier try can't be found any more: the client is never told.
+                // The earlier try cannot be found any more: the client is never answered.
                 (self.phase, self.refused) = (Phase::Done, false);
                 return Step::Wait;
             }
@@ -254,7 +255,7 @@ impl Client {
         if !suffice(&counts, by.layout.read_set(), by.acks.read) {
             return Step::Wait;
         }
-        // What another one's watermark says is gone is none.
+        // A record that another replica's watermark proves to be gone does not exist.
         let proven = got.values().map(|report| report.2).max().unwrap_or(0);
         let is_there = |(record, _, watermark): &(Option<Record>, Worth, u8)| {
             record.clone().filter(|record| *watermark == proven || record.when() > proven)
@@ -290,7 +291,7 @@ impl Client {
     }
 }
 
-/// Whose replies are worth that.
+/// Returns the replicas whose replies have the wanted weight.
 fn from_whom(reports: &Reports, wanted: impl Fn(Worth) -> bool) -> BTreeSet<u8> {
     let wanted = reports.iter().filter(|(_, (_, worth, _))| wanted(*worth));
     wanted.map(|(from, _)| *from).collect()

@@ -1,6 +1,6 @@
-//! Two processes that run as one node, each with a disk of its own: the member, and one that
-//! somebody started in its place with an empty directory. Each of the two other nodes takes one of
-//! them for the node.
+//! Two processes that run as one node, each with a disk of its own: the member, and one that was
+//! started in its place with an empty directory. Each of the two other nodes takes one of them for
+//! the node.
 //!
 //! ```text
 //!   old, a member ──┐                 ┌── P: writes and reads with two of three
@@ -16,25 +16,25 @@ use stateright::{Model, Property};
 use crate::STATES;
 use crate::search::{can_end, look, steps_to, walk, wanted};
 
-/// Nodes that are there once.
+/// Number of nodes that run once.
 const OTHERS: usize = 2;
 
-/// What can be left out. Without one of the first two rules nothing is lost either: they keep the
-/// processes from taking turns, and tell the one that was replaced so.
+/// The rules for disks, each of which can be switched off. Without the first or the second nothing
+/// is lost either: they keep the processes from taking turns, and tell the replaced one of it.
 #[derive(Debug, Clone)]
 struct DiskRules {
     /// A node that has a connection with one disk refuses the other one.
     connected_disk_counts: bool,
-    /// A member that is refused so serves nobody any more.
+    /// A member refused for that reason serves no requests any more.
     refused_member_is_fenced: bool,
     /// A process whose node is known with another disk holds nothing that counts.
     other_disk_is_doubted: bool,
     /// A new disk is a member once all others have streamed to it.
     all_stream: bool,
-    /// A process that is no member serves nobody before all others have answered it since it was
-    /// connected with them last.
+    /// A process that is not a member serves no requests before all others have answered it since
+    /// its last connection with them.
     others_answer_first: bool,
-    /// A node answers a process once it is durable there that it knows the disk.
+    /// A node answers a process once its knowledge of the disk is durable.
     known_before_answered: bool,
 }
 
@@ -63,21 +63,21 @@ enum MembershipState {
     Fenced,
 }
 
-/// A process of the node that is there twice.
+/// A process of the node that runs twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Process {
     state: MembershipState,
     value: u8,
     streamed: [bool; OTHERS],
-    /// Nodes that have answered since it was connected with them last.
+    /// Nodes that have answered since the last connection with them.
     answered: [bool; OTHERS],
 }
 
-/// Another node.
+/// A node that runs once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Other {
     value: u8,
-    /// The disk that it knows, and the one that its own disk says it knows.
+    /// The disk that the node knows, and the one stored as known on its own disk.
     known: usize,
     kept: usize,
     connected: [bool; 2],
@@ -89,11 +89,11 @@ struct State {
     others: [Other; OTHERS],
     acknowledged: u8,
     left: [u8; 3],
-    /// A read missed a write that was acknowledged before it began.
+    /// True if a read missed a write that was acknowledged before it began.
     was_missed: bool,
 }
 
-/// Who asks, and who answers: one of the others, or a process.
+/// Coordinator and replica of a request: the other nodes among themselves, or one and a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Pair {
     Others(usize),
@@ -114,21 +114,21 @@ enum Action {
     Read(Pair),
 }
 
-/// A read finds what was acknowledged before.
+/// A read finds every write acknowledged before.
 const FOUND: &str = "found";
 
-/// There is a way to a new disk that is a member.
+/// Some path makes the new disk a member.
 const REPLACED: &str = "replaced";
 
 impl State {
-    /// Whether a node and a process answer each other.
+    /// True if a node and a process answer each other.
     fn is_heard(&self, n: usize, disk: usize) -> bool {
         let is_up =
             !matches!(self.processes[disk].state, MembershipState::Off | MembershipState::Fenced);
         is_up && self.others[n].connected[disk] && self.others[n].known == disk
     }
 
-    /// Whether what a process acknowledges counts.
+    /// True if a process's acknowledgements count.
     fn serves(&self, disk: usize, rules: &DiskRules) -> bool {
         let process = &self.processes[disk];
         process.state == MembershipState::Member
@@ -163,7 +163,7 @@ impl State {
         }
     }
 
-    /// The pairs that make a quorum of two now.
+    /// Returns the pairs that make a quorum of two.
     fn pairs(&self, rules: &DiskRules) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = (0..OTHERS).map(Pair::Others).collect();
         for (n, disk) in (0..OTHERS).flat_map(|n| [(n, 0), (n, 1)]) {
@@ -181,7 +181,7 @@ impl State {
                 self.others[n].value.max(self.processes[disk].value)
             }
         };
-        // A read brings what it tells to both.
+        // A real read would also repair both nodes; the model only compares.
         self.was_missed |= value < self.acknowledged;
     }
 
@@ -243,7 +243,7 @@ impl Model for Disks {
         }
         for pair in state.pairs(&self.rules) {
             actions.extend((writes > 0).then_some(Action::Write(pair)));
-            // The absences of a process that is rebuilt do not count, and it serves no reads of its
+            // The absences of a process in a rebuild do not count, and it serves no reads of its
             // own.
             let counts = match pair {
                 Pair::Others(_) => true,

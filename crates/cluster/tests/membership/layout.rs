@@ -1,4 +1,4 @@
-//! A layout, as far as one partition goes: who holds it, or from whom to whom it moves.
+//! A layout, reduced to one partition: its replicas, or the sets from which and to which it moves.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use crate::rules::Rules;
 /// Ids of nodes, ascending.
 pub(crate) type Nodes = &'static [u8];
 
-/// How far the partition is.
+/// The stage of the partition's transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     /// The old and the new set are the same.
     Settled,
-    /// Both are written, the old one is read.
+    /// Both sets are written, the old one is read.
     ReadOld,
-    /// Both are written, the new one is read.
+    /// Both sets are written, the new one is read.
     ReadNew,
 }
 
@@ -25,11 +25,11 @@ pub(crate) struct Layout {
     pub(crate) new: Nodes,
     /// The epoch of the transition's first layout.
     pub(crate) began: u8,
-    /// Who is declared lost.
+    /// The node declared lost.
     pub(crate) lost: Option<u8>,
 }
 
-/// How many must do their part, unless a majority.
+/// Numbers of acknowledgements required; `None` = a majority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Acks {
     pub(crate) write: Option<usize>,
@@ -40,7 +40,7 @@ fn count(nodes: Nodes, of: &BTreeSet<u8>) -> usize {
     nodes.iter().filter(|node| of.contains(node)).count()
 }
 
-/// Whether there are enough of a set, which are a majority unless that is said.
+/// True if enough nodes of a set are in `of`: `ack`, or a majority if that is `None`.
 pub(crate) fn suffice(of: &BTreeSet<u8>, nodes: Nodes, ack: Option<usize>) -> bool {
     count(nodes, of) >= ack.unwrap_or(nodes.len() / 2 + 1)
 }
@@ -54,30 +54,30 @@ impl Layout {
         self.old.contains(&node) || self.new.contains(&node)
     }
 
-    /// The nodes of the old and the new set.
+    /// Returns the nodes of the old and the new set.
     pub(crate) fn all(&self) -> BTreeSet<u8> {
         self.old.iter().chain(self.new).copied().collect()
     }
 
-    /// Whether a node is to be sent the partition.
+    /// True if the partition moves to the node.
     pub(crate) fn is_receiver(&self, node: u8) -> bool {
         self.new.contains(&node) && !self.old.contains(&node)
     }
 
-    /// Those of the new set that must take what the old one holds: who receives the partition; if
-    /// fewer hold it than before all of them, for those that stay may be a quorum that an old one
-    /// misses.
+    /// Returns the nodes of the new set that must pull the old one's records: the receivers or, if
+    /// the new set is smaller, all of its nodes, because those that stay may form a quorum that
+    /// misses an old one.
     pub(crate) fn takers(&self, rules: &Rules) -> impl Iterator<Item = u8> {
         let all = self.new.len() < self.old.len() && rules.stayers_take_if_fewer;
         self.new.iter().copied().filter(move |node| all || self.is_receiver(*node))
     }
 
-    /// The set that is read, and whose promises count.
+    /// Returns the set that is read, and whose promises count.
     pub(crate) fn read_set(&self) -> Nodes {
         if self.stage == Stage::ReadNew { self.new } else { self.old }
     }
 
-    /// Whether so many have stored a write.
+    /// True if a write stored by these nodes is acknowledged.
     pub(crate) fn is_stored(&self, by: &BTreeSet<u8>, ack: Option<usize>, rules: &Rules) -> bool {
         let of = |nodes: Nodes| suffice(by, nodes, ack);
         if self.stage != Stage::Settled && !rules.acks_are_counted_in_sets {
@@ -92,7 +92,7 @@ impl Layout {
         }
     }
 
-    /// Whether so many hold what a reader tells.
+    /// True if a read may return a record held by these nodes.
     pub(crate) fn is_held(&self, by: &BTreeSet<u8>, ack: Option<usize>, rules: &Rules) -> bool {
         let of = |nodes: Nodes| suffice(by, nodes, ack);
         match self.stage {
@@ -102,7 +102,7 @@ impl Layout {
         }
     }
 
-    /// Whether so many have promised; `bound`: those too that have not taken all.
+    /// True if promises from these nodes suffice; `bound` includes nodes that have not pulled all.
     pub(crate) fn is_promised(
         &self,
         by: &BTreeSet<u8>,

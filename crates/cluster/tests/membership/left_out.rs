@@ -1,4 +1,4 @@
-//! Each rule that is left out, with a world that misses it: most begin in the midst of a
+//! Each rule switched off, with a world that shows its effect. Most worlds begin in the midst of a
 //! transition.
 
 use crate::layout::Nodes;
@@ -8,7 +8,7 @@ use crate::scenes::*;
 use crate::world::{Action, ENDED, KEPT, LINEARIZABLE, Message, PURGED};
 use crate::worlds::*;
 
-/// A rule that is left out, a world that misses it, and what does not hold there.
+/// The rule that is switched off, a world, and the property that fails in it.
 pub(crate) type LeftOut = (&'static str, World, &'static str);
 
 macro_rules! without {
@@ -25,17 +25,17 @@ fn take(from: u8, to: u8) -> Action {
     Action::Take { from, to }
 }
 
-/// A transition began, which these know.
+/// A transition has begun, and these nodes have entered it.
 fn begun(by: &[u8]) -> Vec<Action> {
     [vec![Action::Change], enter(by)].concat()
 }
 
-/// The receiver has taken all.
+/// The receiver has pulled all.
 fn taken() -> Vec<Action> {
     [begun(&[0, 1, 2, 3]), vec![take(0, 3), take(1, 3)]].concat()
 }
 
-/// The new set is to be read.
+/// The switch to reading the new set is decided.
 fn switched() -> Vec<Action> {
     [taken(), vec![Action::Switch]].concat()
 }
@@ -59,8 +59,8 @@ fn promised() -> Vec<Action> {
     [taken(), asked, enter(&[0, 1, 2, 3]), vec![Action::End], enter(&[2, 3])].concat()
 }
 
-/// One node becomes three. An append has its promise by the old set, which is alone there; others
-/// read the new set by then, and a second append comes to two of those under a lower ballot.
+/// One node becomes three. An append has its promise from the old set, of one node; others already
+/// read the new set, and a second append reaches two nodes of that under a lower ballot.
 fn promised_apart() -> Vec<Action> {
     let to = |asker, to, epoch, message| Action::Deliver { asker, to, epoch, message };
     let record = Record { time: 1, ballot: 2, value: vec![1, 6] };
@@ -75,7 +75,7 @@ fn promised_apart() -> Vec<Action> {
     all.concat()
 }
 
-/// The receiver took an append that only one stored, while another one is under way.
+/// The receiver has pulled an append that only one node stored, while another append is under way.
 fn took_unchosen() -> Vec<Action> {
     let promise = |to| message(to, 1, Message::Prepare(3));
     let record = Record { time: 1, ballot: 3, value: vec![1, 6] };
@@ -107,11 +107,11 @@ pub(crate) fn rules_of_coordinators() -> Vec<LeftOut> {
     ]
 }
 
-/// Those that are missed only after many states.
+/// Rules whose absence is detected only after many states.
 pub(crate) fn rules_of_promises() -> Vec<LeftOut> {
     let two = moves(put(&[0, 1, 2], 4), vec![appends(5), appends(6)]);
     let two = World { skewed: Some(3), ..two }.after(&promised());
-    // Where promises are of both sets, it is not missed.
+    // If promises come from both sets, the absence of this rule is not detected.
     let one_set =
         Rules { rounds_keep_their_layout: false, promises_are_of_both_sets: false, ..RULES };
     let apart = world(put(&[0], 3), &[0], &[0, 1, 2], vec![appends(5), appends(6), gets(), gets()]);

@@ -4,7 +4,7 @@ use crate::STATES;
 use crate::chain::{CHAIN, CHAIN_RULES, CONVERGED, Chain, ChainRules, Fault, Wish};
 use crate::search::{look, walk, wanted};
 
-/// How long it is looked for a rule that is left out.
+/// Maximum number of states searched for the effect of a rule that is switched off.
 const MOST_STATES: usize = 500_000;
 
 fn chain(wishes: Vec<Wish>, faults: &[Fault]) -> Chain {
@@ -12,7 +12,7 @@ fn chain(wishes: Vec<Wish>, faults: &[Fault]) -> Chain {
     Chain { rules: CHAIN_RULES, nodes, first, wishes, faults }
 }
 
-/// One wants three other councillors, another one wants one other.
+/// One proposer wants three other quorum members, another one wants to replace one.
 fn two_wishes() -> Vec<Wish> {
     vec![(0, vec![3, 4, 5], 2), (1, vec![1, 2, 3], 2)]
 }

@@ -1,16 +1,16 @@
-//! A model of members that come and go: the chain of layouts, each decided by the council of the
-//! one before, and what becomes of one key while its partition moves from an old set of nodes to a
-//! new one. It was written before the code: what it found is in `docs/membership-model.md`.
+//! Model of membership changes: the chain of layouts, each decided by the metadata quorum of its
+//! predecessor, and one key whose partition moves from an old set of nodes to a new one. The model
+//! was written before the code; `docs/membership-model.md` has its findings.
 //!
 //! ```text
 //!  settled ─▶ both are written, the old set is read ─▶ both are written, the new one is read ─▶
-//!      ▲       │         receivers take what is held                      settled, the new one
+//!      ▲       │         receivers pull the old set's records             settled, the new one
 //!      └─abort─┘
 //! ```
 //!
-//! `cargo test -p cluster --test membership` looks at the first 2,000 states in each world, and at
-//! as many on random walks to the end of it. `MODEL_STATES=1000000 cargo test --release -p cluster
-//! --test membership -- --nocapture --test-threads 1` goes on for minutes and says how far it came.
+//! `cargo test -p cluster --test membership` visits the first 2,000 states in each world, and as
+//! many on random walks to the end of it. `MODEL_STATES=1000000 cargo test --release -p cluster
+//! --test membership -- --nocapture --test-threads 1` runs for minutes and reports its progress.
 
 mod chain;
 mod client;
@@ -36,8 +36,8 @@ use scenes::{calm, faulty};
 use search::{can_end, look, steps_to, walk, wanted};
 use worlds::World;
 
-/// States that a test comes to in each world, one that it comes to again included, unless
-/// `MODEL_STATES` says otherwise.
+/// Number of states that a test visits in each world, repeated ones included, unless `MODEL_STATES`
+/// sets another.
 pub(crate) const STATES: usize = 2_000;
 
 #[test]

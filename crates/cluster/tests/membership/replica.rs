@@ -1,16 +1,16 @@
-//! One replica of one key: its record, the layout that it has entered, and what it has taken.
+//! One replica of one key: its record, the layout that it has entered, and its pull progress.
 
 use std::collections::BTreeSet;
 
 use crate::layout::{Layout, Stage, suffice};
 use crate::rules::Rules;
 
-/// A record: a plain write (ballot 0) begins a family, a conditional one continues it.
+/// A record: a plain write (ballot 0) begins a base version, a conditional write continues it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) time: u8,
     pub(crate) ballot: u8,
-    /// What was put, then what was appended; empty = a tombstone.
+    /// The value that was put, then the values appended; empty = a tombstone.
     pub(crate) value: Vec<u8>,
 }
 
@@ -19,12 +19,12 @@ impl Record {
         Self { time, ballot: 0, value: value.to_vec() }
     }
 
-    /// What decides which record holds.
+    /// Returns the rank by which records are ordered.
     pub(crate) fn rank(&self) -> (u8, u8) {
         (self.time, self.ballot)
     }
 
-    /// When it was written.
+    /// Returns the time of the write.
     pub(crate) fn when(&self) -> u8 {
         if self.ballot > 0 { self.ballot } else { self.time }
     }
@@ -34,53 +34,53 @@ impl Record {
     }
 }
 
-/// See the module.
+/// The state of one replica of the key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) record: Option<Record>,
-    /// What a restart finds of that, …
+    /// The record after a restart.
     pub(crate) durable: Option<Record>,
-    /// The layout that it has entered, …
+    /// The layout that the replica has entered.
     pub(crate) epoch: u8,
-    /// … and what a restart finds of that.
+    /// The entered layout after a restart.
     pub(crate) durable_epoch: u8,
-    /// It outlives a restart, as the clock's bound.
+    /// The highest ballot promised; survives a restart, like the clock's bound.
     pub(crate) promise: u8,
-    /// Up to here it takes nothing from anybody but its sources.
+    /// The repair fence: records up to this time are accepted only from the replica's sources.
     pub(crate) seal: u8,
-    /// Up to here all replicas held the same.
+    /// The time up to which all replicas held the same.
     pub(crate) watermark: u8,
-    /// Whether it holds all that it has to: its absences count.
+    /// True if the replica holds all that it has to: its absences count.
     pub(crate) is_full: bool,
-    /// Each that replaces another disk begins one.
+    /// Number of disks replaced so far.
     pub(crate) life: u8,
-    /// The transition in which it receives the partition, and from whom it has taken that.
+    /// The transition in which the replica receives the partition, and the nodes pulled from.
     pub(crate) joined: Option<u8>,
     pub(crate) taken: BTreeSet<u8>,
-    /// Who has streamed to it so far, if its disk was lost.
+    /// The nodes that have streamed to the replica since its disk was lost; `None` = no rebuild.
     pub(crate) rebuilt_by: Option<BTreeSet<u8>>,
 }
 
-/// What a replica answers.
+/// The reply of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Stored,
-    /// It holds something newer, or takes nothing of that time any more.
+    /// A newer record is held, or nothing of that time is accepted any more.
     Newer(u8),
     Outbid,
-    /// It promises; this is what it holds.
+    /// A promise, with the held record.
     Promised(Option<Record>),
-    /// It promises, and has not taken all yet.
+    /// A promise of a node that has not pulled all, with the held record.
     Bound(Option<Record>),
-    /// What it holds, whether its absences count, and its watermark.
+    /// The held record, whether the replica's absences count, and its watermark.
     Holds(Option<Record>, bool, u8),
-    /// It has entered this layout, which is later than that of the request.
+    /// The replica has entered this layout, which is later than that of the request.
     Entered(u8),
     Nothing,
 }
 
 impl Replica {
-    /// Goes by a later layout from now on, durably.
+    /// Enters a later layout, durably.
     pub(crate) fn enter(&mut self, own: u8, layout: &Layout, epoch: u8, now: u8, rules: &Rules) {
         self.epoch = epoch;
         if rules.entering_is_durable {
@@ -97,7 +97,8 @@ impl Replica {
         if layout.stage == Stage::ReadOld || self.is_full || self.rebuilt_by.is_some() {
             return;
         }
-        // It is read, and has not got all: its disk was lost since it said that it had.
+        // The replica is read but lacks records: its disk was lost since it reported that it had
+        // all.
         if rules.progress_is_on_receiver {
             self.rebuilt_by = Some(BTreeSet::new());
         } else {
@@ -105,7 +106,7 @@ impl Replica {
         }
     }
 
-    /// It is to take the partition, …
+    /// Begins to pull the partition.
     fn join(&mut self, own: u8, layout: &Layout, now: u8, rules: &Rules) {
         let again = self.joined.is_some() && !rules.progress_names_transition;
         self.joined = Some(layout.began);
@@ -113,7 +114,7 @@ impl Replica {
             return;
         }
         self.taken.clear();
-        // … of which it holds nothing, or its part.
+        // The replica begins with nothing of the partition or, if it stays, with its own part.
         if !layout.is_receiver(own) {
             self.taken.insert(own);
             return;
@@ -132,13 +133,13 @@ impl Replica {
         self.durable = self.record.clone();
     }
 
-    /// Whether what it holds makes this record superfluous.
+    /// True if the held record makes this one superfluous.
     pub(crate) fn has<'a>(&self, record: impl Into<Option<&'a Record>>) -> bool {
         let rank = |record: &Record| record.rank();
         self.record.as_ref().map(rank) >= record.into().map(rank)
     }
 
-    /// A client's plain write.
+    /// Handles a client's plain write.
     pub(crate) fn write(&mut self, record: &Record) -> Reply {
         if let Some(held) = self.record.as_ref().filter(|held| held.rank() >= record.rank()) {
             let is_stored = held.time == record.time;
@@ -151,14 +152,14 @@ impl Replica {
         Reply::Stored
     }
 
-    /// What this replica missed. A conditional record is chosen.
+    /// Stores a record that this replica missed. A conditional record in a hint is chosen.
     pub(crate) fn take_hint(&mut self, record: &Record) {
         if record.when() > self.seal && !self.has(record) {
             self.store(record);
         }
     }
 
-    /// A coordinator asks for a promise.
+    /// Handles a coordinator's request for a promise.
     pub(crate) fn prepare(&mut self, ballot: u8, rules: &Rules) -> Reply {
         let may_promise = self.rebuilt_by.is_none() && rules.promises_are_of_both_sets;
         if !self.is_full && rules.promises_are_of_read_set && !may_promise {
@@ -173,7 +174,7 @@ impl Replica {
         reply(self.record.clone())
     }
 
-    /// A conditional record, from its coordinator or from whoever found it elsewhere.
+    /// Handles a conditional record from its coordinator, or from a reader that found it elsewhere.
     pub(crate) fn accept(&mut self, record: &Record) -> Reply {
         if record.ballot < self.promise || record.ballot <= self.seal {
             return Reply::Outbid;
@@ -186,7 +187,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// A record that a reader found elsewhere.
+    /// Handles a record that a reader found elsewhere.
     pub(crate) fn repair(&mut self, record: &Record) -> Reply {
         if self.has(record) && record.ballot == 0 || self.record.as_ref() == Some(record) {
             return Reply::Stored;
@@ -205,7 +206,7 @@ impl Replica {
         Reply::Holds(self.record.clone(), self.is_full, self.watermark)
     }
 
-    /// It takes what a replica of the old set holds. Returns whether that was the last one.
+    /// Pulls the record of a replica of the old set. Returns true if that was the last one.
     pub(crate) fn take(&mut self, from: u8, source: &Self, layout: &Layout, rules: &Rules) -> bool {
         if let Some(record) = source.record.as_ref().filter(|record| !self.has(*record)) {
             self.record = Some(record.clone());
@@ -220,7 +221,7 @@ impl Replica {
         has_all
     }
 
-    /// Whether it has taken all that it has to.
+    /// True if the replica has pulled from all necessary sources.
     pub(crate) fn has_taken_all(&self, layout: &Layout, rules: &Rules) -> bool {
         let is_majority = suffice(&self.taken, layout.old, None);
         let leaves = |node: &&u8| !layout.new.contains(node) && layout.lost != Some(**node);
@@ -229,7 +230,7 @@ impl Replica {
         has_majority && (has_leavers || !rules.leavers_are_taken) && !self.taken.is_empty()
     }
 
-    /// All replicas held a tombstone, which is purged.
+    /// Handles the proof that all replicas held a tombstone: purges it.
     pub(crate) fn commit(&mut self, watermark: u8) {
         self.watermark = self.watermark.max(watermark);
         let is_purged = |record: &Record| record.is_tombstone() && record.when() <= watermark;
@@ -243,7 +244,7 @@ impl Replica {
         self.record = self.durable.clone();
     }
 
-    /// Its disk is replaced by an empty one. Its clock is ahead of all that it may have
+    /// Replaces the disk by an empty one. The clock is ahead of all that the replica may have
     /// acknowledged and promised.
     pub(crate) fn wipe(&mut self, own: u8, layout: &Layout, epoch: u8, now: u8, rules: &Rules) {
         let is_receiver = layout.is_receiver(own) && layout.stage == Stage::ReadOld;
@@ -253,7 +254,7 @@ impl Replica {
         self.enter(own, layout, epoch, now, rules);
     }
 
-    /// One of the others streams to this one, whose disk was lost.
+    /// Receives the record of another node, after this one's disk was lost.
     pub(crate) fn stream(&mut self, from: u8, source: &Self, others: &BTreeSet<u8>) {
         if let Some(record) = source.record.as_ref().filter(|record| !self.has(*record)) {
             self.store(record);

@@ -1,11 +1,11 @@
-//! The worlds in which all must hold, without faults and with some.
+//! Worlds in which all properties must hold, without faults and with some.
 
 use crate::layout::{Acks, Nodes};
 use crate::register::Op;
 use crate::world::Action;
 use crate::worlds::*;
 
-/// Where everything goes from the first three.
+/// A set that shares no node with [0, 1, 2].
 pub(crate) const ALL_OTHERS: Nodes = &[3, 4, 5];
 
 pub(crate) fn puts(value: u8, tries: u8) -> (Op, u8) {
@@ -32,7 +32,7 @@ pub(crate) fn one_of_three(world: World) -> World {
     World { acks: Acks { write: Some(1), read: Some(3) }, ..world }
 }
 
-/// The third is declared lost, though it is there and may not know that.
+/// Declares node 2 lost, though it is up and may not know that.
 pub(crate) fn losing(world: World) -> World {
     let plan = vec![(&[0, 1, 3][..], Some(2))];
     World { plan, ..world }
@@ -43,7 +43,7 @@ pub(crate) fn hinted(mut before: Before, to: u8) -> Before {
     before
 }
 
-/// A put came to the receiver alone; another node is away, so that an append needs the receiver.
+/// A put reached the receiver alone; another node is away, so that an append needs the receiver.
 pub(crate) fn newer_at_receiver(tries: u8) -> World {
     let world = moves(at_receiver(), vec![(Op::Append(5), tries)]).without(2).open();
     let begun = [Action::Change, Action::Enter(0), Action::Enter(1), Action::Enter(3)];

@@ -1,12 +1,12 @@
-//! A councillor's votes and the copies of its data directory. A councillor may be put back to an
-//! earlier copy; other nodes, which claim how far they saw its log reach, show that. It becomes
-//! another voter then, for its seat is that of a voter who remembers what it voted.
+//! Votes of a metadata quorum member, and copies of its data directory. A member may be restored to
+//! an earlier copy; the claims of other nodes about the end of its log reveal that. The member then
+//! becomes a new voter, because its seat belongs to a voter that remembers its votes.
 //!
 //! ```text
-//!   copied ─▶ votes ─▶ put back ─▶ met by who claims more than the log holds ─▶ another voter
+//!   copied ─▶ votes ─▶ restored ─▶ met by a node that claims more than the log holds ─▶ new voter
 //! ```
 //!
-//! One vote stands for all: of a voter that is asked twice, once by each of two nodes.
+//! One vote stands for all: two nodes ask the same voter, once each.
 
 use std::collections::BTreeSet;
 
@@ -15,22 +15,22 @@ use stateright::{Model, Property};
 use crate::STATES;
 use crate::search::{look, steps_to, walk, wanted};
 
-/// Nodes that know of the councillor's log.
+/// Number of nodes that know of the member's log.
 const OTHERS: usize = 2;
 
-/// A life of the directory, and how far its log reached when the life began.
+/// A boot of the directory: its id, and the end of its log at the start.
 type Life = (u8, u8);
 
-/// What can be left out.
+/// The rules for voters, each of which can be switched off.
 #[derive(Debug, Clone)]
 struct VoterRules {
-    /// A councillor that may have lost votes is another voter.
+    /// A quorum member that may have lost votes is a new voter.
     loss_makes_another_voter: bool,
-    /// A claim of a life before the one that made the voter says nothing of that voter's votes.
+    /// A claim by a boot before the one that made the voter says nothing of that voter's votes.
     earlier_claims_keep_the_voter: bool,
-    /// Nobody gets a vote before it is durable what followed from each claim that was met.
+    /// No vote is given before the consequences of each met claim are durable.
     claims_are_settled_first: bool,
-    /// A councillor votes once it has met all others that can be reached.
+    /// A quorum member votes once it has met all others that can be reached.
     others_are_met_first: bool,
 }
 
@@ -50,15 +50,15 @@ struct Voters {
     absences: u8,
 }
 
-/// A data directory: what a copy of it holds.
+/// A data directory: the contents of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Directory {
     lives: Vec<Life>,
-    /// Groups in the log.
+    /// Number of groups in the log.
     log: u8,
-    /// The life that made the voter.
+    /// The boot that made the voter.
     maker: u8,
-    /// For whom it voted.
+    /// The node that the vote was given to.
     vote: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Directory {
         self.lives.push((life, self.log));
     }
 
-    /// Whether the directory lacks what a life reported: `Lineage::lost`.
+    /// True if the directory lacks something that a boot reported: `Lineage::lost`.
     fn lacks(&self, (life, position): Life) -> bool {
         if life == self.life() {
             return false;
@@ -82,14 +82,14 @@ impl Directory {
     }
 }
 
-/// Another node.
+/// A node that knows of the member's log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Other {
     is_away: bool,
     claim: Life,
-    /// Whether the present process of the councillor has met it, …
+    /// True if the member's running process has met the node.
     is_met: bool,
-    /// … and whether what followed is durable: from then on the councillor reports its log.
+    /// True if the consequences are durable: from then on the member reports its log position.
     is_settled: bool,
 }
 
@@ -100,11 +100,11 @@ struct State {
     others: [Other; OTHERS],
     left: [u8; 4],
     next_life: u8,
-    /// The votes that were given: by which voter, for whom.
+    /// The votes that were given: the voter, and the node that asked.
     given: BTreeSet<(u8, usize)>,
-    /// Whether the directory was put back since the voter was made.
+    /// True if the directory was restored since the voter was made.
     was_put_back: bool,
-    /// A voter was given up, and its directory had not been put back.
+    /// True if a voter was given up although its directory had not been restored.
     was_given_up: bool,
 }
 
@@ -120,13 +120,13 @@ enum Action {
     Vote(usize),
 }
 
-/// A voter votes for one.
+/// A voter votes for one node.
 const ONE_VOTE: &str = "one vote";
 
-/// A directory that was not put back keeps its voter.
+/// A directory that was not restored keeps its voter.
 const STAYS: &str = "the voter stays";
 
-/// There is a way to a voter's second life.
+/// Some path has a second vote, after the directory was restored.
 const VOTED_AGAIN: &str = "voted after it was put back";
 
 impl State {
@@ -157,8 +157,8 @@ impl State {
             && (self.others.iter().all(is_looked_at) || !rules.claims_are_settled_first)
     }
 
-    /// Whether another node that can be reached knows as much of the log. (A directory that is put
-    /// back while all who know better are away is not noticed: `docs/membership-model.md`.)
+    /// True if another reachable node knows as much of the log. (A directory restored while all
+    /// nodes that know better are away is not noticed: `docs/membership-model.md`.)
     fn is_known_without(&self, n: usize) -> bool {
         let knows =
             |m: usize| !self.others[m].is_away && self.others[m].claim >= self.others[n].claim;
@@ -225,7 +225,8 @@ impl Model for Voters {
             Action::Copy => {
                 state.left[0] -= 1;
                 state.copy = Some(state.directory.clone());
-                // What a copy lacks is what comes after it: a copy that lacks nothing is no loss.
+                // A copy lacks what comes after it: restoring a copy that lacks nothing would be no
+                // loss.
                 state.directory.log += 1;
                 let (life, log) = (state.directory.life(), state.directory.log);
                 for other in state.others.iter_mut().filter(|other| other.is_settled) {

@@ -1,4 +1,4 @@
-//! One key of one partition that moves, its clients, and everything that may happen next.
+//! One key of one partition that moves, its clients, and every action that may happen next.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::replica::{Record, Replica, Reply};
 use crate::rules::Rules;
 use crate::worlds::{Fault, World};
 
-/// Who asks a replica, beside clients 0, 1, …: a repair round, …
+/// Sender number of a repair round; clients are 0, 1, ….
 const ROUND: u8 = 8;
 
-/// … and who brings what a replica missed.
+/// Sender number of hints.
 const HINTS: u8 = 16;
 
-/// What a replica is asked.
+/// A request to a replica.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Message {
     Write(Record),
@@ -27,49 +27,49 @@ pub(crate) enum Message {
     Read,
     Repair(Record),
     Hint(Record),
-    /// A repair round has proven what all replicas hold up to this time.
+    /// A repair round has proven that all replicas hold the same up to this time.
     Commit(u8),
 }
 
-/// Who asks whom under which layout what.
+/// Sender, recipient, epoch of the request's layout, and the message.
 type Sent = (u8, u8, u8, Message);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// Those that were decided, by their epochs.
+    /// The decided layouts, by epoch.
     layouts: Vec<Layout>,
     replicas: Vec<Replica>,
     clients: Vec<Client>,
-    /// In any order; what stays is lost.
+    /// Messages on their way, in any order; one that is never delivered is lost.
     sent: BTreeSet<Sent>,
     history: History,
-    /// Which receivers have said that they have taken all, in which transition.
+    /// The receivers that reported that they have pulled all, and in which transition.
     reported: BTreeSet<(u8, u8)>,
-    /// How many transitions began.
+    /// Number of transitions that began.
     changes: usize,
     aborts: u8,
     faults: Vec<Fault>,
-    /// The greatest time that was issued.
+    /// The highest time issued.
     clock: u8,
     /// The newest record that a client was told of, as stored or as read.
     kept: Option<Record>,
-    /// The time of a tombstone that was purged somewhere.
+    /// The time of a tombstone that was purged on some replica.
     purged: u8,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// A client begins, or begins anew, under the layout of an epoch.
+    /// A client begins, or tries again, under the layout of an epoch.
     Begin(usize, u8),
     /// A node enters the last layout.
     Enter(u8),
-    /// The next transition is decided, …
+    /// The next transition is decided.
     Change,
-    /// … that the new set is read, …
+    /// The switch to reading the new set is decided.
     Switch,
-    /// … that the old one is given up, …
+    /// The end of the transition is decided: the old set is given up.
     End,
-    /// … or that all stays as it was.
+    /// The abort of the transition is decided.
     Abort,
     Take {
         from: u8,
@@ -83,7 +83,7 @@ pub(crate) enum Action {
     },
     /// A repair round under the layout of an epoch finds that all hold the same tombstone.
     Prove(u8),
-    /// Who has lost the partition drops what it holds of it.
+    /// A node that has lost the partition drops its record.
     Drop(u8),
     Fail(Fault),
     Stream {
@@ -116,7 +116,7 @@ impl State {
         self.sent.extend(all.into_iter().map(|to| (client, to, epoch, message.clone())));
     }
 
-    /// What a client asked that changes nothing but promises, and that it needs no more.
+    /// Withdraws a client's requests that change nothing but promises and are not needed any more.
     fn withdraw(&mut self, client: u8) {
         let is_idle = |message: &Message| matches!(message, Message::Prepare(_) | Message::Read);
         self.sent.retain(|(asker, _, _, message)| *asker != client || !is_idle(message));
@@ -124,7 +124,8 @@ impl State {
 
     fn begin(&mut self, number: usize, epoch: u8) {
         let (client, n) = (&mut self.clients[number], number as u8);
-        // A write that is given a new version may be seen twice: as if there were two of them.
+        // A write that is reissued with a new version may be seen twice, so the history has two
+        // writes.
         let is_another = client.is_another();
         let message = client.begin(epoch, &mut self.clock);
         if is_another {
@@ -138,7 +139,7 @@ impl State {
     fn ask(&mut self, to: u8, (asker, epoch): (u8, u8), message: &Message, rules: &Rules) -> Reply {
         let own = self.replica(to).epoch;
         if asker != HINTS {
-            // What a round proved before is so still.
+            // A proof of an earlier round still holds.
             if epoch < own && asker != ROUND && rules.earlier_is_refused {
                 return Reply::Entered(own);
             }
@@ -154,7 +155,7 @@ impl State {
             Message::Read => replica.read(),
             Message::Repair(record) => replica.repair(record),
             Message::Hint(record) => {
-                // Also by one that does not hold the partition any more.
+                // A node that does not hold the partition any more stores it too.
                 replica.take_hint(record);
                 Reply::Nothing
             }
@@ -215,7 +216,7 @@ impl State {
         self.replicas[usize::from(to)].stream(from, &source, &others);
     }
 
-    /// Who rebuilds a replica whose disk was lost.
+    /// Returns the nodes that rebuild a replica whose disk was lost.
     fn sources_of(&self, node: u8) -> impl Iterator<Item = u8> {
         let layout = &self.layouts[usize::from(self.replica(node).epoch)];
         let lost = layout.lost;
@@ -251,7 +252,7 @@ impl World {
         self.absent != Some(node)
     }
 
-    /// What may be decided next.
+    /// Adds the decisions that may be made next.
     fn decisions(&self, state: &State, actions: &mut Vec<Action>) {
         let (layout, rules) = (state.last(), &self.rules);
         let names =
@@ -301,7 +302,7 @@ impl World {
         state.layouts.push(layout);
     }
 
-    /// What may be taken.
+    /// Adds the pulls that may happen next.
     fn takes(&self, state: &State, actions: &mut Vec<Action>) {
         for (to, taker) in (0..).zip(&state.replicas) {
             let layout = &state.layouts[usize::from(taker.epoch)];
@@ -350,8 +351,8 @@ impl World {
         }
     }
 
-    /// Nothing can happen any more: whoever is not refused once too often is answered, and the
-    /// transitions are at their end.
+    /// True if nothing more has to happen: every client is answered, or was refused on its last
+    /// try, and the transitions are at their end.
     fn has_ended(&self, state: &State) -> bool {
         let is_over = |(client, (_, tries)): (&Client, &(Op, u8))| {
             let is_tired = client.refused && client.tries == *tries;
@@ -485,19 +486,19 @@ impl Model for World {
 }
 
 impl State {
-    /// Whether a node does what it is asked under a layout.
+    /// True if a node handles requests under a layout.
     fn serves(&self, node: u8, epoch: u8, world: &World) -> bool {
         let has_passed = self.replica(node).epoch > epoch && world.rules.earlier_is_refused;
         world.is_there(node) && !has_passed
     }
 
-    /// Those of a layout that are read, would answer, and whose answers count.
+    /// Returns the nodes of a layout's read set that would answer and whose answers count.
     fn readers(&self, epoch: u8, world: &World) -> Vec<u8> {
         let counts = |node: &u8| self.serves(*node, epoch, world) && self.replica(*node).is_full;
         self.layouts[usize::from(epoch)].read_set().iter().copied().filter(counts).collect()
     }
 
-    /// Every quorum that can be read holds what a client was told of, or something newer.
+    /// True if every read quorum holds the newest record that a client was told of, or a newer one.
     fn is_kept(&self, world: &World) -> bool {
         let Some(kept) = &self.kept else { return true };
         (0..=self.last_epoch()).all(|epoch| {
@@ -512,7 +513,7 @@ impl State {
         })
     }
 
-    /// Every quorum that can be written meets every one that can be read.
+    /// True if every write quorum intersects every read quorum.
     fn quorums_meet(&self, world: &World) -> bool {
         let nodes = self.replicas.len() as u8;
         let set =
@@ -535,7 +536,7 @@ impl State {
         })
     }
 
-    /// A replica whose word counts holds what a purged tombstone deleted.
+    /// True if a replica whose answers count holds a value that a purged tombstone deleted.
     fn is_risen(&self) -> bool {
         let is_older = |record: &Record| record.time < self.purged;
         let rises = |node: &u8| {
@@ -549,17 +550,17 @@ impl State {
 /// Each answer is one that a single register could have given.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// What was acknowledged or told is in every quorum that can be read.
+/// Every read quorum holds all that was acknowledged or returned.
 pub(crate) const KEPT: &str = "kept";
 
-/// No two live quorums miss each other.
+/// Any two live quorums intersect.
 pub(crate) const MEET: &str = "meeting";
 
-/// Nothing purged comes back.
+/// No deleted value comes back after its tombstone is purged.
 pub(crate) const PURGED: &str = "purged";
 
-/// When nothing more can happen, all are answered and the transitions have ended.
+/// When nothing more can happen, all clients are answered and the transitions have ended.
 pub(crate) const ENDED: &str = "ended";
 
-/// There is a way to the end.
+/// Some path answers all clients and ends the transitions.
 pub(crate) const CHANGED: &str = "all is changed";

@@ -1,4 +1,4 @@
-//! What was before, and what happens, in the worlds that the tests look at.
+//! Worlds that the tests visit: the initial state, the operations and the faults.
 
 use crate::layout::{Acks, Nodes};
 use crate::register::Op;
@@ -6,60 +6,60 @@ use crate::replica::Record;
 use crate::rules::{RULES, Rules};
 use crate::world::Action;
 
-/// What was before.
+/// The initial state.
 #[derive(Debug, Clone)]
 pub(crate) struct Before {
     pub(crate) clock: u8,
-    /// What each node holds, be it a replica or not.
+    /// The record of each node, replica or not.
     pub(crate) records: Vec<Option<Record>>,
-    /// What was acknowledged, one after the other, and the newest record of that …
+    /// The acknowledged operations, one after the other, and the newest record of them (`kept`).
     pub(crate) done: Vec<Op>,
     pub(crate) kept: Option<Record>,
-    /// … what began and was never answered, …
+    /// The operations that began and were never answered.
     pub(crate) begun: Vec<Op>,
     /// The time of a tombstone that was purged.
     pub(crate) purged: u8,
-    /// … and what is on its way since.
+    /// The hints on their way, with their recipients.
     pub(crate) hints: Vec<(u8, Record)>,
 }
 
-/// What may fail, each once.
+/// A fault that happens at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
-    /// A node ends, and starts with what is durable.
+    /// A node restarts with its durable state.
     Restart(u8),
-    /// Its disk is replaced by an empty one.
+    /// A node's disk is replaced by an empty one.
     Wipe(u8),
 }
 
-/// What happens in it.
+/// A world: rules, initial state, transitions, operations and faults.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) rules: Rules,
     pub(crate) before: Before,
-    /// Who holds the partition at first, …
+    /// The first set of replicas.
     pub(crate) first: Nodes,
-    /// … and then, one after the other; and who is declared lost.
+    /// The following sets, one after the other, and the node that is declared lost.
     pub(crate) plan: Vec<(Nodes, Option<u8>)>,
-    /// How many transitions may be aborted.
+    /// Number of transitions that may be aborted.
     pub(crate) aborts: u8,
-    /// What each client does, and how often it may begin.
+    /// The operation of each client, and its maximum number of tries.
     pub(crate) ops: Vec<(Op, u8)>,
-    /// What the clock of the first one's coordinator says at first, if that is wrong.
+    /// A wrong initial time of the first client's coordinator clock; `None` = it is right.
     pub(crate) skewed: Option<u8>,
     pub(crate) acks: Acks,
     pub(crate) faults: Vec<Fault>,
-    /// Who never answers.
+    /// A node that never answers.
     pub(crate) absent: Option<u8>,
-    /// Whether there are repair rounds.
+    /// True if there are repair rounds.
     pub(crate) proves: bool,
-    /// Whether all clients must be answered.
+    /// True if all clients must be answered.
     pub(crate) answers_all: bool,
-    /// Whether the transitions must come to their end.
+    /// True if the transitions must come to their end.
     pub(crate) ends: bool,
-    /// Whether what clients are told must be what one register could have told.
+    /// True if the answers must be those of a single register.
     pub(crate) is_register: bool,
-    /// What happened already: what goes wrong after many steps is found sooner from there.
+    /// Actions taken at the start: failures that take many steps are found sooner from there.
     pub(crate) prelude: Vec<Action>,
 }
 
@@ -67,24 +67,24 @@ pub(crate) struct World {
 pub(crate) const OLD: Nodes = &[0, 1, 2];
 pub(crate) const NEW: Nodes = &[1, 2, 3];
 
-/// What was put first.
+/// The value that was put first.
 pub(crate) fn value() -> Record {
     Record::plain(1, &[1])
 }
 
-/// These of so many nodes hold a record.
+/// Returns a list of `nodes` records, in which the nodes `by` hold `record`.
 pub(crate) fn held(record: &Record, by: &[u8], nodes: u8) -> Vec<Option<Record>> {
     (0..nodes).map(|node| by.contains(&node).then(|| record.clone())).collect()
 }
 
-/// The key was never written; there are so many nodes.
+/// The key was never written.
 pub(crate) fn absent(nodes: u8) -> Before {
     let records = vec![None; usize::from(nodes)];
     let (done, begun, hints) = (Vec::new(), Vec::new(), Vec::new());
     Before { clock: 1, records, done, kept: None, begun, purged: 0, hints }
 }
 
-/// A value was put, which these hold.
+/// A value was put; the nodes `by` hold it.
 pub(crate) fn put(by: &[u8], nodes: u8) -> Before {
     let records = held(&value(), by, nodes);
     Before { records, done: vec![Op::Put(1)], kept: Some(value()), ..absent(nodes) }
@@ -134,7 +134,7 @@ impl World {
         Self { prelude: prelude.to_vec(), ..self }
     }
 
-    /// A transition may wait for somebody to complete a conditional write.
+    /// Lets a transition wait for a client to complete a conditional write.
     pub(crate) fn open(self) -> Self {
         Self { ends: false, ..self }
     }
@@ -144,20 +144,20 @@ impl World {
     }
 }
 
-/// A put came to these replicas alone, and was not acknowledged.
+/// A put reached these replicas alone, and was not acknowledged.
 pub(crate) fn unacknowledged(by: &[u8], nodes: u8) -> Before {
     let records = held(&value(), by, nodes);
     Before { records, begun: vec![Op::Put(1)], ..absent(nodes) }
 }
 
-/// A conditional write of the value came to the first replica alone, and was not acknowledged.
+/// A conditional write of the value reached the first replica alone, and was not acknowledged.
 pub(crate) fn unchosen(nodes: u8) -> Before {
     let mut before = put(&[0, 1, 2], nodes);
     before.records[0] = Some(Record { ballot: 2, value: vec![1, 5], ..value() });
     Before { clock: 2, begun: vec![Op::Append(5)], ..before }
 }
 
-/// The value was deleted, which these hold.
+/// The value was deleted; the nodes `by` hold the tombstone.
 pub(crate) fn deleted(by: &[u8], nodes: u8) -> Before {
     let tombstone = Record::plain(2, &[]);
     let records = held(&tombstone, by, nodes);
@@ -173,14 +173,14 @@ pub(crate) fn missed_by_leaver() -> Before {
     before
 }
 
-/// The receiver has held the partition before, and holds a value that was deleted since.
+/// The receiver held the partition before, and has a value that was deleted since.
 pub(crate) fn with_leftover() -> Before {
     let mut before = deleted(&[], 4);
     before.records[3] = Some(value());
     Before { kept: None, purged: 2, ..before }
 }
 
-/// A put that began during the transition came to the receiver alone.
+/// A put that began during the transition reached the receiver alone.
 pub(crate) fn at_receiver() -> Before {
     let hints = vec![(3, Record::plain(2, &[2]))];
     Before { clock: 1, begun: vec![Op::Put(2)], hints, ..put(&[0, 1, 2], 4) }

@@ -1,13 +1,13 @@
-//! Who may ask the nodes for what: tokens. A layout carries them, and quotas (`quota.rs`), so that
-//! each change of them is decided by the council, kept by every node, and known to it while the
-//! council is down.
+//! Access tokens: which requests a client may make. A layout carries tokens and quotas
+//! (`quota.rs`), so that the metadata quorum decides each change of them, and every node stores
+//! them and knows them while the quorum is down.
 //!
 //! ```text
-//!   "kvorum_…" ─ SHA-256 ─▶ a token: its methods × its keys × what it is for, until it expires
+//!   "kvorum_…" ─ SHA-256 ─▶ token: its methods × its key prefix × its kinds, until it expires
 //! ```
 //!
-//! As bytes, in the order of the ids, each: id 4 │ hash 32 │ methods 1 │ kinds 1 │ changed 8 │
-//! expires 8 │ requests a second 8 │ bytes a second 8 │ name 1 + n │ prefix 1 + n.
+//! Encoding, in the order of the ids, each: id 4 │ hash 32 │ methods 1 │ kinds 1 │ changed 8 │
+//! expires 8 │ requests per second 8 │ bytes per second 8 │ name 1 + n │ prefix 1 + n.
 
 use bytes::Buf;
 use sha2::{Digest, Sha256};
@@ -15,23 +15,23 @@ use sha2::{Digest, Sha256};
 use super::Layout;
 use super::quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota};
 
-/// Digits of a token's id, as people write it.
+/// Number of hex digits in the text form of a token's id.
 const ID_DIGITS: usize = 8;
 
-/// Tokens at most: with the longest names and prefixes a quarter of a mebibyte, which every node
-/// keeps, and which is sent with each layout.
+/// Maximum number of tokens: with the longest names and prefixes they take a quarter of a mebibyte,
+/// which every node stores and every transfer of a layout carries.
 pub const MAX_TOKENS: usize = 1024;
 
-/// Bytes of a token's name at most.
+/// Maximum length of a token's name in bytes.
 pub const MAX_TOKEN_NAME: usize = 64;
 
-/// Bytes of the prefix of a token's keys at most.
+/// Maximum length of a token's key prefix in bytes.
 pub const MAX_TOKEN_PREFIX: usize = 128;
 
-/// SHA-256 of a token's text: what is kept of it.
+/// SHA-256 of a token's text; the text itself is not stored.
 pub type TokenHash = [u8; 32];
 
-/// A set of a few things, of which each is a bit.
+/// Defines a bit set.
 macro_rules! bits {
     ($(#[$doc:meta])* $name:ident { $($(#[$one:meta])* $bit:ident = $value:literal),* }) => {
         $(#[$doc])*
@@ -40,21 +40,21 @@ macro_rules! bits {
 
         impl $name {
             $($(#[$one])* pub const $bit: Self = Self($value);)*
-            /// The set of all of them.
+            /// The set of all bits.
             pub const ALL: Self = Self($($value |)* 0);
 
-            /// The set of these bits, if there are such.
+            /// Converts a bit mask; `None` if it is empty or has an undefined bit.
             fn of(bits: u8) -> Option<Self> {
                 (bits != 0 && bits & !Self::ALL.0 == 0).then_some(Self(bits))
             }
 
-            /// What is in one of both.
+            /// Returns the union of two sets.
             #[must_use]
             pub const fn or(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// Whether all of the other one is in this one.
+            /// True if this set contains all of the other one.
             pub const fn has(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
@@ -63,92 +63,92 @@ macro_rules! bits {
 }
 
 bits! {
-    /// Methods of requests.
+    /// A set of HTTP methods.
     Methods {
         /// `GET` and `HEAD` requests.
         GET = 1,
-        /// Requests by `PUT`.
+        /// `PUT` requests only.
         PUT = 2,
-        /// Requests by `DELETE`.
+        /// `DELETE` requests only.
         DELETE = 4,
-        /// Requests by `POST`.
+        /// `POST` requests only.
         POST = 8
     }
 }
 
 bits! {
-    /// What requests are about.
+    /// A set of request kinds.
     Kinds {
         /// Keys and values.
         DATA = 1,
-        /// What a node says of itself.
+        /// A node's metrics and status.
         METRICS = 2,
-        /// What is done to nodes, and to the cluster.
+        /// Administration of nodes and of the cluster.
         ADMIN = 4
     }
 }
 
-/// A token, as nodes know it.
+/// An access token, as nodes store it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Random: it tells it from others, also from earlier ones of its name.
+    /// Random id, distinct from that of an earlier token of the same name.
     pub id: u32,
-    /// What people call it; no two have one name.
+    /// The token's name, unique among the tokens.
     pub name: String,
-    /// Of its text.
+    /// SHA-256 of the token's text.
     pub hash: TokenHash,
-    /// The methods that it is good for.
+    /// The methods that the token allows.
     pub methods: Methods,
-    /// What it is for.
+    /// The request kinds that the token allows.
     pub kinds: Kinds,
-    /// What the keys begin with that it is good for.
+    /// The prefix of the keys that the token allows; empty = all keys.
     pub prefix: Vec<u8>,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time in milliseconds since 1970.
     pub changed_ms: u64,
-    /// When it ends, in milliseconds since 1970; 0 = never.
+    /// Expiry time in milliseconds since 1970; 0 = never.
     pub expires_ms: u64,
-    /// Requests a second that a node answers; 0 = any.
+    /// Maximum requests per second that a node answers; 0 = unlimited.
     pub requests: u64,
-    /// Bytes a second of their bodies, and of those of the answers; 0 = any.
+    /// Maximum bytes per second of request and response bodies; 0 = unlimited.
     pub bytes: u64,
 }
 
-/// Why there is no such access. Nothing was done.
+/// An error in changing tokens or quotas. Nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// A name that is taken.
+    /// Another token has this name.
     #[error("there is a token {0:?} already: revoke it first, or give the new one another name")]
     NameTaken(String),
-    /// No name, or none that can be shown.
+    /// The name is empty, too long or not printable.
     #[error("a token's name is 1 to {MAX_TOKEN_NAME} bytes of visible characters")]
     BadName,
-    /// A name that an id may look like: who revokes by id would revoke another token.
+    /// The name looks like an id: revoking by id could revoke the wrong token.
     #[error("{0:?} looks like the id of a token: give the token another name")]
     NameLikeId(String),
-    /// A prefix that is too long.
+    /// The token's prefix is too long.
     #[error("a token's prefix has {MAX_TOKEN_PREFIX} bytes at most")]
     LongPrefix,
-    /// Who may administer a cluster gives itself any right.
+    /// An admin token with a prefix: an administrator can grant itself any right.
     #[error(
         "a token for admin can't be limited to a prefix: who has it can make tokens for all keys"
     )]
     AdminPrefix,
-    /// It would end before it begins.
+    /// The token would have expired already.
     #[error("the token would have expired already")]
     Expired,
-    /// There are too many.
+    /// The number of tokens is at its maximum.
     #[error("there are {MAX_TOKENS} tokens, and can't be more: revoke some")]
     Full,
-    /// Nobody has it.
+    /// No token has this id or name.
     #[error("there is no token of the id or name {0:?}: kvorum token list")]
     Unknown(String),
-    /// A quota's prefix that is too long.
+    /// The quota's prefix is too long.
     #[error("a quota's prefix has {MAX_QUOTA_PREFIX} bytes at most")]
     LongQuotaPrefix,
-    /// It would do nothing.
+    /// The quota has neither limit, so it would have no effect.
     #[error("a quota needs a soft limit or a hard one, of 1 byte or more")]
     NoLimit,
-    /// The warning would come after writes are refused.
+    /// The soft limit is above the hard one: the warning would come after writes are refused.
     #[error("the soft limit, {soft} bytes, is above the hard one, {hard} bytes")]
     SoftAboveHard {
         /// The soft limit as given, in bytes.
@@ -156,40 +156,40 @@ pub enum AccessError {
         /// The hard limit as given, in bytes.
         hard: u64,
     },
-    /// There are too many.
+    /// The number of quotas is at its maximum.
     #[error("there are {MAX_QUOTAS} quotas, and can't be more: remove some")]
     FullOfQuotas,
-    /// Nobody has set it.
+    /// No quota has this prefix.
     #[error("there is no quota of the prefix \"{0}\": kvorum quota list")]
     UnknownQuota(String),
 }
 
-/// What a layout says of who may ask for what, and store how much.
+/// The tokens and quotas of a layout.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The tokens, in the order of their ids.
+    /// The tokens, sorted by id.
     pub tokens: Vec<Token>,
-    /// How much may be stored, in the order of the prefixes.
+    /// The storage quotas, sorted by prefix.
     pub quotas: Vec<Quota>,
 }
 
 impl Token {
-    /// What is kept of a token's text.
+    /// Returns the hash of a token's text.
     pub fn hash_of(text: &[u8]) -> TokenHash {
         Sha256::digest(text).into()
     }
 
-    /// Its id as people see it.
+    /// Returns the id as eight hex digits.
     pub fn id_text(&self) -> String {
         format!("{:08x}", self.id)
     }
 
-    /// Whether it has ended by then.
+    /// True if the token has expired at `now_ms`, in milliseconds since 1970.
     pub fn has_expired(&self, now_ms: u64) -> bool {
         self.expires_ms != 0 && self.expires_ms <= now_ms
     }
 
-    /// Whether it can be made.
+    /// Checks the limits of name, prefix and kinds.
     pub fn check(&self) -> Result<(), AccessError> {
         let is_shown = !self.name.chars().any(|one| one.is_control() || one.is_whitespace());
         if !(1..=MAX_TOKEN_NAME).contains(&self.name.len()) || !is_shown {
@@ -249,12 +249,12 @@ impl Token {
 }
 
 impl Access {
-    /// Whether it says nothing.
+    /// True if there are neither tokens nor quotas.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty() && self.quotas.is_empty()
     }
 
-    /// With one more token. Those that have expired are left out.
+    /// Returns a copy with one more token, without the expired ones.
     pub fn with(&self, token: Token, now_ms: u64) -> Result<Self, AccessError> {
         token.check()?;
         if token.name.chars().any(crate::is_invisible) {
@@ -279,7 +279,7 @@ impl Access {
         Ok(next)
     }
 
-    /// Without the token of this id or name. Those that have expired are left out too.
+    /// Returns a copy without the token of this id or name, and without the expired ones.
     pub fn without(&self, token: &str, now_ms: u64) -> Result<Self, AccessError> {
         let known = self.find(token).ok_or_else(|| AccessError::Unknown(token.to_owned()))?.id;
         let mut next = self.living(now_ms);
@@ -287,7 +287,7 @@ impl Access {
         Ok(next)
     }
 
-    /// The token of this name, or of this id.
+    /// Finds a token by name or, failing that, by id.
     pub fn find(&self, token: &str) -> Option<&Token> {
         let named = self.tokens.iter().find(|other| other.name == token);
         named.or_else(|| self.tokens.iter().find(|other| other.id_text() == token))
@@ -298,7 +298,7 @@ impl Access {
         Self { tokens: living.cloned().collect(), quotas: self.quotas.clone() }
     }
 
-    /// Whether all of it fits together.
+    /// Checks a decoded `Access`: order, uniqueness and limits.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let in_order = self.tokens.windows(2).all(|pair| pair[0].id < pair[1].id);
         let mut names: Vec<&str> = self.tokens.iter().map(|token| token.name.as_str()).collect();
@@ -325,8 +325,8 @@ impl Access {
 }
 
 impl Layout {
-    /// The one that follows with another access, and nothing else: no key is placed otherwise, and
-    /// what moves goes on moving.
+    /// Returns the next layout with `access` and no other change: every key stays where it is, and
+    /// a transition goes on.
     pub fn with_access(&self, access: Access) -> Self {
         let (epoch, base, access) = (self.epoch + 1, self.id(), std::sync::Arc::new(access));
         Self { epoch, base, access, ..self.clone() }

@@ -1,10 +1,10 @@
-//! A layout as bytes: what nodes keep and hand on, and what is hashed to an id.
+//! Encoding of layouts, as stored, sent, and hashed to a layout id.
 //!
 //! ```text
 //!   form = 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
-//!   decrees: n 1, n × (base 8, epoch 8, number 8)
-//!   council: n 1, n × (id 2, voter 8)
-//!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
+//!   forced layouts (`Decree`): n 1, n × (base 8, epoch 8, number 8)
+//!   metadata quorum (`Council`): n 1, n × (id 2, voter 8)
+//!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ old nodes
 //!   sections
 //!
 //!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
@@ -14,7 +14,7 @@
 //!     kind 2 = quotas, n 1, n × quota (`quota.rs`)
 //! ```
 //!
-//! All numbers are little-endian. About 70 bytes a node.
+//! All numbers are little-endian. A node takes about 70 bytes.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use crate::membership::directory::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{HashWeight, Member, check_members};
 
-/// The form that is written. Others are refused.
+/// Version of the encoding. Decoding refuses any other.
 const FORM: u8 = 1;
 
-/// What is in a section.
+/// Kinds of sections.
 const TOKENS: u8 = 1;
 const QUOTAS: u8 = 2;
 
-/// Bytes of a layout at most: two lists of 16,384 nodes with names, zones and URLs of usual length.
-/// A message has room for it.
+/// Maximum length of an encoded layout in bytes: two lists of 16,384 nodes with names, zones and
+/// URLs of usual length. A message has room for it.
 pub const MAX_BYTES: usize = 4 << 20;
 
 impl Layout {
-    /// It as bytes.
+    /// Encodes the layout.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![FORM];
         out.extend(self.epoch.to_le_bytes());
@@ -67,7 +67,7 @@ impl Layout {
         out
     }
 
-    /// What [`Layout::to_bytes`] made; or what is wrong with it.
+    /// Decodes bytes made by [`Layout::to_bytes`]. Errors: the reason why they are no layout.
     pub fn from_bytes(mut bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() > MAX_BYTES {
             return Err("it has more than 4 MiB");
@@ -80,7 +80,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Whether all of it fits together.
+    /// Checks that the decoded parts are consistent.
     fn check(&self) -> Result<(), &'static str> {
         let size = self.council.len();
         let before = self.before.as_ref();
@@ -202,8 +202,8 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
     })
 }
 
-/// What is behind the nodes. There is one way to write it: each section once, and none that is
-/// empty.
+/// Decodes the sections. The encoding is canonical: each section occurs at most once, in order, and
+/// none is empty.
 fn read_sections(bytes: &mut &[u8]) -> Option<Access> {
     let (mut access, mut last) = (Access::default(), 0);
     for _ in 0..bytes.try_get_u8().ok()? {

@@ -1,21 +1,21 @@
-//! How the next layout is decided: by the council of the last one, in one decision of Paxos.
+//! The decision of the next layout: one instance of Paxos among the metadata quorum (`Council`) of
+//! the current one.
 //!
 //! ```text
-//!   proposal                              councillors of the base, layout e
+//!   proposal                              quorum members of the base, layout e
 //!   ── prepare (base, ballot) ──────────▶ learn the base; promise, durably        ┐ a majority
-//!   ◀─ promise (what it has accepted) ──                                          ┘
+//!   ◀─ promise (layout accepted before) ─                                         ┘
 //!   ── accept (ballot, layout e + 1) ───▶ store it, durably                       ┐ a majority:
-//!   ◀─ accepted ────────────────────────                                          ┘ it is decided
-//!   ── decided (layout e + 1) ──────────▶ the *new* council learns it, durably    ┐ a majority:
-//!   ◀─ learned ─────────────────────────                                          ┘ it is done
+//!   ◀─ accepted ────────────────────────                                          ┘ decided
+//!   ── decided (layout e + 1) ──────────▶ the *new* quorum learns it, durably     ┐ a majority:
+//!   ◀─ learned ─────────────────────────                                          ┘ done
 //! ```
 //!
-//! The layout that was accepted under the highest ballot goes before one's own. Two proposals may
-//! have one ballot: a councillor promises each ballot once, so one of them has no majority. A
-//! councillor votes about the successor of the layout that it knows, and about no other; what was
-//! decided on a fork (`decree.rs`) it does not learn. Each rule, and what comes of it if it is left
-//! out, is in docs/membership-model.md;
-//! `crates/cluster/tests/membership` is its model.
+//! A proposer gives precedence to the layout accepted under the highest ballot. Two proposals may
+//! have the same ballot: a quorum member promises each ballot once, so only one of them can get a
+//! majority. A quorum member votes on the successor of the layout that it knows and on no other; it
+//! does not learn layouts decided on a fork (`decree.rs`). docs/membership-model.md lists each rule
+//! and the failure if it is left out; `crates/cluster/tests/membership` is its model.
 //!
 //! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions:
 //! "Vertical Paxos and primary-backup replication", PODC 2009, section 3.
@@ -25,103 +25,105 @@ use std::sync::Arc;
 use super::{Layout, Seat};
 use crate::node_id::NodeId;
 
-/// Ballots are counted from 1; 0 = none.
+/// A ballot number, counted from 1; 0 = none.
 pub type Ballot = u64;
 
-/// What a councillor has promised and accepted about the successor of the layout that it knows.
+/// Vote of a quorum member on the successor of the layout that it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vote {
-    /// The greatest ballot that it has promised.
+    /// The highest ballot promised.
     pub promise: Ballot,
-    /// What it accepted last, and under which ballot.
+    /// The layout accepted last, and its ballot.
     pub accepted: Option<(Ballot, Arc<Layout>)>,
 }
 
-/// What a councillor is asked.
+/// A request to a quorum member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VoteRequest {
-    /// Which layout it goes by. Whoever is asked need be no councillor.
+    /// Asks for the latest decided layout; any node answers.
     Ask,
-    /// To promise a ballot about the successor of this layout.
+    /// Asks to promise a ballot for the successor of `base`.
     Prepare {
         /// The layout to be succeeded.
         base: Arc<Layout>,
         /// The ballot to promise.
         ballot: Ballot,
     },
-    /// To accept a successor.
+    /// Asks to accept a successor.
     Accept {
         /// The ballot under which it is proposed.
         ballot: Ballot,
         /// The successor to accept.
         layout: Arc<Layout>,
     },
-    /// To go by a layout that is decided. Whoever is asked need be no councillor.
+    /// Tells that a layout is decided; any node learns it.
     Decided(Arc<Layout>),
 }
 
-/// What it says.
+/// The reply to a vote request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VoteReply {
-    /// It has promised; this is what it accepted before.
+    /// The requested ballot is promised; carries the layout accepted before, and its ballot.
     Promise(Option<(Ballot, Arc<Layout>)>),
-    /// It has stored the layout.
+    /// The layout is accepted and stored.
     Accepted,
-    /// It goes by a layout that is decided, or by a later one. That it has accepted it would say
-    /// less.
+    /// The node knows that this layout, or a later one, is decided. Distinct from `Accepted`, which
+    /// does not imply a decision.
     Learned,
-    /// It has promised this ballot before.
+    /// A higher ballot, or the prepared one, was promised before; carries that ballot.
     Outbid(Ballot),
-    /// A layout of that epoch, or of a later one, is decided.
+    /// The latest layout that the node knows to be decided: the answer to `Ask`, and the refusal of
+    /// a request that this layout makes obsolete or contradicts.
     Known(Arc<Layout>),
-    /// It has no vote about that: no seat, another disk than the one that has the seat, or it does
-    /// not know the layout before.
+    /// The node has no vote on this layout: it has no seat, its disk is not the one that has the
+    /// seat, or it does not know the base.
     NoVote,
 }
 
-/// What must be durable before a reply is sent.
+/// The parts of the state that must be durable before the reply is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// The layout that it knows.
+    /// The known layout.
     pub layout: bool,
-    /// The vote: what it has promised and accepted.
+    /// The vote: promise and accepted layout.
     pub vote: bool,
 }
 
-/// Which voter a node is ([`Voter`]): a random number, or the hash of a life of its directory. On
-/// the wire and on disk 0 stands for none, here `None` does.
+/// A voter identity of a node ([`Voter`]): a random number, or a hash of the directory's
+/// incarnation and boot id. 0 on the wire and on disk stands for none; in memory `None` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VoterId(pub u64);
 
 impl VoterId {
-    /// That of a number on the wire or on disk, where 0 stands for none.
+    /// Converts a number from the wire or disk, where 0 stands for none.
     pub fn of_number(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))
     }
 }
 
-/// Who a node is as a voter: it is another one as soon as it may have lost votes, with its disk or
-/// because its directory is an older copy.
+/// A node's identity as a voter. It changes as soon as the node may have lost votes: with its disk,
+/// or because its directory is an older copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Voter {
     /// The node's id.
     pub node: NodeId,
-    /// `None` = it has no votes until its life begins.
+    /// The voter id; `None` = the node has no votes until its next boot assigns one.
     pub id: Option<VoterId>,
-    /// Whether it never lost a vote: then it has the seat of the first layout, which names nodes
-    /// alone.
+    /// True if the node never lost a vote. It then has the seat of the first layout, whose seats
+    /// name nodes without voter ids.
     pub is_first: bool,
 }
 
 impl Voter {
-    /// Whether a seat is this voter's.
+    /// True if the seat belongs to this voter.
     pub(crate) fn has(&self, seat: &Seat) -> bool {
         let votes = if seat.voter.is_none() { self.is_first } else { seat.voter == self.id };
         seat.node == self.node && votes
     }
 }
 
-/// A node's part: what it knows to be decided, and its vote about what comes next.
+/// A node's part in the decisions: the latest layout known to be decided, and its vote on the next
+/// one.
 #[derive(Debug)]
 pub struct Council {
     own: Voter,
@@ -130,44 +132,44 @@ pub struct Council {
 }
 
 impl Council {
-    /// As a start finds it on the node's disk. `own` need have no seat.
+    /// Restores the state from disk. `own` need not have a seat.
     pub fn new(own: Voter, known: Arc<Layout>, vote: Vote) -> Self {
         Self { own, known, vote }
     }
 
-    /// Who it is as a voter.
+    /// Returns the node's voter identity.
     pub fn own(&self) -> Voter {
         self.own
     }
 
-    /// It may have lost votes: it is another voter from here on.
+    /// Gives the node a new voter id and clears its vote, because it may have lost votes.
     pub fn loses_votes(&mut self, id: VoterId) {
         (self.own.id, self.own.is_first) = (Some(id), false);
         self.vote = Vote::default();
     }
 
-    /// It never lost a vote: nobody knows a former life of it.
+    /// Notes that the node never lost a vote: no peer knows an earlier boot of it.
     pub fn is_first(&mut self) {
         self.own.is_first = true;
     }
 
-    /// Whether it has a seat.
+    /// True if the node's voter has a seat.
     pub fn has_seat(&self) -> bool {
         self.known.council.iter().any(|seat| self.own.has(seat))
     }
 
-    /// The last layout that is known to be decided.
+    /// Returns the latest layout known to be decided.
     pub fn known(&self) -> &Arc<Layout> {
         &self.known
     }
 
-    /// The vote: what it has promised and accepted.
+    /// Returns the vote: promise and accepted layout.
     pub fn vote(&self) -> &Vote {
         &self.vote
     }
 
-    /// A layout is decided. Returns `false` if that was known, or a later one is, or if it is one
-    /// of a fork.
+    /// Notes that a layout is decided. Returns false if it, or a later one, was known already, or
+    /// if it belongs to a fork.
     pub fn learn(&mut self, layout: &Arc<Layout>) -> bool {
         let is_later = layout.epoch > self.known.epoch && self.known.is_of_one_line(layout);
         if is_later {
@@ -176,7 +178,7 @@ impl Council {
         is_later
     }
 
-    /// It is asked to vote, or told what was decided.
+    /// Handles a vote request. Returns the reply and the state to make durable before it is sent.
     pub fn asked(&mut self, request: &VoteRequest) -> (VoteReply, Keep) {
         let layout = match request {
             VoteRequest::Prepare { base, .. } => self.learn(base),
@@ -209,8 +211,8 @@ impl Council {
         (reply, Keep { layout, vote: false })
     }
 
-    /// A proposal of what this councillor accepted and has no decision on: its proposer may be
-    /// gone, and nobody else may know that it is decided.
+    /// Returns a proposal of the layout that this node accepted and has no decision on: the
+    /// proposer may be gone, and no other node may know that it is decided.
     pub fn completed(&self) -> Option<Proposal> {
         let (_, layout) = self.vote.accepted.as_ref()?;
         Some(Proposal::new(Arc::clone(&self.known), Arc::clone(layout), self.vote.promise + 1))
@@ -229,60 +231,61 @@ impl Council {
 enum Phase {
     Preparing,
     Accepting,
-    /// It is decided; the new council has to know it.
+    /// The layout is decided; the new metadata quorum has yet to learn it.
     HandingOver,
     Done,
 }
 
-/// What a reply brings about.
+/// The effect of a reply on a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proposed {
-    /// Others must be asked for something else: see [`Proposal::requests`].
+    /// The next phase begins: send [`Proposal::requests`].
     GoesOn,
-    /// This layout is decided; the new council must still learn of it.
+    /// This layout is decided; the new metadata quorum has yet to learn it.
     Decided(Arc<Layout>),
-    /// A majority of the new council knows it: whoever left may be switched off.
+    /// A majority of the new metadata quorum has learned this layout: nodes that left may be
+    /// switched off.
     Done(Arc<Layout>),
-    /// A later layout is known. What is wanted must be planned anew, on that one.
+    /// A later layout is known: the change must be planned again on it.
     Overtaken(Arc<Layout>),
-    /// Another one is at it: it must be tried again a little later, under a ballot above this one.
+    /// A competing proposal has this ballot: retry a little later under a higher one.
     Outbid(Ballot),
 }
 
-/// A layout that somebody puts to the vote.
+/// A proposal of a layout, driven through the phases of the decision.
 #[derive(Debug)]
 pub struct Proposal {
     base: Arc<Layout>,
-    /// What it proposes: its own, until another one turns out to be accepted.
+    /// The layout proposed: the caller's own, or one found to be accepted already.
     layout: Arc<Layout>,
     ballot: Ballot,
     phase: Phase,
-    /// What was accepted under the highest ballot of those who promised.
+    /// The layout accepted under the highest ballot, of all promises so far.
     accepted: Option<(Ballot, Arc<Layout>)>,
-    /// Those that did what the phase asks.
+    /// The nodes that have completed the phase.
     did: Vec<NodeId>,
 }
 
 impl Proposal {
-    /// To be decided by the council of `base`.
+    /// Creates a proposal to be decided by the metadata quorum of `base`.
     pub fn new(base: Arc<Layout>, layout: Arc<Layout>, ballot: Ballot) -> Self {
         assert_eq!(layout.base, base.id(), "a plan belongs to one base");
         let phase = Phase::Preparing;
         Self { base, layout, ballot, phase, accepted: None, did: Vec::new() }
     }
 
-    /// Of a layout that is decided, and that a majority of its council must learn of.
+    /// Creates a proposal of a decided layout that a majority of its metadata quorum must learn.
     pub(crate) fn of_decided(layout: Arc<Layout>) -> Self {
         let (base, phase) = (Arc::clone(&layout), Phase::HandingOver);
         Self { base, layout, ballot: 0, phase, accepted: None, did: Vec::new() }
     }
 
-    /// What it proposes: another one than was wanted, if that turned out to be accepted.
+    /// Returns the proposed layout, which is not the caller's if another one was found accepted.
     pub(crate) fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
-    /// What is to be asked of whom, or asked again: of all that have not done what the phase asks.
+    /// Returns the requests to send, or to repeat, to every node that has not completed the phase.
     pub fn requests(&self) -> Vec<(NodeId, VoteRequest)> {
         let request = match self.phase {
             Phase::Preparing => {
@@ -299,7 +302,7 @@ impl Proposal {
         asked.map(|node| (node, request.clone())).collect()
     }
 
-    /// A node said something to what it was asked last.
+    /// Handles a node's reply. Returns its effect, or `None` if there is none.
     pub fn replied(&mut self, from: NodeId, reply: VoteReply) -> Option<Proposed> {
         match (&self.phase, reply) {
             (Phase::Done, _) | (_, VoteReply::NoVote) => None,
@@ -308,7 +311,7 @@ impl Proposal {
                 Proposed::Done(Arc::clone(&self.layout))
             }),
             (Phase::HandingOver, _) => None,
-            // It may be this one: another node found that it is decided.
+            // This may be the proposed layout: another node found that it is decided.
             (_, VoteReply::Known(known)) if known.id() == self.layout.id() => {
                 Some(self.is_decided())
             }
@@ -328,7 +331,7 @@ impl Proposal {
                 })
             }
             (Phase::Accepting, VoteReply::Accepted) => self.does(from).then(|| self.is_decided()),
-            // To what was asked before.
+            // Late replies to requests of an earlier phase.
             (Phase::Preparing, VoteReply::Accepted)
             | (Phase::Accepting, VoteReply::Promise(_))
             | (_, VoteReply::Learned) => None,
@@ -345,7 +348,7 @@ impl Proposal {
         self.did.clear();
     }
 
-    /// Who votes, or has to know the result.
+    /// Returns the seats that vote or, once the layout is decided, must learn it.
     fn voters(&self) -> &[Seat] {
         match self.phase {
             Phase::Preparing | Phase::Accepting => &self.base.council,
@@ -353,7 +356,7 @@ impl Proposal {
         }
     }
 
-    /// A node has done its part. Whether a majority has, now.
+    /// Counts a node as having completed the phase. Returns true if it completes a majority.
     fn does(&mut self, node: NodeId) -> bool {
         let has_seat = self.voters().iter().any(|seat| seat.node == node);
         if !has_seat || self.did.contains(&node) {

@@ -1,54 +1,55 @@
-//! Decrees: layouts that no council decided, for its majority was lost for good.
+//! Forced layouts (`Decree`): layouts that an operator makes without the metadata quorum, whose
+//! majority is lost for good.
 //!
 //! ```text
-//!   layout 7, whose council is lost ─── decree (base 7) ──▶ layout 1,000,000 ──▶ 1,000,001 …
-//!          │                                                    council: one node
-//!          └─▶ 8, which the lost ones may have decided: a fork, refused by all of the others
+//!   layout 7, quorum lost ─── forced layout (base 7) ──▶ layout 1,000,000 ──▶ 1,000,001 …
+//!          │                                                 metadata quorum: one node
+//!          └─▶ 8, which the lost nodes may have decided: a fork, refused by all other nodes
 //! ```
 //!
-//! Who makes a decree takes the place of a majority, and can't know what that had decided. So a
-//! layout carries all decrees that led to it, and a node goes on with a later layout only if its
-//! own decrees are the first of those, and it goes by nothing later than what the next one was made
-//! for. Every other node is on a fork. What it writes and reads is of another placement
-//! (`View::decreed`), so nothing is counted across it. Why that is enough is in
-//! docs/membership-model.md.
+//! A forced layout takes the place of a majority's decision without knowing what that majority had
+//! decided. So each layout carries all forced layouts in its history. A node adopts a later layout
+//! only if the node's forced layouts are a prefix of that layout's, and the node's epoch is not
+//! above the base of the next one. Any other node is on a fork. Its reads and writes belong to a
+//! different placement (`View::decreed`), so no vote is counted across the fork.
+//! docs/membership-model.md shows why that suffices.
 
 use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;
 
-/// The layout of a decree has the next epoch that is divisible by this: every epoch in between is
-/// one of a fork.
+/// A forced layout has the next epoch divisible by this number: every epoch in between belongs to a
+/// fork.
 const EPOCHS: u64 = 1_000_000;
 
-/// Decrees of one cluster at most: their count has one byte.
+/// Maximum number of forced layouts of one cluster: their count has one byte.
 pub(super) const MAX_DECREES: usize = u8::MAX as usize;
 
-/// One of them.
+/// A forced layout in the history of a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decree {
-    /// The epoch of the layout that it was made for.
+    /// The epoch of the layout that it succeeds.
     pub base: u64,
-    /// That of the layout that it made.
+    /// The epoch of the forced layout.
     pub epoch: u64,
-    /// Random: it tells it from another one for the same layout.
+    /// A random number that distinguishes it from another forced layout with the same base.
     pub number: u64,
 }
 
-/// Why there is no decree. Nothing was done.
+/// An error in forcing a layout. Nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoDecree {
-    /// The node is about to leave, or has not come to stay.
+    /// The node is leaving, or was joining in a transition that is aborted.
     #[error("this node is not a member of that layout: take the directory of a node that is one")]
     NoMember,
-    /// There were too many.
+    /// The cluster has the maximum number of forced layouts.
     #[error("the cluster was recovered {MAX_DECREES} times, and can't be once more")]
     TooMany,
 }
 
 impl Layout {
-    /// What follows by decree, the council being this node alone, as this voter, which is a new
-    /// one. A change is gone back from as long as reads have not switched; after that it goes
-    /// forward without `lost`, which are nodes that are gone with their disks.
+    /// Returns the forced layout whose metadata quorum is this node alone, with the new voter id
+    /// `voter`. A transition is aborted as long as reads have not switched; after that it goes
+    /// forward without `lost`, the nodes that are gone with their disks.
     pub fn decreed(&self, node: NodeId, voter: VoterId, lost: &[NodeId]) -> Result<Self, NoDecree> {
         let epoch = (self.epoch / EPOCHS + 1) * EPOCHS;
         let mut next = self.aborted(|_| Some(voter)).unwrap_or_else(|| self.clone());
@@ -69,8 +70,8 @@ impl Layout {
         Ok(Self { epoch, council, base: self.id(), ..next })
     }
 
-    /// Whether one of two layouts grew out of the other one, by councils and decrees. If not, two
-    /// parts of the cluster have gone on without each other.
+    /// True if one of the two layouts succeeds the other by decisions and forced layouts. If not,
+    /// two parts of the cluster have gone on separately.
     pub fn is_of_one_line(&self, other: &Self) -> bool {
         let (early, late) = if self.epoch <= other.epoch { (self, other) } else { (other, self) };
         let shared = early.decrees.len();
@@ -78,12 +79,12 @@ impl Layout {
             && late.decrees.get(shared).is_none_or(|next| early.epoch <= next.base)
     }
 
-    /// Whether a node that goes by that epoch is on a fork, as far as the epoch tells.
+    /// True if the epoch belongs to a fork. Not every fork can be told by its epoch.
     pub(crate) fn forks_from(&self, epoch: u64) -> bool {
         self.decrees.iter().any(|decree| decree.base < epoch && epoch < decree.epoch)
     }
 
-    /// Whether its decrees can be those that led to it.
+    /// True if the forced layouts are consistent with each other and with the epoch.
     pub(super) fn has_true_decrees(&self) -> bool {
         let follow = |pair: &[Decree]| pair[0].epoch <= pair[1].base;
         self.decrees.iter().all(|decree| decree.base < decree.epoch)

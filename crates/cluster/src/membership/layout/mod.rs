@@ -1,20 +1,20 @@
-//! Layouts: who belongs to the cluster, under which epoch, and who decides the next one.
+//! Layouts: the members of the cluster as of one epoch, and the metadata quorum (`Council`) that
+//! decides the next one.
 //!
 //! ```text
 //!   settled ─plan─▶ prepare ──▶ read old ──▶ read new ──▶ settled    each an epoch later, decided
-//!                      └───abort─────┴──▶ settled, as before          by the council of the one
-//!                                                                     before
+//!                      └───abort─────┴──▶ settled, as before          by the metadata quorum of
+//!                                                                     its predecessor
 //! ```
 //!
-//! In *read old* and *read new* there are two sets of members. A partition whose replicas are the
-//! same in both is untouched; another one moves. What the stages mean for requests is in
-//! docs/membership-model.md.
+//! *Read old* and *read new* have two sets of members. A partition moves unless its replicas are
+//! the same in both sets. docs/membership-model.md describes the effect of each stage on requests.
 //!
-//! A layout is made by one node (`plan.rs`), decided by councillors (`council.rs`), and then a fact
-//! that every node keeps and hands to who is behind (`bytes.rs`). If the councillors are lost, one
-//! is made without them (`decree.rs`). It also says who may ask the nodes for what (`access.rs`),
-//! and how much clients may store (`quota.rs`); where only that changes, the next layout is of the
-//! same stage.
+//! One node makes a layout (`plan.rs`) and the metadata quorum decides it (`council.rs`); from then
+//! on every node stores the layout and sends it to nodes that are behind (`bytes.rs`). If the
+//! majority of the quorum is lost for good, an operator forces a layout without it (`decree.rs`). A
+//! layout also has the access tokens (`access.rs`) and the storage quotas (`quota.rs`); a change of
+//! these alone makes a layout of the same stage.
 
 mod access;
 mod bytes;
@@ -45,93 +45,98 @@ use crate::membership::directory::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{HashWeight, Member, Topology, TopologyError};
 
-/// Members of a council at most: with 7, three may fail, and a decision still asks only four.
+/// Maximum number of members in the metadata quorum: with 7, three may fail, and a decision still
+/// asks only four.
 pub const MAX_COUNCIL: usize = 7;
 
-/// Bytes of a node's URL at most: its length has one byte.
+/// Maximum length of a node's URL in bytes; its length field has one byte.
 pub const MAX_URL: usize = u8::MAX as usize;
 
-/// How far the partitions that move are.
+/// Progress of a membership transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// There are no such partitions.
+    /// No partition moves.
     Settled,
-    /// None moves yet: nodes that join start, and nodes drop what they hold of another time.
+    /// No partition moves yet: joining nodes start, and nodes drop orphaned records of earlier
+    /// placements.
     Prepare,
-    /// Both sets of nodes are written; what the earlier one reports is read.
+    /// Writes go to both sets of nodes; reads use the answers of the old one.
     ReadOld,
-    /// Both are written; what the later one reports is read.
+    /// Writes go to both sets of nodes; reads use the answers of the new one.
     ReadNew,
 }
 
-/// A node, as a layout has it.
+/// A node's entry in a layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Given once, and to no other node.
+    /// The node's id, assigned once and never reused for another node.
     pub id: NodeId,
-    /// What decides about its partitions.
+    /// Name, zone and weight: with `hash_weight`, they determine the node's partitions.
     pub member: Member,
-    /// What it draws them with.
+    /// The node's weight in rendezvous hashing.
     pub hash_weight: HashWeight,
-    /// Where others reach it.
+    /// The URL at which other nodes reach the node.
     pub url: String,
-    /// The incarnation of the directory that it joined with: no other one of its name was there
-    /// before. `None` = that is not known.
+    /// Incarnation of the directory with which the node joined; no other directory had the node's
+    /// name before. `None` if unknown.
     pub first_disk: Option<Incarnation>,
-    /// It was declared lost when it was removed: nothing waits for what it alone may hold.
+    /// True if the node was declared lost when it was removed: nothing waits for data that it alone
+    /// may hold.
     pub is_lost: bool,
 }
 
-/// A councillor: a node, and which votes of it count. One that may have lost votes has none until a
-/// later layout seats it anew: it does not know what it has promised.
+/// A seat in the metadata quorum: a node, and the voter identity whose votes count. A node that may
+/// have lost votes does not know what it has promised, so none of its votes count until a later
+/// layout seats it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// The councillor's id.
+    /// The id of the quorum member.
     pub node: NodeId,
-    /// The voter that it was when it was seated ([`Voter`]); `None` = whoever lost no vote ever.
+    /// The node's voter id when it was seated ([`Voter`]); `None` stands for a voter that never
+    /// lost a vote.
     pub voter: Option<VoterId>,
 }
 
 /// The cluster as of one epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Which change this is; see [`crate::FIRST_EPOCH`].
+    /// The layout's epoch, counted from [`crate::FIRST_EPOCH`].
     pub epoch: u64,
-    /// Copies of a key unless a request says otherwise.
+    /// Default number of copies of a key.
     pub replicas: u8,
-    /// How far it is from what it was made of.
+    /// The stage of the transition.
     pub stage: Stage,
-    /// The epoch since which keys are placed as they are: in which they began to move, or all had
-    /// moved.
+    /// The epoch in which the current placement began: the one in which partitions began to move,
+    /// or in which all had moved.
     pub began: u64,
-    /// The nodes that belong to it, in the order of their names.
+    /// The members, sorted by name.
     pub nodes: Vec<Node>,
-    /// While partitions move: the nodes of before, and the copies of a key.
+    /// The nodes and replica count before the transition; `None` while settled.
     pub before: Option<Before>,
-    /// Who decides about the next layout.
+    /// The metadata quorum that decides the next layout.
     pub council: Vec<Seat>,
-    /// The least id that was given to no node yet.
+    /// The lowest node id that was never assigned.
     pub next_id: u32,
-    /// The id of the layout that this one was made for.
+    /// The id of the layout that this one succeeds.
     pub base: u128,
-    /// The decrees that led to it, the first one first.
+    /// The forced layouts (`Decree`) in this one's history, oldest first.
     pub decrees: Vec<Decree>,
-    /// Who may ask the nodes for what.
+    /// Access tokens and storage quotas.
     pub access: Arc<Access>,
 }
 
-/// What a transition began with.
+/// The members before a transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Before {
-    /// The nodes, in the order of their names.
+    /// The nodes, sorted by name.
     pub nodes: Vec<Node>,
-    /// Copies of a key.
+    /// Default number of copies of a key.
     pub replicas: u8,
 }
 
 impl Layout {
-    /// That of a fixed list of nodes, which places every key as the list does. The council is the
-    /// first 1, 3 or 5 names, of as many zones as there are.
+    /// Returns the first layout of a fixed list of nodes; it places every key as `topology` does.
+    /// The metadata quorum has 1, 3 or 5 nodes, spread over the zones, in the order of their names.
     pub fn first(topology: &Topology, url_of: impl Fn(NodeId) -> String) -> Self {
         let node = |id: NodeId| Node {
             id,
@@ -159,8 +164,9 @@ impl Layout {
         }
     }
 
-    /// What tells it from every other layout, of its epoch too. Nobody has decided the first one:
-    /// each node makes it of its settings, and where these have others' URLs is no difference.
+    /// Returns the layout's id: a hash that differs from that of every other layout, including one
+    /// of the same epoch. Nobody decides the first layout: each node builds it from its own
+    /// settings, so its id ignores URLs, which may differ between nodes.
     pub fn id(&self) -> u128 {
         let hash = |layout: &Self| xxhash_rust::xxh3::xxh3_128(&layout.to_bytes());
         if self.epoch > crate::FIRST_EPOCH {
@@ -171,44 +177,44 @@ impl Layout {
         hash(&first)
     }
 
-    /// Its nodes, and those of before that are not among them.
+    /// Returns the layout's nodes, then the nodes of `before` that are leaving.
     pub fn all(&self) -> impl Iterator<Item = &Node> {
         let before = self.before.iter().flat_map(|before| &before.nodes);
         let leaves = |node: &&Node| self.nodes.iter().all(|other| other.id != node.id);
         self.nodes.iter().chain(before.filter(leaves))
     }
 
-    /// Whether there is one node, and none is about to come or to go.
+    /// True if the layout has one node and no node joins or leaves.
     pub fn is_alone(&self) -> bool {
         self.all().count() == 1
     }
 
-    /// The node of this id, in the layout or in what it grows out of.
+    /// Finds a node by id among the new and the old members.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.all().find(|node| node.id == id)
     }
 
-    /// The node of this name, in the layout.
+    /// Finds a node by name among the new members.
     pub fn named(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.member.name == name)
     }
 
-    /// The node of this id, in the layout.
+    /// Finds a node by id among the new members.
     pub fn member(&self, id: NodeId) -> Option<&Node> {
         self.nodes.iter().find(|node| node.id == id)
     }
 
-    /// Whether this id was given to a node that has left: it is refused for ever.
+    /// True if this id belonged to a node that has left; the cluster refuses it for ever.
     pub fn is_gone(&self, id: NodeId) -> bool {
         u32::from(id.0) < self.next_id && self.node(id).is_none()
     }
 
-    /// Where the keys are once all have moved.
+    /// Returns the placement once all partitions have moved.
     pub fn topology(&self) -> Result<Topology, TopologyError> {
         placed(&self.nodes, self.replicas)
     }
 
-    /// The next stage, if partitions move: reads switch, then all is settled.
+    /// Returns the next stage's layout, or `None` if the layout is settled.
     pub fn next_stage(&self) -> Option<Self> {
         let next = Self { epoch: self.epoch + 1, base: self.id(), ..self.clone() };
         match self.stage {
@@ -221,10 +227,11 @@ impl Layout {
         }
     }
 
-    /// Back to where it was, as long as reads have not switched. Before keys began to move nothing
-    /// is placed otherwise by that. The council stays the new one, so that a councillor whose disk
-    /// is lost can be replaced meanwhile; nodes that stay take the seats of those that were to
-    /// join. Ids that were given stay given. `voter_of`: which voter a node is that is up.
+    /// Returns the layout that aborts the transition, or `None` if reads have switched already or
+    /// no quorum member can be seated. Aborting *prepare* changes no key's placement. The metadata
+    /// quorum stays the new one, so that a member with a lost disk can be replaced meanwhile; nodes
+    /// that stay take the seats of joining nodes. Assigned ids stay assigned. `voter_of` returns
+    /// the voter id of a node that is up, by its name.
     pub fn aborted(&self, voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Self> {
         let before = self.before.as_ref().filter(|_| self.stage != Stage::ReadNew)?;
         let is_placed_anew = self.stage == Stage::ReadOld;

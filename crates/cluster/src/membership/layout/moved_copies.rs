@@ -1,21 +1,21 @@
-//! What a change of the members moves: copies of partitions, from whom to whom.
+//! Partition copies that a membership change moves, by source and destination.
 
 use std::collections::BTreeMap;
 
 use crate::node_id::NodeId;
 use crate::placement::topology::{PARTITIONS, Topology};
 
-/// Copies of partitions that move.
+/// The partition copies that a membership change moves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MovedCopies {
-    /// How many go from one node to another. Who leaves a partition hands it to who joins it; where
-    /// nobody leaves, its first replica does.
+    /// Number of copies per (source, destination). A node that leaves a partition is the source for
+    /// a node that joins it; if none leaves, the first replica is.
     pub by_pair: BTreeMap<(NodeId, NodeId), u32>,
 }
 
 impl MovedCopies {
-    /// From `before` to `after`, of the default number of copies. Looks at all partitions: some
-    /// milliseconds.
+    /// Counts the copies to move from `before` to `after`, with the default number of copies.
+    /// Visits all partitions, which takes some milliseconds.
     pub fn between(before: &Topology, after: &Topology) -> Self {
         let (mut was, mut is, mut moves) = (Vec::new(), Vec::new(), Self::default());
         for partition in 0..PARTITIONS as u32 {
@@ -30,12 +30,12 @@ impl MovedCopies {
         moves
     }
 
-    /// All of them.
+    /// Returns the total number of copies.
     pub fn copies(&self) -> u64 {
         self.by_pair.values().copied().map(u64::from).sum()
     }
 
-    /// How many a node gets.
+    /// Returns the number of copies that a node receives.
     pub fn to(&self, node: NodeId) -> u64 {
         let to = self.by_pair.iter().filter(|((_, to), _)| *to == node);
         to.map(|(_, copies)| u64::from(*copies)).sum()

@@ -1,6 +1,6 @@
-//! Where keys are with the nodes of a layout. That takes a microsecond and more for each node and
-//! a thousand partitions, and a layout's nodes are placed by whoever plans it, applies it, and goes
-//! by it: they are placed once, as long as somebody in this process holds what came of it.
+//! Cache of topologies by the nodes of a layout. Placing takes at least a microsecond per node and
+//! thousand partitions, and a layout's nodes are placed by planning, applying and adopting it: the
+//! process computes a topology once, as long as some clone of it is in use.
 
 use parking_lot::Mutex;
 
@@ -8,10 +8,10 @@ use super::Node;
 use crate::node_id::NodeId;
 use crate::placement::topology::{Topology, TopologyError};
 
-/// What somebody holds, and what was made last.
+/// The topologies in use, and the latest one.
 static MADE: Mutex<Vec<Topology>> = Mutex::new(Vec::new());
 
-/// Where keys are with these nodes.
+/// Returns the topology of these nodes, cached if possible.
 pub(crate) fn placed(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
     let of = |node: &Node| (node.id, node.member.clone(), node.hash_weight);
     let mut by_name: Vec<&Node> = nodes.iter().collect();

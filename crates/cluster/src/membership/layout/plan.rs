@@ -1,4 +1,5 @@
-//! What somebody wants of the members, as the layout that does it; or why it can't be done.
+//! Planning of membership changes: turns a requested change into the layout that makes it, or an
+//! error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,45 +12,46 @@ use crate::placement::topology::{Member, TopologyError, balanced};
 /// A node that is to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joiner {
-    /// What it is called, its zone and its weight.
+    /// The node's name, zone and weight.
     pub member: Member,
-    /// Where others reach it.
+    /// The URL at which other nodes reach the node.
     pub url: String,
-    /// The incarnation of its directory; `None` = that is not known.
+    /// The incarnation of its directory; `None` if unknown.
     pub disk: Option<Incarnation>,
 }
 
-/// What is to be different. Names that occur twice count once.
+/// A requested change of the membership. A name repeated in a list of removals or in the metadata
+/// quorum counts once, the last of repeated weights counts, and adding a name twice is an error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlanChange {
     /// The nodes that join.
     pub add: Vec<Joiner>,
-    /// Who leaves, and hands over what it holds.
+    /// Names of nodes that leave after handing over their data.
     pub remove: Vec<String>,
-    /// Who leaves, and is lost with its disk.
+    /// Names of nodes that leave and are lost with their disks.
     pub remove_lost: Vec<String>,
-    /// The nodes whose weights change, by name, and their new weights.
+    /// Names and new weights of the nodes whose weight changes.
     pub weights: Vec<(String, u32)>,
-    /// Another number of copies.
+    /// The new default number of copies of a key; `None` = unchanged.
     pub replicas: Option<u8>,
-    /// The names of the new council's nodes.
+    /// The names of the new metadata quorum's members; `None` = chosen automatically.
     pub council: Option<Vec<String>>,
-    /// Where nodes are by now: the layouts that follow say so, also of those that leave.
+    /// Current URLs of nodes, to be recorded in the next layouts, for leaving nodes too.
     pub urls: Vec<(NodeId, String)>,
 }
 
 impl PlanChange {
-    /// Where a node is.
+    /// Returns a node's URL after the change.
     fn url_of(&self, node: &Node) -> String {
         let moved = self.urls.iter().find(|(id, _)| *id == node.id);
         moved.map_or(&node.url, |(_, url)| url).clone()
     }
 }
 
-/// Why there is no such layout. Nothing was done.
+/// An error in planning a change. Nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// One transition at a time.
+    /// Another transition is under way.
     #[error(
         "another change is under way, since epoch {began}: wait for its end, or abort it, before \
          the next one is planned"
@@ -58,15 +60,15 @@ pub enum PlanError {
         /// The epoch in which the other change began.
         began: u64,
     },
-    /// A name of nobody.
+    /// No node has this name.
     #[error("node {0:?} is not a member: names are those of `kvorum cluster status`")]
     Unknown(String),
-    /// A name that is taken.
+    /// A member has this name already.
     #[error(
         "node {0:?} is a member already: give the new node another name, or remove the other first"
     )]
     IsMember(String),
-    /// A name that is to be given on at once.
+    /// The change removes and adds a node of the same name.
     #[error(
         "node {0:?} can't be added by the plan that removes one of that name: what nodes keep for \
          each other goes by names. If it lost its disk and has the same URL, it needs no plan: \
@@ -74,51 +76,51 @@ pub enum PlanError {
          it once it is removed"
     )]
     NameStays(String),
-    /// A URL that does not fit.
+    /// The URL is longer than the limit.
     #[error("the URL of node {0:?} has more than {MAX_URL} bytes")]
     LongUrl(String),
-    /// Nothing is different.
+    /// The change has no effect.
     #[error(
         "nothing changes: the members, their weights and URLs, replicas and council are like that \
          already"
     )]
     Nothing,
-    /// Fewer nodes than copies.
+    /// Fewer nodes than copies would be left.
     #[error(
         "{left} nodes would be left, fewer than replicas {replicas}: remove fewer, or plan fewer \
          replicas with the same command"
     )]
     TooFew {
-        /// Nodes that stay or join.
+        /// Number of nodes that stay or join.
         left: usize,
-        /// Copies of a key.
+        /// Default number of copies of a key.
         replicas: u8,
     },
-    /// All ids were given.
+    /// All node ids are used up.
     #[error("65,535 nodes have been members, and no id is left for another one")]
     NoIds,
-    /// A council that can't decide, or decides badly.
+    /// The metadata quorum has a size that is not allowed.
     #[error("a council has 1, 3, 5 or {MAX_COUNCIL} nodes, and {0} were named")]
     CouncilSize(usize),
-    /// A councillor that is not reachable.
+    /// The named quorum member is down, so its disk is not known.
     #[error("node {0:?} can't be a councillor: which disk it has is not known, for it is not up")]
     NotSeen(String),
-    /// A council that could decide nothing, perhaps for ever: a node that is down may have lost
-    /// its disk, and its vote with it, and nobody is seated anew while keys move.
+    /// No majority of the new metadata quorum is up. It might never decide: a node that is down may
+    /// have lost its disk and thus its vote, and no seat is reassigned while keys move.
     #[error(
         "of the council that would follow ({}) a majority is not up, and it has to decide how the \
          change goes on: start those nodes, or name a council of nodes that are up with --council",
         .0.join(", ")
     )]
     CouncilDown(Vec<String>),
-    /// What a topology refuses.
+    /// The members do not form a valid topology.
     #[error(transparent)]
     Topology(#[from] TopologyError),
 }
 
 impl Layout {
-    /// The layout that makes a change, to be decided by the council of this one.
-    /// `voter_of`: which voter a node is that is up; also of one that joins, by its name.
+    /// Returns the layout that makes a change, to be decided by the metadata quorum of this layout.
+    /// `voter_of` returns the voter id of a node that is up, by its name; also of a joining node.
     pub fn planned(
         &self,
         change: &PlanChange,
@@ -131,7 +133,7 @@ impl Layout {
         }
         let replicas = change.replicas.unwrap_or(self.replicas);
         let (members, next_id) = self.members_after(change)?;
-        // What there are too few of already may stay so: a cluster that grows from one node.
+        // A cluster that grows from one node has too few nodes already; a change may leave it so.
         if members.len() < usize::from(replicas)
             && (members.len() < self.nodes.len() || replicas > self.replicas)
         {
@@ -169,7 +171,7 @@ impl Layout {
         })
     }
 
-    /// Those nodes, each with a hash weight by which it holds its share.
+    /// Returns the nodes, each with a hash weight tuned to its share.
     fn nodes_after(
         &self,
         members: &[(NodeId, Joiner)],
@@ -187,7 +189,7 @@ impl Layout {
         Ok(balanced(was, places.collect(), replicas)?.into_iter().map(node).collect())
     }
 
-    /// Who belongs to the cluster afterwards, and the next id.
+    /// Returns the members after the change, and the next unused id.
     fn members_after(
         &self,
         change: &PlanChange,
@@ -211,7 +213,7 @@ impl Layout {
         let mut next_id = self.next_id;
         for joiner in &change.add {
             let name = &joiner.member.name;
-            // Two nodes of one name would issue versions of one origin.
+            // Two nodes of the same name would issue versions with the same origin.
             let joins_twice = members.iter().any(|(_, member)| member.member.name == *name);
             if leaves(name) {
                 return Err(PlanError::NameStays(name.clone()));
@@ -259,7 +261,7 @@ impl Layout {
     }
 }
 
-/// Refuses a council of which no majority is up.
+/// Refuses a metadata quorum without a majority that is up.
 fn check_council(
     council: &[Seat],
     nodes: &[Node],
@@ -275,15 +277,16 @@ fn check_council(
     Ok(())
 }
 
-/// A node's seat, if it is known which voter it is: by now, or when it was seated.
+/// Returns a node's seat with its current voter id or, if the node is down, that of the seat it
+/// holds already.
 fn seat(node: &Node, held: &[Seat], voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Seat> {
     let held = held.iter().find(|seat| seat.node == node.id);
-    // One whose disk was replaced is seated anew.
+    // A node whose disk was replaced gets a seat with its new voter id.
     let voter = voter_of(&node.member.name).map(Some).or(held.map(|seat| seat.voter))?;
     Some(Seat { node: node.id, voter })
 }
 
-/// The council of these nodes that follows on one.
+/// Returns the metadata quorum of these nodes that succeeds the one with the seats `held`.
 pub(super) fn council_of(
     nodes: &[Node],
     held: &[Seat],
@@ -297,9 +300,9 @@ pub(super) fn council_of(
     chosen.into_iter().filter_map(|id| seat(of_id(id)?)).collect()
 }
 
-/// The nodes of a council, in the order of their ids: who is in it stays, others come from the
-/// zones that have the fewest. One, three from three nodes on, five from five on. If one is too
-/// many, a node that is down loses its seat before one that is up.
+/// Selects the nodes of a metadata quorum, sorted by id: one, or three from three nodes on, or five
+/// from five on. Current members stay; new ones come from the zones with the fewest. If the size
+/// would be even, one member is dropped, a node that is down before one that is up.
 pub(super) fn councillors(
     nodes: &[Node],
     stay: &[NodeId],
@@ -323,7 +326,7 @@ pub(super) fn councillors(
         let Some(next) = can.iter().filter(is_free).min_by_key(|node| in_zone(node)) else { break };
         chosen.push(*next);
     }
-    // An even council needs as many to agree as one that has one more.
+    // An even quorum needs the same majority as one with one member more.
     if chosen.len().is_multiple_of(2) {
         chosen.sort_by_key(|node| !is_up(node));
         chosen.pop();

@@ -1,30 +1,31 @@
-//! How much clients may store under a prefix. A layout carries quotas as it carries tokens.
+//! Storage quotas: limits on what clients store under a key prefix. A layout carries quotas as it
+//! carries tokens.
 //!
-//! As bytes, in the order of the prefixes, each: soft 8 │ hard 8 │ prefix 1 + n.
+//! Encoding, in the order of the prefixes, each: soft 8 │ hard 8 │ prefix 1 + n.
 
 use bytes::Buf;
 
 use super::access::{Access, AccessError, MAX_TOKEN_PREFIX};
 
-/// Quotas at most: each node counts what it holds under each of them, again and again.
+/// Maximum number of quotas: each node repeatedly counts its data under each of them.
 pub const MAX_QUOTAS: usize = 64;
 
-/// Bytes of the prefix of a quota's keys at most.
+/// Maximum length of a quota's key prefix in bytes.
 pub const MAX_QUOTA_PREFIX: usize = MAX_TOKEN_PREFIX;
 
-/// What the keys that begin with a prefix may take, in bytes of keys and values, each counted once,
-/// not for each replica.
+/// Limits on the keys with a prefix, in bytes of keys and values; each key counts once, not once
+/// per replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quota {
-    /// What the keys begin with; empty = all keys.
+    /// The key prefix; empty = all keys.
     pub prefix: Vec<u8>,
-    /// Above this nodes warn; 0 = never.
+    /// Soft limit in bytes, above which nodes warn; 0 = none.
     pub soft: u64,
-    /// From this on nodes refuse writes; 0 = never.
+    /// Hard limit in bytes, from which on nodes refuse writes; 0 = none.
     pub hard: u64,
 }
 
-/// The first key behind all that begin with that; `None` = there is none.
+/// Returns the first key after all keys with the prefix; `None` if no key follows them.
 pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut after = prefix[..=last].to_vec();
@@ -33,7 +34,7 @@ pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Quota {
-    /// Whether it can be set.
+    /// Checks that the quota can be set.
     pub fn check(&self) -> Result<(), AccessError> {
         if self.prefix.len() > MAX_QUOTA_PREFIX {
             return Err(AccessError::LongQuotaPrefix);
@@ -64,7 +65,7 @@ impl Quota {
 }
 
 impl Access {
-    /// With this quota, instead of one of the same prefix.
+    /// Returns a copy with this quota, which replaces one of the same prefix.
     pub fn with_quota(&self, quota: Quota) -> Result<Self, AccessError> {
         quota.check()?;
         let mut next = self.clone();
@@ -76,7 +77,7 @@ impl Access {
         Ok(next)
     }
 
-    /// Without the quota of a prefix.
+    /// Returns a copy without the quota of this prefix.
     pub fn without_quota(&self, prefix: &[u8]) -> Result<Self, AccessError> {
         let mut next = self.clone();
         let place = next.quotas.binary_search_by(|other| other.prefix[..].cmp(prefix));
@@ -85,7 +86,7 @@ impl Access {
         Ok(next)
     }
 
-    /// Whether the quotas fit together.
+    /// Checks decoded quotas: order, number and limits.
     pub(super) fn check_quotas(&self) -> Result<(), &'static str> {
         let in_order = self.quotas.windows(2).all(|pair| pair[0].prefix < pair[1].prefix);
         if !in_order

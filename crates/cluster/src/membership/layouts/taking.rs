@@ -1,12 +1,13 @@
-//! What this node has taken of the partitions that move to it, as it and its disk know it.
+//! Rebalance progress: the data that this node has pulled of the partitions that move to it, in
+//! memory and on disk.
 //!
 //! ```text
-//!  enters read old ─▶ empty ─▶ sealed ─▶ takes from each source ─▶ has all
+//!  enters read old ─▶ empty ─▶ fenced ─▶ pulls from each source ─▶ has all
 //!                       │         │                │                 │
 //!                       └─────────┴── kept on disk ┴── after data ───┘
 //! ```
 //!
-//! On disk, behind the vote: emptied as of 8 │ transition 8 │ step 1 │ sources: n 2, n × id 2 │
+//! On disk, after the vote: emptied as of 8 │ transition 8 │ step 1 │ sources: n 2, n × id 2 │
 //! joined 8 │ received: since 8, 0 or 8,192 bytes with a bit for each partition, as length 4 and
 //! bytes │ forgotten: the same.
 
@@ -22,47 +23,47 @@ use crate::paxos::operation::REMEMBERED_MICROS;
 use crate::placement::topology::PARTITIONS;
 use crate::placement::view::FIRST_EPOCH;
 
-/// Bytes with a bit for each partition.
+/// Length of a bitmap of partitions in bytes.
 const PARTITIONS_LEN: usize = PARTITIONS / 8;
 
-/// How far it is. A later step includes those before.
+/// Progress of the pull. A later step includes the earlier ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TakingStep {
-    /// Nothing was done yet.
+    /// Nothing is done yet.
     #[default]
     Begins,
-    /// It takes: there was nothing left of another time, and it is sealed.
+    /// Pulling: orphaned records are dropped, and the repair fence is set.
     Takes,
-    /// It holds all that moves to it.
+    /// All records that move to this node are stored.
     HasAll,
 }
 
-/// See the module.
+/// The rebalance progress of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taking {
-    /// The beginning of the last placement after which this node dropped what is placed elsewhere.
-    /// As long as that is the one in force it holds nothing else.
+    /// The `began` epoch of the last placement for which this node dropped its orphaned records.
+    /// While it equals the active placement's, the node holds no orphaned record.
     pub(super) emptied: u64,
-    /// The first epoch of the transition that the rest is about; 0 = of none.
+    /// The first epoch of the transition that `step` and `sources` are about; 0 = none.
     pub(super) transition: u64,
     pub(super) step: TakingStep,
-    /// Nodes from which it has taken all.
+    /// Nodes from which all records are pulled.
     pub(super) sources: BTreeSet<NodeId>,
-    /// Of tries of conditional writes before this time of a version it does not know whether a
-    /// source has stored them: in all partitions, for it joined then …
+    /// A version time. For conditional-write attempts before it this node does not know whether a
+    /// source stored them, in any partition, because it joined then.
     pub(super) joined: u64,
-    /// … or in those that moved to it later.
+    /// A version time like `joined`, for the partitions that moved to this node later.
     pub(super) received: Since,
-    /// Partitions of which not all was received that their replicas of before remembered of writes
-    /// with an idempotency key, up to a time of a version.
+    /// Partitions whose idempotency records before a version time were not all received from their
+    /// previous replicas.
     pub(super) forgotten: Since,
 }
 
-/// A time of a version, and partitions of which something is not known up to there.
+/// A version time, and the partitions whose history up to it is incomplete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Since {
     time: u64,
-    /// None, or a bit for each partition.
+    /// Empty, or a bit for each partition.
     partitions: Vec<u8>,
 }
 
@@ -75,7 +76,7 @@ impl Since {
         }
     }
 
-    /// 0 = nothing.
+    /// Returns the time for a partition of the set, or 0 for any other.
     fn of(&self, partition: u16) -> u64 {
         let byte = self.partitions.get(usize::from(partition) / 8);
         if byte.is_some_and(|byte| byte >> (partition % 8) & 1 == 1) { self.time } else { 0 }
@@ -109,22 +110,23 @@ impl Default for Taking {
 }
 
 impl Taking {
-    /// What is known of this transition: of another one nothing counts.
+    /// Returns the progress of `transition`, after a reset if it is that of another transition.
     pub(super) fn of(&mut self, transition: u64) -> &mut Self {
         if self.transition != transition {
-            // What it does not know of tries stays so.
+            // `joined`, `received` and `forgotten` stay: the missing history is not recovered by a
+            // new transition.
             (self.transition, self.step) = (transition, TakingStep::Begins);
             self.sources.clear();
         }
         self
     }
 
-    /// What a node lacks by a layout.
+    /// Returns what the node lacks under a layout.
     pub(super) fn lacks_by(&self, layout: &Layout, own: NodeId) -> Lacks {
         let is_member = layout.nodes.iter().any(|node| node.id == own);
         let is_of = self.transition == layout.began;
         let step = if is_of { self.step } else { TakingStep::Begins };
-        // Once reads have switched, whoever lacks something has lost it, and is rebuilt.
+        // Once reads have switched, a node that lacks something has lost it, and is rebuilt.
         if layout.stage != Stage::ReadOld || !is_member || step == TakingStep::HasAll {
             return Lacks::Nothing;
         }
@@ -149,7 +151,7 @@ impl Taking {
         self.forgotten.put(out);
     }
 
-    /// Of a form without what is forgotten: it was not told anything of what moved to it.
+    /// Decodes the progress.
     pub(super) fn read(bytes: &mut &[u8]) -> Result<Self, &'static str> {
         let short = |_| "it ends early: damaged";
         let emptied = bytes.try_get_u64_le().map_err(short)?;
@@ -172,9 +174,9 @@ impl Taking {
 }
 
 impl LayoutsState {
-    /// Another layout is known than the one before. Whoever held nothing but what belongs to it
-    /// then still does when partitions begin to move: noted with that layout, for it can't be found
-    /// out once there are records of after.
+    /// Carries `emptied` over to the newly known layout. A node without orphaned records still has
+    /// none when partitions begin to move; this is noted with that layout because it cannot be
+    /// determined once records of the new placement arrive.
     pub(super) fn learned(&mut self, before: &Layout) {
         let known = self.council.known();
         let is_next = known.stage == Stage::ReadOld && known.base == before.id();
@@ -183,43 +185,43 @@ impl LayoutsState {
         }
     }
 
-    /// What is known of the transition of the view in force.
+    /// Returns the progress in the transition of the active view.
     fn taking(&mut self) -> &mut Taking {
         let began = self.entered.began;
         self.taking.of(began)
     }
 }
 
-/// What a node has to do, by a layout, before what it holds of partitions that move to it is whole.
+/// The steps that a node must complete before its copy of the partitions that move to it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lacks {
-    /// It has all of that.
+    /// The copy is complete.
     Nothing,
-    /// It has not taken all.
+    /// The node has not pulled all records.
     ToTake,
-    /// Nor has it dropped what may be there of another time: before that it stores nothing.
+    /// The node has not dropped its orphaned records either; until then it stores nothing.
     ToBeEmptied,
 }
 
 impl Layouts {
-    /// What this node lacks by the layout of the view in force, as far as its disk knows.
+    /// Returns what this node lacks under the layout of the active view, by its durable progress.
     pub(crate) fn lacks(&self, own: NodeId) -> Lacks {
         let state = self.state();
         state.taking_kept.lacks_by(&state.entered, own)
     }
 
-    /// Whether this node may hold what is placed elsewhere.
+    /// True if this node may hold orphaned records, which are placed on other nodes only.
     pub fn has_leftovers(&self) -> bool {
         let state = self.state();
         state.taking.emptied != state.entered.began
     }
 
-    /// Whether it is known durably that it does not, by the layout of the view in force.
+    /// True if it is durable that this node has no orphaned records under the layout `entered`.
     pub(crate) fn is_empty_of_others(&self, entered: &Layout) -> bool {
         self.state().taking_kept.emptied == entered.began
     }
 
-    /// It has dropped that, as of the placement that began then. Returns whether that is news.
+    /// Notes that the orphaned records of the placement that began in this epoch are dropped.
     pub(crate) fn emptied(&self, began: u64) {
         let mut state = self.state();
         if state.entered.began == began && state.taking.emptied != began {
@@ -228,36 +230,36 @@ impl Layouts {
         }
     }
 
-    /// How far it is in the transition of the view in force, and from whom it has taken all.
+    /// Returns the step in the active transition, and the nodes from which all records are pulled.
     pub(crate) fn taken(&self) -> (TakingStep, BTreeSet<NodeId>) {
         let mut state = self.state();
         let taking = state.taking();
         (taking.step, taking.sources.clone())
     }
 
-    /// Before this time of a version it does not know which tries of a partition's keys were
-    /// stored.
+    /// Returns the version time before which this node does not know which conditional-write
+    /// attempts on a partition's keys were stored.
     pub(crate) fn forgets_before(&self, partition: u16) -> u64 {
         let state = self.state();
         state.taking.joined.max(state.taking.received.of(partition))
     }
 
-    /// Before this time of a version it does not know which writes with an idempotency key were
-    /// done, of a partition or, without one, of any.
+    /// Returns the version time before which this node does not know which writes with an
+    /// idempotency key were done, in `partition` or, if that is `None`, in any.
     pub(crate) fn has_forgotten(&self, partition: Option<u16>) -> u64 {
         let state = self.state();
         let forgotten = &state.taking.forgotten;
         partition.map_or(forgotten.time, |partition| forgotten.of(partition))
     }
 
-    /// The seal under which it takes what moves to it.
+    /// Returns the repair fence under which this node pulls the partitions that move to it.
     pub(crate) fn seal_to_take(&self) -> u64 {
         let state = self.state();
         state.taking.joined.max(state.taking.received.time)
     }
 
-    /// It is sealed up to that time, and begins to take: of all partitions if it joins, or of those
-    /// for which `comes` holds.
+    /// Notes that the repair fence is set to `since` and the pull begins: of all partitions if the
+    /// node joins, else of those for which `comes` is true.
     pub(crate) fn begins_to_take(&self, since: u64, joins: bool, comes: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let taking = state.taking();
@@ -270,26 +272,27 @@ impl Layouts {
         state.changes += 1;
     }
 
-    /// All that a node holds was taken, and is in the store.
+    /// Notes that all records of `source` are pulled and stored.
     pub(crate) fn has_taken(&self, source: NodeId) {
         let mut state = self.state();
         state.taking().sources.insert(source);
         state.changes += 1;
     }
 
-    /// Not all was told that those that had these partitions before remembered up to that time.
+    /// Notes that not all idempotency records up to `time` were received from the previous replicas
+    /// of these partitions.
     pub fn forgets(&self, time: u64, is_of: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let forgotten = &mut state.taking.forgotten;
         if Clock::micros(forgotten.time) + REMEMBERED_MICROS < Clock::micros(time) {
-            // Nobody asks for what is older.
+            // Idempotency records that old are never asked for.
             *forgotten = Since::default();
         }
         forgotten.add(time, is_of);
         state.changes += 1;
     }
 
-    /// There is nothing more to take.
+    /// Notes that the pull is complete.
     pub(crate) fn has_taken_all(&self) {
         let mut state = self.state();
         state.taking().step = TakingStep::HasAll;

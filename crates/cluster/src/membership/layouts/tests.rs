@@ -1,4 +1,4 @@
-//! What a node knows of layouts, as its disk has it.
+//! Tests of the layout record on disk.
 
 use super::*;
 use crate::membership::layout::PlanChange;
@@ -18,7 +18,7 @@ fn next(base: &Layout) -> Arc<Layout> {
     )
 }
 
-/// As a node has it that has accepted the second layout, and its record.
+/// Returns a node that has accepted the second layout, and its record.
 fn accepted() -> (Layouts, Vec<u8>) {
     let own = Voter { node: NodeId(0), id: Some(VoterId(0x0102_0304_0506_0708)), is_first: true };
     let layouts = Layouts::first(own, first());
@@ -29,7 +29,7 @@ fn accepted() -> (Layouts, Vec<u8>) {
     (layouts, record)
 }
 
-/// What a node of this release finds again.
+/// Pins the record's bytes, so that later releases can read it.
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let (layouts, record) = accepted();
@@ -40,7 +40,7 @@ fn the_bytes_are_those_of_the_document() {
         expected.extend((bytes.len() as u32).to_le_bytes());
         expected.extend(bytes);
     }
-    // Nothing was taken yet.
+    // The rebalance progress is empty.
     expected.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     expected.extend([0; 34]);
     assert_eq!(record, expected);
@@ -80,7 +80,7 @@ fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
     assert!(copy.has_votes() && copy.is_unkept());
 }
 
-/// A record that was made before a change says nothing of that, whatever is stored last.
+/// A record made before a change does not contain it, whichever record is stored last.
 #[test]
 fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
     let own = Voter { node: NodeId(0), id: Some(VoterId(5)), is_first: true };

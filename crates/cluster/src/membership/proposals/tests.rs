@@ -1,5 +1,5 @@
-//! One node with others that a test plays: what it asks of them about layouts, and what comes of
-//! their answers.
+//! Tests of one node with the other nodes played by the test: its requests about layouts, and the
+//! effect of the replies.
 
 use super::*;
 use crate::background::effect::{NodeConfig, NodeEffect};
@@ -17,7 +17,7 @@ use crate::shared::Shared;
 
 const NODES: u16 = 3;
 
-/// This node, and what it wants done.
+/// This node, its calls, and the effects that it requested.
 struct Own {
     shared: Arc<Shared>,
     node: Background,
@@ -68,7 +68,7 @@ impl Own {
         self.handle(NodeEvent::Tick);
     }
 
-    /// All that was asked since this was called last is answered, or not.
+    /// Answers, or fails, all requests since the last call.
     fn answered(&mut self, reply: impl Fn(NodeId, &VoteRequest) -> Option<VoteReply>) {
         for (call, node, request) in std::mem::take(&mut self.asked) {
             let result = reply(node, &request).map(Reply::Council).ok_or(FailureKind::Failed);
@@ -76,7 +76,8 @@ impl Own {
         }
     }
 
-    /// Which steps it asks whom for, since this was called last; none of them is answered.
+    /// Returns the recipients and phases of the requests since the last call, and drops them
+    /// unanswered.
     fn steps(&mut self) -> Vec<(u16, &'static str)> {
         let step = |request: &VoteRequest| match request {
             VoteRequest::Ask => "ask",
@@ -87,14 +88,14 @@ impl Own {
         self.asked.drain(..).map(|(_, node, request)| (node.0, step(&request))).collect()
     }
 
-    /// What it knows is durable.
+    /// Makes the node's layouts durable.
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.membership.layouts.kept(&kept, &self.shared.membership.views);
         self.handle(NodeEvent::LayoutsKept { kept: true });
     }
 
-    /// The layout with this council that follows on the one that it knows.
+    /// Returns the successor of the known layout with this metadata quorum.
     fn plan(&self, council: &[&str]) -> Arc<Layout> {
         let council = council.iter().map(|name| (*name).to_owned()).collect();
         let change = Wanted { council: Some(council), ..Wanted::default() };
@@ -109,7 +110,7 @@ impl Own {
     }
 }
 
-/// Councillors that vote for whatever they are asked.
+/// Votes for any request.
 fn votes(_: NodeId, request: &VoteRequest) -> Option<VoteReply> {
     Some(match request {
         VoteRequest::Ask => return None,
@@ -131,7 +132,8 @@ fn a_plan_that_is_applied_twice_is_one_change() {
     let plan = own.plan(&["n0"]);
     own.handle(NodeEvent::Propose(Arc::clone(&plan)));
     assert_eq!(own.steps(), ALL_PREPARE);
-    // Nobody answers; whoever applied it tries once more. Another plan does not displace it.
+    // Nobody answers. A repeated request for the same change, or another plan, does not displace
+    // it.
     for again in [plan, own.plan(&["n1"])] {
         own.handle(NodeEvent::Propose(again));
         assert_eq!((own.steps(), own.progress()), (vec![], (2, Progress::Asking)));
@@ -143,13 +145,13 @@ fn a_change_that_is_decided_and_not_known_everywhere_does_not_hold_up_the_next()
     let mut own = Own::new(MembershipState::Member);
     let first = own.plan(&["n2"]);
     own.handle(NodeEvent::Propose(Arc::clone(&first)));
-    // The only councillor of the new layout is away.
+    // The only member of the new metadata quorum is away.
     let but_decided = |node, request: &VoteRequest| {
         votes(node, request).filter(|reply| *reply != VoteReply::Learned)
     };
     (0..3).for_each(|_| own.answered(but_decided));
     assert_eq!(own.progress(), (2, Progress::Decided));
-    // Applied once more it is not *done* either: nobody but this node may know it.
+    // A repeated request does not make the change *done*: no other node may know it.
     own.handle(NodeEvent::Propose(Arc::clone(&first)));
     assert_eq!(own.progress(), (2, Progress::Decided));
     own.kept();
@@ -174,7 +176,7 @@ fn what_is_known_already_is_done_once_its_council_knows_it() {
     assert_eq!(own.progress(), (2, Progress::Done));
 }
 
-/// That it was accepted says nothing of who knows that it is decided.
+/// *Accepted* does not imply that the node knows the decision.
 #[test]
 fn a_late_vote_is_not_taken_for_having_learned() {
     let mut own = Own::new(MembershipState::Member);
@@ -224,8 +226,8 @@ fn who_has_no_vote_is_told_to_whoever_waits() {
     assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
 }
 
-/// Whoever waits for a change whose task was dropped hears that it was given up, and may apply it
-/// again.
+/// A caller that waits for a change whose task was dropped is told that it was given up, and may
+/// repeat the request.
 #[test]
 fn a_decision_whose_task_is_dropped_is_given_up() {
     let mut own = Own::new(MembershipState::Member);
@@ -262,7 +264,7 @@ fn who_went_by_a_later_layout_and_knows_none_any_more_is_not_asked_for_ever() {
     let (first, later) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
     assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
     own.handle(NodeEvent::Behind);
-    // It has a new disk by now.
+    // The node has a new disk by now.
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&first))));
     own.after(250_000);
     assert_eq!(own.steps(), []);
@@ -296,8 +298,8 @@ fn what_was_accepted_and_not_heard_of_again_is_completed() {
     assert!(own.shared.membership.layouts.change().is_none(), "nobody wanted it here");
 }
 
-/// A layout may seat a node that is being rebuilt. If its directory is put back to an earlier
-/// state then, what it voted is lost, though nothing more of its data is.
+/// A layout may seat a node in a rebuild. If its directory is then restored to an earlier state,
+/// its votes are lost, though no more of its data is.
 #[test]
 fn who_is_being_rebuilt_loses_its_votes_once_more() {
     let mut own = Own::new(MembershipState::Rebuilding);

@@ -1,5 +1,5 @@
-//! The first councillor, with other nodes that a test plays: what they must have reported before it
-//! has the next stage decided.
+//! Tests of the first quorum member, with the other nodes played by the test: the reports that must
+//! arrive before it has the next stage decided.
 
 use super::*;
 use crate::background::effect::{NodeConfig, NodeEffect};
@@ -16,7 +16,7 @@ use crate::shared::Shared;
 
 const NODES: u16 = 4;
 
-/// Node 0 of four, and what it asks the others.
+/// Node 0 of four, and its calls to the others.
 struct Own {
     shared: Arc<Shared>,
     node: Background,
@@ -26,7 +26,7 @@ struct Own {
 }
 
 impl Own {
-    /// Partitions are about to move.
+    /// Starts a transition in *prepare*.
     fn new() -> Self {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..NODES).map(member).collect(), 3).unwrap();
@@ -59,7 +59,7 @@ impl Own {
         self.handle(NodeEvent::LayoutsKept { kept: true });
     }
 
-    /// What follows is decided, without it.
+    /// Enters the next stage as if others had decided it. Returns its epoch.
     fn goes_on(&mut self) -> u64 {
         let next = self.shared.membership.layouts.known().next_stage().unwrap();
         let epoch = next.epoch;
@@ -84,8 +84,8 @@ impl Own {
         }
     }
 
-    /// All nodes are asked, and answer with an epoch and whether they have all, or not at all.
-    /// Returns whether this node has the next stage decided then.
+    /// Answers the polls of all nodes, each with an epoch and `has_all`, or with a failure. Returns
+    /// true if this node then has the next stage decided.
     fn told(&mut self, tells: [Option<(u64, bool)>; NODES as usize]) -> bool {
         self.proposed = false;
         self.mono += ASK_MICROS;

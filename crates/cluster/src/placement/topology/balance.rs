@@ -1,16 +1,17 @@
-//! How much each node is to hold, and hash weights by which it does.
+//! Balancing: the share of partitions that each node should hold, and the hash weights that achieve
+//! it.
 //!
-//! Hashing draws by lot: with 1,000 nodes the fullest holds a fifth more than its share, and a
-//! node of weight 2 among three holds less than twice as much as another, for no node holds two
-//! copies of one partition. So the nodes that are off are given other weights to draw with:
+//! Hashing alone distributes unevenly: with 1,000 nodes the fullest holds a fifth more than its
+//! share. And of three nodes, one of weight 2 holds less than twice as much as another, because no
+//! node holds two copies of a partition. So nodes that are off get other hash weights:
 //!
 //! ```text
 //!   shares:  replicas × partitions, by weight, within what zones and single nodes can hold
 //!   tune:    hash weight × share / held, of nodes that are new or off by more than SLACK; again …
 //! ```
 //!
-//! Who holds enough keeps its hash weight, and so most of what it has: the placement stays a
-//! function of a few bytes a node, and what moves is what must.
+//! A node that holds its share keeps its hash weight, and so most of its data: the placement stays
+//! a function of a few bytes per node, and little moves beyond the necessary.
 
 use std::collections::HashMap;
 
@@ -19,42 +20,42 @@ use super::placement::Placement;
 use super::{HashWeight, Member, PARTITIONS, Topology, TopologyError, check_members};
 use crate::node_id::NodeId;
 
-/// A node that holds so much more or less than its share is left as it is: to mend it would move
-/// more than it brings.
+/// Maximum relative deviation from its share at which a node's hash weight stays: correcting less
+/// would move more than it gains.
 const SLACK: f64 = 0.05;
 
-/// The same of a node that is new, for which nothing moves twice: it is a partition or two, with a
-/// thousand nodes.
+/// Maximum relative deviation of a new node, of which nothing moves twice: one or two partitions in
+/// a cluster of a thousand nodes.
 const SLACK_OF_NEW: f64 = 0.01;
 
-/// How often hash weights are tuned at most. What is reachable is reached in ten or so.
+/// Maximum number of tuning rounds. About ten reach what is reachable.
 const ROUNDS: usize = 24;
 
-/// Nodes of a partition's order that are looked at while tuning, beyond its replicas: those that
-/// other hash weights may bring in.
+/// Number of nodes per partition considered while tuning, beyond its replicas: those that other
+/// hash weights may make replicas.
 const SPARE: usize = 16;
 
-/// What a node holds, and its share, in copies of partitions.
+/// Partitions that a node holds, and its share, in copies of partitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// The node that holds them.
     pub node: NodeId,
-    /// How many partitions it is one of the first `replicas` nodes of.
+    /// Number of partitions whose first `replicas` nodes include this one.
     pub held: usize,
-    /// By its weight, as far as zones allow.
+    /// The node's share by its weight, as far as zones allow.
     pub share: f64,
 }
 
 impl Fill {
-    /// 1 = it holds its share.
+    /// Returns `held` / `share`; 1 = the node holds its share.
     pub fn ratio(&self) -> f64 {
         self.held as f64 / self.share
     }
 }
 
-/// These nodes, in the order of their names, with hash weights by which each holds its share.
-/// `before` is what they have grown out of: whatever need not move stays where it is. Who is in
-/// both keeps its id.
+/// Returns the nodes, sorted by name, with hash weights by which each holds its share. `before` are
+/// the nodes of the layout before: a partition that need not move stays. A node in both keeps its
+/// id.
 pub(crate) fn balanced<'a>(
     before: impl Iterator<Item = (NodeId, &'a Member, HashWeight)> + Clone,
     mut nodes: Vec<(NodeId, Member)>,
@@ -89,7 +90,7 @@ pub(crate) fn balanced<'a>(
 }
 
 impl Topology {
-    /// The same, with all partitions placed.
+    /// Creates the topology of the nodes, with hash weights balanced from those of `before`.
     pub fn grown(
         before: &Self,
         nodes: Vec<(NodeId, Member)>,
@@ -100,7 +101,7 @@ impl Topology {
         Self::with_hash_weights(balanced(was, nodes, replicas)?, replicas)
     }
 
-    /// What each node holds, and its share, in the order of their names.
+    /// Returns the partitions held by each node and its share, sorted by name.
     pub fn fill(&self) -> Vec<Fill> {
         let mut held = vec![0; self.nodes()];
         let mut order = Vec::new();
@@ -114,7 +115,7 @@ impl Topology {
     }
 }
 
-/// How many copies of partitions each node is to hold, by its place.
+/// Returns the number of partition copies that each node should hold, by position.
 fn shares(members: &[Member], copies: usize) -> Vec<f64> {
     let zones = Zones::of(members);
     let (full, rest) = zones.of_first(copies);
@@ -143,7 +144,7 @@ fn shares(members: &[Member], copies: usize) -> Vec<f64> {
     shares
 }
 
-/// By what the hash weights of nodes differ from their weights, on average.
+/// Returns the geometric mean of the ratios of hash weight to weight.
 fn mean_factor<'a>(nodes: impl Iterator<Item = (NodeId, &'a Member, HashWeight)>) -> f64 {
     let log = |(_, member, hash): (_, &Member, HashWeight)| hash.factor(member.weight).ln();
     let (sum, count) =
@@ -151,7 +152,7 @@ fn mean_factor<'a>(nodes: impl Iterator<Item = (NodeId, &'a Member, HashWeight)>
     (sum / count).exp()
 }
 
-/// Tunes the hash weights of those that are off. Whether there were any.
+/// Tunes the hash weights of the nodes that are off. Returns true if one changed.
 fn tune(
     weights: &mut [HashWeight],
     held: &[usize],
@@ -162,7 +163,7 @@ fn tune(
     for (place, weight) in weights.iter_mut().enumerate() {
         let slack = if kept[place].is_some() { SLACK } else { SLACK_OF_NEW };
         let off = held[place] as f64 / shares[place];
-        // To hold a copy of every partition takes an endless weight.
+        // A copy of every partition would take an infinite weight.
         let is_whole = shares[place] > (1.0 - SLACK) * PARTITIONS as f64;
         if (off - 1.0).abs() <= slack || is_whole && off > 1.0 - SLACK {
             continue;
@@ -174,16 +175,17 @@ fn tune(
     tuned
 }
 
-/// What one of several takes part in a sum by, and within what bounds.
+/// A participant's weight in a division, and the bounds of its part.
 struct Bounds {
     weight: f64,
     least: f64,
     most: f64,
 }
 
-/// Divides a sum by weights, within bounds. It is no more than the bounds allow.
+/// Divides a sum in proportion to weights, within bounds; the parts add up to less if the bounds
+/// allow no more.
 fn divide(sum: f64, parts: &[Bounds]) -> Vec<f64> {
-    /// A f64 has so many bits of a fraction, and its range is a few more.
+    /// A f64 has about this many bits of fraction and range.
     const HALVINGS: usize = 100;
     let part =
         |level: f64, bounds: &Bounds| (level * bounds.weight).clamp(bounds.least, bounds.most);
@@ -196,23 +198,23 @@ fn divide(sum: f64, parts: &[Bounds]) -> Vec<f64> {
     parts.iter().map(|bounds| part(high, bounds)).collect()
 }
 
-/// The nodes that are, or may become, the replicas of each partition.
+/// The current and possible replicas of each partition.
 struct Candidates {
     copies: usize,
-    /// How many there are of each partition.
+    /// Number of candidates per partition.
     stride: usize,
-    /// The places of those of partition 0, then of 1, …
+    /// Positions of the candidates of partition 0, then of 1, …
     places: Vec<u16>,
-    /// What they have drawn.
+    /// Hash scores of the candidates.
     draws: Vec<u64>,
-    /// Each node's zone, by its place.
+    /// The zone of each node, by position.
     zones: Vec<u16>,
 }
 
 impl Candidates {
     fn of(members: &[Member], weights: &[HashWeight], copies: usize) -> Self {
         let stride = members.len().min(copies + SPARE);
-        // By the nodes' places.
+        // These ids are the nodes' positions.
         let ids: Vec<NodeId> = (0..=u16::MAX).map(NodeId).take(members.len()).collect();
         let placement = Placement::of(members, &ids, weights);
         let (mut places, mut draws, mut order) = (Vec::new(), Vec::new(), Vec::new());
@@ -226,7 +228,7 @@ impl Candidates {
         Self { copies, stride, places, draws, zones: Zones::of(members).of }
     }
 
-    /// How many partitions each node would be a replica of, by hash weights like these.
+    /// Returns the number of partitions that each node would hold with these hash weights.
     fn held(&self, weights: &[HashWeight]) -> Vec<usize> {
         let mut held = vec![0; weights.len()];
         let mut order: Vec<(u16, u64, u16)> = Vec::with_capacity(self.stride);
@@ -238,7 +240,7 @@ impl Candidates {
                 (self.zones[at], weights[at].cost(*draw), *place)
             };
             order.extend(places.iter().zip(draws).map(one));
-            // By zone and cost; then by the rank within the zone and cost.
+            // Sorts by zone and cost, then selects by rank within the zone and cost.
             order.sort_unstable();
             let (mut zone, mut rank) = (u16::MAX, 0);
             for (of, ..) in &mut order {
@@ -269,13 +271,13 @@ mod tests {
         zones.iter().zip(weights).enumerate().map(node).collect()
     }
 
-    /// The fullest node, in parts of its share.
+    /// Returns the highest ratio of held partitions to the share.
     fn fullest(topology: &Topology) -> f64 {
         topology.fill().iter().map(Fill::ratio).fold(0.0, f64::max)
     }
 
-    /// Copies of partitions that a node is to take over, and those that would have to move at
-    /// least: what the new ones are to hold, and what others lack.
+    /// Returns the partition copies that a node must receive, and the minimum that would have to
+    /// move: the new nodes' shares and what other nodes lack.
     fn moved(before: &Topology, after: &Topology) -> (usize, f64) {
         let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
         let mut held = HashMap::<NodeId, usize>::new();
@@ -299,9 +301,9 @@ mod tests {
         };
         assert_eq!(shares(&["", "", "", ""], &[1, 1, 1, 1], 3), [0.75; 4]);
         assert_eq!(shares(&["", "", ""], &[1, 2, 3], 1), [0.167, 0.333, 0.5]);
-        // A node holds no partition twice: what it can't take is the others'.
+        // No node holds a partition twice: the excess goes to the others.
         assert_eq!(shares(&["", "", "", ""], &[1, 1, 1, 9], 2), [0.333, 0.333, 0.333, 1.0]);
-        // Each of three zones has one of three copies, however large it is.
+        // Each of three zones has one of three copies, however large the zone is.
         assert_eq!(shares(&["x", "x", "y", "z"], &[1, 3, 5, 1], 3), [0.25, 0.75, 1.0, 1.0]);
         // Two zones, three copies: one or two in each.
         assert_eq!(shares(&["x", "x", "y", "y"], &[1; 4], 3), [0.75; 4]);

@@ -1,24 +1,25 @@
-//! Buckets: partitions that have the same replicas in the same order, for comparing what replicas
-//! hold.
+//! Buckets: groups of partitions with the same replicas in the same order, by which replicas
+//! compare their records.
 
 use std::collections::BTreeMap;
 
 use super::{PARTITIONS, partition_of};
 
-/// About how many buckets there are in a small cluster: where one differs, the keys of all of it
-/// are listed; for each, a sum of some 20 bytes travels.
+/// Approximate number of buckets in a small cluster. If a bucket differs, all its keys are listed;
+/// each bucket costs a sum of some 20 bytes on the wire.
 const BUCKETS: usize = 512;
 
-/// Which bucket a partition is in.
+/// The assignment of partitions to buckets.
 #[derive(Debug)]
 pub struct Buckets {
     of: Box<[u16]>,
-    /// A partition of each.
+    /// One partition of each bucket.
     examples: Vec<u16>,
 }
 
 impl Buckets {
-    /// Of partitions with these replicas, in order. Looks at all of them: some milliseconds.
+    /// Groups the partitions by their replicas, in order. Visits all partitions, which takes some
+    /// milliseconds.
     pub(super) fn new<R: Ord + Clone>(mut replicas_of: impl FnMut(u16, &mut Vec<R>)) -> Self {
         let mut groups: BTreeMap<Vec<R>, usize> = BTreeMap::new();
         let mut order = Vec::new();
@@ -44,12 +45,12 @@ impl Buckets {
         Self { of: of.into(), examples }
     }
 
-    /// The bucket of a key.
+    /// Returns the bucket of a key.
     pub fn of(&self, key: &[u8]) -> u16 {
         self.of[usize::from(partition_of(key))]
     }
 
-    /// A partition of each bucket; there are at most as many buckets as partitions.
+    /// Returns one partition of each bucket; there are at most as many buckets as partitions.
     pub(crate) fn examples(&self) -> &[u16] {
         &self.examples
     }

@@ -1,5 +1,5 @@
-//! A topology as text: what is hashed, what nodes send each other and keep on disk, and what tells
-//! people how two of them differ.
+//! Text form of a topology, which nodes hash, exchange and store on disk, and a report of the
+//! differences between two of them.
 //!
 //! ```text
 //! kvorum-topology 1
@@ -9,7 +9,7 @@
 //! node b id 7 weight 2 hash 131100
 //! ```
 //!
-//! A hash weight that is the node's weight is left out, and so is a zone that is empty.
+//! A hash weight equal to the node's weight is omitted, and so is an empty zone.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use std::fmt::Write;
 use super::{FORM, HashWeight, Member, PARTITIONS};
 use crate::node_id::NodeId;
 
-/// `members` are sorted by name, `ids` and `weights` are theirs.
+/// Writes the description. `members` are sorted by name; `ids` and `weights` are in the same order.
 pub(super) fn describe(
     members: &[Member],
     ids: &[NodeId],
@@ -37,8 +37,9 @@ pub(super) fn describe(
     text
 }
 
-/// What differs between two descriptions, in one line; `None` if nothing does. `whose` the second
-/// one is stands in the line: "the peer's". A text that is no description is a difference.
+/// Describes the differences between two descriptions in one line; `None` if they are equal.
+/// `whose` names the owner of the second one in the line: "the peer's". A text in another format
+/// counts as a difference.
 pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
     if ours == theirs {
         return None;
@@ -46,7 +47,7 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
     let (Some(ours), Some(theirs)) = (parse(ours), parse(theirs)) else {
         return Some(format!("{whose} topology has a format that this release does not support"));
     };
-    // Where nodes are missing from a fixed list, the ids of others follow from that.
+    // In a fixed list, missing nodes change the ids of the others.
     let has_same_names = ours.nodes.keys().eq(theirs.nodes.keys());
     let mut found = Vec::new();
     for name in theirs.nodes.keys().filter(|name| !ours.nodes.contains_key(*name)) {
@@ -109,7 +110,7 @@ struct Described<'a> {
 struct DescribedNode<'a> {
     id: u16,
     weight: u32,
-    /// Its hash weight, if that is said.
+    /// The hash weight, if the description has one.
     hash: Option<u32>,
     zone: Option<&'a str>,
 }

@@ -1,55 +1,56 @@
-//! What a node draws with.
+//! A node's weight in rendezvous hashing.
 
 use super::MAX_WEIGHT;
 use super::placement::cost;
 
-/// By how much a hash weight may differ from its node's weight: more would be needed by a node that
-/// is to hold nearly all, and would not help it.
+/// Ratio of the maximum hash weight to the maximum weight. Only a node that is to hold nearly all
+/// partitions would need more, and would not gain by it.
 const MOST_FACTOR: u32 = 16;
 
-/// What a node draws partitions with, in 65,536ths: its weight; or what makes it hold its share.
+/// A node's weight in rendezvous hashing, in 65,536ths: its configured weight, or a value tuned so
+/// that the node holds its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashWeight(u32);
 
 impl HashWeight {
-    /// The greatest that there is …
+    /// The maximum.
     const MOST: u32 = (MAX_WEIGHT * MOST_FACTOR) << 16;
 
-    /// … and the least: with half of it a cost would not fit 64 bits.
+    /// The minimum: with half of it a cost would not fit 64 bits.
     const LEAST: u32 = 1 << 15;
 
-    /// One that was made elsewhere, if there is such a one.
+    /// Converts a number received from elsewhere; `None` if it is out of range.
     pub fn new(value: u32) -> Option<Self> {
         (Self::LEAST..=Self::MOST).contains(&value).then_some(Self(value))
     }
 
-    /// The hash weight as a number, in 65,536ths.
+    /// Returns the hash weight in 65,536ths.
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// That of a node which draws with its weight.
+    /// Returns the hash weight equal to a configured weight.
     pub(super) fn of(weight: u32) -> Self {
         Self(weight << 16)
     }
 
-    /// 2^63 / weight.
+    /// Returns 2^63 / weight.
     pub(super) fn per_weight(self) -> u64 {
         ((1_u128 << 79) / u128::from(self.0)).min(u128::from(u64::MAX)) as u64
     }
 
-    /// So many times as much, within what there is.
+    /// Returns the hash weight multiplied by `factor`, clamped to the valid range.
     pub(super) fn times(self, factor: f64) -> Self {
         let (least, most) = (f64::from(Self::LEAST), f64::from(Self::MOST));
         Self((f64::from(self.0) * factor).round().clamp(least, most) as u32)
     }
 
-    /// How many times a node's weight it is.
+    /// Returns the ratio of the hash weight to the configured weight.
     pub(super) fn factor(self, weight: u32) -> f64 {
         f64::from(self.0) / f64::from(Self::of(weight).0)
     }
 
-    /// What a number that was drawn costs.
+    /// Returns the cost of a hash score.
     pub(super) fn cost(self, draw: u64) -> u64 {
         cost(draw, self.per_weight())
     }

@@ -1,4 +1,4 @@
-//! Who belongs to the cluster, and which nodes hold which keys.
+//! Topology: the members of the cluster and the placement of partitions on them.
 //!
 //! ```text
 //!   key ──xxh3-64──▶ top 16 bits = partition ──▶ nodes in order of preference
@@ -6,8 +6,8 @@
 //!        from = 3:                               [ c  a  e ] b  d …
 //! ```
 //!
-//! All of it is a function of the members and of nothing else: every node computes the same, on
-//! every platform and in every release. A change of the function is a change of [`FORM`].
+//! The placement is a function of the members alone: every node computes the same, on every
+//! platform and in every release. A change of the function requires a new [`FORM`].
 
 mod balance;
 mod buckets;
@@ -38,76 +38,77 @@ use crate::node_id::NodeId;
 /// Number of partitions, fixed for all clusters: the top 16 bits of a key's hash.
 pub const PARTITIONS: usize = 1 << 16;
 
-/// Version of the description, and of the placement that follows from it.
+/// Version of the description and of the placement function.
 const FORM: u32 = 1;
 
-/// What stands for no place.
+/// Marks an id without a position.
 const NOWHERE: u16 = u16::MAX;
 
-/// Nodes of a cluster at most: a [`NodeId`] has 16 bits.
+/// Maximum number of nodes: a [`NodeId`] has 16 bits.
 const MAX_NODES: usize = u16::MAX as usize;
 
-/// Bytes of a node's name or zone at most: their lengths have one byte in the peers' handshake.
+/// Maximum length of a node's name or zone in bytes: their length fields in the peers' handshake
+/// have one byte.
 const MAX_NAME: usize = u8::MAX as usize;
 
-/// Greatest weight of a node, the least being 1.
+/// Maximum weight of a node; the minimum is 1.
 const MAX_WEIGHT: u32 = 1000;
 
-/// Replicas of a partition that are looked up instead of computed: more than almost any request
-/// asks for, in 16 bytes.
+/// Number of replicas of a partition that are looked up instead of computed: more than almost any
+/// request asks for, in 16 bytes.
 const STORED: usize = 8;
 
-/// One node, as all nodes must know it.
+/// A node's properties that all nodes must agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its identity: 1 to 255 bytes without white space.
+    /// The node's name, which is its identity: 1 to 255 bytes without white space.
     pub name: String,
-    /// Copies go to different zones first; empty = a zone of its own.
+    /// The node's zone; copies go to different zones first. Empty = a zone of its own.
     pub zone: String,
-    /// Its share of the keys in relation to the others', 1 to 1000.
+    /// The node's share of the keys relative to the others', 1 to 1000.
     pub weight: u32,
 }
 
 impl Member {
-    /// Whether it can be a node at all.
+    /// Checks name, zone and weight.
     pub fn check(&self) -> Result<(), TopologyError> {
         check_members(std::slice::from_ref(self), 1)
     }
 }
 
-/// Why members make no cluster. Nothing was done.
+/// An error in the members of a cluster. Nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// There is no such cluster.
+    /// The list of nodes is empty.
     #[error("a cluster needs at least one node")]
     NoNodes,
     /// More nodes than a [`NodeId`] can tell apart.
     #[error("{0} nodes are more than {MAX_NODES}")]
     TooManyNodes(usize),
-    /// Nothing would be stored.
+    /// The replica count is 0, so that nothing would be stored.
     #[error("replicas is 0: at least one node must hold a key")]
     NoReplicas,
-    /// A node without a name has no identity.
+    /// A node's name, its identity, is empty.
     #[error("a node has an empty name")]
     EmptyName,
-    /// A name or zone that does not fit where names must fit.
+    /// A name or zone is too long or has white space or control characters.
     #[error("{0:?} is not a valid name: write up to {MAX_NAME} bytes without white space")]
     BadName(String),
-    /// A weight out of range.
+    /// A weight is out of range.
     #[error("node {name}: weight {weight} is out of range 1..{MAX_WEIGHT}")]
     BadWeight {
-        /// Of which node.
+        /// Name of the node.
         name: String,
         /// The weight as given.
         weight: u32,
     },
-    /// Two nodes of one id.
+    /// Two nodes have the same id.
     #[error("nodes {0} and {1} have the same id")]
     SameId(String, String),
-    /// Two nodes of one name.
+    /// Two nodes have the same name.
     #[error("two nodes are named {0}")]
     Duplicate(String),
-    /// Two names that versions could not tell apart.
+    /// Two names have the same hash, so that versions could not tell the nodes apart.
     #[error("nodes {0} and {1} can't be in one cluster, their hashes are equal: rename one")]
     Collision(String, String),
 }
@@ -115,33 +116,33 @@ pub enum TopologyError {
 /// The cluster's nodes and, for every partition, its replicas in order. Clones share the tables.
 #[derive(Debug, Clone)]
 pub struct Topology {
-    /// In the order of their names: a node's *place* is where it is in here.
+    /// The members sorted by name. A node's *position* (`place`) is its index here.
     members: Arc<[Member]>,
-    /// The members' ids, by their places.
+    /// The members' ids, by position.
     ids: Arc<[NodeId]>,
-    /// Each id's place, or [`NOWHERE`].
+    /// The position of each id, or [`NOWHERE`].
     places: Arc<[u16]>,
-    /// What the members draw partitions with, by their places.
+    /// The members' weights in rendezvous hashing, by position.
     hash_weights: Arc<[HashWeight]>,
     replicas: u8,
     placement: Arc<Placement>,
-    /// For each partition the ids of the first nodes of its order, `stride` of them.
+    /// For each partition, the ids of the first `stride` nodes of its order.
     stored: Arc<[u16]>,
     stride: usize,
     holdings: Arc<Holdings>,
-    /// Made when they are first asked for.
+    /// Computed on first use.
     buckets: Arc<OnceLock<Buckets>>,
     digest: u64,
 }
 
-/// The partition that a key belongs to, in every topology: the top 16 bits of its xxh3-64.
+/// Returns the partition of a key, the same in every topology: the top 16 bits of its xxh3-64.
 pub fn partition_of(key: &[u8]) -> u16 {
     (xxh3_64(key) >> 48) as u16
 }
 
 impl Topology {
-    /// The cluster of a fixed list. Its order does not matter: the ids are the nodes' places in the
-    /// sorted list of their names.
+    /// Creates the topology of a fixed list. Ids are positions in the list sorted by name, so the
+    /// order of `members` does not matter.
     pub fn new(mut members: Vec<Member>, replicas: u8) -> Result<Self, TopologyError> {
         if members.len() > MAX_NODES {
             return Err(TopologyError::TooManyNodes(members.len()));
@@ -150,8 +151,8 @@ impl Topology {
         Self::of((0..=u16::MAX).map(NodeId).zip(members).collect(), replicas)
     }
 
-    /// Places all partitions: 65,536 × members steps of some nanoseconds. Ids were given to the
-    /// nodes before, and stay theirs whoever else comes or goes. Each node draws with its weight.
+    /// Creates a topology of nodes with assigned ids, which they keep whoever else joins or leaves.
+    /// Each node's hash weight is its weight. Takes 65,536 × members steps of some nanoseconds.
     pub fn of(nodes: Vec<(NodeId, Member)>, replicas: u8) -> Result<Self, TopologyError> {
         let by_weight = |(id, member): (NodeId, Member)| {
             let weight = HashWeight::of(member.weight.clamp(1, MAX_WEIGHT));
@@ -160,7 +161,7 @@ impl Topology {
         Self::with_hash_weights(nodes.into_iter().map(by_weight).collect(), replicas)
     }
 
-    /// The same; each node draws with the hash weight that comes with it.
+    /// Creates a topology of nodes with assigned ids and hash weights.
     pub fn with_hash_weights(
         mut nodes: Vec<(NodeId, Member, HashWeight)>,
         replicas: u8,
@@ -201,29 +202,29 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Whether there are clones of it.
+    /// True if there are clones of this topology.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.stored) > 1
     }
 
-    /// Whether it is a clone of another one.
+    /// True if one topology is a clone of the other.
     #[cfg(test)]
     pub(crate) fn shares_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.stored, &other.stored)
     }
 
-    /// Nodes of the cluster.
+    /// Returns the number of nodes.
     pub fn nodes(&self) -> usize {
         self.members.len()
     }
 
-    /// All nodes, in the order of their names.
+    /// Returns all nodes, sorted by name.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
         let ids = Arc::clone(&self.ids);
         (0..ids.len()).map(move |place| ids[place])
     }
 
-    /// The partition that a key belongs to.
+    /// Returns the partition of a key.
     pub fn partition_of(&self, key: &[u8]) -> u16 {
         partition_of(key)
     }
@@ -244,7 +245,7 @@ impl Topology {
         }
     }
 
-    /// Whether a node is among the first `from` replicas of a partition; 0 = the default number.
+    /// True if the node is among the first `from` replicas of a partition; 0 = the default number.
     pub fn holds(&self, node: NodeId, partition: u16, from: u8) -> bool {
         let from = if from == 0 { self.default_copies() } else { from };
         let stored = usize::from(from).min(self.stride);
@@ -260,23 +261,24 @@ impl Topology {
         order.contains(&node)
     }
 
-    /// The buckets by which replicas compare what they hold. The first call looks at all
-    /// partitions: some milliseconds.
+    /// Returns the buckets by which replicas compare their records. The first call visits all
+    /// partitions, which takes some milliseconds.
     pub fn buckets(&self) -> &Buckets {
         let copies = self.default_copies();
         let new = || Buckets::new(|partition, order| self.replicas(partition, copies, order));
         self.buckets.get_or_init(new)
     }
 
-    /// No nodes yet, to be counted among the first `from` replicas of partitions.
+    /// Returns an empty `Overlap`, which counts nodes among the first `from` replicas of
+    /// partitions.
     pub(crate) fn overlap(&self, from: u8) -> Overlap<'_> {
         self.holdings.overlap(from)
     }
 
-    /// Whether some partition has more than `spare` of these nodes among its first `from`
-    /// replicas; they can have so many by their zones. Looks at the partitions that they hold: many
-    /// where the nodes are few, but there one is soon found. Of more replicas than are stored it
-    /// says yes without looking.
+    /// True if some partition has more than `spare` of these nodes among its first `from` replicas.
+    /// The nodes' zones must allow that many. Visits the partitions that the nodes hold: many if
+    /// the cluster is small, but then one is found soon. For more replicas than are stored it
+    /// returns true without a search.
     pub(crate) fn have_more_than(&self, spare: usize, nodes: &[NodeId], from: u8) -> bool {
         let from = usize::from(from).min(self.members.len());
         if from > self.stride {
@@ -291,72 +293,75 @@ impl Topology {
             let replicas = self.stored[first..first + from].iter();
             replicas.filter(|id| among[usize::from(**id)]).count() > spare
         };
-        // Whatever has more than `spare` of them has one that is not among the first `spare`.
+        // A partition with more than `spare` of the nodes has one that is not among the first
+        // `spare`.
         let held = nodes.iter().skip(spare).map(|node| self.holdings.of(self.place(*node)));
         held.flatten().any(has_more)
     }
 
-    /// Where a node is in the list of their names, if it is one of the cluster's. An id that came
-    /// from outside may be none.
+    /// Returns a node's position, or `None` if it is not a node of the cluster: an id received from
+    /// outside need not be one.
     pub(crate) fn place_of(&self, node: NodeId) -> Option<usize> {
         let place = self.places.get(usize::from(node.0)).filter(|place| **place != NOWHERE);
         place.map(|place| usize::from(*place))
     }
 
-    /// Where a node of the cluster is in the list of their names.
+    /// Returns the position of a node of the cluster.
     pub(crate) fn place(&self, node: NodeId) -> usize {
         self.place_of(node).expect("it is one of the cluster's nodes")
     }
 
-    /// Whether a node is one of the cluster's.
+    /// True if the node belongs to the cluster.
     pub fn contains(&self, node: NodeId) -> bool {
         self.place_of(node).is_some()
     }
 
-    /// The facts of one of the cluster's nodes.
+    /// Returns the properties of a node of the cluster.
     pub fn member(&self, node: NodeId) -> &Member {
         &self.members[self.place(node)]
     }
 
-    /// The node of this name.
+    /// Finds a node by name.
     pub fn own(&self, name: &str) -> Option<NodeId> {
         let place = self.members.binary_search_by(|member| member.name.as_str().cmp(name));
         place.ok().map(|place| self.ids[place])
     }
 
-    /// What a node draws partitions with.
+    /// Returns a node's weight in rendezvous hashing.
     pub(crate) fn hash_weight(&self, node: NodeId) -> HashWeight {
         self.hash_weights[self.place(node)]
     }
 
-    /// Copies of a key that are wanted: more than there may be nodes.
+    /// Returns the configured number of copies of a key, which may exceed the number of nodes.
     pub(crate) fn wanted_copies(&self) -> u8 {
         self.replicas
     }
 
-    /// Copies of a key unless a request says otherwise: at most one a node.
+    /// Returns the default number of copies of a key: the configured number, but at most one per
+    /// node.
     pub fn default_copies(&self) -> u8 {
         self.replicas.min(self.members.len().min(255) as u8)
     }
 
-    /// Copies of a record that says this number: 0 = as many as by default.
+    /// Returns the number of copies of a record that specifies `said`; 0 = the default number.
     pub fn copies_of(&self, said: u8) -> u8 {
         if said == 0 { self.default_copies() } else { said }
     }
 
-    /// Hash of [`Topology::describe`]: nodes that agree on it place every key alike.
+    /// Returns the hash of [`Topology::describe`]: nodes with equal digests place every key alike.
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// All that decides where keys are, as text that is the same on every node:
-    /// [`difference`] compares two of them.
+    /// Describes everything that decides the placement, as text that is the same on every node;
+    /// [`difference`] compares two descriptions.
     pub fn describe(&self) -> String {
         describe(&self.members, &self.ids, &self.hash_weights, self.replicas)
     }
 }
 
-/// The place of each id. All of them fit: there are no more members than places.
+/// Returns the position of each id. Every position fits 16 bits, because the number of members is
+/// checked.
 fn places(ids: &[NodeId], members: &[Member]) -> Result<Vec<u16>, TopologyError> {
     let ends = ids.iter().map(|id| usize::from(id.0) + 1).max().unwrap_or(0);
     let mut places = vec![NOWHERE; ends];
@@ -370,7 +375,7 @@ fn places(ids: &[NodeId], members: &[Member]) -> Result<Vec<u16>, TopologyError>
     Ok(places)
 }
 
-/// `members` are sorted by name.
+/// Checks the members, which must be sorted by name, and the replica count.
 pub(crate) fn check_members(members: &[Member], replicas: u8) -> Result<(), TopologyError> {
     if members.is_empty() {
         return Err(TopologyError::NoNodes);
@@ -407,7 +412,7 @@ pub(crate) fn check_members(members: &[Member], replicas: u8) -> Result<(), Topo
     }
 }
 
-/// How often partitions were looked at, for tests that count work.
+/// Counter of visited partitions, for tests that measure work.
 #[cfg(test)]
 pub(crate) mod work {
     use std::cell::Cell;
@@ -418,7 +423,7 @@ pub(crate) mod work {
         LOOKS.set(LOOKS.get() + 1);
     }
 
-    /// Looks by this thread since the last call.
+    /// Returns this thread's count since the last call.
     pub(crate) fn take() -> usize {
         LOOKS.take()
     }

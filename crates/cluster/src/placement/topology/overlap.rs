@@ -1,9 +1,9 @@
-//! How many of some nodes can be replicas of one partition: at most, by their zones alone, and
-//! whether any partition has so many.
+//! Overlap of a set of nodes with the replicas of one partition: an upper bound by the zones alone,
+//! and whether any partition reaches it.
 //!
 //! The order of a partition has the first node of each zone, then the second of each, and so on
-//! (`placement.rs`). So its first `from` are `full` nodes of every zone that has as many, and one
-//! more of each of `rest` zones:
+//! (`placement.rs`). So its first `from` nodes are `full` nodes of every zone that has as many, and
+//! one more of each of `rest` zones:
 //!
 //! ```text
 //!   zone x:  a b c      from = 4:  one node of each zone (full = 1), one more of x or y (rest = 1)
@@ -11,23 +11,23 @@
 //!   zone z:  f
 //! ```
 //!
-//! In a cluster with many partitions for each set of nodes there is one that reaches the bound. In
-//! a large one there may be none, and then the partitions that the nodes hold are looked at.
+//! In a cluster with many partitions per set of nodes some partition reaches the bound. In a large
+//! one there may be none; then the partitions that the nodes hold are searched.
 
 use super::{Member, PARTITIONS};
 
-/// The nodes' zones, and which partitions each node holds.
+/// The nodes' zones, and the partitions that each node holds.
 #[derive(Debug)]
 pub(super) struct Holdings {
     zones: Zones,
-    /// Where each node's partitions begin in `partitions`; one more at the end.
+    /// Index in `partitions` at which each node's partitions begin; one more at the end.
     begins: Vec<u32>,
-    /// The partitions of which a node is among the replicas that are stored, node after node.
+    /// The partitions with the node among their stored replicas, node after node.
     partitions: Vec<u16>,
 }
 
 impl Holdings {
-    /// `stored` are the places of the first `stride` nodes of each partition.
+    /// Builds the table. `stored` are the positions of the first `stride` nodes of each partition.
     pub(super) fn new(
         members: &[Member],
         stored: impl Iterator<Item = usize> + Clone,
@@ -51,12 +51,12 @@ impl Holdings {
         Self { zones, begins, partitions }
     }
 
-    /// The partitions that the node at a place holds.
+    /// Returns the partitions that the node at a position holds.
     pub(super) fn of(&self, place: usize) -> &[u16] {
         &self.partitions[self.begins[place] as usize..self.begins[place + 1] as usize]
     }
 
-    /// No nodes yet, of the first `from` of a partition.
+    /// Returns an empty set of nodes, to be counted among the first `from` nodes of partitions.
     pub(super) fn overlap(&self, from: u8) -> Overlap<'_> {
         let (full, rest) = self.zones.of_first(usize::from(from));
         let inside = vec![0; self.zones.larger.first().copied().unwrap_or(0)];
@@ -64,17 +64,17 @@ impl Holdings {
     }
 }
 
-/// The zones that nodes are in.
+/// The zones of the nodes.
 #[derive(Debug)]
 pub(super) struct Zones {
-    /// Each node's zone as a number, by its place.
+    /// The zone number of each node, by position.
     pub(super) of: Vec<u16>,
-    /// How many zones have more than so many nodes, from 0 on.
+    /// Number of zones with more than `n` nodes, for each `n` from 0 on.
     larger: Vec<usize>,
 }
 
 impl Zones {
-    /// `members` are sorted by name.
+    /// Numbers the zones. `members` are sorted by name.
     pub(super) fn of(members: &[Member]) -> Self {
         let mut by_zone: Vec<usize> = (0..members.len()).collect();
         by_zone.sort_by_key(|place| &members[*place].zone);
@@ -83,7 +83,7 @@ impl Zones {
         let mut last: Option<&str> = None;
         for place in by_zone {
             let zone = members[place].zone.as_str();
-            // Without a zone each is one of its own.
+            // A node without a zone has one of its own.
             if zone.is_empty() || last != Some(zone) {
                 sizes.push(0);
             }
@@ -98,8 +98,8 @@ impl Zones {
         Self { of, larger }
     }
 
-    /// Of the first `from` nodes of a partition so many are of every zone that has as many, and so
-    /// many zones have one more.
+    /// Returns `(full, rest)` for the first `from` nodes of a partition: `full` nodes of every zone
+    /// that has as many, and one more of each of `rest` zones.
     pub(super) fn of_first(&self, from: usize) -> (usize, usize) {
         let (mut full, mut rest) = (0, from);
         for zones in self.larger.iter().take_while(|zones| **zones > 0) {
@@ -110,22 +110,22 @@ impl Zones {
     }
 }
 
-/// Some nodes, and how many of them a partition can have among its first `from` at most.
+/// A set of nodes, and the maximum number of them among a partition's first `from` nodes.
 #[derive(Debug)]
 pub(crate) struct Overlap<'a> {
     zones: &'a [u16],
     full: usize,
     rest: usize,
-    /// How many of the nodes each zone has.
+    /// Number of nodes of the set, by zone.
     inside: Vec<usize>,
-    /// The nodes that the `full` ones of their zones can be.
+    /// Number of nodes of the set that fit in the `full` nodes of their zones.
     within: usize,
-    /// Zones that have more of the nodes than that.
+    /// Number of zones with more than `full` nodes of the set.
     above: usize,
 }
 
 impl Overlap<'_> {
-    /// Adds the node at a place. None is added twice.
+    /// Adds the node at a position. A node must not be added twice.
     pub(crate) fn add(&mut self, place: usize) {
         let inside = &mut self.inside[usize::from(self.zones[place])];
         *inside += 1;
@@ -136,7 +136,7 @@ impl Overlap<'_> {
         }
     }
 
-    /// At most so many of them are among the first `from` of any partition.
+    /// Returns the maximum number of the nodes among the first `from` of any partition.
     pub(crate) fn most(&self) -> usize {
         self.within + self.above.min(self.rest)
     }

@@ -1,7 +1,7 @@
-//! The order of the nodes for a partition: weighted rendezvous hashing, different zones first.
+//! Order of the nodes for a partition: weighted rendezvous hashing, different zones first.
 //!
-//! Every node draws a number for the partition, from the two's hash. It costs −log₂(number) divided
-//! by the node's hash weight, and the cheapest node comes first:
+//! Each node gets a random number per partition, from a hash of the two. Its cost is −log₂(number)
+//! divided by the node's hash weight, and the cheapest node comes first:
 //!
 //! ```text
 //!   cost(node, partition) = −log₂( xxh3-64(partition, seed = xxh3-64(name)) / 2^64 ) / weight
@@ -11,34 +11,34 @@
 //!   zone z:  d 0.4
 //! ```
 //!
-//! A number is drawn for each node alone, so a node that comes or goes moves only the partitions
-//! that it gets or had. (With zones of several nodes: and those that it moves up or down in its
-//! zone.) The costs are exponentially distributed with the weights as rates, so each node is the
-//! first as often as its weight says.
+//! A node's cost depends on no other node, so a node that joins or leaves moves only the partitions
+//! that it gains or loses. (With several nodes in a zone: and those for which it changes the rank
+//! of others in its zone.) The costs are exponentially distributed with the weights as rates, so
+//! each node comes first in proportion to its weight.
 //!
 //! Rendezvous hashing: Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
 //! IEEE/ACM Transactions on Networking 6(1), 1998. Weights by the logarithm: Schindelhauer and
 //! Schomaker, "Weighted distributed hash tables", SPAA 2005.
 //!
-//! All nodes must compute the same order bit by bit, and `f64::ln` is whatever the platform's
-//! mathematical library makes of it. So the logarithm is computed in whole numbers.
+//! All nodes must compute the same order bit by bit, and the result of `f64::ln` depends on the
+//! platform's mathematical library. So the logarithm is computed in integers.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{HashWeight, Member};
 use crate::node_id::NodeId;
 
-/// What decides about the order, compared like this: rank within the zone, cost, name (by place).
+/// Sort key of a node in a partition's order: rank within the zone, cost, position by name.
 type Place = (u16, u64, u16);
 
-/// The nodes as the hashing needs them.
+/// The nodes, in the form that the hashing needs.
 #[derive(Debug)]
 pub(super) struct Placement {
-    /// Sorted by zone.
+    /// The nodes' hash inputs, sorted by zone.
     draws: Vec<Draw>,
-    /// Where each zone ends in `draws`.
+    /// End index of each zone in `draws`.
     zone_ends: Vec<usize>,
-    /// The nodes' ids, by their places.
+    /// The nodes' ids, by position.
     ids: Vec<NodeId>,
 }
 
@@ -51,7 +51,7 @@ struct Draw {
 }
 
 impl Placement {
-    /// `members` are sorted by name, `ids` and `weights` are theirs.
+    /// Prepares the nodes. `members` are sorted by name; `ids` and `weights` are in the same order.
     pub(super) fn of(members: &[Member], ids: &[NodeId], weights: &[HashWeight]) -> Self {
         let mut by_zone: Vec<(usize, &Member)> = members.iter().enumerate().collect();
         by_zone.sort_by_key(|(place, member)| (&member.zone, *place));
@@ -69,7 +69,7 @@ impl Placement {
         Self { zone_ends: ends.collect(), draws, ids: ids.to_vec() }
     }
 
-    /// What a node draws for a partition: the logarithm of a number, before it is weighed.
+    /// Returns a node's hash score for a partition: −log₂ of its number, not divided by the weight.
     pub(super) fn draw(member: &Member, partition: u16) -> u64 {
         minus_log2(xxh3_64_with_seed(&u64::from(partition).to_le_bytes(), seed(member)))
     }
@@ -96,7 +96,7 @@ impl Placement {
     }
 }
 
-/// The least `count` of the places that were offered, in order.
+/// The `count` lowest sort keys offered, in order.
 struct Best {
     count: usize,
     places: Vec<Place>,
@@ -118,32 +118,32 @@ impl Best {
     }
 }
 
-/// Bits after the point of a logarithm. One of up to 64 then fits 64 bits.
+/// Number of fraction bits of a logarithm. A logarithm of up to 64 then fits 64 bits.
 const FRACTION: u32 = 57;
 
-/// log2 of the pieces that an octave is cut into. Within a piece the logarithm is taken for a
-/// straight line, by which shares differ from weights by less than 1 in 4,000.
+/// Log₂ of the number of pieces of an octave. Within a piece the logarithm is interpolated
+/// linearly, by which shares differ from weights by less than 1 in 4,000.
 const PIECE_BITS: u32 = 10;
 
-/// log₂ of 1 + n / 1024.
+/// Table of log₂(1 + n / 1024).
 static LOG2: [u64; (1 << PIECE_BITS) + 1] = log2_table();
 
 fn seed(member: &Member) -> u64 {
     xxh3_64(member.name.as_bytes())
 }
 
-/// What is drawn, divided by the node's weight; all that is too much is the same.
+/// Divides a hash score by the node's weight; saturates.
 #[inline]
 pub(super) fn cost(drawn: u64, per_weight: u64) -> u64 {
     u64::try_from((u128::from(drawn) * u128::from(per_weight)) >> 63).unwrap_or(u64::MAX)
 }
 
-/// −log₂(`hash` / 2^64) with [`FRACTION`] bits after the point; 0 is taken for 1.
+/// Returns −log₂(`hash` / 2^64) with [`FRACTION`] fraction bits; 0 counts as 1.
 #[inline]
 fn minus_log2(hash: u64) -> u64 {
     let hash = hash | 1;
     let zeros = hash.leading_zeros();
-    // Without its leading one: how far into its octave the number is, of 2^64.
+    // The number without its leading one: the offset in its octave, as a fraction of 2^64.
     let within = (hash << zeros) << 1;
     let piece = (within >> (64 - PIECE_BITS)) as usize;
     let rest = within << PIECE_BITS;
@@ -163,8 +163,8 @@ const fn log2_table() -> [u64; (1 << PIECE_BITS) + 1] {
     table
 }
 
-/// log₂ of a number from 1 to 2 with 63 bits after the point: squaring it doubles its logarithm,
-/// whose next bit is whether the square reaches 2.
+/// Returns log₂ of a number from 1 to 2 with 63 fraction bits. Squaring the number doubles its
+/// logarithm, whose next bit is whether the square reaches 2.
 const fn log2_of(mut number: u64) -> u64 {
     let mut log = 0;
     let mut bit = 0;
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(cost(minus_log2(0), 1 << 63), 64 << FRACTION);
     }
 
-    /// What makes the order the same everywhere: these are the bits, on every platform.
+    /// Pins the table's bits, which must be the same on every platform.
     #[test]
     fn its_bits_are_pinned() {
         assert_eq!(LOG2[512], 84_301_980_808_752_399, "log2(1.5)");

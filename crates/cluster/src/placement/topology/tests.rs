@@ -19,14 +19,15 @@ fn topology(members: Vec<Member>) -> Topology {
     Topology::new(members, 3).unwrap()
 }
 
-/// All nodes in the order that they have for a partition, by name.
+/// Returns the names of all nodes in their order for a partition.
 fn order(topology: &Topology, partition: u16) -> Vec<&str> {
     let mut nodes = Vec::new();
     topology.replicas(partition, u8::MAX, &mut nodes);
     nodes.iter().map(|node| topology.member(*node).name.as_str()).collect()
 }
 
-/// How many partitions each node is among the first `from` of, as parts of its fair share.
+/// Returns, for each node, the partitions with the node among the first `from`, relative to its
+/// fair share.
 fn loads(topology: &Topology, from: u8) -> Vec<f64> {
     let mut counts = vec![0_u64; topology.nodes()];
     let mut nodes = Vec::new();
@@ -103,8 +104,8 @@ fn more_replicas_than_there_are_nodes_are_all_nodes() {
     assert_eq!(nodes, []);
 }
 
-/// What another release or platform must compute too. If this fails, clusters can't be upgraded
-/// node by node: `FORM` has to change with it.
+/// Pins what other releases and platforms must compute too. If this fails, clusters can't be
+/// upgraded node by node: `FORM` has to change with it.
 #[test]
 fn placement_and_digest_are_pinned() {
     let mut members = numbered(12);
@@ -269,7 +270,8 @@ proptest! {
         prop_assert_eq!(difference(&one.describe(), &other.describe(), "the other's"), None);
     }
 
-    /// Every node in a zone of its own: the others keep their order, so nothing moves between them.
+    /// With every node in a zone of its own, the others keep their order, so nothing moves between
+    /// them.
     #[test]
     fn a_new_node_moves_only_what_it_gets(
         members in arbitrary_members(12),
@@ -313,8 +315,8 @@ fn a_node_added_takes_its_share_and_no_more() {
     }
 }
 
-/// Ids are given once: who comes later in between changes none of them, and what it does not get
-/// stays where it was.
+/// A node that joins changes no id of the others, whatever its place in the order of names, and
+/// moves no partition but its own.
 #[test]
 fn ids_stay_whoever_comes() {
     let three = topology(named(&["a", "c", "d"]));
@@ -340,7 +342,7 @@ fn ids_stay_whoever_comes() {
     assert_eq!(same, TopologyError::SameId("b".to_owned(), "d".to_owned()));
 }
 
-/// In a fixed list the ids are the places.
+/// In a fixed list the ids are the positions.
 #[test]
 fn ids_are_described() {
     let member = |name: &str| Member { zone: "x".to_owned(), ..member(name) };

@@ -22,7 +22,7 @@ fn layouts() -> [Layout; 2] {
     [first, moving]
 }
 
-/// Decrees and tokens, while partitions move.
+/// Returns a layout in a transition, with forced layouts and tokens.
 fn with_tokens() -> Layout {
     let [first, moving] = layouts();
     let mut layout = moving.next_stage().unwrap();
@@ -76,7 +76,8 @@ fn a_layout_comes_back_as_it_was() {
     assert!(Layout::from_bytes(&vec![0; MAX_BYTES + 1]).is_err());
 }
 
-/// What nodes of other releases write and read. If this fails, `FORM` has to change.
+/// Pins the encoding that nodes of other releases write and read. If this fails, `FORM` has to
+/// change.
 #[test]
 fn the_form_is_pinned() {
     let [first, moving] = layouts();

@@ -1,6 +1,6 @@
-//! Councils under loss, reordering, restarts and lost disks, from a seed: no two layouts of one
-//! epoch are ever taken for decided, and what is said to be done is known to a majority of its
-//! council.
+//! Tests of the metadata quorum under loss, reordering, restarts and lost disks, from a seed: no
+//! two layouts of one epoch are ever taken for decided, and a change reported as done is known to a
+//! majority of the new quorum.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn node(id: u16) -> Node {
     }
 }
 
-/// Without placing anything: only councils matter here.
+/// Returns a first layout. Its placement is never computed: only the metadata quorum matters here.
 fn first(council: &[Seat]) -> Layout {
     Layout {
         epoch: 1,
@@ -42,7 +42,7 @@ fn first(council: &[Seat]) -> Layout {
     }
 }
 
-/// The next layout with this council; `mark` tells it from others.
+/// Returns the next layout with this metadata quorum; `mark` distinguishes layouts of one epoch.
 fn next(base: &Layout, council: Vec<Seat>, mark: u32) -> Layout {
     let epoch = base.epoch + 1;
     let next_id = base.next_id + mark;
@@ -58,7 +58,7 @@ fn council(seats: &[Seat], known: &Layout) -> Vec<Council> {
     seats.iter().map(|seat| node_of(*seat, &known)).collect()
 }
 
-/// The node that has a seat.
+/// Returns the node that has a seat.
 fn node_of(seat: Seat, known: &Arc<Layout>) -> Council {
     Council::new(voter(seat), Arc::clone(known), Vote::default())
 }
@@ -67,7 +67,7 @@ fn voter(seat: Seat) -> Voter {
     Voter { node: seat.node, id: seat.voter, is_first: false }
 }
 
-/// Asks all that are to be asked, and hands over the replies, until it is over.
+/// Delivers the requests of a proposal and their replies until it ends. Returns all effects.
 fn run(proposal: &mut Proposal, nodes: &mut [Council]) -> Vec<Proposed> {
     let mut all = Vec::new();
     loop {
@@ -114,7 +114,7 @@ fn what_must_be_durable_is_said_with_the_reply() {
     assert_eq!(node.asked(&accept(2)), (VoteReply::Accepted, vote));
     let promise = VoteReply::Promise(Some((2, Arc::clone(&two))));
     assert_eq!(node.asked(&prepare(&one, 3)), (promise, vote));
-    // It learns a layout by being asked about the next one, and its vote begins anew.
+    // A request about the next layout teaches the current one and resets the vote.
     let both = Keep { layout: true, vote: true };
     assert_eq!(node.asked(&prepare(&two, 1)), (VoteReply::Promise(None), both));
     assert_eq!(node.asked(&accept(9)), (VoteReply::Known(Arc::clone(&two)), Keep::default()));
@@ -135,7 +135,7 @@ fn of_a_fork_nothing_is_learned_and_nothing_voted() {
     assert_eq!(node.asked(&prepare), (VoteReply::NoVote, Keep::default()));
     assert_eq!(node.known(), &two);
 
-    // Whoever is behind learns it, and its vote about what the decree took the place of is gone.
+    // A node that is behind learns the forced layout, and drops its vote on the one replaced.
     let mut late = node_of(seat(2, 1), &Arc::new(one.clone()));
     let base = Arc::new(one);
     late.asked(&VoteRequest::Prepare { base: Arc::clone(&base), ballot: 1 });
@@ -171,20 +171,20 @@ fn who_accepted_completes_it() {
     let one = Arc::new(first(&seats));
     let two = Arc::new(next(&one, seats.to_vec(), 1));
     let mut nodes = council(&seats, &one);
-    // One has accepted it; the proposer is gone.
+    // One member has accepted the layout; the proposer is gone.
     nodes[1].asked(&VoteRequest::Prepare { base: Arc::clone(&one), ballot: 4 });
     nodes[1].asked(&VoteRequest::Accept { ballot: 4, layout: Arc::clone(&two) });
     assert!(nodes[0].completed().is_none());
     let mut proposal = nodes[1].completed().unwrap();
     let happened = run(&mut proposal, &mut nodes);
     assert_eq!(happened.last(), Some(&Proposed::Done(Arc::clone(&two))));
-    // Another plan on the same base learns that it is overtaken.
+    // Another plan on the same base is overtaken.
     let other = Arc::new(next(&one, seats.to_vec(), 2));
     let happened = run(&mut Proposal::new(one, other, 9), &mut nodes);
     assert!(matches!(&happened[0], Proposed::Overtaken(known) if *known == two), "{happened:?}");
 }
 
-/// The one under the greatest ballot may be decided, in whatever order councillors tell of theirs.
+/// The layout under the highest ballot may be decided, in whatever order the members report.
 #[test]
 fn what_was_accepted_last_is_taken_up_whoever_tells_of_it_first() {
     let one = Arc::new(first(&[seat(0, 1), seat(1, 1), seat(2, 1)]));
@@ -201,15 +201,15 @@ fn what_was_accepted_last_is_taken_up_whoever_tells_of_it_first() {
     }
 }
 
-/// Everything that a few proposers and faults do, step by step.
+/// A few proposers and the faults that can occur, step by step.
 struct World {
     nodes: Vec<Council>,
-    /// What is on each node's disk.
+    /// The durable state of each node.
     disks: Vec<(Seat, Arc<Layout>, Vote)>,
     proposals: Vec<Option<(u16, Proposal)>>,
-    /// To whom, what, and whose proposal it is of.
+    /// Requests on their way: index and number of the proposal, recipient, and message.
     sent: Vec<(usize, u64, NodeId, VoteRequest)>,
-    /// Each proposal has a number: replies to an earlier one are dropped.
+    /// The number of each proposal: replies to an earlier one are dropped.
     numbers: Vec<u64>,
     decided: BTreeMap<u64, Arc<Layout>>,
     done: u64,
@@ -243,7 +243,7 @@ impl World {
             2 => self.restart(at),
             3 if self.wiped == 0 => self.wipe(at),
             4 => drop(self.take(b)),
-            // A message comes twice.
+            // A message is delivered twice.
             5 => self.deliver(b, true),
             6 => {
                 // A node that is behind asks another one.
@@ -345,7 +345,7 @@ impl World {
         }
     }
 
-    /// What was not durable is gone, and what it proposes.
+    /// Restarts a node: its proposals and everything not durable are gone.
     fn restart(&mut self, at: usize) {
         let (own, known, vote) = self.disks[at].clone();
         self.nodes[at] = Council::new(voter(own), known, vote);
@@ -354,7 +354,7 @@ impl World {
         }
     }
 
-    /// A new disk knows nothing but what it is told: here, the first layout of its settings.
+    /// Replaces a node's disk. The new one starts with the first layout, as its settings make it.
     fn wipe(&mut self, at: usize) {
         self.wiped += 1;
         let own = seat(at as u16, 2);
@@ -383,7 +383,7 @@ proptest! {
     }
 }
 
-/// The random worlds do get somewhere.
+/// The random worlds decide some layouts.
 #[test]
 fn chains_grow_in_random_worlds() {
     let mut state = 1_u64;

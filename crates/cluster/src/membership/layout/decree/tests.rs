@@ -16,7 +16,7 @@ fn seat(node: u16, voter: u64) -> Seat {
     Seat { node: NodeId(node), voter: Some(VoterId(voter)) }
 }
 
-/// A council of `base` decides that.
+/// Returns the next layout with the metadata quorum `council`, as decided on `base`.
 fn decided(base: &Layout, council: &[&str]) -> Layout {
     let council = Some(council.iter().map(|name| (*name).to_owned()).collect());
     base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(5))).unwrap()

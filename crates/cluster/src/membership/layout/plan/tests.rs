@@ -17,7 +17,7 @@ fn first(names: &[&str], replicas: u8) -> Layout {
     layout
 }
 
-/// Every node is up, and has the disk that it had.
+/// Plans a change with every node up and on its original disk.
 fn planned(layout: &Layout, change: &PlanChange) -> Result<Layout, PlanError> {
     layout.planned(change, voter_of)
 }
@@ -78,7 +78,7 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
     assert_eq!(ids, [(0, "a"), (3, "aa"), (2, "c")]);
     assert_eq!(old.before.as_ref().unwrap().nodes, one.nodes);
     assert_eq!(old.base, prepared.id());
-    // Who leaves is no councillor any more.
+    // A node that leaves loses its seat.
     assert_eq!(old.council.iter().map(|seat| seat.node.0).collect::<Vec<_>>(), [0, 2, 3]);
     assert!(!old.is_gone(NodeId(1)), "it still holds what moves");
     let again = planned(&old, &PlanChange { add: vec![joiner("d")], ..PlanChange::default() });
@@ -95,13 +95,13 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
     let back = old.aborted(|_| Some(VoterId(5))).unwrap();
     assert_eq!((back.epoch, back.began, &back.nodes), (4, 4, &one.nodes));
     assert!(back.is_gone(NodeId(3)), "an id is given once, though its node never held anything");
-    // The same name with another disk is another node.
+    // A node of the same name with another disk is another node, with a new id.
     let later =
         planned(&settled, &PlanChange { add: vec![joiner("b")], ..PlanChange::default() }).unwrap();
     assert_eq!(later.named("b").unwrap().id, NodeId(4));
 }
 
-/// Without a councillor no layout would follow ever, and of two both would be needed.
+/// Without a quorum member no layout could ever follow, and of two both would be needed.
 #[test]
 fn who_stays_has_the_seats_of_joiners_when_a_change_is_gone_back_from() {
     let one = first(&["a", "b", "c"], 3);
@@ -193,15 +193,15 @@ fn a_lost_node_is_not_waited_for_and_a_lost_councillor_is_seated_anew() {
     let lost: Vec<bool> =
         without.before.as_ref().unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false, false]);
-    // Another disk under the same name: nothing moves, but it may vote again.
+    // Another disk under the same name: nothing moves, but the node may vote again.
     let other_disk = |name: &str| if name == "a" { Some(VoterId(7)) } else { voter_of(name) };
     let seated = layout.planned(&PlanChange::default(), other_disk).unwrap();
     assert_eq!((seated.stage, seated.before.clone()), (Stage::Settled, None));
     assert_eq!(seated.council[0].voter, Some(VoterId(7)));
 }
 
-/// A node that is down may have lost its vote with its disk, and nobody is seated anew while keys
-/// move: they would move for ever.
+/// A node that is down may have lost its vote with its disk, and no seat is reassigned while keys
+/// move: the transition would never end.
 #[test]
 fn a_council_whose_majority_is_down_is_not_seated() {
     let layout = first(&["a", "b", "c", "d"], 3);
@@ -214,7 +214,7 @@ fn a_council_whose_majority_is_down_is_not_seated() {
     assert_eq!(layout.planned(&three, up(&["c", "d", "e"])), down(&["a", "b", "c"]));
     assert!(layout.planned(&three, up(&["b", "c", "e"])).is_ok());
     assert_eq!(layout.planned(&grow, |_| None), down(&["a", "b", "c"]));
-    // Two are left of three: the seat of the one that is down goes.
+    // Two of three are left: the seat of the node that is down goes.
     let three = first(&["a", "b", "c"], 2);
     let fewer = PlanChange { remove: names(&["b"]), ..PlanChange::default() };
     let fewer = three.planned(&fewer, up(&["b", "c"])).unwrap();
